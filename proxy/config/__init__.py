@@ -1,0 +1,1 @@
+"""Floor 1: YAML to frozen policies, every error with its line."""

@@ -1,0 +1,1 @@
+"""Floor 2: the corridor. One call through one policy."""

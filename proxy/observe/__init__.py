@@ -1,0 +1,1 @@
+"""Floor 1: what happened, told to whoever listens."""

@@ -1,0 +1,235 @@
+"""The dictionary: what can be known of a call, in the field's standard terms.
+
+Law: a name means one thing. A *call* is one request of an app until it has its answer; an *attempt* is one
+sending of it upstream, numbered from 1; a *retry* is any attempt after the first. Everything here is a value:
+no clock, no socket, no behaviour beyond reading itself. Times are seconds on the driver's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Protocol
+
+#: RFC 9110 section 9.2.2: methods that may be repeated without knowing whether the first was carried out.
+IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+
+#: gRPC status names by number (grpc/doc/statuscodes.md).
+GRPC_STATUS_NAMES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+GRPC_STATUS_NUMBERS = {name: number for number, name in enumerate(GRPC_STATUS_NAMES)}
+
+
+class Class(StrEnum):
+    """What an attempt's end is, to the policy. The first three are retryable."""
+
+    TRANSIENT = "transient"
+    THROTTLING = "throttling"
+    TIMEOUT = "timeout"
+    FATAL = "fatal"  # named as not retryable, by a rule or a dialect
+    UNNAMED = "unnamed"  # a failure that nothing names: not retried, neither pays nor earns
+    SUCCESS = "success"
+
+    @property
+    def retryable(self) -> bool:
+        """Whether this class may be retried at all."""
+        return self in _RETRYABLE
+
+
+_RETRYABLE = frozenset({Class.TRANSIENT, Class.THROTTLING, Class.TIMEOUT})
+
+
+class FaultKind(StrEnum):
+    """The four ways in which an attempt can end without an answer."""
+
+    CONNECT_FAILURE = "connect_failure"
+    REFUSED_STREAM = "refused_stream"
+    RESET = "reset"  # also a malformed answer, or one cut before delivery
+    ATTEMPT_TIMEOUT = "attempt_timeout"
+
+
+class Progress(Enum):
+    """How far an attempt got, and so what the upstream may have done with it (contract, section 4)."""
+
+    NEVER_SENT = "never sent"  # no byte of the request was written
+    REFUSED = "refused"  # reached the server, which says that it did not process it
+    UNKNOWN = "unknown"  # it may have been carried out
+    ANSWERED = "answered"  # bytes of an answer had come
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An attempt that ended without a whole answer.
+
+    `reused`: the connection had carried an earlier exchange and closed before any byte of an answer to this one.
+    `detail`: for people, one clause, free of secrets. `error`: the RFC 9209 proxy error type.
+    """
+
+    kind: FaultKind
+    progress: Progress
+    reused: bool = False
+    detail: str = ""
+    error: str = "connection_terminated"
+
+
+class Fields(Protocol):
+    """Header fields as deciding needs them."""
+
+    def get_all(self, name: str) -> Sequence[str]:
+        """Every value of the field of this lower-case name, in order, white space around each stripped."""
+        ...
+
+
+class NoFields:
+    """Fields of which there are none."""
+
+    def get_all(self, name: str) -> Sequence[str]:
+        """Nothing."""
+        return ()
+
+
+class MappingFields:
+    """Fields out of a plain list of pairs; for policy tests, explain, and tests."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self._pairs = [(name.lower(), value.strip(" \t")) for name, value in pairs]
+
+    def get_all(self, name: str) -> Sequence[str]:
+        """Every value of the field of this lower-case name, in order."""
+        return [value for key, value in self._pairs if key == name]
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """All pairs, names in lower case."""
+        return list(self._pairs)
+
+
+def first(fields: Fields, name: str) -> str | None:
+    """The first value of a field, or None."""
+    values = fields.get_all(name)
+    return values[0] if values else None
+
+
+@dataclass(slots=True)
+class Request:
+    """A call's request as deciding needs it. `authority` is the host[:port] that the app named."""
+
+    method: str
+    authority: str
+    path: str
+    fields: Fields = field(default_factory=NoFields)
+
+    @property
+    def is_grpc(self) -> bool:
+        """Whether the content type is application/grpc, with any +suffix or parameters (contract, section 4)."""
+        value = first(self.fields, "content-type")
+        if value is None:
+            return False
+        media = value.split(";", 1)[0].strip().lower()
+        return media == "application/grpc" or media.startswith("application/grpc+")
+
+
+@dataclass(slots=True)
+class Reply:
+    """The head of an attempt's answer, and what of its end is known with it.
+
+    `end`: nothing follows this head (no body; a trailers-only gRPC answer). `trailers` are those that came with it.
+    """
+
+    status: int
+    fields: Fields
+    end: bool = False
+    trailers: Fields | None = None
+
+    @property
+    def grpc_status(self) -> int | None:
+        """The upstream's own grpc-status, from trailers or a trailers-only head; unreadable values are UNKNOWN (2)."""
+        value = first(self.trailers, "grpc-status") if self.trailers is not None else None
+        if value is None:
+            value = first(self.fields, "grpc-status")
+        if value is None:
+            return None
+        return int(value) if value.isascii() and value.isdigit() and int(value) <= 16 else 2
+
+
+class Outcome(StrEnum):
+    """One for each call. It is the return value, the metric label, the log field and the Proxy-Status member."""
+
+    SUCCESS = "success"
+    NOT_RETRYABLE = "not_retryable"
+    ATTEMPTS_EXHAUSTED = "attempts_exhausted"
+    BUCKET_EMPTY = "bucket_empty"
+    PUSHBACK_STOP = "pushback_stop"
+    PUSHBACK_TOO_LONG = "pushback_too_long"
+    DEADLINE = "deadline"
+    COMMITTED = "committed"
+    DISABLED = "disabled"
+    RATE_LIMITED = "rate_limited"
+    COOLING = "cooling"
+    OVERLOADED = "overloaded"
+    DENIED = "denied"
+    BAD_REQUEST = "bad_request"
+    CLIENT_GONE = "client_gone"
+
+
+#: With these outcomes the app is told not to retry on top (contract, section 5, "To the app").
+GAVE_UP = frozenset(
+    {
+        Outcome.ATTEMPTS_EXHAUSTED,
+        Outcome.BUCKET_EMPTY,
+        Outcome.PUSHBACK_STOP,
+        Outcome.PUSHBACK_TOO_LONG,
+        Outcome.DEADLINE,
+        Outcome.COOLING,
+        Outcome.RATE_LIMITED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an attempt's end was classed as, and why.
+
+    `because` is for people: "rule 2", "dialect aws: SlowDown", "transient: 503". `unprocessed`: the answer itself
+    proves that the upstream did not carry the request out (contract, section 4, safety 2).
+    """
+
+    cls: Class
+    because: str
+    unprocessed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pushback:
+    """An upstream's word on when, or whether, to retry. `delay` and `cooldown` are seconds; None where unnamed.
+
+    `cooldown` is the part of it that holds other callers too (contract, section 5). `source` names the field that won.
+    """
+
+    delay: float | None = None
+    stop: bool = False
+    retry: bool = False
+    cooldown: float | None = None
+    source: str = ""
+
+
+NO_PUSHBACK = Pushback()

@@ -1,0 +1,239 @@
+"""What applies to a call: frozen definitions, as the configuration compiles to them.
+
+Law: a policy holds no state. What calls share lives in a bucket, what one call knows in its token. Durations are
+seconds, sizes bytes. Names are those of the contract, section 3. `target` and `place` are opaque here: data for
+transport, carried along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from proxy.retry.facts import Class, FaultKind
+
+Jitter = Literal["none", "full", "equal", "proportional", "decorrelated"]
+Mode = Literal["enforce", "observe", "off"]
+UnsafeMethods = Literal["never", "unprocessed", "always"]
+CooldownMode = Literal["wait", "reject", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential backoff (contract, section 3). `throttling_base` takes base's place after a throttling error."""
+
+    base: float
+    max: float
+    multiplier: float = 2.0
+    jitter: Jitter = "full"
+    throttling_base: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSpec:
+    """AWS's retry quota. `flat_refund`: every success gives `success_refund` (Smithy's example)."""
+
+    capacity: float = 500
+    retry_cost: float = 5
+    timeout_cost: float = 5
+    throttling_cost: float = 5
+    success_refund: float = 1
+    flat_refund: bool = False
+    initial: float | None = None
+    store: Literal["memory", "redis"] = "memory"
+    kind: Literal["quota"] = "quota"
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleSpec:
+    """gRPC A6's retry throttling. `token_ratio` in thousandths: further decimals were dropped."""
+
+    max_tokens: float = 10
+    token_ratio: float = 0.1
+    initial: float | None = None
+    store: Literal["memory", "redis"] = "memory"
+    kind: Literal["throttle"] = "throttle"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSpec:
+    """Finagle's, Linkerd's and Envoy's retry budget."""
+
+    percent: float = 20
+    min_per_second: float = 10
+    window: float = 10
+    store: Literal["memory", "redis"] = "memory"
+    kind: Literal["budget"] = "budget"
+
+
+@dataclass(frozen=True, slots=True)
+class RateSpec:
+    """A classic token bucket on attempts, first ones too. `rate` a second; `burst` tokens."""
+
+    rate: float
+    burst: float
+    when_empty: Literal["wait", "reject"] = "wait"
+    initial: float | None = None
+    store: Literal["memory", "redis"] = "memory"
+    kind: Literal["rate"] = "rate"
+
+
+BucketSpec = QuotaSpec | ThrottleSpec | BudgetSpec | RateSpec
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRef:
+    """Which bucket: `name` for one that `buckets:` defines (shared by all that name it), None for an own one,
+    which each pair of strategy definition and scope value within an upstream has for itself.
+    """
+
+    spec: BucketSpec
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A strategy's definition. `name` is what the user called it; `kind` one of the contract's table, or "custom".
+
+    `exact_pushback` (grpc): a pushback replaces the backoff and starts the series again. `pushback_clamp`
+    (standard-2026): a pushback is clamped to [d(n), d(n) + clamp]. `paced` (adaptive): the CUBIC limiter, which
+    delays first attempts too unless `delay_first` is false. `custom` is a section 7 RetryStrategy object.
+    """
+
+    kind: str
+    name: str
+    max_attempts: int
+    backoff: Backoff
+    own_bucket: BucketSpec | None = None
+    exact_pushback: bool = False
+    pushback_clamp: float | None = None
+    paced: bool = False
+    delay_first: bool = True
+    hedging_delay: float | None = None  # not None: hedging
+    non_fatal: frozenset[int | str | FaultKind] = frozenset()  # HTTP statuses (int), gRPC names (str), fault kinds
+    safe_methods: bool = False  # a service config's hedgingPolicy says that its methods are safe to hedge
+    custom: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of `classify.rules`, or of a dialect pack. Every part is optional; all given must match.
+
+    Values are shell globs, matched case-sensitively; "*" means present. `json` keys are dotted paths, `xml` keys are
+    element names. `because` is how the rule is named to people.
+    """
+
+    as_: Class
+    because: str
+    statuses: frozenset[int] | None = None
+    headers: tuple[tuple[str, str], ...] = ()  # (lower-case name, glob)
+    json: tuple[tuple[tuple[str, ...], str], ...] = ()  # (path, glob)
+    xml: tuple[tuple[str, str], ...] = ()  # (element, glob)
+    grpc: frozenset[int] | None = None
+    faults: frozenset[FaultKind] | None = None
+
+    @property
+    def needs_body(self) -> bool:
+        """Whether the answer's body must be peeked at to decide this rule."""
+        return bool(self.json or self.xml)
+
+
+@dataclass(frozen=True, slots=True)
+class ResetField:
+    """A dialect's reset field: read when `remaining` is 0 (or the dialect classed the answer throttling).
+
+    `format`: "seconds" from now, "epoch" seconds, "epoch_ms", "duration" (`1m30s`, `250ms`), "http_date".
+    """
+
+    name: str
+    format: Literal["seconds", "epoch", "epoch_ms", "duration", "http_date"]
+    remaining: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A provider's way of speaking, as data (proxy/config/dialects/*.yaml)."""
+
+    name: str
+    rules: tuple[Rule, ...] = ()
+    resets: tuple[ResetField, ...] = ()
+    grpc: bool = False  # the gRPC dialect's reading of HTTP codes and faults on application/grpc calls
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Classify:
+    """How an attempt's end gets its class: rules, then dialects, then lists (precedence in the lists resolved)."""
+
+    statuses: Mapping[int, Class] = field(default_factory=dict)
+    grpc: Mapping[int, Class] = field(default_factory=dict)
+    faults: Mapping[FaultKind, Class] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    dialects: tuple[Dialect, ...] = ()
+    service_codes: frozenset[int] | None = None  # a service config's codes, in place of lists and grpc dialect
+    unsafe_methods: UnsafeMethods = "unprocessed"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds; None is off."""
+
+    connect: float = 5.0
+    attempt: float | None = None
+    total: float | None = 900.0
+    idle: float | None = 15 * 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PushbackPolicy:
+    """`spread` is a fraction of the delay."""
+
+    max_delay: float = 60.0
+    cooldown: CooldownMode = "wait"
+    spread: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """`header` is in the user's spelling."""
+
+    header: str = "Idempotency-Key"
+    inject: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderEdits:
+    """`set` replaces or adds; `remove` takes lower-case names out. One each for requests and responses."""
+
+    set: tuple[tuple[str, str], ...] = ()
+    remove: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the own bucket, limiter and cooldown are kept by. `header` is a lower-case name where by is "header"."""
+
+    by: Literal["host", "upstream", "header"] = "host"
+    header: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Policy:
+    """Everything that applies to one call. `upstream` and `route` are metric labels ("" = no route matched)."""
+
+    upstream: str
+    route: str
+    strategy: Strategy
+    bucket: BucketRef | None
+    rate: BucketRef | None = None
+    scope: Scope = Scope()
+    timeouts: Timeouts = Timeouts()
+    classify: Classify = Classify()
+    attempt_headers: frozenset[str] = frozenset()
+    idempotency_key: IdempotencyKey = IdempotencyKey()
+    pushback: PushbackPolicy = PushbackPolicy()
+    mode: Mode = "enforce"
+    request_headers: HeaderEdits = HeaderEdits()
+    response_headers: HeaderEdits = HeaderEdits()
+    target: Any = None  # transport's: endpoints, TLS, parent proxy

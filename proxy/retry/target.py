@@ -1,0 +1,40 @@
+"""Where an upstream is: opaque to deciding, data for transport (policies carry it along)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ConnectMode = Literal["auto", "tunnel", "intercept", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One place of an upstream. `host` is a name or address without brackets; `path` is the url's path, put in front
+    in prefix use only, without a trailing "/" ("" where the url has none). `unix` is a socket's path, else None.
+    """
+
+    scheme: Literal["http", "https"]
+    host: str
+    port: int
+    path: str = ""
+    unix: str | None = None
+
+    @property
+    def authority(self) -> str:
+        """host[:port] as a Host field names it: the scheme's own port is left out."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`endpoints` is empty where the request itself says where to go. `verify` is a CA file's path where it is a str.
+
+    `client_cert` is (cert file, key file). `via_proxy` is "http://host:port" of a parent proxy, or None.
+    """
+
+    endpoints: tuple[Endpoint, ...] = ()
+    verify: bool | str = True
+    client_cert: tuple[str, str] | None = None
+    via_proxy: str | None = None

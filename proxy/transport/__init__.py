@@ -1,0 +1,1 @@
+"""Floor 1: one attempt on the wire. Knows nothing of retries."""
