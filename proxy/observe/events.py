@@ -1,0 +1,143 @@
+"""What happened, as observers are told it.
+
+Law: observing costs a call that succeeds at once next to nothing. The driver of a call (`proxy.forward.exchange`) is
+itself the event: `EndedCall` lists the attributes that observers read, so nothing is allocated to tell them, and
+`history` is only touched where more happened than one attempt that succeeded. An observer never keeps the event: it
+would keep bodies and connections alive. It copies what it needs, and masks what it shows (`proxy.observe.mask`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from proxy.retry.facts import Outcome, Request
+from proxy.retry.policy import Policy
+from proxy.retry.records import AttemptRecord
+
+
+class EndedCall(Protocol):
+    """A call that is over, read-only, valid while the observer is being told. A CONNECT tunnel is one too.
+
+    Times are seconds on the driver's clock, but for `wall_started` (seconds since the epoch).
+    """
+
+    @property
+    def policy(self) -> Policy:
+        """What applied; its `upstream` and `route` are the labels."""
+        ...
+
+    @property
+    def request(self) -> Request:
+        """Method, authority and path (with the query, unmasked) as the app named them, and the fields."""
+        ...
+
+    @property
+    def client(self) -> str:
+        """The app's address, `host:port`; "" on a Unix socket."""
+        ...
+
+    @property
+    def outcome(self) -> Outcome:
+        """The one outcome."""
+        ...
+
+    @property
+    def status(self) -> int:
+        """The status that the app got; 0 where it got none (it went away)."""
+        ...
+
+    @property
+    def attempts(self) -> int:
+        """Attempts made."""
+        ...
+
+    @property
+    def history(self) -> Sequence[AttemptRecord]:
+        """Every sending in order. Read only where `attempts` is not 1 or `outcome` is not success, or `resent`."""
+        ...
+
+    @property
+    def resent(self) -> bool:
+        """Whether a transparent retry happened."""
+        ...
+
+    @property
+    def started(self) -> float:
+        """When the request's head was whole."""
+        ...
+
+    @property
+    def ended(self) -> float:
+        """When the last byte of the answer was handed on, or the call was given up."""
+        ...
+
+    @property
+    def wall_started(self) -> float:
+        """`started` on the wall's clock."""
+        ...
+
+    @property
+    def bytes_in(self) -> int:
+        """Body bytes that came from the app."""
+        ...
+
+    @property
+    def bytes_out(self) -> int:
+        """Body bytes that went to the app."""
+        ...
+
+    @property
+    def endpoint(self) -> str:
+        """Where the last attempt went, `host:port`; "" where none was made."""
+        ...
+
+    @property
+    def detail(self) -> str:
+        """For the proxy's own answer: what went wrong, one clause; else ""."""
+        ...
+
+    @property
+    def app_retry(self) -> bool:
+        """Whether the app itself was retrying (contract, section 5)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that was answered before any policy applied to it: malformed, misdirected, looping, unmatched.
+
+    `wall` is seconds since the epoch. `method`, `authority` and `path` are as far as they could be read.
+    """
+
+    wall: float
+    client: str
+    status: int
+    outcome: Outcome
+    detail: str
+    method: str = ""
+    authority: str = ""
+    path: str = ""
+
+
+class Observer(Protocol):
+    """Who is told. Both methods are called synchronously on the event loop; they return soon and never raise."""
+
+    def call_ended(self, call: EndedCall) -> None:
+        """A call that a policy applied to is over."""
+        ...
+
+    def refused(self, refusal: Refusal) -> None:
+        """A request was turned away before it became a call under a policy."""
+        ...
+
+
+class NoObserver:
+    """Nobody listens."""
+
+    def call_ended(self, call: EndedCall) -> None:
+        """Nothing."""
+
+    def refused(self, refusal: Refusal) -> None:
+        """Nothing."""
