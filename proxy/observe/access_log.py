@@ -1,0 +1,145 @@
+"""One line a call, with its attempts in it: JSON for machines, or a short form for people.
+
+Law: a line is put together by hand from pieces, the variable strings through json's own C encoder; it never waits for
+whoever reads it (`proxy.observe.sink`). Query values and user info are masked. Times are UTC; durations seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from json.encoder import encode_basestring_ascii as quote
+from typing import Literal
+
+from proxy.observe import mask, shown
+from proxy.observe.events import EndedCall, Refusal
+from proxy.observe.shown import Stamps
+from proxy.observe.sink import Sink
+from proxy.retry.facts import Outcome
+from proxy.retry.policy import Policy
+from proxy.retry.records import AttemptRecord
+
+Level = Literal["debug", "info", "warning", "error"]
+
+#: Policy objects whose ready-made pieces are remembered at most.
+_POLICIES = 4096
+
+
+class AccessLog:
+    """An observer that writes lines into a sink.
+
+    `level`: debug and info log every call, warning those that did not succeed, error those that came to 5xx or nothing.
+    """
+
+    def __init__(self, sink: Sink, *, console: bool = False, level: Level = "info") -> None:
+        self._sink = sink
+        self._stamps = Stamps()
+        self._places: dict[Policy, str] = {}
+        self.configure(console=console, level=level)
+
+    def configure(self, *, console: bool, level: Level) -> None:
+        """Change form and level; a reload does."""
+        self._every = level in ("debug", "info")
+        self._failures = level != "error"
+        self._console = console
+
+    def call_ended(self, call: EndedCall) -> None:
+        """Write a call's line."""
+        if not self._every and not self._wanted(call.outcome, call.status):
+            return
+        if self._console:
+            self._sink.add(console_line(self._stamps.at(call.wall_started), call))
+            return
+        request = call.request
+        path = request.path
+        if "?" in path or "@" in path:
+            path = mask.target(path)
+        authority = request.authority
+        if "@" in authority:
+            authority = mask.authority(authority)
+        place = self._places.get(call.policy) or self._place(call.policy)
+        seconds = f"{call.ended - call.started:.6f}"
+        # A method is a token and a client is an address: neither has anything to quote.
+        head = (
+            f'{{"time":"{self._stamps.at(call.wall_started)}","event":"call",{place}"method":"{request.method}",'
+            f'"host":{quote(authority)},"path":{quote(path)},"client":"{call.client}","status":{call.status},'
+        )
+        if call.attempts == 1 and call.outcome is Outcome.SUCCESS and not call.resent and not call.app_retry:
+            self._sink.add(
+                f'{head}"outcome":"success","attempts":1,"duration":{seconds},"bytes_in":{call.bytes_in},'
+                f'"bytes_out":{call.bytes_out},"endpoint":{quote(call.endpoint)},"history":[{{"attempt":1,"start":0.0,'
+                f'"duration":{seconds},"status":{call.status},"class":"success","decision":"delivered"}}]}}\n'
+            )
+            return
+        self._sink.add(
+            f'{head}"outcome":"{call.outcome.value}","attempts":{call.attempts},"duration":{seconds},'
+            f'"bytes_in":{call.bytes_in},"bytes_out":{call.bytes_out},{_tail(call)}'
+        )
+
+    def refused(self, refusal: Refusal) -> None:
+        """Write the line of a request that never became a call."""
+        if not self._wanted(refusal.outcome, refusal.status):
+            return
+        stamp = self._stamps.at(refusal.wall)
+        path, authority = mask.target(refusal.path), mask.authority(refusal.authority)
+        if self._console:
+            where = f"{refusal.method} {authority}{path}".strip() or "?"
+            self._sink.add(f"{stamp[11:23]} {where} -> {refusal.status} {refusal.outcome}: {refusal.detail}\n")
+            return
+        self._sink.add(
+            f'{{"time":"{stamp}","event":"call","upstream":"","route":"","method":{quote(refusal.method)},'
+            f'"host":{quote(authority)},"path":{quote(path)},"client":{quote(refusal.client)},'
+            f'"status":{refusal.status},"outcome":"{refusal.outcome}","attempts":0,"detail":{quote(refusal.detail)},'
+            f'"history":[]}}\n'
+        )
+
+    def _wanted(self, outcome: Outcome, status: int) -> bool:
+        if self._every:
+            return True
+        if self._failures:
+            return outcome is not Outcome.SUCCESS
+        return outcome is not Outcome.SUCCESS and (status >= 500 or status == 0)
+
+    def _place(self, policy: Policy) -> str:
+        if len(self._places) >= _POLICIES:
+            self._places.clear()
+        place = self._places[policy] = (
+            f'"upstream":{quote(policy.upstream)},"route":{quote(policy.route)},"strategy":{quote(policy.strategy.name)},'
+        )
+        return place
+
+
+def _tail(call: EndedCall) -> str:
+    """The end of a line whose call was more than one attempt that succeeded."""
+    extra = '"app_retry":true,' if call.app_retry else ""
+    if call.detail:
+        extra += f'"detail":{quote(call.detail)},'
+    history = json.dumps([shown.attempt(record, call.started) for record in call.history], separators=(",", ":"))
+    return f'"endpoint":{quote(call.endpoint)},{extra}"history":{history}}}\n'
+
+
+def console_line(stamp: str, call: EndedCall) -> str:
+    """`12:00:01.123 GET api.example/x -> 200 success 0.31s · 503, 503, 200 [github]`."""
+    request = call.request
+    line = (
+        f"{stamp[11:23]} {request.method} {mask.authority(request.authority)}{mask.target(request.path)} -> "
+        f"{call.status or 'no answer'} {call.outcome} {_short(call.ended - call.started)}"
+    )
+    if call.attempts != 1 or call.resent or call.outcome is not Outcome.SUCCESS:
+        line += " · " + (", ".join(map(_console_attempt, call.history)) or "no attempt")
+    place = call.policy.upstream + (f"/{call.policy.route}" if call.policy.route else "")
+    return _printable(f"{line} [{place}]{': ' + call.detail if call.detail else ''}") + "\n"
+
+
+def _console_attempt(record: AttemptRecord) -> str:
+    what = record.fault or record.status or "nothing"
+    wait = f" (+{_short(record.delay)})" if record.delay is not None else ""
+    return f"{what}{wait}"
+
+
+def _printable(text: str) -> str:
+    """What an app sends must not steer somebody's terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:.0f}ms" if seconds < 1 else f"{seconds:.2f}s"

@@ -1,0 +1,179 @@
+"""Numbers into Prometheus text, with the names and labels of the contract's section 10.
+
+Law: nothing here runs but when /metrics is asked for; prometheus_client is imported then, and not before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from proxy.observe.metrics import BOUNDS, GE, Durations, Metrics, Series
+from proxy.retry.facts import Outcome
+
+LABELS = ("upstream", "route")
+
+
+def _none() -> Iterable[tuple[str, float]]:
+    return ()
+
+
+def _zero() -> float:
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What is not counted but looked at: each is asked when metrics are.
+
+    `levels` and `capacities` are by bucket label, `cooldowns` (seconds left) by upstream.
+    """
+
+    levels: Callable[[], Iterable[tuple[str, float]]] = _none
+    capacities: Callable[[], Iterable[tuple[str, float]]] = _none
+    cooldowns: Callable[[], Iterable[tuple[str, float]]] = _none
+    buffered_bytes: Callable[[], float] = _zero
+    waiting_calls: Callable[[], float] = _zero
+
+
+def render(metrics: Metrics, gauges: Gauges, accept: str = "") -> tuple[bytes, str]:
+    """The exposition and its content type; `accept` is the request's field (OpenMetrics where it is asked for)."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(metrics, gauges))
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class _Collector:
+    """prometheus_client's custom collector."""
+
+    def __init__(self, metrics: Metrics, gauges: Gauges) -> None:
+        self._metrics = metrics
+        self._gauges = gauges
+
+    def describe(self) -> list[Any]:
+        """Nothing: names are known when they are collected."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """Every family."""
+        every = self._metrics.all()
+        yield from _labelled_counters(every)
+        yield from _plain_counters(every)
+        yield _histogram("redrive_call_duration_seconds", "From a call's head to its end.", every, "call_seconds")
+        yield _histogram("redrive_attempt_duration_seconds", "From sending to its end.", every, "attempt_seconds")
+        yield _counter(
+            "redrive_config_reloads",
+            "Configurations loaded after start.",
+            ("result",),
+            (((result,), count) for result, count in self._metrics.reloads.items()),
+        )
+        yield from _gauges(self._gauges)
+
+
+def _labelled_counters(every: list[Series]) -> Iterator[Any]:
+    yield _counter(
+        "redrive_calls",
+        "Calls by outcome.",
+        (*LABELS, "outcome", "code_class"),
+        (((*_place(s), outcome, code), n) for s in every for (outcome, code), n in _calls(s)),
+    )
+    yield _counter(
+        "redrive_attempts",
+        "Attempts by what came of them.",
+        (*LABELS, "result"),
+        (((*_place(s), result), n) for s in every for result, n in _attempts(s)),
+    )
+    yield _counter(
+        "redrive_retries",
+        "Retries by what they were for.",
+        (*LABELS, "reason"),
+        (((*_place(s), reason), n) for s in every for reason, n in s.reasons.items()),
+    )
+    yield _counter(
+        "redrive_retry_attempts",
+        "Retries by their number, each in exactly one class (gRPC A6).",
+        (*LABELS, "ge"),
+        (((*_place(s), str(ge)), n) for s in every for ge, n in zip(GE, s.ge, strict=True)),
+    )
+    denied: dict[tuple[str, ...], float] = {}
+    for series in every:
+        for why, count in series.denied.items():
+            labels = (series.upstream, why.value)
+            denied[labels] = denied.get(labels, 0) + count
+    yield _counter("redrive_retries_denied", "Failures not retried.", ("upstream", "why"), denied.items())
+
+
+def _plain_counters(every: list[Series]) -> Iterator[Any]:
+    for name, help_, read in (
+        ("redrive_retries_failed", "Retries that failed.", "retries_failed"),
+        ("redrive_hedges", "Retries begun before the earlier attempt had answered.", "hedges"),
+        ("redrive_transparent_retries", "Requests that never left or were refused, sent again at once.", "transparent"),
+        ("redrive_app_retries", "Calls that were an app's own retry.", "app_retries"),
+        ("redrive_backoff_seconds", "Seconds of waiting decided on between attempts.", "backoff_seconds"),
+    ):
+        yield _counter(name, help_, LABELS, ((_place(s), getattr(s, read)) for s in every))
+
+
+def _gauges(gauges: Gauges) -> Iterator[Any]:
+    yield _gauge("redrive_bucket_level", "Tokens there; the lowest of a bucket's scopes.", "bucket", gauges.levels())
+    yield _gauge("redrive_bucket_capacity", "Tokens there may be.", "bucket", gauges.capacities())
+    yield _gauge("redrive_cooldown_seconds", "Seconds that calls are still held.", "upstream", gauges.cooldowns())
+    yield _gauge("redrive_buffered_bytes", "Request bodies kept for another attempt.", "", gauges.buffered_bytes())
+    yield _gauge("redrive_waiting_calls", "Calls in a backoff or a queue.", "", gauges.waiting_calls())
+
+
+def _place(series: Series) -> tuple[str, ...]:
+    return (series.upstream, series.route)
+
+
+def _calls(series: Series) -> Iterator[tuple[tuple[str, str], float]]:
+    total = Counter(series.outcomes)
+    total.update({(Outcome.SUCCESS, hundreds): count for hundreds, count in enumerate(series.at_once) if count})
+    for (outcome, hundreds), count in total.items():
+        yield (outcome.value, f"{hundreds}xx" if hundreds else "none"), count
+
+
+def _attempts(series: Series) -> Iterator[tuple[str, float]]:
+    at_once = sum(series.at_once)
+    if at_once or series.results["success"]:
+        yield "success", at_once + series.results["success"]
+    yield from ((result, count) for result, count in series.results.items() if result != "success")
+
+
+def _counter(name: str, help_: str, labels: tuple[str, ...], samples: Iterable[tuple[Any, float]]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(name, help_, labels=labels)
+    for values, count in samples:
+        family.add_metric(list(values), count)
+    return family
+
+
+def _gauge(name: str, help_: str, label: str, value: float | Iterable[tuple[str, float]]) -> Any:
+    from prometheus_client.core import GaugeMetricFamily
+
+    if isinstance(value, (int, float)):
+        return GaugeMetricFamily(name, help_, value=value)
+    family = GaugeMetricFamily(name, help_, labels=[label])
+    for of, amount in value:
+        family.add_metric([of], amount)
+    return family
+
+
+def _histogram(name: str, help_: str, every: list[Series], attribute: str) -> Any:
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, help_, labels=LABELS)
+    for series in every:
+        durations: Durations = getattr(series, attribute)
+        upto = [str(bound) for bound in BOUNDS] + ["+Inf"]
+        counts = list(zip(upto, accumulate(durations.slots), strict=True))
+        family.add_metric(list(_place(series)), buckets=counts, sum_value=durations.total)
+    return family

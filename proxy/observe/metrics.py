@@ -1,0 +1,218 @@
+"""What is counted: plain integers, bumped in place, read when somebody asks.
+
+Law: a call that succeeds at once costs one look-up, one bisection and a handful of additions. Everything that needs
+its history is counted on the slow way. `proxy.observe.exposition` turns these numbers into Prometheus text.
+
+Theory: one `Series` stands for each pair of upstream and route, found once for each policy object. Names come from
+the configuration alone (an unmatched host is `unmatched`), so nothing that an app sends makes a series. A6 counts
+each retry in exactly one class of `ge`: the first in 1, the fifth to ninth in 5 (grpc/proposal A6, "Retry and
+Hedging Statistics").
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+
+from proxy.observe.events import EndedCall, Refusal
+from proxy.retry.facts import Class, Outcome
+from proxy.retry.policy import Policy
+from proxy.retry.records import AttemptRecord
+
+#: Seconds; upper bounds of the histograms' buckets, Prometheus' own defaults stretched to both sides.
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+#: A6's classes of retry attempts.
+GE = (1, 2, 3, 4, 5, 10, 100, 1000)
+
+#: Policy objects remembered at most; reloads and evicted unmatched hosts leave old ones behind.
+_POLICIES = 4096
+
+#: A retryable failure that these outcomes ended was denied its retry.
+_DENIALS = frozenset(
+    {
+        Outcome.ATTEMPTS_EXHAUSTED,
+        Outcome.BUCKET_EMPTY,
+        Outcome.PUSHBACK_STOP,
+        Outcome.PUSHBACK_TOO_LONG,
+        Outcome.DEADLINE,
+        Outcome.COMMITTED,
+        Outcome.DISABLED,
+        Outcome.OVERLOADED,
+        Outcome.RATE_LIMITED,
+        Outcome.COOLING,
+    }
+)
+
+
+class Durations:
+    """A histogram: `slots` has a count for each bound and one beyond; `total` is the sum in seconds."""
+
+    __slots__ = ("slots", "total")
+
+    def __init__(self) -> None:
+        self.slots = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one duration."""
+        self.slots[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
+class Series:
+    """Everything counted for one pair of upstream and route.
+
+    `at_once` counts calls that succeeded with their first attempt by status // 100; they are left out of `outcomes`
+    and `results`, and added when read.
+    """
+
+    __slots__ = (
+        "app_retries",
+        "at_once",
+        "attempt_seconds",
+        "backoff_seconds",
+        "call_seconds",
+        "denied",
+        "ge",
+        "hedges",
+        "outcomes",
+        "reasons",
+        "results",
+        "retries_failed",
+        "route",
+        "transparent",
+        "upstream",
+    )
+
+    def __init__(self, upstream: str, route: str) -> None:
+        self.upstream = upstream
+        self.route = route
+        self.at_once = [0] * 10
+        self.outcomes: Counter[tuple[Outcome, int]] = Counter()
+        self.results: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
+        self.denied: Counter[Outcome] = Counter()
+        self.ge = [0] * len(GE)
+        self.retries_failed = self.hedges = self.transparent = self.app_retries = 0
+        self.backoff_seconds = 0.0
+        self.call_seconds = Durations()
+        self.attempt_seconds = Durations()
+
+    @property
+    def calls(self) -> int:
+        """Calls in all."""
+        return sum(self.at_once) + sum(self.outcomes.values())
+
+    @property
+    def attempts(self) -> int:
+        """Attempts in all."""
+        return sum(self.at_once) + sum(self.results.values())
+
+
+class Metrics:
+    """All series, and the counts that belong to none."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str], Series] = {}
+        self._by_policy: dict[Policy, Series] = {}
+        self.reloads: dict[str, int] = {"success": 0, "failure": 0}
+
+    def all(self) -> list[Series]:
+        """Every series, in order of first use."""
+        return list(self._series.values())
+
+    def series(self, policy: Policy) -> Series:
+        """The series that this policy's calls are counted in."""
+        found = self._by_policy.get(policy)
+        if found is not None:
+            return found
+        if len(self._by_policy) >= _POLICIES:
+            self._by_policy.clear()
+        found = self._by_policy[policy] = self.labelled(policy.upstream, policy.route)
+        return found
+
+    def labelled(self, upstream: str, route: str) -> Series:
+        """The series of these labels, made where there is none."""
+        found = self._series.get((upstream, route))
+        if found is None:
+            found = self._series[upstream, route] = Series(upstream, route)
+        return found
+
+    def call_ended(self, call: EndedCall) -> None:
+        """Count a call."""
+        series = self._by_policy.get(call.policy) or self.series(call.policy)
+        seconds = call.ended - call.started
+        slot = bisect_left(BOUNDS, seconds)
+        histogram = series.call_seconds
+        histogram.slots[slot] += 1
+        histogram.total += seconds
+        if call.app_retry:
+            series.app_retries += 1
+        if call.attempts == 1 and call.outcome is Outcome.SUCCESS and not call.resent:
+            histogram = series.attempt_seconds
+            histogram.slots[slot] += 1
+            histogram.total += seconds
+            series.at_once[call.status // 100] += 1
+            return
+        series.outcomes[call.outcome, call.status // 100] += 1
+        _count_history(series, call)
+
+    def refused(self, refusal: Refusal) -> None:
+        """Count a request that no policy applied to; its labels are empty."""
+        self.labelled("", "").outcomes[refusal.outcome, refusal.status // 100] += 1
+
+    def reloaded(self, result: str) -> None:
+        """Count a reload: "success" or "failure"."""
+        self.reloads[result] = self.reloads.get(result, 0) + 1
+
+
+def _count_history(series: Series, call: EndedCall) -> None:
+    """Count what happened to each sending, and whether the last one was denied a retry."""
+    records = call.history
+    retry_of: AttemptRecord | None = None
+    for index, record in enumerate(records):
+        if record.decision == "transparent":
+            series.transparent += 1
+            continue
+        series.results[result(record)] += 1
+        if record.ended is not None:
+            series.attempt_seconds.add(record.ended - record.started)
+        if record.attempt > 1:
+            _count_retry(series, record, records[:index], retry_of)
+        retry_of = record
+        if record.delay is not None and record.decision == "retried":
+            series.backoff_seconds += record.delay
+    if call.attempts and retry_of is not None and _denied(call.outcome, retry_of):
+        series.denied[call.outcome] += 1
+
+
+def _count_retry(
+    series: Series, record: AttemptRecord, earlier: Sequence[AttemptRecord], retry_of: AttemptRecord | None
+) -> None:
+    hedged = any(other.ended is None or other.ended > record.started for other in earlier)
+    series.hedges += hedged
+    series.reasons["hedge" if hedged or retry_of is None else result(retry_of)] += 1
+    series.ge[ge_class(record.attempt - 1)] += 1
+    if record.cls is not Class.SUCCESS and record.decision != "cancelled":
+        series.retries_failed += 1
+
+
+def _denied(outcome: Outcome, last: AttemptRecord) -> bool:
+    return outcome in _DENIALS or (outcome is Outcome.NOT_RETRYABLE and last.cls is not None and last.cls.retryable)
+
+
+def result(record: AttemptRecord) -> str:
+    """What an attempt came to, from a bounded set: a fault's kind, else the class of its answer, else how it ended."""
+    if record.decision == "cancelled":
+        return "cancelled"
+    if record.fault is not None:
+        return record.fault.value
+    return record.cls.value if record.cls is not None else "aborted"
+
+
+def ge_class(retry: int) -> int:
+    """The index in GE of the one class that the n-th retry (from 1) counts in."""
+    index = bisect_left(GE, retry)
+    return index if index < len(GE) and GE[index] == retry else index - 1

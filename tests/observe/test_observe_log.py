@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from observed import WALL, Call, retried
+
+from proxy.observe.access_log import AccessLog
+from proxy.observe.events import Refusal
+from proxy.observe.metrics import Metrics
+from proxy.observe.recent import Recent
+from proxy.observe.sink import LineSink
+from proxy.observe.watch import Watch
+from proxy.retry.facts import Outcome, Request
+
+
+class Kept:
+    """A sink that keeps its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        assert line.endswith("\n")
+        assert "\n" not in line[:-1]
+        self.lines.append(line)
+
+
+REFUSAL = Refusal(WALL, "127.0.0.1:1", 400, Outcome.BAD_REQUEST, 'two "lengths"', "GET", "u:s3cret@h", "/x?k=s3cret")
+
+
+def test_the_line_of_a_first_attempt_success() -> None:
+    kept = Kept()
+    AccessLog(kept).call_ended(Call())
+    assert json.loads(kept.lines[0]) == {
+        "time": "2026-01-01T00:00:00.250Z",
+        "event": "call",
+        "upstream": "payments",
+        "route": "",
+        "strategy": "standard",
+        "method": "GET",
+        "host": "api.payments.example",
+        "path": "/v1/x?key=***",
+        "client": "127.0.0.1:4000",
+        "status": 200,
+        "outcome": "success",
+        "attempts": 1,
+        "duration": 0.004,
+        "bytes_in": 0,
+        "bytes_out": 12,
+        "endpoint": "127.0.0.1:8081",
+        "history": [{"attempt": 1, "start": 0, "duration": 0.004, "status": 200, "class": "success"}
+                    | {"decision": "delivered"}],
+    }  # fmt: skip
+
+
+def test_the_line_of_a_retried_call_says_why() -> None:
+    kept = Kept()
+    AccessLog(kept).call_ended(retried())
+    line = json.loads(kept.lines[0])
+    assert line["attempts"] == 3
+    assert [a["decision"] for a in line["history"]] == ["retried", "retried", "delivered"]
+    assert line["history"][0] == {
+        "attempt": 1,
+        "start": 0.0,
+        "duration": 0.01,
+        "status": 503,
+        "class": "transient",
+        "because": "transient: 503",
+        "decision": "retried",
+        "delay": 0.1,
+    }
+    assert line["history"][1]["fault"] == "reset"
+    assert line["history"][2]["price"] == 5
+
+
+def test_the_log_and_the_ring_show_the_same() -> None:
+    for call in (
+        Call(),
+        retried(),
+        Call(outcome=Outcome.DENIED, status=403, attempts=0, detail="denied", app_retry=True),
+    ):
+        kept, recent = Kept(), Recent()
+        Watch(Metrics(), recent, AccessLog(kept)).call_ended(call)
+        line = json.loads(kept.lines[0])
+        shown = recent.since(0)[0]
+        assert shown.pop("number") == 1
+        assert {key: line[key] for key in shown} == shown
+
+
+def test_hostile_strings_stay_inside_their_quotes() -> None:
+    kept = Kept()
+    request = Request("GET", 'h"\n\x1b[2J', '/"\\\n\udcff\x00?x"=1')
+    log = AccessLog(kept)
+    log.call_ended(Call(request=request))
+    line = json.loads(kept.lines[0])
+    assert line["host"] == 'h"\n\x1b[2J'
+    assert line["path"] == '/"\\\n\udcff\x00?x"=***'
+    log.configure(console=True, level="info")
+    log.call_ended(Call(request=request))
+    assert kept.lines[1][:-1].isprintable()
+
+
+def test_levels() -> None:
+    kept = Kept()
+    log = AccessLog(kept, level="warning")
+    log.call_ended(Call())
+    log.call_ended(Call(outcome=Outcome.NOT_RETRYABLE, status=404))
+    assert len(kept.lines) == 1
+    log.configure(console=False, level="error")
+    log.call_ended(Call(outcome=Outcome.NOT_RETRYABLE, status=404))
+    log.refused(REFUSAL)
+    log.call_ended(Call(outcome=Outcome.ATTEMPTS_EXHAUSTED, status=503))
+    assert len(kept.lines) == 2
+
+
+def test_console_lines_are_short() -> None:
+    kept = Kept()
+    log = AccessLog(kept, console=True)
+    log.call_ended(Call())
+    log.call_ended(retried())
+    log.refused(REFUSAL)
+    assert kept.lines == [
+        "00:00:00.250 GET api.payments.example/v1/x?key=*** -> 200 success 4ms [payments]\n",
+        "00:00:00.250 GET api.payments.example/v1/x?key=*** -> 200 success 340ms · "
+        "503 (+100ms), reset (+200ms), 200 [payments]\n",
+        '00:00:00.250 GET ***@h/x?k=*** -> 400 bad_request: two "lengths"\n',
+    ]
+
+
+def test_refusals_are_masked_too() -> None:
+    kept, recent = Kept(), Recent()
+    Watch(Metrics(), recent, AccessLog(kept)).refused(REFUSAL)
+    line = json.loads(kept.lines[0])
+    assert (line["host"], line["path"], line["detail"]) == ("***@h", "/x?k=***", 'two "lengths"')
+    assert "s3cret" not in kept.lines[0] + repr(recent.since(0))
+
+
+def test_the_ring_is_bounded_and_numbered() -> None:
+    recent = Recent(kept=3)
+    for n in range(5):
+        recent.call_ended(Call(status=200 + n, request=Request("GET", "h", "/" + "x" * 70_000)))
+    assert [(e["number"], e["status"]) for e in recent.since(0)] == [(3, 202), (4, 203), (5, 204)]
+    assert [e["number"] for e in recent.since(4)] == [5]
+    assert recent.since(5) == []
+    assert [e["number"] for e in recent.since(0, limit=1)] == [5]
+    assert len(recent.since(4)[0]["path"]) < 3000
+
+
+class Loop:
+    """`call_later` without a loop: what was asked for waits to be run."""
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[[], None]] = []
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        self.asked.append(function)
+
+    def run(self) -> None:
+        asked, self.asked = self.asked, []
+        for function in asked:
+            function()
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_lines_are_gathered_and_written_together(pipe: tuple[int, int]) -> None:
+    loop = Loop()
+    sink = LineSink(pipe[1], loop.later)
+    sink.add("a\n")
+    sink.add("é\n")
+    assert len(loop.asked) == 1
+    loop.run()
+    assert os.read(pipe[0], 100) == "a\né\n".encode()
+    assert loop.asked == []
+
+
+def test_a_reader_that_stands_still_holds_nobody_up(pipe: tuple[int, int]) -> None:
+    loop = Loop()
+    sink = LineSink(pipe[1], loop.later)
+    line = "x" * 1023 + "\n"
+    for _ in range(16 * 1024):  # twice what is kept
+        sink.add(line)
+        if len(loop.asked) and len(sink._lines) == 1024:
+            loop.run()
+    os.set_blocking(pipe[0], False)
+    read = bytearray()
+    for _ in range(10_000):
+        loop.run()
+        try:
+            read += os.read(pipe[0], 1 << 20)
+        except BlockingIOError:
+            break
+        sink.add("later\n")
+    lines = read.decode().splitlines()
+    assert any(line.startswith('{"event":"dropped","lines":') for line in lines)
+    assert lines[-1] == "later"
+    assert len(read) < 11 * 1024 * 1024
+
+
+def test_a_reader_that_is_gone_is_forgotten() -> None:
+    loop = Loop()
+    reader, writer = os.pipe()
+    sink = LineSink(writer, loop.later)
+    os.close(reader)
+    for _ in range(3):
+        sink.add("x\n")
+        loop.run()
+    sink.close()
+    os.close(writer)
+    assert loop.asked == []

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from proxy.observe import mask
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/plain", "/plain"),
+        ("/x?", "/x?"),
+        ("/x?key=s3cret", "/x?key=***"),
+        ("/x?a=1&b=s3cret&c", "/x?a=***&b=***&***"),
+        ("/x?s3cret", "/x?***"),
+        ("/x?a=b=c?d", "/x?a=***"),
+        ("http://user:s3cret@host/x?y=1", "http://***@host/x?y=***"),
+    ],
+)
+def test_targets_show_names_and_no_values(path: str, shown: str) -> None:
+    assert mask.target(path) == shown
+
+
+def test_a_query_of_many_parts_is_cut() -> None:
+    shown = mask.target("/?" + "&".join(f"k{n}=s3cret" for n in range(1000)))
+    assert "s3cret" not in shown
+    assert len(shown) < 500
+
+
+def test_user_info_in_an_authority() -> None:
+    assert mask.authority("u:s3cret@host:80") == "***@host:80"
+    assert mask.authority("host:80") == "host:80"
+
+
+@pytest.mark.parametrize(
+    "name", ["token", "X-Api-Key", "Authorization", "password", "Set-Cookie", "client_secret", "openai-apikey"]
+)
+def test_names_of_secrets(name: str) -> None:
+    assert mask.secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["key", "max_tokens", "token_ratio", "header", "cert"])
+def test_names_of_no_secrets(name: str) -> None:
+    if name in ("max_tokens", "token_ratio"):
+        assert mask.config({name: 10}) == {name: 10}
+    else:
+        assert not mask.secret_name(name)
+
+
+def test_a_configuration_keeps_its_shape() -> None:
+    shown = mask.config(
+        {
+            "admin": {"token": "s3cret", "listen": "127.0.0.1:9901"},
+            "redis": {"url": "redis://:s3cret@localhost/0"},
+            "upstreams": {
+                "a": {
+                    "url": "https://u:s3cret@a.example/x?sig=s3cret",
+                    "client_cert": {"cert": "c.pem", "key": "k.pem"},
+                    "headers": {"request": {"set": {"X-Whatever": "s3cret"}, "remove": ["cookie"]}},
+                }
+            },
+            "buckets": {"t": {"max_tokens": 10}},
+        }
+    )
+    assert "s3cret" not in repr(shown)
+    assert shown["admin"]["listen"] == "127.0.0.1:9901"
+    assert shown["upstreams"]["a"]["client_cert"]["key"] == "k.pem"
+    assert shown["upstreams"]["a"]["headers"]["request"] == {"set": {"X-Whatever": "***"}, "remove": ["cookie"]}
+    assert shown["buckets"]["t"]["max_tokens"] == 10

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from observed import POLICY, STANDARD, WALL, Call, retried
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.observe.events import Refusal
+from proxy.observe.exposition import Gauges, render
+from proxy.observe.metrics import GE, Metrics, ge_class
+from proxy.retry.facts import Class, FaultKind, Outcome
+from proxy.retry.policy import Policy
+from proxy.retry.records import AttemptRecord
+
+PLACE = {"upstream": "payments", "route": ""}
+
+
+class Samples:
+    """The exposition, read back."""
+
+    def __init__(self, metrics: Metrics, gauges: Gauges | None = None) -> None:
+        text, kind = render(metrics, gauges or Gauges())
+        assert kind.startswith("text/plain")
+        self.families = {f.name: f for f in text_string_to_metric_families(text.decode())}
+
+    def value(self, name: str, **labels: str) -> float:
+        found = [s.value for f in self.families.values() for s in f.samples if s.name == name and s.labels == labels]
+        return found[0] if found else 0.0
+
+
+def test_a_first_attempt_success() -> None:
+    metrics = Metrics()
+    for _ in range(3):
+        metrics.call_ended(Call())
+    seen = Samples(metrics)
+    assert seen.value("redrive_calls_total", **PLACE, outcome="success", code_class="2xx") == 3
+    assert seen.value("redrive_attempts_total", **PLACE, result="success") == 3
+    assert seen.value("redrive_call_duration_seconds_count", **PLACE) == 3
+    assert seen.value("redrive_call_duration_seconds_bucket", **PLACE, le="0.005") == 3
+    assert seen.value("redrive_call_duration_seconds_bucket", **PLACE, le="0.0025") == 0
+    assert seen.value("redrive_attempt_duration_seconds_sum", **PLACE) == pytest.approx(0.012)
+
+
+def test_a_call_that_was_retried() -> None:
+    metrics = Metrics()
+    metrics.call_ended(Call())
+    metrics.call_ended(retried())
+    seen = Samples(metrics)
+    assert seen.value("redrive_calls_total", **PLACE, outcome="success", code_class="2xx") == 2
+    assert seen.value("redrive_attempts_total", **PLACE, result="success") == 2
+    assert seen.value("redrive_attempts_total", **PLACE, result="transient") == 1
+    assert seen.value("redrive_attempts_total", **PLACE, result="reset") == 1
+    assert seen.value("redrive_retries_total", **PLACE, reason="transient") == 1
+    assert seen.value("redrive_retries_total", **PLACE, reason="reset") == 1
+    assert seen.value("redrive_retries_failed_total", **PLACE) == 1
+    assert seen.value("redrive_retry_attempts_total", **PLACE, ge="1") == 1
+    assert seen.value("redrive_retry_attempts_total", **PLACE, ge="2") == 1
+    assert seen.value("redrive_retry_attempts_total", **PLACE, ge="3") == 0
+    assert seen.value("redrive_backoff_seconds_total", **PLACE) == pytest.approx(0.3)
+    assert seen.value("redrive_attempt_duration_seconds_count", **PLACE) == 4
+
+
+@pytest.mark.parametrize(
+    ("retry", "ge"), [(1, 1), (4, 4), (5, 5), (9, 5), (10, 10), (99, 10), (100, 100), (5000, 1000)]
+)
+def test_each_retry_is_in_exactly_one_class(retry: int, ge: int) -> None:
+    assert GE[ge_class(retry)] == ge
+
+
+def test_a_denied_retry_and_a_failure_nobody_would_retry() -> None:
+    metrics = Metrics()
+    failed = AttemptRecord(1, 10, 10.1, 503, cls=Class.TRANSIENT, decision="bucket_empty")
+    metrics.call_ended(Call(outcome=Outcome.BUCKET_EMPTY, status=503, history=[failed]))
+    unsafe = dataclasses.replace(failed, decision="not_retryable")
+    metrics.call_ended(Call(outcome=Outcome.NOT_RETRYABLE, status=503, history=[unsafe]))
+    unnamed = AttemptRecord(1, 10, 10.1, 404, cls=Class.UNNAMED, decision="not_retryable")
+    metrics.call_ended(Call(outcome=Outcome.NOT_RETRYABLE, status=404, history=[unnamed]))
+    seen = Samples(metrics)
+    assert seen.value("redrive_retries_denied_total", upstream="payments", why="bucket_empty") == 1
+    assert seen.value("redrive_retries_denied_total", upstream="payments", why="not_retryable") == 1
+    assert seen.value("redrive_calls_total", **PLACE, outcome="not_retryable", code_class="4xx") == 1
+
+
+def test_transparent_retries_hedges_and_app_retries() -> None:
+    metrics = Metrics()
+    again = [
+        AttemptRecord(1, 10, 10, fault=FaultKind.CONNECT_FAILURE, decision="transparent"),
+        AttemptRecord(1, 10, 10.1, 200, cls=Class.SUCCESS, decision="delivered"),
+    ]
+    metrics.call_ended(Call(history=again, resent=True))
+    hedged = [
+        AttemptRecord(1, 10, 10.6, decision="cancelled"),
+        AttemptRecord(2, 10.5, 10.6, 200, cls=Class.SUCCESS, decision="delivered"),
+    ]
+    metrics.call_ended(Call(attempts=2, history=hedged, app_retry=True))
+    seen = Samples(metrics)
+    assert seen.value("redrive_transparent_retries_total", **PLACE) == 1
+    assert seen.value("redrive_hedges_total", **PLACE) == 1
+    assert seen.value("redrive_retries_total", **PLACE, reason="hedge") == 1
+    assert seen.value("redrive_retries_failed_total", **PLACE) == 0
+    assert seen.value("redrive_attempts_total", **PLACE, result="cancelled") == 1
+    assert seen.value("redrive_attempts_total", **PLACE, result="success") == 2
+    assert seen.value("redrive_app_retries_total", **PLACE) == 1
+
+
+def test_a_client_that_left_and_a_request_that_was_refused() -> None:
+    metrics = Metrics()
+    metrics.call_ended(Call(outcome=Outcome.CLIENT_GONE, status=0, history=[AttemptRecord(1, 10)]))
+    metrics.refused(Refusal(WALL, "127.0.0.1:1", 400, Outcome.BAD_REQUEST, "two lengths"))
+    seen = Samples(metrics)
+    assert seen.value("redrive_calls_total", **PLACE, outcome="client_gone", code_class="none") == 1
+    assert seen.value("redrive_attempts_total", **PLACE, result="aborted") == 1
+    assert seen.value("redrive_calls_total", upstream="", route="", outcome="bad_request", code_class="4xx") == 1
+
+
+def test_gauges_and_reloads() -> None:
+    metrics = Metrics()
+    metrics.reloaded("failure")
+    gauges = Gauges(
+        levels=lambda: [("grpc", 7.5)],
+        capacities=lambda: [("grpc", 10)],
+        cooldowns=lambda: [("payments", 3.5)],
+        buffered_bytes=lambda: 65536,
+        waiting_calls=lambda: 4,
+    )
+    seen = Samples(metrics, gauges)
+    assert seen.value("redrive_bucket_level", bucket="grpc") == 7.5
+    assert seen.value("redrive_bucket_capacity", bucket="grpc") == 10
+    assert seen.value("redrive_cooldown_seconds", upstream="payments") == 3.5
+    assert seen.value("redrive_buffered_bytes") == 65536
+    assert seen.value("redrive_waiting_calls") == 4
+    assert seen.value("redrive_config_reloads_total", result="failure") == 1
+    assert seen.value("redrive_config_reloads_total", result="success") == 0
+
+
+def test_policies_come_and_go_without_series_growing() -> None:
+    metrics = Metrics()
+    for _ in range(10_000):
+        metrics.call_ended(Call(policy=Policy("unmatched", "", STANDARD, None)))
+    assert [(s.upstream, s.calls, s.attempts) for s in metrics.all()] == [("unmatched", 10_000, 10_000)]
+    assert len(metrics._by_policy) <= 4096
+    assert metrics.series(POLICY).calls == 0
