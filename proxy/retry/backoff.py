@@ -1,0 +1,68 @@
+"""How long to wait before retry n: exponential growth under a cap, times a jitter.
+
+Law: a pure function of (definition, n, draw). What a series must remember - the backoff computed before, for
+`decorrelated` - is an argument, kept in the call's token, so that two calls can never share it (smithy-python keeps
+it on the shared strategy object, and mixes the series of concurrent calls).
+
+Theory (contract, section 3). `cap(n) = min(max, base * multiplier^(n-1))` for n = 1, 2, ...; r is uniform in [0, 1).
+
+    none          cap                       full          r * cap
+    equal         (0.5 + 0.5 r) * cap       proportional  (0.8 + 0.4 r) * cap      (gRPC A6 as published; may pass max)
+    decorrelated  min(max, base + r * (3 * previous - base)), previous = base before the first retry
+
+Sources: AWS Architecture Blog "Exponential Backoff And Jitter" (full, equal, decorrelated); gRPC A6 (proportional).
+A max below base and zeros are accepted: the formula stands.
+"""
+
+from __future__ import annotations
+
+import math
+
+from proxy.retry.policy import Backoff
+
+#: Beyond this an exponent is as good as infinite, and still exact as a float.
+_LARGEST_EXPONENT = 2**53
+
+
+def needs_draw(backoff: Backoff) -> bool:
+    """Whether `delay` looks at its draw: a draw is made only when a backoff that needs one is computed."""
+    return backoff.jitter != "none"
+
+
+def delay(backoff: Backoff, n: int, r: float, *, throttling: bool = False, previous: float | None = None) -> float:
+    """Seconds before retry n (1, 2, ...; 0 for anything less, the initial attempt); `r` is a draw from [0, 1).
+
+    `throttling`: the error before was one, so `throttling_base` takes base's place. `previous`: the backoff computed
+    before in this call (not a pushback), None before the first retry.
+    """
+    if n < 1:
+        return 0.0
+    base = backoff.base
+    if throttling and backoff.throttling_base is not None:
+        base = backoff.throttling_base
+    if backoff.jitter == "decorrelated":
+        before = base if previous is None else previous
+        return min(backoff.max, base + _times(r, 3.0 * before - base))
+    cap = min(backoff.max, _times(base, _power(backoff.multiplier, n - 1)))
+    match backoff.jitter:
+        case "full":
+            return _times(r, cap)
+        case "equal":
+            return (0.5 + 0.5 * r) * cap
+        case "proportional":
+            return (0.8 + 0.4 * r) * cap
+        case _:
+            return cap
+
+
+def _power(multiplier: float, exponent: int) -> float:
+    """multiplier^exponent, infinite where a float can't hold it."""
+    try:
+        return float(multiplier) ** min(exponent, _LARGEST_EXPONENT)
+    except OverflowError:
+        return math.inf
+
+
+def _times(left: float, right: float) -> float:
+    """A product in which zero wins over infinity: no time, however often doubled, is no time."""
+    return left * right if left and right else 0.0

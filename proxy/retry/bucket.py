@@ -1,0 +1,290 @@
+"""Retry buckets: what calls share so that retries stay a bounded share of the work (contract, section 3, "Buckets").
+
+Law: `take` is check and deduction in one step, nothing is ever taken where it refuses, and a level never leaves
+[0, capacity]. A bucket knows no call: what a call paid stands in the call's token, and comes back by `succeeded` (the
+last retry's price) or `give_back` (a granted retry that never happened). Levels are tokens, times are seconds on the
+driver's clock. Zero costs, zero capacities and infinities are fine.
+
+Theory. One level, several price lists:
+
+    quota     AWS SDKs: a retry pays by its failure's class, a retried success brings the last payment back, a first
+              attempt's success a little; a failing upstream drains it within seconds, and a healthy one refills it
+    throttle  gRPC A6: a failed attempt costs 1, a success earns token_ratio; retries only above half, in thousandths
+    budget    Finagle, Linkerd, Envoy: retries may be so many percent of the calls of a window, or so many a second
+    rate      a classic token bucket on attempts; a gate that makes wait, not a price (proxy/retry/gates.py)
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from decimal import Decimal
+
+from proxy.retry.facts import Class
+from proxy.retry.faucet import TokenBucket
+from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.windows import SlidingCount
+
+
+class Bucket(ABC):
+    """What a policy's retries are paid from. A bucket kept elsewhere (stores/) speaks the same words."""
+
+    __slots__ = ("capacity", "spec")
+
+    spec: BucketSpec
+    capacity: float
+
+    @abstractmethod
+    def level(self, now: float) -> float:
+        """Tokens; for a budget, the retries that would be granted now."""
+
+    def begin(self, now: float) -> None:  # noqa: B027 - only a budget counts calls
+        """A call began."""
+
+    @abstractmethod
+    def price(self, cls: Class) -> float:
+        """What a retry after a failure of this class costs."""
+
+    @abstractmethod
+    def affords(self, price: float, now: float) -> bool:
+        """Whether `take` would succeed."""
+
+    @abstractmethod
+    def take(self, price: float, now: float) -> bool:
+        """Check and deduct in one step; False takes nothing."""
+
+    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:  # noqa: B027
+        """A granted retry never happened. `taken_at`: when it was granted, where that is known (a budget asks)."""
+
+    def failed(self, now: float) -> None:  # noqa: B027 - only a throttle counts failures
+        """An attempt failed in a way that counts: retryable, non-fatal, or with a stop pushback."""
+
+    @abstractmethod
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        """A call succeeded; `last_price` is what its last retry paid, None where it was not retried."""
+
+    @abstractmethod
+    def charge_app_retry(self, now: float) -> float:
+        """The app repeats a call by itself: charge what can be had, never refuse. What was taken, for `succeeded`."""
+
+    def share(self) -> float | None:
+        """The part of the capacity that is there (0 to 1), for the bucket that takes this one's place."""
+        return None
+
+
+def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None) -> Bucket:
+    """A bucket for this definition; in place of one whose definition changed, it starts with that one's share."""
+    match spec:
+        case QuotaSpec():
+            return QuotaBucket(spec, instead_of=instead_of)
+        case ThrottleSpec():
+            return ThrottleBucket(spec, instead_of=instead_of)
+        case BudgetSpec():
+            return BudgetBucket(spec, instead_of=instead_of)
+        case _:
+            raise TypeError("a bucket of kind rate is a gate for attempts: RateBucket")
+
+
+class QuotaBucket(Bucket):
+    """AWS's retry quota. Source: AWS SDK for Java 2.x (500, 5, 1); Smithy's example with `flat_refund`."""
+
+    __slots__ = ("_level", "_refund")
+
+    spec: QuotaSpec
+
+    def __init__(self, spec: QuotaSpec, *, instead_of: Bucket | None = None) -> None:
+        self.spec = spec
+        self.capacity = spec.capacity
+        self._refund = spec.success_refund
+        self._level = _start(spec.capacity, spec.initial, instead_of)
+
+    def level(self, now: float) -> float:
+        """Tokens."""
+        return self._level
+
+    def price(self, cls: Class) -> float:
+        """By class: timeouts and throttling have their own."""
+        if cls is Class.TIMEOUT:
+            return self.spec.timeout_cost
+        return self.spec.throttling_cost if cls is Class.THROTTLING else self.spec.retry_cost
+
+    def affords(self, price: float, now: float) -> bool:
+        """Whether that much is there."""
+        return price <= self._level
+
+    def take(self, price: float, now: float) -> bool:
+        """Deduct the whole price, or nothing."""
+        if price > self._level:
+            return False
+        if price:
+            self._level = self._level - price if self._level < math.inf else math.inf
+        return True
+
+    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
+        """The price comes back, never above the capacity."""
+        self._level = min(self.capacity, self._level + price)
+
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        """The last retry's price, or the refund for a first attempt (on every success, where it is flat)."""
+        if self._level >= self.capacity:  # nearly always
+            return
+        refund = self._refund if last_price is None or self.spec.flat_refund else last_price
+        self._level = min(self.capacity, self._level + refund)
+
+    def charge_app_retry(self, now: float) -> float:
+        """min(level, retry_cost)."""
+        charge = min(self._level, self.spec.retry_cost)
+        self.take(charge, now)
+        return charge
+
+    def share(self) -> float | None:
+        """Level by capacity."""
+        return _share(self._level, self.capacity)
+
+
+class ThrottleBucket(Bucket):
+    """gRPC A6's retry throttling: integers, thousandths of a token, further decimals dropped (as grpc-core has it)."""
+
+    __slots__ = ("_level", "_most", "_ratio")
+
+    spec: ThrottleSpec
+
+    def __init__(self, spec: ThrottleSpec, *, instead_of: Bucket | None = None) -> None:
+        self.spec = spec
+        self.capacity = spec.max_tokens
+        self._most = _thousandths(spec.max_tokens)
+        self._ratio = _thousandths(spec.token_ratio)
+        self._level = _thousandths(_start(spec.max_tokens, spec.initial, instead_of))
+
+    def level(self, now: float) -> float:
+        """Tokens."""
+        return self._level / 1000
+
+    def price(self, cls: Class) -> float:
+        """Retries are free: failures have paid."""
+        return 0.0
+
+    def affords(self, price: float, now: float) -> bool:
+        """Only above half of max_tokens, the failure before counted already."""
+        return 2 * self._level > self._most
+
+    def take(self, price: float, now: float) -> bool:
+        """Nothing is deducted here."""
+        return 2 * self._level > self._most
+
+    def failed(self, now: float) -> None:
+        """One token, never below 0."""
+        self._level = max(0, self._level - 1000)
+
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        """token_ratio, never above max_tokens."""
+        if self._level < self._most:
+            self._level = min(self._most, self._level + self._ratio)
+
+    def charge_app_retry(self, now: float) -> float:
+        """Nothing: what failed has been counted by whoever saw it fail."""
+        return 0.0
+
+    def share(self) -> float | None:
+        """Level by max_tokens."""
+        return _share(self._level, self._most)
+
+
+class BudgetBucket(Bucket):
+    """A retry budget over sliding windows. Sources: Finagle's RetryBudget, Linkerd's, Envoy's retry_budget.
+
+    Counts are merged so that load is never underestimated: calls leave their window early, retries late (windows.py).
+    """
+
+    __slots__ = ("_calls", "_last_second", "_retries")
+
+    spec: BudgetSpec
+
+    def __init__(self, spec: BudgetSpec, *, instead_of: Bucket | None = None) -> None:
+        self.spec = spec
+        # There is no store to be full or empty: a budget's capacity is what it grants without any calls at all.
+        self.capacity = spec.min_per_second
+        self._calls: SlidingCount = SlidingCount(spec.window)
+        self._retries: SlidingCount = SlidingCount(spec.window, late=True)
+        self._last_second: SlidingCount = SlidingCount(1.0, late=True)
+        if isinstance(instead_of, BudgetBucket):
+            self._calls.remember(instead_of._calls)
+            self._retries.remember(instead_of._retries)
+            self._last_second.remember(instead_of._last_second)
+
+    def level(self, now: float) -> float:
+        """The retries that would be granted now, one after another."""
+        by_share = self.spec.percent * self._calls.count(now) / 100 - self._retries.count(now)
+        by_second = self.spec.min_per_second - self._last_second.count(now)
+        most = max(by_share, by_second, 0.0)
+        return float(math.ceil(most)) if most < math.inf else most
+
+    def begin(self, now: float) -> None:
+        """One more call to take a share of."""
+        self._calls.add(now)
+
+    def price(self, cls: Class) -> float:
+        """A retry is a retry."""
+        return 1.0
+
+    def affords(self, price: float, now: float) -> bool:
+        """Fewer than the share of the window's calls, or fewer than the second's minimum."""
+        if 100 * self._retries.count(now) < self.spec.percent * self._calls.count(now):
+            return True
+        return self._last_second.count(now) < self.spec.min_per_second
+
+    def take(self, price: float, now: float) -> bool:
+        """Count one retry, if it is granted."""
+        if not self.affords(price, now):
+            return False
+        self._retries.add(now)
+        self._last_second.add(now)
+        return True
+
+    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
+        """The retry is not counted any more; without `taken_at` it is the newest that goes."""
+        if price:
+            self._retries.remove(taken_at)
+            self._last_second.remove(taken_at)
+
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        """Successes earn nothing: calls do, when they begin."""
+
+    def charge_app_retry(self, now: float) -> float:
+        """One retry, counted whether it would have been granted or not."""
+        self._retries.add(now)
+        self._last_second.add(now)
+        return 1.0
+
+
+class RateBucket(TokenBucket):
+    """The bucket of kind rate. `started`: the driver's time at its making, from which a low `initial` fills up."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, spec: RateSpec, *, instead_of: RateBucket | None = None, started: float = 0.0) -> None:
+        self.spec = spec
+        share = None if instead_of is None else _share(instead_of._level, instead_of.capacity)
+        level = spec.initial if spec.initial is not None else spec.burst
+        if share is not None and instead_of is not None:
+            level, started = (share * spec.burst if share else 0.0), instead_of._at
+        super().__init__(spec.rate, spec.burst, min(level, spec.burst), started)
+
+
+def _start(capacity: float, initial: float | None, instead_of: Bucket | None) -> float:
+    """Where a store begins: at the share of the one before, at `initial`, or full."""
+    share = instead_of.share() if instead_of is not None else None
+    if share is not None:
+        return share * capacity if share else 0.0
+    return capacity if initial is None else min(initial, capacity)
+
+
+def _share(level: float, capacity: float) -> float | None:
+    if capacity <= 0:
+        return None
+    return 1.0 if level == math.inf else max(0.0, level / capacity)
+
+
+def _thousandths(tokens: float) -> int:
+    """Whole thousandths, the rest dropped; by decimal digits as written, so that 0.57 is 570 and not 569."""
+    return int(min(Decimal(str(tokens)), Decimal(10**15)) * 1000)

@@ -1,0 +1,104 @@
+"""The adaptive strategy's client-side rate limiter: CUBIC, as the AWS SDKs have it (ADAPTIVE_V2).
+
+Law: off until the first throttling answer; from then on every send takes one token, and every attempt's end moves the
+rate: down to BETA of it when throttled, up along a cubic curve that is flat around the rate at which it was throttled
+last. The rate never exceeds twice what was measured, so an idle client does not learn to shout.
+
+Theory. The measured rate counts ended attempts in half-second buckets, smoothed (new bucket 0.8, history 0.2). After
+a throttling at rate w the curve is SCALE * (t - K)^3 + w with K = cbrt(w * (1 - BETA) / SCALE): it starts at BETA * w,
+returns to w after K seconds, and probes beyond. Source: AWS SDKs' retry specification, as smithy-rs
+`client_rate_limiter.rs` and botocore `retries/{adaptive,throttling,bucket}.py` have it; tables in tests/vectors/raw.
+"""
+
+from __future__ import annotations
+
+import math
+
+from proxy.retry.faucet import TokenBucket
+
+MIN_FILL_RATE = 0.5  # tokens a second
+MIN_CAPACITY = 1.0
+SMOOTH = 0.8
+BETA = 0.7
+SCALE_CONSTANT = 0.4
+BUCKETS_PER_SECOND = 2  # measuring buckets of half a second
+RATE_CAP_FACTOR = 2.0
+
+
+class CubicLimiter(TokenBucket):
+    """The limiter of one scope. `started` is the driver's time at its making.
+
+    Sends go by `wait`/`take` (who waits asks again, in order of arrival), or by `reserve` where nobody can be asked
+    to come back; `learn` is told every attempt's end.
+    """
+
+    __slots__ = ("_count", "_last_bucket", "_last_max_rate", "_last_throttle", "enabled", "measured_rate")
+
+    def __init__(self, started: float = 0.0) -> None:
+        super().__init__(0.0, 0.0, 0.0, started)
+        self.enabled = False
+        self.measured_rate = 0.0
+        self._count = 0
+        self._last_bucket = float(math.floor(started))
+        self._last_max_rate = 0.0
+        self._last_throttle = started
+
+    @property
+    def fill_rate(self) -> float:
+        """Tokens a second."""
+        return self.rate
+
+    def wait(self, now: float, tokens: float = 1.0) -> float:
+        """Seconds until so many tokens will have come; 0 while the limiter is off."""
+        return super().wait(now, tokens) if self.enabled else 0.0
+
+    def take(self, now: float) -> bool:
+        """One token for a send; free while the limiter is off."""
+        return super().take(now) if self.enabled else True
+
+    def give_back(self, now: float) -> None:
+        """A token that was taken and not used."""
+        if self.enabled:
+            super().give_back(now)
+
+    def reserve(self, now: float) -> float:
+        """Take a token that may be still to come; seconds until it is there. Those who reserve later wait longer."""
+        if not self.enabled:
+            return 0.0
+        seconds = super().wait(now)
+        self._level -= 1
+        return seconds
+
+    def learn(self, throttled: bool, now: float) -> None:
+        """An attempt ended (a timeout counts as not throttled)."""
+        self._measure(now)
+        if throttled:
+            rate = min(self.measured_rate, self.rate) if self.enabled else self.measured_rate
+            self._last_max_rate = rate
+            self._last_throttle = now
+            self.enabled = True
+            calculated = rate * BETA
+        else:
+            calculated = self.cubic_rate(now)
+        self._set_rate(min(calculated, RATE_CAP_FACTOR * self.measured_rate), now)
+
+    def cubic_rate(self, now: float) -> float:
+        """The rate that the curve allows, that long after the last throttling."""
+        window = math.cbrt(self._last_max_rate * (1 - BETA) / SCALE_CONSTANT)
+        return float(SCALE_CONSTANT * (now - self._last_throttle - window) ** 3 + self._last_max_rate)
+
+    def _measure(self, now: float) -> None:
+        self._count += 1
+        bucket = math.floor(now * BUCKETS_PER_SECOND) / BUCKETS_PER_SECOND
+        if bucket > self._last_bucket:
+            current = self._count / (bucket - self._last_bucket)
+            self.measured_rate = SMOOTH * current + (1 - SMOOTH) * self.measured_rate
+            self._count = 0
+            self._last_bucket = bucket
+
+    def _set_rate(self, rate: float, now: float) -> None:
+        """What came so far came at the old rate."""
+        self._refill(now)
+        self.rate = max(rate, MIN_FILL_RATE)
+        self.capacity = max(rate, MIN_CAPACITY)
+        self._level = min(self._level, self.capacity)

@@ -1,0 +1,87 @@
+"""Counting what happened in the last so-many seconds, exactly where that matters and within bounds everywhere.
+
+Law: an event at t counts at `now` while now - t < window. Every instant is kept by itself until there are EXACT of
+them; after that, instants closer together than window/1000 share a slice, so that the memory is bounded at any rate
+(EXACT + about 1,000 slices) and a count is off by at most what happened within window/1000. Which way it is then off
+is the counter's choice: `late` slices leave when their newest event does, others when their oldest does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from copy import copy
+
+#: Instants kept apart before any are merged.
+EXACT = 2048
+
+
+class _Slice:
+    __slots__ = ("count", "first", "last")
+
+    def __init__(self, at: float) -> None:
+        self.first = at
+        self.last = at
+        self.count = 1
+
+
+class SlidingCount:
+    """How many events the last `window` seconds held. `late` as in the module's law."""
+
+    __slots__ = ("_late", "_slices", "_total", "_width", "window")
+
+    def __init__(self, window: float, *, late: bool = False) -> None:
+        self.window = window
+        self._width = window / 1000
+        self._late = late
+        self._slices: deque[_Slice] = deque()
+        self._total = 0
+
+    def remember(self, other: SlidingCount) -> None:
+        """Begin with what another has counted."""
+        self._slices = deque(copy(piece) for piece in other._slices)
+        self._total = other._total
+
+    def add(self, now: float) -> None:
+        """One event, now. Time does not run backwards: an earlier `now` counts as the newest known."""
+        slices = self._slices
+        self._total += 1
+        if slices:
+            newest = slices[-1]
+            if now <= newest.first + (self._width if len(slices) >= EXACT else 0.0):
+                newest.count += 1
+                newest.last = max(now, newest.last)
+                return
+            if slices[0].first + self.window <= now:
+                self._expire(now)
+        slices.append(_Slice(now))
+
+    def count(self, now: float) -> int:
+        """Events within the window that ends now."""
+        if self._slices and self._slices[0].first + self.window <= now:
+            self._expire(now)
+        return self._total
+
+    def remove(self, at: float | None) -> None:
+        """Undo the event that was counted at `at`; None: the newest. One that has left the window is gone already."""
+        slices = self._slices
+        if not slices:
+            return
+        index = len(slices) - 1
+        if at is not None:
+            index = bisect_left(slices, at, key=lambda piece: piece.last)
+            if index == len(slices) or slices[index].first > at:
+                return
+        slices[index].count -= 1
+        self._total -= 1
+        if not slices[index].count:
+            del slices[index]
+
+    def _expire(self, now: float) -> None:
+        slices = self._slices
+        while slices:
+            oldest = slices[0]
+            if (oldest.last if self._late else oldest.first) + self.window > now:
+                return
+            self._total -= oldest.count
+            slices.popleft()
