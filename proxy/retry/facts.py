@@ -90,6 +90,23 @@ class Fault:
     error: str = "connection_terminated"
 
 
+#: Request fields that deciding reads at a call's start. A content type of application/grpc steers too, and so does the
+#: policy's idempotency key, whatever its name.
+STEERING_FIELDS = frozenset(
+    {
+        "x-retry-disable",
+        "x-retry-timeout",
+        "grpc-timeout",
+        "x-stainless-retry-count",
+        "amz-sdk-request",
+        "amz-sdk-invocation-id",
+        "grpc-previous-rpc-attempts",
+        "x-envoy-attempt-count",
+        "idempotency-key",
+    }
+)
+
+
 class Fields(Protocol):
     """Header fields as deciding needs them."""
 
@@ -131,12 +148,17 @@ def first(fields: Fields, name: str) -> str | None:
 
 @dataclass(slots=True)
 class Request:
-    """A call's request as deciding needs it. `authority` is the host[:port] that the app named."""
+    """A call's request as deciding needs it. `authority` is the host[:port] that the app named.
+
+    `plain`: whoever read the head has seen that no field in it is one that steers deciding (STEERING_FIELDS), so that
+    there is nothing to look for.
+    """
 
     method: str
     authority: str
     path: str
     fields: Fields = field(default_factory=NoFields)
+    plain: bool = False
 
     @property
     def is_grpc(self) -> bool:

@@ -1,0 +1,90 @@
+"""What a call asks of its driver. Values, carried out in the order in which they are returned.
+
+Law: deciding never does. `proxy.forward.exchange` carries actions out with sockets, `proxy.lab.clock` on a virtual
+clock; both see the same ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from proxy.retry.facts import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Send the request as attempt n. `fresh`: on a new connection, since a pooled one was found dead."""
+
+    attempt: int
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Set the call's one alarm (seconds, the driver's clock). A later WakeAt replaces it."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """Collect up to `limit` bytes of this answer's body, or to its end; then say `peeked`."""
+
+    attempt: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep this answer: head and up to 64 KiB of body; beyond that pause its connection."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The held answer is not needed any more."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Abort this sending; nothing more is heard of it."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand this attempt's answer to the app as it comes. `ended` or `failed` of it is followed by Finish."""
+
+    attempt: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The proxy's own answer, where there is none to hand on. `retry_after` is seconds, for a Retry-After field.
+
+    `error` is the RFC 9209 proxy error type. Always followed by Finish.
+    """
+
+    status: int
+    title: str
+    detail: str
+    outcome: Outcome
+    retry_after: float | None = None
+    error: str = "http_protocol_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The call is over: release everything. `outcome` is final (a body may have broken after delivery)."""
+
+    outcome: Outcome
+
+
+Action: TypeAlias = Launch | WakeAt | Peek | Hold | Discard | Cancel | Deliver | Answer | Finish
+Actions: TypeAlias = tuple[Action, ...]

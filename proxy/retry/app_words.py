@@ -1,0 +1,91 @@
+"""What an app says about its own call: X-Retry-*, grpc-timeout, and the marks of an app that retries by itself.
+
+Law: none of it can loosen a policy. A timeout only shortens the deadline, a disable only takes retries away, and an
+app's own retry only costs (contract, section 5).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from proxy.retry.commons import SeenKeys
+from proxy.retry.facts import Request, first
+from proxy.retry.policy import Policy
+
+#: The contract's durations, and bare seconds.
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)?")
+_UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
+
+#: gRPC over HTTP/2: Timeout -> "grpc-timeout" TimeoutValue TimeoutUnit.
+_GRPC_TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
+_GRPC_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+
+_AWS_ATTEMPT = re.compile(r"(?:^|;)\s*attempt\s*=\s*(\d{1,9})\s*(?:;|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class AppWords:
+    """What was said. `timeout` is seconds; `unreadable` is a value of X-Retry-Timeout that is neither."""
+
+    disabled: bool = False
+    timeout: float | None = None
+    unreadable: str | None = None
+    retries_itself: bool = False
+
+
+NOTHING_SAID = AppWords()
+
+
+def read_app_words(request: Request, policy: Policy, seen: SeenKeys, now: float) -> AppWords:
+    """Read the steering fields of a request's head."""
+    fields = request.fields
+    disabled = any(value.lower() == "true" for value in fields.get_all("x-retry-disable"))
+    timeout = read_grpc_timeout(first(fields, "grpc-timeout"))
+    unreadable = None
+    for value in fields.get_all("x-retry-timeout"):
+        seconds = read_duration(value)
+        if seconds is None:
+            unreadable = value
+        elif timeout is None or seconds < timeout:
+            timeout = seconds
+    return AppWords(disabled, timeout, unreadable, _retries_itself(request, policy, seen, now))
+
+
+def read_duration(text: str) -> float | None:
+    """Seconds of `250ms`, `2s`, `1m`, `1h`, or of bare seconds; None where it is neither."""
+    match = _DURATION.fullmatch(text)
+    return float(match[1]) * _UNITS[match[2]] if match else None
+
+
+def read_grpc_timeout(text: str | None) -> float | None:
+    """Seconds of a grpc-timeout; an unreadable one is as if absent, as servers treat it for want of a better."""
+    match = _GRPC_TIMEOUT.fullmatch(text) if text is not None else None
+    return int(match[1]) * _GRPC_UNITS[match[2]] if match else None
+
+
+def _retries_itself(request: Request, policy: Policy, seen: SeenKeys, now: float) -> bool:
+    fields = request.fields
+    found = any(
+        (
+            _count(first(fields, "x-stainless-retry-count")) > 0,
+            _aws_attempt(first(fields, "amz-sdk-request")) > 1,
+            _count(first(fields, "grpc-previous-rpc-attempts")) > 0,
+            _count(first(fields, "x-envoy-attempt-count")) > 1,
+        )
+    )
+    # Every key is remembered, also where another mark has told already: the next one may carry the key alone.
+    for name in ("amz-sdk-invocation-id", policy.idempotency_key.header.lower()):
+        key = first(fields, name)
+        if key:
+            found = seen.again(f"{name}:{key}", now) or found
+    return found
+
+
+def _count(value: str | None) -> int:
+    return int(value) if value is not None and value.isascii() and value.isdigit() and len(value) < 10 else 0
+
+
+def _aws_attempt(value: str | None) -> int:
+    match = _AWS_ATTEMPT.search(value) if value is not None else None
+    return int(match[1]) if match else 0

@@ -1,0 +1,645 @@
+"""One call as a state machine: events in, actions out.
+
+Theory of operation. A call is handed events with the time at which they happened and answers with actions; it never
+sleeps, reads a clock, or raises for a wrong upstream. In every state something flies, or an alarm is set, or the call
+is done. The phases:
+
+    NEW -> [GATED] -> FLYING -> [PEEKING] -> DELIVERING -> DONE
+                        ^  |
+                        |  v
+             [GATED] <- BACKOFF          a retry was granted and paid for; its answer, if any, is held
+
+Once an answer is being delivered the call is committed: nothing leads back. While anything flies the driver watches
+`deadline` and says `woke` when it has come. Sequential strategies are here, hedging is in `proxy.retry.hedging`; the
+order of checks is in `proxy.retry.checks`, what may hold a call in `proxy.retry.gates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from proxy.retry.actions import Action, Actions, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.answers import own_answer
+from proxy.retry.app_words import NOTHING_SAID, AppWords, read_app_words
+from proxy.retry.bucket import Bucket
+from proxy.retry.checks import Failure, Standing, first_no, is_non_fatal, too_long
+from proxy.retry.classify import NEEDS_BODY, classify, classify_fault
+from proxy.retry.commons import ScopeState
+from proxy.retry.custom import CustomToken
+from proxy.retry.facts import (
+    IDEMPOTENT_METHODS,
+    NO_PUSHBACK,
+    Class,
+    Fault,
+    Fields,
+    Outcome,
+    Progress,
+    Reply,
+    Request,
+    Verdict,
+    first,
+)
+from proxy.retry.gates import REJECTED, WaitingRoom
+from proxy.retry.policy import Policy
+from proxy.retry.pushback import read_pushback
+from proxy.retry.records import AttemptRecord
+from proxy.retry.waits import WaitSeries
+
+#: Contract, section 4: bodies are peeked at up to 64 KiB.
+PEEK_LIMIT = 64 * 1024
+
+#: Sums of floating-point seconds may miss a deadline that they meet exactly; a wait that ends at it is begun.
+_HAIR = 1e-9
+
+_LAUNCH_FIRST: Actions = (Launch(1),)
+_DELIVER_FIRST: Actions = (Deliver(1, Outcome.SUCCESS),)
+_FINISH: dict[Outcome, Actions] = {outcome: (Finish(outcome),) for outcome in Outcome}
+
+
+class Chance(Protocol):
+    """Where jitter comes from: a `random.Random`, or a test's constant."""
+
+    def random(self) -> float:
+        """A uniform draw from [0, 1)."""
+        ...
+
+
+@dataclass(slots=True)
+class Env:
+    """What the driver lends every call. The wall's clock is `now + wall_offset` (seconds since the epoch)."""
+
+    rng: Chance
+    wall_offset: float = 0.0
+    waiting: WaitingRoom = field(default_factory=WaitingRoom)
+
+
+class Phase(Enum):
+    """Where a call is; see the module's head."""
+
+    NEW = "new"
+    GATED = "gated"
+    FLYING = "flying"
+    PEEKING = "peeking"
+    BACKOFF = "backoff"
+    DELIVERING = "delivering"
+    DONE = "done"
+
+
+class Call:
+    """A call under a sequential strategy.
+
+    `alarm` moves the call's alarm when a gate's word changes; drivers give it, tests of ungated calls need none.
+    Defaults live on the class so that a call that succeeds at once sets few of them.
+    """
+
+    started: float = 0.0
+    deadline: float | None = None
+    attempts: int = 0
+    outcome: Outcome | None = None
+    committed: bool = False
+    resent: bool = False  # the one transparent retry has been used
+    words: AppWords = NOTHING_SAID
+    phase: Phase = Phase.NEW
+    delivered: int = 0  # the attempt whose answer goes to the app; 0: none, or the proxy's own
+
+    _provisional: Outcome = Outcome.SUCCESS
+    _reply: Reply | None = None
+    _failure: Failure | None = None
+    _flying_since: float = 0.0
+    _due: float = 0.0
+    _granted: float | None = None  # what the retry that is waited for has paid
+    _paid: float | None = None  # what the last retry that was sent had paid
+    _app_paid: float | None = None
+    _processed: bool = False  # an attempt may have been processed: a refusal is not transparent any more
+    _parked: str = ""  # "", "waiting" or "cooling": the place taken in the waiting room
+    _paid_rate: bool = False
+    _paid_pace: bool = False
+    _own_cooldown: float = float("-inf")
+    _series: WaitSeries | None = None
+    _custom: CustomToken | None = None
+
+    def __init__(
+        self,
+        request: Request,
+        policy: Policy,
+        scope: ScopeState,
+        env: Env,
+        alarm: Callable[[float], None] | None = None,
+    ) -> None:
+        self.request = request
+        self.policy = policy
+        self.scope = scope
+        self.env = env
+        self.history: list[AttemptRecord] = []
+        self._alarm = alarm
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> Actions:
+        """The request's head is whole."""
+        self.started = now
+        policy = self.policy
+        if policy.timeouts.total is not None:
+            self.deadline = now + policy.timeouts.total
+        if not self.request.plain or policy.idempotency_key.header != "Idempotency-Key":
+            refusal = self._listen(now)
+            if refusal:
+                return refusal
+        bucket = self._bucket
+        if bucket is not None:
+            bucket.begin(now)
+            if self.words.retries_itself:
+                self._app_paid = bucket.charge_app_retry(now)
+        if policy.mode != "enforce":
+            return self._launch(now)
+        if policy.strategy.custom is not None:
+            return self._start_custom(now)
+        if self.scope.ungated and not self.scope.cooldown.holds(now):
+            return self._launch(now)
+        return self._admit(now)
+
+    def head(self, attempt: int, reply: Reply, now: float) -> Actions:
+        """The final head of an attempt's answer (1xx are the driver's to pass on)."""
+        if self.phase is not Phase.FLYING:
+            return ()
+        verdict = classify(self.policy.classify, self.request, reply, None)
+        if verdict is NEEDS_BODY:
+            self._reply = reply
+            self.phase = Phase.PEEKING
+            return (Peek(attempt, PEEK_LIMIT),)
+        return self._answered(attempt, reply, verdict, now)
+
+    def peeked(self, attempt: int, body: bytes, now: float) -> Actions:
+        """As much of the body as was asked for, or all of it."""
+        if self.phase is not Phase.PEEKING or self._reply is None:
+            return ()
+        verdict = classify(self.policy.classify, self.request, self._reply, body)
+        return self._answered(attempt, self._reply, verdict, now)
+
+    def ended(self, attempt: int, now: float, trailers: Fields | None = None) -> Actions:
+        """The delivered answer has ended well."""
+        if self.phase is not Phase.DELIVERING:
+            return ()
+        if self._provisional is not Outcome.SUCCESS:
+            return self._finish(self._provisional, now)
+        if trailers is not None and self._reply is not None and first(trailers, "grpc-status") is not None:
+            return self._ended_by_trailers(attempt, self._reply, trailers, now)
+        self._succeeded(now)
+        return self._finish(Outcome.SUCCESS, now)
+
+    def failed(self, attempt: int, fault: Fault, now: float) -> Actions:
+        """An attempt ended without a whole answer."""
+        if self.phase is Phase.DELIVERING:
+            self._learn(False, now)
+            return self._finish(Outcome.COMMITTED, now)
+        if self.phase not in (Phase.FLYING, Phase.PEEKING):
+            return ()
+        if self._is_transparent(fault):
+            return self._send_again(attempt, fault, now)
+        if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
+            self._processed = True
+        verdict = classify_fault(self.policy.classify, self.request, fault)
+        return self._judge(Failure(attempt, verdict, NO_PUSHBACK, fault=fault), now)
+
+    def woke(self, now: float) -> Actions:
+        """The alarm rang, or the deadline came."""
+        if self.phase is Phase.BACKOFF:
+            return self._admit(now) if now >= self._due - _HAIR else (WakeAt(self._due),)
+        if self.phase is Phase.GATED:
+            return self._admit(now)
+        if self.phase in (Phase.FLYING, Phase.PEEKING) and self.deadline is not None and now >= self.deadline - _HAIR:
+            return self._out_of_time(now)
+        return ()
+
+    def replay_lost(self, now: float) -> Actions:
+        """The request's body outgrew its buffer: this attempt is the last, and only silence ends it."""
+        if self.committed or self.phase in (Phase.DELIVERING, Phase.DONE):
+            return ()
+        self.committed = True
+        self.deadline = None
+        if self.phase in (Phase.BACKOFF, Phase.GATED):
+            return self._stop_waiting(Outcome.COMMITTED, now)
+        return ()
+
+    def app_gone(self, now: float) -> Actions:
+        """The app went away: nothing more is sent for it, and what was not used comes back."""
+        if self.phase is Phase.DONE:
+            return ()
+        actions: list[Action] = []
+        if self.phase in (Phase.FLYING, Phase.PEEKING, Phase.DELIVERING):
+            actions.append(Cancel(self.delivered or self.attempts))
+        elif self._failure is not None and self._failure.status is not None:
+            actions.append(Discard(self._failure.attempt))
+        self._give_back(now)
+        self._note(self.delivered or self.attempts, now, decision=Outcome.CLIENT_GONE.value)
+        return (*actions, *self._finish(Outcome.CLIENT_GONE, now))
+
+    def denied(self, attempt: int, detail: str, now: float) -> Actions:
+        """The place that this attempt would have gone to is one that nobody may reach: it was not sent."""
+        if self.phase is not Phase.FLYING:
+            return ()
+        self._granted, self._paid = self._paid, None
+        self._give_back(now)
+        self._note(attempt, now, decision=Outcome.DENIED.value, because=detail)
+        self.attempts -= 1
+        return (own_answer(Outcome.DENIED, None, detail=detail), *self._finish(Outcome.DENIED, now))
+
+    def retime(self, at: float) -> None:
+        """A gate's word changed: ask again at another time."""
+        if self._alarm is not None:
+            self._alarm(at)
+
+    # -- what a call is ---------------------------------------------------------------------------------------------
+
+    @property
+    def idempotent(self) -> bool:
+        """RFC 9110, section 9.2.2, or a key that makes it so (contract, "Safety", 3)."""
+        method = self.request.method
+        if method in IDEMPOTENT_METHODS:
+            return True
+        key = self.policy.idempotency_key
+        if key.inject and method in ("POST", "PATCH"):
+            return True
+        return bool(first(self.request.fields, key.header.lower()))
+
+    @property
+    def app_retry(self) -> bool:
+        """Whether the app had tried this before by itself."""
+        return self.words.retries_itself
+
+    @property
+    def _bucket(self) -> Bucket | None:
+        """The bucket that this call moves: the real one, in observe mode its shadow, none where the mode is off."""
+        mode = self.policy.mode
+        if mode == "enforce":
+            return self.scope.bucket
+        return self.scope.shadow if mode == "observe" else None
+
+    @property
+    def _disabled(self) -> bool:
+        return self.words.disabled or self.policy.mode != "enforce"
+
+    # -- the beginning ----------------------------------------------------------------------------------------------
+
+    def _listen(self, now: float) -> Actions:
+        """Heed what the app says of this call; a refusal where it cannot be read."""
+        words = self.words = read_app_words(self.request, self.policy, self.scope.seen, now)
+        if words.unreadable is not None:
+            detail = f"X-Retry-Timeout is neither a duration nor seconds: {words.unreadable!r:.80}"
+            return (own_answer(Outcome.BAD_REQUEST, None, detail=detail), *self._finish(Outcome.BAD_REQUEST, now))
+        if words.timeout is not None and (self.deadline is None or now + words.timeout < self.deadline):
+            self.deadline = now + words.timeout
+        return ()
+
+    def _start_custom(self, now: float) -> Actions:
+        self._custom = CustomToken(self.policy.strategy.custom, self.scope.value)
+        delay = self._custom.initial_delay
+        if delay <= 0:
+            return self._admit(now)
+        if self.deadline is not None and now + delay > self.deadline + _HAIR:
+            return self._refuse(Outcome.DEADLINE, now)
+        return self._back_off(now + delay) if self._take_place("waiting") else self._refuse(Outcome.OVERLOADED, now)
+
+    # -- gates ------------------------------------------------------------------------------------------------------
+
+    def _admit(self, now: float) -> Actions:
+        """An attempt is due: launch it, or wait where a gate says so."""
+        at, no, place = self._ask_gates(now)
+        if no is None and at <= now:
+            return self._launch(now)
+        if no is None and self.deadline is not None and at > self.deadline + _HAIR:
+            no = Outcome.DEADLINE
+        if no is None and not self._take_place(place):
+            no = Outcome.OVERLOADED
+        if no is not None:
+            return self._stop_waiting(no, now)
+        held = self._failure if self.phase not in (Phase.BACKOFF, Phase.GATED) else None
+        self.phase = Phase.GATED
+        if held is not None and held.status is not None:
+            return (Hold(held.attempt), WakeAt(at))
+        return (WakeAt(at),)
+
+    def _ask_gates(self, now: float) -> tuple[float, Outcome | None, str]:
+        """Ask cooldown, rate and limiter in turn: (when, the *no* if it is one, the kind of place to wait in)."""
+        scope, pushback = self.scope, self.policy.pushback
+        if pushback.cooldown != "off" and scope.cooldown.until > self._own_cooldown and scope.cooldown.holds(now):
+            if pushback.cooldown == "reject" and scope.cooldown.seconds_left(now) > 0:
+                return REJECTED, Outcome.COOLING, "cooling"
+            at = scope.cooldown.ask(self, now)
+            if at > now:
+                return at, None, "cooling"
+        if scope.rate is not None and not self._paid_rate:
+            at = scope.rate.ask(self, now)
+            if at > now:
+                return at, (Outcome.RATE_LIMITED if at == REJECTED else None), "waiting"
+            self._paid_rate = True
+        first_goes_free = self.attempts == 0 and not self.policy.strategy.delay_first
+        if scope.limiter is not None and not self._paid_pace and not first_goes_free:
+            at = scope.limiter.ask(self, now)
+            if at > now:
+                return at, None, "waiting"
+            self._paid_pace = True
+        return now, None, ""
+
+    def _take_place(self, place: str) -> bool:
+        """Take a place in the waiting room, or change the one taken for another kind."""
+        if self._parked == place:
+            return True
+        self._leave_room()
+        if not self.env.waiting.enter(self.policy.upstream, cooling=place == "cooling"):
+            return False
+        self._parked = place
+        return True
+
+    def _leave_room(self) -> None:
+        if self._parked:
+            self.env.waiting.leave(self.policy.upstream, cooling=self._parked == "cooling")
+            self._parked = ""
+
+    def _leave_gates(self, now: float) -> None:
+        scope = self.scope
+        if self in scope.cooldown.queue:
+            scope.cooldown.leave(self, now)
+        if scope.rate is not None:
+            scope.rate.leave(self, now)
+        if scope.limiter is not None:
+            scope.limiter.leave(self, now)
+
+    # -- attempts ---------------------------------------------------------------------------------------------------
+
+    def _launch(self, now: float) -> Actions:
+        self.attempts += 1
+        self._flying_since = now
+        self.phase = Phase.FLYING
+        if self.attempts == 1 and not self._parked:
+            return _LAUNCH_FIRST
+        self._leave_room()
+        self._paid_rate = self._paid_pace = False
+        self._paid, self._granted = self._granted, None
+        if self._failure is not None and self._failure.status is not None:
+            return (Discard(self._failure.attempt), Launch(self.attempts))
+        return (Launch(self.attempts),)
+
+    def _is_transparent(self, fault: Fault) -> bool:
+        """Contract, "Safety", 1: one for each call in all, whichever cause."""
+        if self.resent or self.committed or self.phase is Phase.PEEKING:
+            return False
+        if fault.progress is Progress.NEVER_SENT:
+            return True
+        if fault.progress is Progress.REFUSED:
+            return not self._processed
+        return fault.reused and self.idempotent
+
+    def _send_again(self, attempt: int, fault: Fault, now: float) -> Actions:
+        self.resent = True
+        self._note(attempt, now, fault=fault, decision="transparent")
+        self._flying_since = now
+        return (Launch(attempt, fresh=True),)
+
+    def _answered(self, attempt: int, reply: Reply, verdict: Verdict, now: float) -> Actions:
+        self._processed = True
+        self._reply = reply
+        if verdict.cls is Class.SUCCESS:
+            self.phase = Phase.DELIVERING
+            self.delivered = attempt
+            self.deadline = None
+            return _DELIVER_FIRST if attempt == 1 else (Deliver(attempt, Outcome.SUCCESS),)
+        return self._judge(self._failure_of(attempt, reply, verdict, now), now)
+
+    def _failure_of(self, attempt: int, reply: Reply, verdict: Verdict, now: float) -> Failure:
+        wall = now + self.env.wall_offset
+        fields = reply.fields
+        pushback = read_pushback(fields, reply.status, verdict.cls, self.policy.classify.dialects, wall)
+        if pushback.retry and verdict.cls is Class.UNNAMED:
+            verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
+            pushback = read_pushback(fields, reply.status, verdict.cls, self.policy.classify.dialects, wall)
+        return Failure(attempt, verdict, pushback, status=reply.status)
+
+    # -- judgement --------------------------------------------------------------------------------------------------
+
+    def _judge(self, failure: Failure, now: float) -> Actions:
+        """An attempt failed: grant, pay for and set out on another one, or end the call with a *no*."""
+        self._failure = failure
+        no = self._verdict_on(failure, now)
+        if no is not None:
+            self._note(failure.attempt, now, failure=failure, decision=no.value)
+            return self._give_up(no, now)
+        wait = self._due - now
+        self._note(failure.attempt, now, failure=failure, decision="retried", delay=wait)
+        if wait <= 0:
+            return self._admit(now)
+        actions = self._back_off(self._due)
+        return (Hold(failure.attempt), *actions) if failure.status is not None else actions
+
+    def _verdict_on(self, failure: Failure, now: float) -> Outcome | None:
+        """Tell everybody who learns from failures, then put the checks in their order."""
+        self._learn(failure.verdict.cls is Class.THROTTLING, now)
+        bucket = self._bucket
+        retryable = self._goes_on(failure)
+        if bucket is not None and (retryable or failure.pushback.stop):
+            bucket.failed(now)
+        if self.policy.mode == "enforce":
+            self._start_cooldown(failure, now)
+        standing = Standing(
+            self.committed, self._disabled, self.idempotent, self.attempts, self.policy.strategy.max_attempts
+        )
+        if self.policy.mode == "observe" and not self.words.disabled:
+            return self._observed_no(failure, standing, bucket, retryable, now)
+        no = first_no(failure, standing, self.policy, retryable=retryable)
+        return no if no is not None else self._grant(failure, bucket, now)
+
+    def _grant(self, failure: Failure, bucket: Bucket | None, now: float) -> Outcome | None:
+        """The checks from the tokens to the waiting room; then, at once, the price is taken."""
+        price = bucket.price(failure.price_class) if bucket is not None else 0.0
+        if bucket is not None and not bucket.affords(price, now):
+            return Outcome.BUCKET_EMPTY
+        wait = self._custom.next_delay(failure) if self._custom is not None else None
+        if isinstance(wait, Outcome):
+            return wait
+        if too_long(failure.pushback, self.policy):
+            return Outcome.PUSHBACK_TOO_LONG
+        if wait is None:
+            wait = self._next_wait(failure)
+        if self.deadline is not None and now + wait > self.deadline + _HAIR:
+            return Outcome.DEADLINE
+        if wait > 0 and not self._take_place("waiting"):
+            return Outcome.OVERLOADED
+        if bucket is not None and not bucket.take(price, now):
+            self._leave_room()
+            return Outcome.BUCKET_EMPTY
+        self._granted = price
+        self._due = now + wait
+        return None
+
+    def _observed_no(
+        self, failure: Failure, standing: Standing, shadow: Bucket | None, retryable: bool, now: float
+    ) -> Outcome:
+        """Mode observe: work out what would have happened against the shadow, and let it show in the record."""
+        standing.disabled = False
+        no = first_no(failure, standing, self.policy, retryable=retryable)
+        if no is None:
+            no = self._grant(failure, shadow, now)
+            self._leave_room()
+            self._granted = None
+        if no is None:
+            failure.verdict = Verdict(
+                failure.verdict.cls,
+                f"{failure.verdict.because}; observed: would retry after {self._due - now:.3f} s",
+                failure.verdict.unprocessed,
+            )
+            return Outcome.DISABLED
+        if no in (Outcome.NOT_RETRYABLE, Outcome.PUSHBACK_STOP, Outcome.COMMITTED):
+            return no  # the same in every mode
+        failure.verdict = Verdict(
+            failure.verdict.cls,
+            f"{failure.verdict.because}; observed: would not retry ({no.value})",
+            failure.verdict.unprocessed,
+        )
+        return Outcome.DISABLED
+
+    def _goes_on(self, failure: Failure) -> bool:
+        """Whether this failure is one that may be followed by another attempt at all."""
+        if self.policy.strategy.hedging_delay is None:
+            return failure.verdict.cls.retryable
+        return is_non_fatal(self.policy, self.request, self._reply, failure.fault)
+
+    def _next_wait(self, failure: Failure) -> float:
+        if self._series is None:
+            self._series = WaitSeries(self.policy.strategy)
+        return self._series.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING, self.env.rng)
+
+    def _start_cooldown(self, failure: Failure, now: float) -> None:
+        seconds = failure.pushback.cooldown
+        rules = self.policy.pushback
+        if seconds is None or rules.cooldown == "off":
+            return
+        if self.scope.cooldown.start(min(seconds, rules.max_delay), rules.spread, now):
+            self._own_cooldown = self.scope.cooldown.until
+
+    def _learn(self, throttled: bool, now: float) -> None:
+        """The adaptive limiter learns from the end of every attempt."""
+        pacing = self.scope.pacing
+        if pacing is not None and self.policy.mode == "enforce":
+            pacing.learn(throttled, now)
+            if self.scope.limiter is not None and self.scope.limiter.queue:
+                self.scope.limiter.retime(now)
+
+    # -- ends -------------------------------------------------------------------------------------------------------
+
+    def _back_off(self, due: float) -> Actions:
+        self._due = due
+        self.phase = Phase.BACKOFF
+        return (WakeAt(due),)
+
+    def _give_up(self, no: Outcome, now: float) -> Actions:
+        """No further attempt: the last answer goes to the app as it came, or the proxy's own where there is none."""
+        failure = self._failure
+        if failure is not None and failure.status is not None:
+            self.phase = Phase.DELIVERING
+            self._provisional = no
+            self.delivered = failure.attempt
+            self.deadline = None
+            return (Deliver(failure.attempt, no),)
+        return self._refuse(no, now)
+
+    def _refuse(self, no: Outcome, now: float) -> Actions:
+        fault = self._failure.fault if self._failure is not None else None
+        left = {
+            Outcome.COOLING: lambda: self.scope.cooldown.seconds_left(now),
+            Outcome.RATE_LIMITED: lambda: self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0,
+            Outcome.OVERLOADED: lambda: 1.0,
+        }.get(no)
+        answer = own_answer(no, fault, retry_after=left() if left is not None else None)
+        return (answer, *self._finish(no, now))
+
+    def _stop_waiting(self, no: Outcome, now: float) -> Actions:
+        """A granted retry, or a first attempt, does not happen after all."""
+        self._give_back(now)
+        if self.history:
+            self.history[-1].decision = no.value
+        return self._give_up(no, now)
+
+    def _give_back(self, now: float) -> None:
+        """What was paid for an attempt that is not sent comes back."""
+        bucket = self._bucket
+        if self._granted is not None and bucket is not None:
+            bucket.give_back(self._granted, now)
+        self._granted = None
+        self._leave_gates(now)
+        if self._paid_rate and self.scope.rate is not None:
+            self.scope.rate.faucet.give_back(now)
+        if self._paid_pace and self.scope.limiter is not None:
+            self.scope.limiter.faucet.give_back(now)
+        self._paid_rate = self._paid_pace = False
+        self._leave_room()
+
+    def _out_of_time(self, now: float) -> Actions:
+        attempt = self.attempts
+        self._learn(False, now)
+        self._note(attempt, now, decision=Outcome.DEADLINE.value, because="the deadline came first")
+        if self.phase is Phase.PEEKING and self._reply is not None:
+            unnamed = Verdict(Class.UNNAMED, "its body did not come in time")
+            self._failure = Failure(attempt, unnamed, NO_PUSHBACK, status=self._reply.status)
+            return self._give_up(Outcome.DEADLINE, now)
+        self._failure = None
+        return (Cancel(attempt), *self._refuse(Outcome.DEADLINE, now))
+
+    def _ended_by_trailers(self, attempt: int, reply: Reply, trailers: Fields, now: float) -> Actions:
+        """A gRPC answer whose status came after its messages: committed, but the bucket and the app's log are told."""
+        whole = Reply(reply.status, trailers, end=True, trailers=trailers)
+        verdict = classify(self.policy.classify, self.request, whole, b"")
+        if verdict.cls is Class.SUCCESS:
+            self._succeeded(now)
+            return self._finish(Outcome.SUCCESS, now)
+        self.committed = True
+        failure = self._failure_of(attempt, whole, verdict, now)
+        no = self._verdict_on(failure, now) or Outcome.COMMITTED
+        self._note(attempt, now, failure=failure, decision=no.value)
+        return self._finish(no, now)
+
+    def _succeeded(self, now: float) -> None:
+        self._learn(False, now)
+        if self._custom is not None:
+            self._custom.succeeded()
+        bucket = self._bucket
+        if bucket is not None:
+            bucket.succeeded(self._paid if self.attempts > 1 else self._app_paid, now)
+        if self.history or self.resent:
+            self._note(self.delivered, now, decision="delivered")
+
+    def _finish(self, outcome: Outcome, now: float) -> Actions:
+        self.phase = Phase.DONE
+        self.outcome = outcome
+        if self._parked:
+            self._leave_room()
+        return _FINISH[outcome]
+
+    def _note(
+        self,
+        attempt: int,
+        now: float,
+        *,
+        decision: str,
+        failure: Failure | None = None,
+        fault: Fault | None = None,
+        because: str = "",
+        delay: float | None = None,
+    ) -> None:
+        """Write down what became of a sending."""
+        record = AttemptRecord(attempt, self._flying_since, now, decision=decision, because=because, delay=delay)
+        record.price = self._paid or 0.0
+        if failure is not None:
+            fault = failure.fault
+            record.status = failure.status
+            record.cls, record.because = failure.verdict.cls, failure.verdict.because
+            record.pushback = failure.pushback.source
+        if fault is not None:
+            record.fault, record.detail = fault.kind, fault.detail
+        elif self._reply is not None and decision == "delivered":
+            record.status, record.cls = self._reply.status, Class.SUCCESS
+        if self._reply is not None and failure is not None and failure.status is not None:
+            record.grpc_status = self._reply.grpc_status
+        self.history.append(record)

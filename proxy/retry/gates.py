@@ -1,0 +1,212 @@
+"""Gates: what may hold a call before an attempt. Each gives a place in a queue and a time to ask again.
+
+Law: a gate is asked, never waited for. `ask(waiter, now)` grants (a time not after now) or names the time at which to
+ask again; the waiter sets an alarm and asks again when it rings, so a gate that closed further meanwhile is never
+missed. When a gate opens sooner, or later, than it had said, it moves the alarms of those that wait (`retime`).
+Queues are in order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+#: Asked of a gate that holds nobody: the call is refused at once.
+REJECTED = float("inf")
+
+
+class Waiter(Protocol):
+    """Who waits at a gate: a call, as gates see it."""
+
+    def retime(self, at: float) -> None:
+        """Move the alarm: ask again at `at` (seconds)."""
+        ...
+
+
+class Faucet(Protocol):
+    """Tokens that come with time: a rate bucket, or the adaptive limiter."""
+
+    def wait(self, now: float, tokens: float = 1.0) -> float:
+        """Seconds until so many tokens will have been there (0: they are there)."""
+        ...
+
+    def take(self, now: float) -> bool:
+        """Take one token, if there is one."""
+        ...
+
+    def give_back(self, now: float) -> None:
+        """Put one token back that was not used."""
+        ...
+
+
+class TokenGate:
+    """A queue before a faucet: one token an attempt, in order of arrival."""
+
+    __slots__ = ("faucet", "queue", "rejects")
+
+    def __init__(self, faucet: Faucet, *, rejects: bool = False) -> None:
+        self.faucet = faucet
+        self.rejects = rejects
+        self.queue: dict[Waiter, None] = {}
+
+    def ask(self, waiter: Waiter, now: float) -> float:
+        """Now, with one token taken; or the time to ask again; or REJECTED."""
+        if self.queue:
+            return self._ask_in_line(waiter, now)
+        if self.faucet.take(now):
+            return now
+        if self.rejects:
+            return REJECTED
+        self.queue[waiter] = None
+        return max(now + self.faucet.wait(now), _just_after(now))
+
+    def _ask_in_line(self, waiter: Waiter, now: float) -> float:
+        if waiter not in self.queue:
+            if self.rejects:
+                return REJECTED
+            self.queue[waiter] = None
+        if waiter is next(iter(self.queue)) and self.faucet.take(now):
+            del self.queue[waiter]
+            return now
+        return max(self._due(waiter, now), _just_after(now))
+
+    def _due(self, waiter: Waiter, now: float) -> float:
+        for place, other in enumerate(self.queue, start=1):
+            if other is waiter:
+                return now + self.faucet.wait(now, place)
+        return now
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """Give up one's place; those behind move up."""
+        if waiter in self.queue:
+            del self.queue[waiter]
+            self.retime(now)
+
+    def retime(self, now: float) -> None:
+        """The faucet runs faster or slower: tell everybody in line when to ask again."""
+        for place, other in enumerate(list(self.queue), start=1):
+            other.retime(now + self.faucet.wait(now, place))
+
+    def seconds_left(self, now: float) -> float:
+        """How long a newcomer would wait."""
+        return self.faucet.wait(now, len(self.queue) + 1)
+
+
+class Cooldown:
+    """One upstream's word to a caller, kept by all callers of its scope (contract, section 5, "Cooldown").
+
+    Until `until` nobody goes; then those that waited go in order of arrival, evenly over `span` seconds, so that they
+    do not return as one herd. Who comes meanwhile goes after them.
+    """
+
+    __slots__ = ("_slots", "queue", "span", "until")
+
+    def __init__(self) -> None:
+        self.until = float("-inf")
+        self.span = 0.0
+        self.queue: dict[Waiter, None] = {}
+        self._slots: dict[Waiter, float] = {}
+
+    def start(self, delay: float, spread: float, now: float) -> bool:
+        """Hold everybody for `delay` seconds. A shorter word than the one in force changes nothing."""
+        if now + delay <= self.until or delay <= 0:
+            return False
+        self.until = now + delay
+        self.span = spread * delay
+        self._slots.clear()
+        for waiter in list(self.queue):
+            waiter.retime(self.until)
+        return True
+
+    def holds(self, now: float) -> bool:
+        """Whether a newcomer would be held now."""
+        return now < self.until or bool(self.queue)
+
+    def seconds_left(self, now: float) -> float:
+        """Seconds until the first one goes; 0 when open."""
+        return max(0.0, self.until - now)
+
+    def ask(self, waiter: Waiter, now: float) -> float:
+        """Now, or the time to ask again."""
+        if not self.queue and now >= self.until:
+            return now
+        self.queue.setdefault(waiter)
+        if now < self.until:
+            return self.until
+        if not self._slots:
+            self._open(waiter)
+        slot = self._slots.setdefault(waiter, max(self._slots.values(), default=self.until))
+        if slot > now:
+            return slot
+        if waiter is not next(iter(self.queue)):
+            return _just_after(now)  # those before are due as well: their alarms ring first
+        self._remove(waiter)
+        return now
+
+    def _open(self, asking: Waiter) -> None:
+        share = self.span / len(self.queue)
+        for place, waiter in enumerate(list(self.queue)):
+            self._slots[waiter] = self.until + share * place
+            if waiter is not asking:
+                waiter.retime(self._slots[waiter])
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """Give up one's place."""
+        self._remove(waiter)
+
+    def _remove(self, waiter: Waiter) -> None:
+        self.queue.pop(waiter, None)
+        self._slots.pop(waiter, None)
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(self.queue)
+
+
+class WaitingRoom:
+    """How many calls may wait at one time, for whatever reason (`limits.waiting`).
+
+    Calls held by one upstream's cooldown take at most half of it (at least one), so that one provider's bad day does
+    not close the room to the others.
+    """
+
+    __slots__ = ("_cooling", "capacity", "waiting")
+
+    def __init__(self, capacity: int = 2000) -> None:
+        self.capacity = capacity
+        self.waiting = 0
+        self._cooling: dict[str, int] = {}
+
+    def enter(self, upstream: str, *, cooling: bool = False) -> bool:
+        """Take a place, if there is one."""
+        if self.waiting >= self.capacity:
+            return False
+        if cooling:
+            held = self._cooling.get(upstream, 0)
+            if held >= max(1, self.capacity // 2):
+                return False
+            self._cooling[upstream] = held + 1
+        self.waiting += 1
+        return True
+
+    def has_room(self) -> bool:
+        """Whether a place is free."""
+        return self.waiting < self.capacity
+
+    def leave(self, upstream: str, *, cooling: bool = False) -> None:
+        """Give the place back."""
+        self.waiting -= 1
+        if cooling:
+            left = self._cooling[upstream] - 1
+            if left:
+                self._cooling[upstream] = left
+            else:
+                del self._cooling[upstream]
+
+
+#: A waiter whose turn has come, but behind others whose turn has come too, asks again after them: one step of a
+#: microsecond is past every alarm of this instant on either clock.
+_STEP = 1e-6
+
+
+def _just_after(now: float) -> float:
+    return now + _STEP

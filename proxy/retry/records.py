@@ -1,0 +1,32 @@
+"""What happened to each attempt of a call, and why: read by the access log, /requests, explain and the tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.retry.facts import Class, FaultKind
+
+
+@dataclass(slots=True)
+class AttemptRecord:
+    """One sending. Times are seconds on the driver's clock; `delay` is the wait decided on before the next attempt.
+
+    `decision` is "delivered", "retried", "transparent" (sent again at once, same number), "cancelled", "hedged on"
+    or the outcome that ended the call. `price` is what the retry that this attempt is had paid.
+    `endpoint` is the driver's.
+    """
+
+    attempt: int
+    started: float
+    ended: float | None = None
+    status: int | None = None
+    grpc_status: int | None = None
+    fault: FaultKind | None = None
+    detail: str = ""
+    cls: Class | None = None
+    because: str = ""
+    decision: str = ""
+    delay: float | None = None
+    pushback: str = ""
+    price: float = 0.0
+    endpoint: str = ""
