@@ -86,10 +86,14 @@ BucketSpec = QuotaSpec | ThrottleSpec | BudgetSpec | RateSpec
 class BucketRef:
     """Which bucket: `name` for one that `buckets:` defines (shared by all that name it), None for an own one,
     which each pair of strategy definition and scope value within an upstream has for itself.
+
+    `group` tells own buckets apart where the strategy's name does not: it then takes that name's place in the key (a
+    service config's throttling is one bucket for all its methods; a route's own bucket is not its upstream's).
     """
 
     spec: BucketSpec
     name: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

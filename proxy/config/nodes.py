@@ -1,0 +1,289 @@
+"""YAML text becomes a tree that remembers where each value was written.
+
+Law: nothing is guessed from a scalar's looks. YAML 1.1 reads `off` as false, `12:30` as 750, `1e3` as text and `010` as
+8; here every scalar stays the text that was written, and the key it stands for decides how to read it (units.py). A
+duplicate key is refused, since YAML would drop one of the two in silence. Anchors and merge keys work; what they
+unfold to is counted, so that a few lines cannot stand for billions of values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from proxy.config.problem import DEFAULT, Mark, Path, Problems
+
+_Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # libyaml is ten times faster, where PyYAML has it
+
+#: More values than any real file holds: 1,000 upstreams with ten routes each are some 200,000.
+MOST_VALUES = 2_000_000
+#: The deepest key of ours is at level 9; kwargs of a custom strategy may add some.
+DEEPEST = 60
+
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+class Text(str):
+    """A scalar as it was written. `plain`: without quotes. `raw`: before ${NAME} was replaced, for messages, so that
+    no secret from the environment is ever printed.
+    """
+
+    __slots__ = ("plain", "raw")
+    plain: bool
+    raw: str
+
+    @classmethod
+    def make(cls, value: str, *, plain: bool = True, raw: str | None = None) -> Text:
+        """A text with its two remarks."""
+        text = cls(value)
+        text.plain = plain
+        text.raw = value if raw is None else raw
+        return text
+
+
+class Map(dict[str, Any]):
+    """A mapping; `keys_at` and `values_at` remember where each key and value stands, `mark` where it begins."""
+
+    __slots__ = ("keys_at", "mark", "values_at")
+
+    def __init__(self, mark: Mark = DEFAULT) -> None:
+        super().__init__()
+        self.mark = mark
+        self.keys_at: dict[str, Mark] = {}
+        self.values_at: dict[str, Mark] = {}
+
+    def put(self, key: str, value: Any, key_at: Mark, value_at: Mark) -> None:
+        """Set a key together with its places."""
+        self[key] = value
+        self.keys_at[key] = key_at
+        self.values_at[key] = value_at
+
+    def take(self, key: str, other: Map) -> None:
+        """Set a key as another mapping has it, places included."""
+        self.put(key, other[key], other.keys_at[key], other.values_at[key])
+
+    def drop(self, key: str) -> None:
+        """Take a key out, if it is there."""
+        self.pop(key, None)
+
+    def copy(self) -> Map:
+        """A shallow copy that keeps the places."""
+        new = Map(self.mark)
+        new.update(self)
+        new.keys_at = dict(self.keys_at)
+        new.values_at = dict(self.values_at)
+        return new
+
+
+class Seq(list[Any]):
+    """A list; `marks` remember where each item stands, `mark` where the list begins."""
+
+    __slots__ = ("mark", "marks")
+
+    def __init__(self, mark: Mark = DEFAULT) -> None:
+        super().__init__()
+        self.mark = mark
+        self.marks: list[Mark] = []
+
+    def put(self, value: Any, mark: Mark) -> None:
+        """Append an item together with its place."""
+        self.append(value)
+        self.marks.append(mark)
+
+
+def parse(text: str, file: str, problems: Problems) -> Any:
+    """A document's tree, or None where it is empty or cannot be read (which `problems` then says)."""
+    loader = None
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+    except yaml.YAMLError as error:
+        mark, message = _syntax(error, file, text)
+        problems.add(mark, "", message)
+        return None
+    except (RecursionError, UnicodeError, ValueError) as error:
+        problems.add(Mark(file, 1, 1), "", f"this is no YAML: {error or type(error).__name__}")
+        return None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    return None if node is None else from_node(node, file, problems)
+
+
+def from_node(node: yaml.Node, file: str, problems: Problems) -> Any:
+    """The tree of a composed YAML node."""
+    try:
+        return _Conversion(file, problems).value(node, (), 0)
+    except _TooMuchError as error:
+        problems.add(error.mark, "", str(error))
+        return None
+
+
+def adopt(value: Any, mark: Mark = DEFAULT) -> Any:
+    """Python data as a tree, every value at the same place. For configurations that were not read from a file."""
+    if isinstance(value, Map | Seq | Text) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        mapping = Map(mark)
+        for key, item in value.items():
+            mapping.put(str(adopt(key, mark)), adopt(item, mark), mark, mark)
+        return mapping
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        sequence = Seq(mark)
+        for item in value:
+            sequence.put(adopt(item, mark), mark)
+        return sequence
+    if isinstance(value, bool):
+        return Text.make("true" if value else "false")
+    return Text.make(str(value), plain=not isinstance(value, str))
+
+
+def place(tree: Any, path: Path) -> Mark:
+    """Where the value at a path stands; the nearest thing around it where there is no such value."""
+    found: Mark = getattr(tree, "mark", DEFAULT)
+    for part in path:
+        if isinstance(tree, Map) and part in tree:
+            assert isinstance(part, str)
+            found, tree = tree.values_at[part], tree[part]
+        elif isinstance(tree, Seq) and isinstance(part, int) and part < len(tree):
+            found, tree = tree.marks[part], tree[part]
+        else:
+            break
+    return found
+
+
+def key_place(tree: Any, path: Path) -> Mark:
+    """Where the key at the end of a path stands."""
+    for part in path[:-1]:
+        try:
+            tree = tree[part]
+        except (KeyError, IndexError, TypeError):
+            return place(tree, path)
+    if isinstance(tree, Map) and path:
+        return tree.keys_at.get(str(path[-1]), tree.mark)
+    return place(tree, path[-1:])
+
+
+class _TooMuchError(Exception):
+    def __init__(self, mark: Mark, message: str) -> None:
+        super().__init__(message)
+        self.mark = mark
+
+
+class _Conversion:
+    """One pass over the composed nodes. Anchored nodes are converted once and shared, but counted each time."""
+
+    def __init__(self, file: str, problems: Problems) -> None:
+        self._file = file
+        self._problems = problems
+        self._count = 0
+        self._done: dict[int, tuple[Any, int]] = {}
+        self._open: set[int] = set()
+
+    def value(self, node: yaml.Node, path: Path, depth: int) -> Any:
+        mark = self._mark(node)
+        if depth > DEEPEST:
+            raise _TooMuchError(mark, f"nested more than {DEEPEST} levels deep")
+        self._count += 1
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path, mark)
+        known = self._done.get(id(node))
+        if known is not None:
+            self._count += known[1]
+        if self._count > MOST_VALUES:
+            raise _TooMuchError(mark, f"the aliases unfold to more than {MOST_VALUES:,} values")
+        if known is not None:
+            return known[0]
+        if id(node) in self._open:
+            raise _TooMuchError(mark, "an alias stands inside the very thing it names")
+        self._open.add(id(node))
+        before = self._count
+        self._check_tag(node, path, mark)
+        tree = self._mapping(node, path, depth) if isinstance(node, yaml.MappingNode) else self._list(node, path, depth)
+        self._open.discard(id(node))
+        self._done[id(node)] = tree, self._count - before
+        return tree
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path, mark: Mark) -> Text | None:
+        self._check_tag(node, path, mark)
+        plain = not node.style
+        if plain and node.value in _NULLS:
+            return None
+        return Text.make(node.value, plain=plain)
+
+    def _list(self, node: yaml.Node, path: Path, depth: int) -> Seq:
+        sequence = Seq(self._mark(node))
+        for position, item in enumerate(node.value):
+            sequence.put(self.value(item, (*path, position), depth + 1), self._mark(item))
+        return sequence
+
+    def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> Map:
+        mapping = Map(self._mark(node))
+        merged: list[Map] = []
+        for key_node, value_node in node.value:
+            at = self._mark(key_node)
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._problems.add(at, path, "a key must be plain text")
+                continue
+            key = key_node.value
+            if key == "<<" and not key_node.style:
+                merged += self._merge_key(value_node, path, depth)
+                continue
+            value = self.value(value_node, (*path, key), depth + 1)
+            if key in mapping.keys_at:
+                first = mapping.keys_at[key].line
+                self._problems.add(at, (*path, key), f"duplicate key; it is already set in line {first}")
+                continue
+            mapping.put(key, value, at, self._mark(value_node))
+        for other in merged:
+            for key in other:
+                if key not in mapping:
+                    mapping.take(key, other)
+        return mapping
+
+    def _merge_key(self, node: yaml.Node, path: Path, depth: int) -> list[Map]:
+        value = self.value(node, (*path, "<<"), depth + 1)
+        maps = list(value) if isinstance(value, Seq) else [value]
+        if not all(isinstance(each, Map) for each in maps):
+            self._problems.add(self._mark(node), (*path, "<<"), "a merge key takes a mapping, or a list of them")
+            return []
+        return maps
+
+    def _check_tag(self, node: yaml.Node, path: Path, mark: Mark) -> None:
+        tag = node.tag
+        if not tag.startswith("tag:yaml.org,2002:") or tag.endswith((":binary", ":python")):
+            self._problems.add(mark, path, f"the tag {tag} means nothing here")
+
+    def _mark(self, node: yaml.Node) -> Mark:
+        start = node.start_mark
+        return Mark(self._file, start.line + 1, start.column + 1)
+
+
+def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
+    """One clear line for what the parser says in several."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        at = error.problem_mark or error.context_mark
+        message = error.problem or "this is no YAML"
+        if error.context and error.context_mark is not None:
+            message += f" ({error.context} that began in line {error.context_mark.line + 1})"
+        if at is not None and text.splitlines()[at.line : at.line + 1] and _char(text, at) == "\t":
+            message = "a tab where YAML wants spaces"
+        mark = Mark(file, at.line + 1, at.column + 1) if at is not None else Mark(file, 1, 1)
+        return mark, f"this is no YAML: {_one_line(message)}"
+    position = getattr(error, "position", None)
+    if isinstance(position, int):
+        before = text[:position]
+        mark = Mark(file, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+        return mark, f"this is no YAML: a character that must not stand here ({getattr(error, 'reason', 'unknown')})"
+    return Mark(file, 1, 1), f"this is no YAML: {_one_line(str(error))}"
+
+
+def _char(text: str, at: yaml.Mark) -> str:
+    return text.splitlines()[at.line][at.column : at.column + 1]
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()

@@ -1,0 +1,98 @@
+"""What is wrong with a configuration, and where it says so.
+
+Law: a problem is a value. Nothing in this room raises for a user's mistake; every mistake of a file is collected and
+told in one line, with the place where the user can put it right.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Severity = Literal["error", "warning", "note"]
+
+
+class Mark(NamedTuple):
+    """A place in a file, counted from 1. Line 0: no file says so; `file` then names the source of the value
+    (`default`, `AWS_RETRY_MODE`).
+    """
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+#: Where a value comes from that nobody wrote.
+DEFAULT = Mark("default")
+
+#: The parts of a key's path: `upstreams`, `github`, `routes`, 0, `match`.
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One line for people. `path` is the key's dotted path, "" where the whole file is meant.
+
+    Only errors refuse a configuration. A warning names a setting without effect, a note a figure worth knowing.
+    """
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        kind = "" if self.severity == "error" else f"{self.severity}: "
+        return ": ".join(part for part in (where, self.path, kind + self.message) if part)
+
+
+class Problems:
+    """The collected problems of one load; each is kept once."""
+
+    def __init__(self) -> None:
+        self._found: dict[Problem, None] = {}
+
+    def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
+        """Note one problem at a place."""
+        where = path if isinstance(path, str) else dotted(path)
+        self._found[Problem(mark.file, mark.line, mark.column, where, message, severity)] = None
+
+    def warn(self, mark: Mark, path: Path | str, message: str) -> None:
+        """Note a setting without effect."""
+        self.add(mark, path, message, "warning")
+
+    @property
+    def fatal(self) -> bool:
+        """Whether any of them refuses the configuration."""
+        return any(problem.severity == "error" for problem in self._found)
+
+    def sorted(self) -> list[Problem]:
+        """All of them: file by file in the order of their first problem, from top to bottom."""
+        files = {file: order for order, file in enumerate(dict.fromkeys(each.file for each in self._found))}
+        return sorted(self._found, key=lambda each: (files[each.file], each.line, each.column))
+
+
+def dotted(path: Path) -> str:
+    """`routes[0].match.path`: keys joined by dots, positions in brackets."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` (did you mean …?)` for the nearest known word, or nothing. Case and dashes count for little."""
+    names = {name.lower().replace("-", "_"): name for name in known}
+    near = difflib.get_close_matches(word.lower().replace("-", "_"), names, n=1, cutoff=0.6)
+    return f" (did you mean {names[near[0]]}?)" if near else ""

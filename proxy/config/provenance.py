@@ -1,0 +1,77 @@
+"""Where each effective value comes from: file and line, an environment variable, or the default.
+
+Law: it costs nothing at run time. Merging keeps the place of every value it takes (nodes.py), so the merged tree
+itself is the record; it is read only when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.config.nodes import Map, Seq
+from proxy.config.problem import Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One effective value: `path` is its dotted key in the policy, `value` as it was written, `mark` who says so."""
+
+    path: str
+    value: str
+    mark: Mark
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The merged trees of the top level and of every policy, by (upstream's label, route's label)."""
+
+    top: Map = field(default_factory=Map)
+    policies: Mapping[tuple[str, str], Map] = field(default_factory=dict)
+
+    def of(self, upstream: str, route: str = "") -> list[Origin]:
+        """Every effective leaf value of a policy, in the order of the contract's keys."""
+        tree = self.policies.get((upstream, route))
+        return [] if tree is None else list(_leaves(tree, "", tree.mark))
+
+    def origin(self, upstream: str, route: str, path: str) -> Origin | None:
+        """The value at a dotted path of a policy, and who says so."""
+        return next((each for each in self.of(upstream, route) if each.path == path), None)
+
+    def effective(self) -> dict[str, Any]:
+        """The effective configuration as plain data, for /config. Secrets are not masked here."""
+        plain: dict[str, Any] = _plain(self.top)
+        plain["upstreams"] = {}
+        for (upstream, route), tree in self.policies.items():
+            entry = _plain(tree)
+            if route:
+                plain["upstreams"].setdefault(upstream, {}).setdefault("routes", {})[route] = entry
+            else:
+                plain["upstreams"].setdefault(upstream, {}).update(entry)
+        return plain
+
+
+def _leaves(value: Any, path: str, mark: Mark) -> Iterator[Origin]:
+    if isinstance(value, Map) and value:
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else key, value.values_at[key])
+    else:
+        yield Origin(path, shown(value), mark)
+
+
+def shown(value: Any) -> str:
+    """A value in one line, as YAML's flow style writes it; what came from the environment as its ${NAME}."""
+    if isinstance(value, Map):
+        return "{" + ", ".join(f"{key}: {shown(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, Seq):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    return "" if value is None else str(getattr(value, "raw", value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Map):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, Seq):
+        return [_plain(item) for item in value]
+    return None if value is None else str(getattr(value, "raw", value))

@@ -1,0 +1,151 @@
+"""A whole configuration, compiled: what the composition root builds the process from.
+
+Law: frozen, and free of YAML. Durations are seconds, sizes bytes, paths absolute. A new file makes new settings; the
+old ones stay with the calls that began under them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from proxy.config.provenance import Provenance
+from proxy.retry.policy import BucketRef
+from proxy.retry.router import Router
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+#: Contract, section 3: never reached through the proxy unless an upstream's url names the address (cloud metadata).
+ALWAYS_DENIED: tuple[Network, ...] = tuple(
+    ipaddress.ip_network(text)
+    for text in ("169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "168.63.129.16/32", "100.100.100.200/32")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen: host (without brackets) and port, or a unix socket's path. Port 0 lets the system choose."""
+
+    host: str = ""
+    port: int = 0
+    unix: str | None = None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.unix is not None or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        if self.unix is not None:
+            return f"unix:{self.unix}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """The admin listener. `token` is "" where none is asked for; `hosts` are further names it answers to."""
+
+    listen: Address
+    token: str = field(default="", repr=False)
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Replay buffers, in bytes: for one call, and for all."""
+
+    per_request: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`header_bytes` and `headers` bound a head, `waiting` the parked calls. `connect_ports`: None is any."""
+
+    header_bytes: int
+    headers: int
+    connections: int
+    waiting: int
+    connect_ports: frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Idle upstream connections: how long and how many for each place; how long an address is trusted."""
+
+    idle: float
+    max_idle: int
+    dns_ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Redis:
+    """`url` may hold a password: mask it wherever it is shown."""
+
+    url: str = field(repr=False)
+    prefix: str
+    timeout: float
+    on_outage: Literal["local", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateAuthority:
+    """The local CA for interception; absolute paths. The files may not exist yet (`redrive ca init`)."""
+
+    cert: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The access log's form and the least level written."""
+
+    format: Literal["json", "console"]
+    level: Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every top-level key of the file. `workers`: None is one a core (`auto`). `deny_destinations` includes the
+    built-in ones. `buckets` are the named ones. `files` are what a watcher has to watch: every file that was read.
+    """
+
+    file: str | None
+    files: tuple[str, ...]
+    listen: tuple[Address, ...]
+    admin: Admin | None
+    probe: Address | None
+    workers: int | None
+    unmatched: Literal["forward", "deny"]
+    deny_destinations: tuple[Network, ...]
+    via_proxy: str | None
+    buffers: Buffers
+    limits: Limits
+    pool: Pool
+    redis: Redis
+    ca: CertificateAuthority
+    log: Log
+    drain: float
+    router: Router
+    buckets: Mapping[str, BucketRef]
+    provenance: Provenance
+
+    @cached_property
+    def is_loopback(self) -> bool:
+        """Whether every listener can be reached from this machine alone."""
+        return all(address.is_loopback for address in self.listen)
+
+    @cached_property
+    def uses_redis(self) -> bool:
+        """Whether any bucket in use lives in Redis."""
+        policies = [policy for upstream in self.router.upstreams for policy in upstream.policies]
+        refs = [ref for policy in policies for ref in (policy.bucket, policy.rate) if ref is not None]
+        return any(ref.spec.store == "redis" for ref in (*refs, *self.buckets.values()))

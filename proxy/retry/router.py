@@ -1,0 +1,339 @@
+"""Which policy a call gets (contract, section 3, "Which policy").
+
+Law: routing is a pure function of authority, method, path and fields, and never touches the bytes that are forwarded.
+Hosts: exact beats glob, longer beats shorter, then file order; a pattern written without a port matches any port. What
+an authority resolved to is remembered, so that the patterns are walked once for each authority and not for each call.
+Prefixes: the longest wins, and ends at `/`, `?` or the end; a rest whose `..` would climb above the prefix is refused,
+however its dots are spelled. Routes match a percent-decoded, dot-free copy of the path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
+from urllib.parse import unquote_to_bytes
+
+from proxy.retry.facts import Fields
+from proxy.retry.policy import Policy
+from proxy.retry.target import ConnectMode, Target
+
+#: Authorities remembered with what they resolved to; then the memory starts afresh.
+MOST_REMEMBERED = 8192
+#: Contract, section 3: unmatched places that are kept.
+MOST_UNMATCHED = 1000
+
+
+class ClimbsOut(Exception):  # noqa: N818 - it is a fact about a path, told in these words
+    """A `..` in the path would leave the prefix it was asked under."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPattern:
+    """`host` in lower case, without a trailing dot, IPv6 in brackets; `*` stands for any run of characters."""
+
+    host: str
+    port: int | None = None
+
+    def __str__(self) -> str:
+        return self.host if self.port is None else f"{self.host}:{self.port}"
+
+    @property
+    def is_glob(self) -> bool:
+        """Whether it may stand for more than one host."""
+        return "*" in self.host
+
+    def matches(self, host: str, port: int) -> bool:
+        """Whether this pattern names the place."""
+        if self.port is not None and self.port != port:
+            return False
+        return _host_glob(self.host).fullmatch(host) is not None if self.is_glob else self.host == host
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a route asks of a call; every part that is given must hold.
+
+    `methods` are exact tokens. `paths` are globs, all of which must match (`*` within a segment, `**` across).
+    `headers` are (lower-case name, glob) pairs; `*` means present, and one matching value is enough.
+    """
+
+    methods: frozenset[str] | None = None
+    paths: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def holds(self, method: str, path: str, fields: Fields) -> bool:
+        """Whether the call is one of this route's. `path` is a plain path (see `plain_path`)."""
+        if self.methods is not None and method not in self.methods:
+            return False
+        for glob in self.paths:
+            if path_glob(glob).fullmatch(path) is None:
+                return False
+        return all(any(fnmatchcase(value, glob) for value in fields.get_all(name)) for name, glob in self.headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A match and the policy of the calls it holds for."""
+
+    match: Match
+    policy: Policy
+
+
+@dataclass(frozen=True, eq=False)
+class Upstream:
+    """A named destination. `label` is its name in metrics (`unmatched` for places that no upstream names).
+
+    `policy` is what applies where no route does. `prefix` is None where it has none. `connect` says what becomes of a
+    CONNECT to its hosts.
+    """
+
+    name: str
+    label: str
+    target: Target
+    policy: Policy
+    connect: ConnectMode = "auto"
+    prefix: str | None = None
+    hosts: tuple[HostPattern, ...] = ()
+    routes: tuple[Route, ...] = ()
+
+    def policy_for(self, method: str, path: bytes, fields: Fields) -> Policy:
+        """The policy of one call: the first route that matches. `path` is a raw origin-form path with its query."""
+        if not self.routes:
+            return self.policy
+        plain = plain_path(path)
+        for route in self.routes:
+            if route.match.holds(method, plain, fields):
+                return route.policy
+        return self.policy
+
+    @cached_property
+    def policies(self) -> tuple[Policy, ...]:
+        """Every policy that a call to this upstream may get."""
+        return (*(route.policy for route in self.routes), self.policy)
+
+
+@dataclass(frozen=True)
+class Router:
+    """All upstreams of one generation of the configuration, in file order.
+
+    `fallback` is the pattern of the upstreams made for hosts that none names; its name is `unmatched`.
+    """
+
+    upstreams: tuple[Upstream, ...]
+    fallback: Upstream
+    _known: dict[tuple[str, int], Upstream | None] = field(default_factory=dict, repr=False)
+    _unmatched: OrderedDict[str, Upstream] = field(default_factory=OrderedDict, repr=False)
+
+    def by_authority(self, authority: str, default_port: int) -> Upstream | None:
+        """The upstream that names this host[:port], or None. `default_port` is the scheme's own.
+
+        An authority that cannot be one (a bad port, say) is named by no upstream.
+        """
+        key = (authority, default_port)
+        try:
+            return self._known[key]
+        except KeyError:
+            pass
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        found = self._known[key] = self._look_up(authority, default_port)
+        return found
+
+    def by_prefix(self, path: bytes) -> tuple[Upstream, bytes] | None:
+        """The upstream whose prefix begins this raw path, and the rest of it, which begins with `/`.
+
+        Raises ClimbsOut where a `..` in the rest leads above the prefix.
+        """
+        for depth, prefixes in self._prefixes:
+            end = _segments_end(path, depth)
+            if end < 0:
+                continue
+            found = prefixes.get(path[:end])
+            if found is not None:
+                rest = path[end:]
+                if climbs(rest):
+                    raise ClimbsOut(path.decode("latin-1"))
+                return found, rest if rest[:1] == b"/" else b"/" + rest
+        return None
+
+    def unmatched(self, authority: str) -> Upstream:
+        """An upstream of its own for a place that none names, under the policy of `defaults`. The 1,000 used last are
+        kept.
+        """
+        name = authority.lower()
+        found = self._unmatched.get(name)
+        if found is None:
+            base = self.fallback
+            found = Upstream(name, base.label, base.target, base.policy, base.connect, None, (), base.routes)
+            self._unmatched[name] = found
+            if len(self._unmatched) > MOST_UNMATCHED:
+                self._unmatched.popitem(last=False)
+        else:
+            self._unmatched.move_to_end(name)
+        return found
+
+    @cached_property
+    def by_name(self) -> dict[str, Upstream]:
+        """Every named upstream."""
+        return {upstream.name: upstream for upstream in self.upstreams}
+
+    @cached_property
+    def named_ports(self) -> frozenset[int]:
+        """The ports that an upstream's url or hosts name: CONNECT may use them whatever `connect_ports` says."""
+        ports = {end.port for upstream in self.upstreams for end in upstream.target.endpoints}
+        ports |= {host.port for upstream in self.upstreams for host in upstream.hosts if host.port is not None}
+        return frozenset(ports)
+
+    # -- how the tables are laid out -------------------------------------------------------------------------------
+
+    def _look_up(self, authority: str, default_port: int) -> Upstream | None:
+        place = split_authority(authority, default_port)
+        if place is None:
+            return None
+        exact = self._exact.get(place[0])
+        for pattern, upstream in exact if exact is not None else ():
+            if pattern.matches(*place):
+                return upstream
+        for pattern, upstream in self._globs:
+            if pattern.matches(*place):
+                return upstream
+        return None
+
+    @cached_property
+    def _patterns(self) -> list[tuple[HostPattern, Upstream]]:
+        """Longer beats shorter, then file order (the sort is stable)."""
+        pairs = [(pattern, upstream) for upstream in self.upstreams for pattern in upstream.hosts]
+        return sorted(pairs, key=lambda pair: -len(str(pair[0])))
+
+    @cached_property
+    def _exact(self) -> dict[str, list[tuple[HostPattern, Upstream]]]:
+        table: dict[str, list[tuple[HostPattern, Upstream]]] = {}
+        for pattern, upstream in self._patterns:
+            if not pattern.is_glob:
+                table.setdefault(pattern.host, []).append((pattern, upstream))
+        return table
+
+    @cached_property
+    def _globs(self) -> list[tuple[HostPattern, Upstream]]:
+        return [pair for pair in self._patterns if pair[0].is_glob]
+
+    @cached_property
+    def _prefixes(self) -> list[tuple[int, dict[bytes, Upstream]]]:
+        """Prefixes by the number of their segments, the deepest first: one look-up for each depth in use."""
+        table: dict[int, dict[bytes, Upstream]] = {}
+        for upstream in self.upstreams:
+            if upstream.prefix is not None:
+                raw = b"" if upstream.prefix == "/" else upstream.prefix.encode()
+                table.setdefault(raw.count(b"/"), {}).setdefault(raw, upstream)
+        return sorted(table.items(), reverse=True)
+
+
+def split_authority(authority: str, default_port: int) -> tuple[str, int] | None:
+    """(host in lower case without a trailing dot, port), or None where the text is no authority."""
+    host, colon, port = authority.rpartition(":")
+    if not colon or host.count("[") != host.count("]"):  # no port, or the colon stands inside [IPv6]
+        host, port = authority, ""
+    if not port:
+        number = default_port
+    elif port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535:
+        number = int(port)
+    else:
+        return None
+    host = host.lower().removesuffix(".")
+    return (host, number) if host else None
+
+
+def climbs(rest: bytes) -> bool:
+    """Whether a `..` in the path part of `rest` leads above its start, as written or as decoded."""
+    path = rest.partition(b"?")[0]
+    if b"." not in path and b"%2" not in path:
+        return False
+    decoded = unquote_to_bytes(path).replace(b"\\", b"/")
+    return _climbs(re.sub(rb"%2[eE]", b".", path)) or _climbs(decoded)
+
+
+def _climbs(path: bytes) -> bool:
+    depth = 0
+    for segment in path.split(b"/"):
+        if segment == b"..":
+            depth -= 1
+            if depth < 0:
+                return True
+        elif segment and segment != b".":  # an empty segment counts for nothing: some servers merge slashes
+            depth += 1
+    return False
+
+
+def plain_path(path: bytes) -> str:
+    """The copy of a raw path that routes match: without query, percent-decoded, without dot segments (RFC 3986 §5.2.4).
+
+    A path that climbs stays at the root here; what is forwarded is the raw path.
+    """
+    path = path.partition(b"?")[0]
+    if b"%" in path:
+        path = unquote_to_bytes(path)
+    if b"/." in path:
+        kept: list[bytes] = []
+        segments = path.split(b"/")[1:]
+        for segment in segments:
+            if segment == b"..":
+                del kept[-1:]
+            elif segment != b".":
+                kept.append(segment)
+        if segments[-1] in (b".", b".."):
+            kept.append(b"")
+        path = b"/" + b"/".join(kept)
+    return path.decode("utf-8", "surrogateescape")
+
+
+@lru_cache(maxsize=4096)
+def path_glob(glob: str) -> re.Pattern[str]:
+    """A path glob as an expression: `*` within a segment, `**` across segments, everything else as it stands."""
+    parts = (
+        ".*" if part == "**" else "[^/]*" if part == "*" else re.escape(part) for part in re.split(r"(\*\*|\*)", glob)
+    )
+    return re.compile("".join(parts), re.DOTALL)
+
+
+@lru_cache(maxsize=4096)
+def _host_glob(glob: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, glob.split("*"))), re.DOTALL)
+
+
+def _segments_end(path: bytes, depth: int) -> int:
+    """Where the first `depth` segments of a path end, -1 where it has fewer."""
+    end = 0
+    for _ in range(depth):
+        if path[end : end + 1] != b"/":
+            return -1
+        slash, query = path.find(b"/", end + 1), path.find(b"?", end + 1)
+        stops = [stop for stop in (slash, query) if stop >= 0]
+        end = min(stops) if stops else len(path)
+    return end
+
+
+def shadows(earlier: Match, later: Match) -> bool:
+    """Whether every call that `later` holds for is taken by `earlier`. It may miss some; a yes is sure."""
+    if earlier.methods is not None and (later.methods is None or not later.methods <= earlier.methods):
+        return False
+    if not set(earlier.headers) <= set(later.headers) | {(name, "*") for name, _ in later.headers}:
+        return False
+    return all(any(_covers(wide, narrow) for narrow in later.paths or ("**",)) for wide in earlier.paths)
+
+
+#: Two characters that no pattern holds: one that only a wildcard takes, one that only `**` takes.
+_WITHIN, _ACROSS = "\x01", "\x02"
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    sample = narrow.replace("**", _ACROSS).replace("*", _WITHIN)
+    return re.fullmatch(path_glob(wide).pattern.replace("[^/]*", f"[^/{_ACROSS}]*"), sample, re.DOTALL) is not None
+
+
+def endpoints_of(upstreams: Iterable[Upstream]) -> frozenset[tuple[str, int]]:
+    """(host, port) of every endpoint that a url names: the exceptions to what is denied (contract, section 6)."""
+    return frozenset((end.host, end.port) for upstream in upstreams for end in upstream.target.endpoints)
