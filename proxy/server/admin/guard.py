@@ -1,0 +1,77 @@
+"""Who may speak to the admin port (contract, section 10).
+
+Law: a web page that somebody happens to look at must reach nothing here. A name that is made to resolve to loopback
+(DNS rebinding) fails on Host; a form or a script of another site fails on Sec-Fetch-Site or Origin; what neither
+names is no browser, and is let through. A token, where one is set, is asked of everybody.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable, Collection
+
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
+
+#: What a browser says of a request that its own page, or the address bar, made.
+_OWN_SITE = frozenset({"same-origin", "none"})
+
+
+def guard(token: str, hosts: Collection[str]) -> Middleware:
+    """A middleware that refuses strangers. `hosts` are names beside IP literals and localhost, with or without port."""
+    names = frozenset(host.lower() for host in hosts)
+    wanted = f"Bearer {token}".encode() if token else b""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        host = request.headers.get("Host", "")
+        if not host_is_known(host, names):
+            return refusal(421, f"This port does not answer for the host {host!r}; admin.hosts can list its name.")
+        if wanted and not _has_token(request, wanted):
+            refused = refusal(401, "The admin token is needed: Authorization: Bearer TOKEN.")
+            refused.headers["WWW-Authenticate"] = 'Bearer realm="redrive"'
+            return refused
+        if request.method not in ("GET", "HEAD") and not _own_site(request, host):
+            return refusal(403, "A request that changes something may not come from another site.")
+        response = await handler(request)
+        if not response.prepared:
+            response.headers.setdefault("Cache-Control", "no-store")
+            response.headers.setdefault("X-Content-Type-Options", "nosniff")
+        return response
+
+    return middleware
+
+
+def host_is_known(host: str, names: Collection[str]) -> bool:
+    """Whether a Host field is an IP literal, localhost or one of these names."""
+    host = host.lower()
+    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    if name == "localhost" or name in names or host in names:
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _has_token(request: web.Request, wanted: bytes) -> bool:
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    offered = f"{scheme.capitalize()} {given.strip()}".encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(offered, wanted)
+
+
+def _own_site(request: web.Request, host: str) -> bool:
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None and site.lower() not in _OWN_SITE:
+        return False
+    origin = request.headers.get("Origin")
+    return origin is None or origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
+
+
+def refusal(status: int, detail: str) -> web.Response:
+    """A problem in plain text: one line."""
+    return web.Response(status=status, text=detail + "\n")

@@ -1,0 +1,46 @@
+"""What the admin port may see of the house: the composition root fills it in.
+
+Law: reading only, but for `reload` and `drain`. Everything handed out here is masked already, or holds no secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.observe.recent import Recent
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether calls should be sent here, and what is to be known besides.
+
+    `warnings` are those of the configuration in force, `reload_errors` those of the last file that was refused ([] once
+    a good one has been loaded).
+    """
+
+    ready: bool
+    draining: bool
+    config_file: str
+    warnings: list[str] = field(default_factory=list)
+    reload_errors: list[str] = field(default_factory=list)
+    listen: list[str] = field(default_factory=list)
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Each is asked when its page is.
+
+    `metrics` takes an Accept field and gives (text, content type); `reload` gives error lines, [] where it worked.
+    """
+
+    readiness: Callable[[], Readiness]
+    metrics: Callable[[str], tuple[bytes, str]]
+    config: Callable[[], Any]
+    upstreams: Callable[[], list[dict[str, Any]]]
+    buckets: Callable[[], list[dict[str, Any]]]
+    recent: Recent
+    reload: Callable[[], Awaitable[list[str]]]
+    drain: Callable[[], None]

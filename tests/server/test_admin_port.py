@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse
+from aiohttp.test_utils import TestClient
+from aiohttp.web import Application
+
+from proxy.observe.events import Refusal
+from proxy.observe.exposition import Gauges, render
+from proxy.observe.metrics import Metrics
+from proxy.observe.recent import Recent
+from proxy.retry.facts import Outcome
+from proxy.server.admin.guard import host_is_known
+from proxy.server.admin.pages import admin_app, probe_app
+from proxy.server.admin.view import Readiness, View
+
+Serve = Callable[[Application], Awaitable[TestClient[Any, Any]]]
+
+
+class House:
+    """What the composition root would be."""
+
+    def __init__(self) -> None:
+        self.state = Readiness(ready=True, draining=False, config_file="x.yaml", warnings=["x.yaml:1:1: a: odd"])
+        self.reload_errors: list[str] = []
+        self.asked: list[str] = []
+        self.recent = Recent()
+        self.metrics = Metrics()
+
+    def view(self) -> View:
+        return View(
+            readiness=lambda: self.state,
+            metrics=lambda accept: render(self.metrics, Gauges(), accept),
+            config=lambda: {"version": 1},
+            upstreams=lambda: [{"name": "a"}],
+            buckets=lambda: [{"bucket": "b", "level": 3}],
+            recent=self.recent,
+            reload=self.reload,
+            drain=lambda: self.asked.append("drain"),
+        )
+
+    async def reload(self) -> list[str]:
+        self.asked.append("reload")
+        return self.reload_errors
+
+    def called(self, detail: str = "") -> None:
+        self.recent.refused(Refusal(0.0, "", 400, Outcome.BAD_REQUEST, detail))
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+async def admin(house: House, aiohttp_client: Serve) -> TestClient[Any, Any]:
+    return await aiohttp_client(admin_app(house.view(), hosts=["redrive.internal"]))
+
+
+async def test_every_page_answers(admin: TestClient[Any, Any], house: House) -> None:
+    house.called("first")
+    house.called("second")
+    assert await (await admin.get("/livez")).text() == "ok\n"
+    assert await (await admin.get("/readyz")).text() == "ok\n"
+    assert "POST /reload" in await (await admin.get("/")).text()
+    assert await (await admin.get("/config")).json() == {"version": 1}
+    assert await (await admin.get("/upstreams")).json() == {"upstreams": [{"name": "a"}]}
+    assert await (await admin.get("/buckets")).json() == {"buckets": [{"bucket": "b", "level": 3}]}
+    metrics = await admin.get("/metrics")
+    assert metrics.headers["Content-Type"].startswith("text/plain")
+    assert "redrive_waiting_calls 0.0" in await metrics.text()
+    requests = await (await admin.get("/requests?limit=1")).json()
+    assert requests["seen"] == 2
+    assert [r["detail"] for r in requests["requests"]] == ["second"]
+    assert (await admin.get("/requests?limit=all")).status == 400
+    assert (await admin.get("/nothing")).status == 404
+    assert (await admin.head("/livez")).status == 200
+
+
+async def test_readiness_says_why(admin: TestClient[Any, Any], house: House) -> None:
+    verbose = await admin.get("/readyz?verbose")
+    assert verbose.status == 200
+    assert (await verbose.json())["warnings"] == ["x.yaml:1:1: a: odd"]
+    house.state = Readiness(ready=False, draining=True, config_file="x.yaml", reload_errors=["x.yaml:2:1: b: bad"])
+    assert (await admin.get("/readyz")).status == 503
+    verbose = await admin.get("/readyz?verbose")
+    assert verbose.status == 503
+    assert (await verbose.json())["reload_errors"] == ["x.yaml:2:1: b: bad"]
+
+
+async def test_reload_and_drain(admin: TestClient[Any, Any], house: House) -> None:
+    assert await (await admin.post("/reload")).json() == {"reloaded": True, "errors": []}
+    house.reload_errors = ["x.yaml:1:1: oops"]
+    refused = await admin.post("/reload")
+    assert refused.status == 422
+    assert (await refused.json())["errors"] == ["x.yaml:1:1: oops"]
+    assert (await admin.post("/drain")).status == 202
+    assert (await admin.get("/drain")).status == 405
+    assert house.asked == ["reload", "reload", "drain"]
+
+
+@pytest.mark.parametrize(
+    ("host", "known"),
+    [
+        ("127.0.0.1:9901", True),
+        ("localhost", True),
+        ("LOCALHOST:9901", True),
+        ("[::1]:9901", True),
+        ("10.0.0.7", True),
+        ("redrive.internal:9901", True),
+        ("Redrive.Internal", True),
+        ("evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example:9901", False),
+        ("", False),
+    ],
+)
+async def test_hosts(admin: TestClient[Any, Any], host: str, known: bool) -> None:
+    assert host_is_known(host, {"redrive.internal"}) is known
+    for path in ("/livez", "/config"):
+        assert (await admin.get(path, headers={"Host": host})).status == (200 if known else 421)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://localhost:3000"}, 403),
+        ({"Origin": "http://127.0.0.1:9901", "Host": "127.0.0.1:9901"}, 200),
+        ({"Origin": "http://127.0.0.1:9901", "Host": "127.0.0.1:9901", "Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+async def test_no_other_site_changes_anything(
+    admin: TestClient[Any, Any], house: House, headers: dict[str, str], status: int
+) -> None:
+    assert (await admin.post("/reload", headers=headers)).status == status
+    assert house.asked == (["reload"] if status == 200 else [])
+
+
+async def test_a_token(house: House, aiohttp_client: Serve) -> None:
+    admin = await aiohttp_client(admin_app(house.view(), token="s3cret"))
+
+    async def get(authorization: str | None) -> ClientResponse:
+        return await admin.get("/config", headers={"Authorization": authorization} if authorization else {})
+
+    refused = await get(None)
+    assert refused.status == 401
+    assert refused.headers["WWW-Authenticate"].startswith("Bearer")
+    for wrong in ("Bearer wrong", "Basic s3cret", "s3cret", "Bearer s3cret2"):
+        assert (await get(wrong)).status == 401
+    assert (await get("Bearer s3cret")).status == 200
+    assert (await get("bearer s3cret")).status == 200
+
+
+async def test_the_probe_is_three_pages_for_any_host(house: House, aiohttp_client: Serve) -> None:
+    probe = await aiohttp_client(probe_app(house.view()))
+    for path in ("/livez", "/readyz", "/metrics"):
+        assert (await probe.get(path, headers={"Host": "10-0-0-1.pod.example"})).status == 200
+    assert await (await probe.get("/readyz?verbose")).text() == "ok\n"
+    for path in ("/", "/config", "/requests", "/events"):
+        assert (await probe.get(path)).status == 404
+    assert (await probe.post("/reload")).status == 404
+
+
+async def event(response: ClientResponse) -> dict[str, Any]:
+    """The next event's data."""
+    async for line in response.content:
+        if line.startswith(b"data: "):
+            found: dict[str, Any] = json.loads(line[6:])
+            return found
+    raise AssertionError("the stream ended")
+
+
+async def test_events_follow_and_take_up_where_a_reader_left_off(admin: TestClient[Any, Any], house: House) -> None:
+    house.called("before")
+    async with asyncio.timeout(10):
+        async with admin.get("/events") as stream:
+            assert stream.headers["Content-Type"] == "text/event-stream"
+            assert await stream.content.readline() == b"retry: 1000\n"
+            house.called("now")
+            assert (await event(stream))["detail"] == "now"
+        house.called("missed")
+        async with admin.get("/events", headers={"Last-Event-ID": "2"}) as stream:
+            assert (await event(stream))["detail"] == "missed"
+        async with admin.get("/events", headers={"Last-Event-ID": "999"}) as stream:  # from before a restart
+            assert (await event(stream))["detail"] == "before"
+
+
+async def test_open_event_streams_do_not_hold_the_end_up(house: House, aiohttp_client: Serve) -> None:
+    admin = await aiohttp_client(admin_app(house.view()))
+    async with asyncio.timeout(10):
+        async with admin.get("/events") as stream:
+            await admin.server.close()
+            await stream.content.read()
