@@ -15,7 +15,12 @@ _BY_OUTCOME: dict[Outcome, tuple[int, str, str, str]] = {
     Outcome.OVERLOADED: (503, "Overloaded", "too many calls are waiting in the proxy", "connection_limit_reached"),
     Outcome.DENIED: (403, "Destination denied", "this destination is not allowed", "destination_ip_prohibited"),
     Outcome.BAD_REQUEST: (400, "Bad request", "the request cannot be forwarded", "http_request_error"),
-    Outcome.COMMITTED: (502, "Bad gateway", "the upstream failed after the call was committed", "connection_terminated"),
+    Outcome.COMMITTED: (
+        502,
+        "Bad gateway",
+        "the upstream failed after the call was committed",
+        "connection_terminated",
+    ),
 }
 
 

@@ -16,21 +16,15 @@ order of checks is in `proxy.retry.checks`, what may hold a call in `proxy.retry
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
 from proxy.retry.actions import Action, Actions, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.answers import own_answer
-from proxy.retry.app_words import NOTHING_SAID, AppWords, read_app_words
-from proxy.retry.bucket import Bucket
-from proxy.retry.checks import Failure, Standing, first_no, is_non_fatal, too_long
+from proxy.retry.app_words import read_app_words
+from proxy.retry.checks import Failure
 from proxy.retry.classify import NEEDS_BODY, classify, classify_fault
-from proxy.retry.commons import ScopeState
 from proxy.retry.custom import CustomToken
 from proxy.retry.facts import (
-    IDEMPOTENT_METHODS,
     NO_PUSHBACK,
     Class,
     Fault,
@@ -38,42 +32,17 @@ from proxy.retry.facts import (
     Outcome,
     Progress,
     Reply,
-    Request,
     Verdict,
     first,
 )
-from proxy.retry.gates import REJECTED, WaitingRoom
-from proxy.retry.policy import Policy
-from proxy.retry.pushback import read_pushback
-from proxy.retry.records import AttemptRecord
-from proxy.retry.waits import WaitSeries
+from proxy.retry.judged import HAIR, Judged
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
 PEEK_LIMIT = 64 * 1024
 
-#: Sums of floating-point seconds may miss a deadline that they meet exactly; a wait that ends at it is begun.
-_HAIR = 1e-9
-
 _LAUNCH_FIRST: Actions = (Launch(1),)
 _DELIVER_FIRST: Actions = (Deliver(1, Outcome.SUCCESS),)
 _FINISH: dict[Outcome, Actions] = {outcome: (Finish(outcome),) for outcome in Outcome}
-
-
-class Chance(Protocol):
-    """Where jitter comes from: a `random.Random`, or a test's constant."""
-
-    def random(self) -> float:
-        """A uniform draw from [0, 1)."""
-        ...
-
-
-@dataclass(slots=True)
-class Env:
-    """What the driver lends every call. The wall's clock is `now + wall_offset` (seconds since the epoch)."""
-
-    rng: Chance
-    wall_offset: float = 0.0
-    waiting: WaitingRoom = field(default_factory=WaitingRoom)
 
 
 class Phase(Enum):
@@ -88,53 +57,22 @@ class Phase(Enum):
     DONE = "done"
 
 
-class Call:
+class Call(Judged):
     """A call under a sequential strategy.
 
     `alarm` moves the call's alarm when a gate's word changes; drivers give it, tests of ungated calls need none.
-    Defaults live on the class so that a call that succeeds at once sets few of them.
     """
 
     started: float = 0.0
-    deadline: float | None = None
-    attempts: int = 0
     outcome: Outcome | None = None
-    committed: bool = False
     resent: bool = False  # the one transparent retry has been used
-    words: AppWords = NOTHING_SAID
     phase: Phase = Phase.NEW
     delivered: int = 0  # the attempt whose answer goes to the app; 0: none, or the proxy's own
 
     _provisional: Outcome = Outcome.SUCCESS
-    _reply: Reply | None = None
     _failure: Failure | None = None
-    _flying_since: float = 0.0
-    _due: float = 0.0
-    _granted: float | None = None  # what the retry that is waited for has paid
-    _paid: float | None = None  # what the last retry that was sent had paid
     _app_paid: float | None = None
     _processed: bool = False  # an attempt may have been processed: a refusal is not transparent any more
-    _parked: str = ""  # "", "waiting" or "cooling": the place taken in the waiting room
-    _paid_rate: bool = False
-    _paid_pace: bool = False
-    _own_cooldown: float = float("-inf")
-    _series: WaitSeries | None = None
-    _custom: CustomToken | None = None
-
-    def __init__(
-        self,
-        request: Request,
-        policy: Policy,
-        scope: ScopeState,
-        env: Env,
-        alarm: Callable[[float], None] | None = None,
-    ) -> None:
-        self.request = request
-        self.policy = policy
-        self.scope = scope
-        self.env = env
-        self.history: list[AttemptRecord] = []
-        self._alarm = alarm
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -207,10 +145,10 @@ class Call:
     def woke(self, now: float) -> Actions:
         """The alarm rang, or the deadline came."""
         if self.phase is Phase.BACKOFF:
-            return self._admit(now) if now >= self._due - _HAIR else (WakeAt(self._due),)
+            return self._admit(now) if now >= self._due - HAIR else (WakeAt(self._due),)
         if self.phase is Phase.GATED:
             return self._admit(now)
-        if self.phase in (Phase.FLYING, Phase.PEEKING) and self.deadline is not None and now >= self.deadline - _HAIR:
+        if self.phase in (Phase.FLYING, Phase.PEEKING) and self.deadline is not None and now >= self.deadline - HAIR:
             return self._out_of_time(now)
         return ()
 
@@ -247,41 +185,6 @@ class Call:
         self.attempts -= 1
         return (own_answer(Outcome.DENIED, None, detail=detail), *self._finish(Outcome.DENIED, now))
 
-    def retime(self, at: float) -> None:
-        """A gate's word changed: ask again at another time."""
-        if self._alarm is not None:
-            self._alarm(at)
-
-    # -- what a call is ---------------------------------------------------------------------------------------------
-
-    @property
-    def idempotent(self) -> bool:
-        """RFC 9110, section 9.2.2, or a key that makes it so (contract, "Safety", 3)."""
-        method = self.request.method
-        if method in IDEMPOTENT_METHODS:
-            return True
-        key = self.policy.idempotency_key
-        if key.inject and method in ("POST", "PATCH"):
-            return True
-        return bool(first(self.request.fields, key.header.lower()))
-
-    @property
-    def app_retry(self) -> bool:
-        """Whether the app had tried this before by itself."""
-        return self.words.retries_itself
-
-    @property
-    def _bucket(self) -> Bucket | None:
-        """The bucket that this call moves: the real one, in observe mode its shadow, none where the mode is off."""
-        mode = self.policy.mode
-        if mode == "enforce":
-            return self.scope.bucket
-        return self.scope.shadow if mode == "observe" else None
-
-    @property
-    def _disabled(self) -> bool:
-        return self.words.disabled or self.policy.mode != "enforce"
-
     # -- the beginning ----------------------------------------------------------------------------------------------
 
     def _listen(self, now: float) -> Actions:
@@ -299,7 +202,7 @@ class Call:
         delay = self._custom.initial_delay
         if delay <= 0:
             return self._admit(now)
-        if self.deadline is not None and now + delay > self.deadline + _HAIR:
+        if self.deadline is not None and now + delay > self.deadline + HAIR:
             return self._refuse(Outcome.DEADLINE, now)
         return self._back_off(now + delay) if self._take_place("waiting") else self._refuse(Outcome.OVERLOADED, now)
 
@@ -310,7 +213,7 @@ class Call:
         at, no, place = self._ask_gates(now)
         if no is None and at <= now:
             return self._launch(now)
-        if no is None and self.deadline is not None and at > self.deadline + _HAIR:
+        if no is None and self.deadline is not None and at > self.deadline + HAIR:
             no = Outcome.DEADLINE
         if no is None and not self._take_place(place):
             no = Outcome.OVERLOADED
@@ -322,59 +225,13 @@ class Call:
             return (Hold(held.attempt), WakeAt(at))
         return (WakeAt(at),)
 
-    def _ask_gates(self, now: float) -> tuple[float, Outcome | None, str]:
-        """Ask cooldown, rate and limiter in turn: (when, the *no* if it is one, the kind of place to wait in)."""
-        scope, pushback = self.scope, self.policy.pushback
-        if pushback.cooldown != "off" and scope.cooldown.until > self._own_cooldown and scope.cooldown.holds(now):
-            if pushback.cooldown == "reject" and scope.cooldown.seconds_left(now) > 0:
-                return REJECTED, Outcome.COOLING, "cooling"
-            at = scope.cooldown.ask(self, now)
-            if at > now:
-                return at, None, "cooling"
-        if scope.rate is not None and not self._paid_rate:
-            at = scope.rate.ask(self, now)
-            if at > now:
-                return at, (Outcome.RATE_LIMITED if at == REJECTED else None), "waiting"
-            self._paid_rate = True
-        first_goes_free = self.attempts == 0 and not self.policy.strategy.delay_first
-        if scope.limiter is not None and not self._paid_pace and not first_goes_free:
-            at = scope.limiter.ask(self, now)
-            if at > now:
-                return at, None, "waiting"
-            self._paid_pace = True
-        return now, None, ""
-
-    def _take_place(self, place: str) -> bool:
-        """Take a place in the waiting room, or change the one taken for another kind."""
-        if self._parked == place:
-            return True
-        self._leave_room()
-        if not self.env.waiting.enter(self.policy.upstream, cooling=place == "cooling"):
-            return False
-        self._parked = place
-        return True
-
-    def _leave_room(self) -> None:
-        if self._parked:
-            self.env.waiting.leave(self.policy.upstream, cooling=self._parked == "cooling")
-            self._parked = ""
-
-    def _leave_gates(self, now: float) -> None:
-        scope = self.scope
-        if self in scope.cooldown.queue:
-            scope.cooldown.leave(self, now)
-        if scope.rate is not None:
-            scope.rate.leave(self, now)
-        if scope.limiter is not None:
-            scope.limiter.leave(self, now)
-
     # -- attempts ---------------------------------------------------------------------------------------------------
 
     def _launch(self, now: float) -> Actions:
         self.attempts += 1
         self._flying_since = now
         self.phase = Phase.FLYING
-        if self.attempts == 1 and not self._parked:
+        if self.attempts == 1 and self.scope.ungated and not self._parked:
             return _LAUNCH_FIRST
         self._leave_room()
         self._paid_rate = self._paid_pace = False
@@ -409,15 +266,6 @@ class Call:
             return _DELIVER_FIRST if attempt == 1 else (Deliver(attempt, Outcome.SUCCESS),)
         return self._judge(self._failure_of(attempt, reply, verdict, now), now)
 
-    def _failure_of(self, attempt: int, reply: Reply, verdict: Verdict, now: float) -> Failure:
-        wall = now + self.env.wall_offset
-        fields = reply.fields
-        pushback = read_pushback(fields, reply.status, verdict.cls, self.policy.classify.dialects, wall)
-        if pushback.retry and verdict.cls is Class.UNNAMED:
-            verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
-            pushback = read_pushback(fields, reply.status, verdict.cls, self.policy.classify.dialects, wall)
-        return Failure(attempt, verdict, pushback, status=reply.status)
-
     # -- judgement --------------------------------------------------------------------------------------------------
 
     def _judge(self, failure: Failure, now: float) -> Actions:
@@ -433,99 +281,6 @@ class Call:
             return self._admit(now)
         actions = self._back_off(self._due)
         return (Hold(failure.attempt), *actions) if failure.status is not None else actions
-
-    def _verdict_on(self, failure: Failure, now: float) -> Outcome | None:
-        """Tell everybody who learns from failures, then put the checks in their order."""
-        self._learn(failure.verdict.cls is Class.THROTTLING, now)
-        bucket = self._bucket
-        retryable = self._goes_on(failure)
-        if bucket is not None and (retryable or failure.pushback.stop):
-            bucket.failed(now)
-        if self.policy.mode == "enforce":
-            self._start_cooldown(failure, now)
-        standing = Standing(
-            self.committed, self._disabled, self.idempotent, self.attempts, self.policy.strategy.max_attempts
-        )
-        if self.policy.mode == "observe" and not self.words.disabled:
-            return self._observed_no(failure, standing, bucket, retryable, now)
-        no = first_no(failure, standing, self.policy, retryable=retryable)
-        return no if no is not None else self._grant(failure, bucket, now)
-
-    def _grant(self, failure: Failure, bucket: Bucket | None, now: float) -> Outcome | None:
-        """The checks from the tokens to the waiting room; then, at once, the price is taken."""
-        price = bucket.price(failure.price_class) if bucket is not None else 0.0
-        if bucket is not None and not bucket.affords(price, now):
-            return Outcome.BUCKET_EMPTY
-        wait = self._custom.next_delay(failure) if self._custom is not None else None
-        if isinstance(wait, Outcome):
-            return wait
-        if too_long(failure.pushback, self.policy):
-            return Outcome.PUSHBACK_TOO_LONG
-        if wait is None:
-            wait = self._next_wait(failure)
-        if self.deadline is not None and now + wait > self.deadline + _HAIR:
-            return Outcome.DEADLINE
-        if wait > 0 and not self._take_place("waiting"):
-            return Outcome.OVERLOADED
-        if bucket is not None and not bucket.take(price, now):
-            self._leave_room()
-            return Outcome.BUCKET_EMPTY
-        self._granted = price
-        self._due = now + wait
-        return None
-
-    def _observed_no(
-        self, failure: Failure, standing: Standing, shadow: Bucket | None, retryable: bool, now: float
-    ) -> Outcome:
-        """Mode observe: work out what would have happened against the shadow, and let it show in the record."""
-        standing.disabled = False
-        no = first_no(failure, standing, self.policy, retryable=retryable)
-        if no is None:
-            no = self._grant(failure, shadow, now)
-            self._leave_room()
-            self._granted = None
-        if no is None:
-            failure.verdict = Verdict(
-                failure.verdict.cls,
-                f"{failure.verdict.because}; observed: would retry after {self._due - now:.3f} s",
-                failure.verdict.unprocessed,
-            )
-            return Outcome.DISABLED
-        if no in (Outcome.NOT_RETRYABLE, Outcome.PUSHBACK_STOP, Outcome.COMMITTED):
-            return no  # the same in every mode
-        failure.verdict = Verdict(
-            failure.verdict.cls,
-            f"{failure.verdict.because}; observed: would not retry ({no.value})",
-            failure.verdict.unprocessed,
-        )
-        return Outcome.DISABLED
-
-    def _goes_on(self, failure: Failure) -> bool:
-        """Whether this failure is one that may be followed by another attempt at all."""
-        if self.policy.strategy.hedging_delay is None:
-            return failure.verdict.cls.retryable
-        return is_non_fatal(self.policy, self.request, self._reply, failure.fault)
-
-    def _next_wait(self, failure: Failure) -> float:
-        if self._series is None:
-            self._series = WaitSeries(self.policy.strategy)
-        return self._series.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING, self.env.rng)
-
-    def _start_cooldown(self, failure: Failure, now: float) -> None:
-        seconds = failure.pushback.cooldown
-        rules = self.policy.pushback
-        if seconds is None or rules.cooldown == "off":
-            return
-        if self.scope.cooldown.start(min(seconds, rules.max_delay), rules.spread, now):
-            self._own_cooldown = self.scope.cooldown.until
-
-    def _learn(self, throttled: bool, now: float) -> None:
-        """The adaptive limiter learns from the end of every attempt."""
-        pacing = self.scope.pacing
-        if pacing is not None and self.policy.mode == "enforce":
-            pacing.learn(throttled, now)
-            if self.scope.limiter is not None and self.scope.limiter.queue:
-                self.scope.limiter.retime(now)
 
     # -- ends -------------------------------------------------------------------------------------------------------
 
@@ -561,20 +316,6 @@ class Call:
         if self.history:
             self.history[-1].decision = no.value
         return self._give_up(no, now)
-
-    def _give_back(self, now: float) -> None:
-        """What was paid for an attempt that is not sent comes back."""
-        bucket = self._bucket
-        if self._granted is not None and bucket is not None:
-            bucket.give_back(self._granted, now)
-        self._granted = None
-        self._leave_gates(now)
-        if self._paid_rate and self.scope.rate is not None:
-            self.scope.rate.faucet.give_back(now)
-        if self._paid_pace and self.scope.limiter is not None:
-            self.scope.limiter.faucet.give_back(now)
-        self._paid_rate = self._paid_pace = False
-        self._leave_room()
 
     def _out_of_time(self, now: float) -> Actions:
         attempt = self.attempts
@@ -616,30 +357,3 @@ class Call:
         if self._parked:
             self._leave_room()
         return _FINISH[outcome]
-
-    def _note(
-        self,
-        attempt: int,
-        now: float,
-        *,
-        decision: str,
-        failure: Failure | None = None,
-        fault: Fault | None = None,
-        because: str = "",
-        delay: float | None = None,
-    ) -> None:
-        """Write down what became of a sending."""
-        record = AttemptRecord(attempt, self._flying_since, now, decision=decision, because=because, delay=delay)
-        record.price = self._paid or 0.0
-        if failure is not None:
-            fault = failure.fault
-            record.status = failure.status
-            record.cls, record.because = failure.verdict.cls, failure.verdict.because
-            record.pushback = failure.pushback.source
-        if fault is not None:
-            record.fault, record.detail = fault.kind, fault.detail
-        elif self._reply is not None and decision == "delivered":
-            record.status, record.cls = self._reply.status, Class.SUCCESS
-        if self._reply is not None and failure is not None and failure.status is not None:
-            record.grpc_status = self._reply.grpc_status
-        self.history.append(record)

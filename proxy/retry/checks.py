@@ -98,13 +98,9 @@ def is_non_fatal(policy: Policy, request: Request, reply: Reply | None, fault: F
     listed = policy.strategy.non_fatal
     speaks_grpc = request.is_grpc or policy.classify.service_codes is not None
     if fault is not None:
-        return fault.kind in listed or (
-            speaks_grpc and fault.kind in _UNAVAILABLE_FAULTS and "UNAVAILABLE" in listed
-        )
+        return fault.kind in listed or (speaks_grpc and fault.kind in _UNAVAILABLE_FAULTS and "UNAVAILABLE" in listed)
     if reply is None:
         return False
     if reply.grpc_status is not None:
         return GRPC_STATUS_NAMES[reply.grpc_status] in listed
-    return reply.status in listed or (
-        speaks_grpc and reply.status in _UNAVAILABLE_STATUSES and "UNAVAILABLE" in listed
-    )
+    return reply.status in listed or (speaks_grpc and reply.status in _UNAVAILABLE_STATUSES and "UNAVAILABLE" in listed)

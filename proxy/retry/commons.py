@@ -51,7 +51,18 @@ class ScopeState:
     `mode: observe` plays with instead of the real one.
     """
 
-    __slots__ = ("_shadow", "bucket", "cooldown", "limiter", "pacing", "rate", "rate_bucket", "seen", "ungated", "value")
+    __slots__ = (
+        "_shadow",
+        "bucket",
+        "cooldown",
+        "limiter",
+        "pacing",
+        "rate",
+        "rate_bucket",
+        "seen",
+        "ungated",
+        "value",
+    )
 
     def __init__(
         self,
@@ -101,8 +112,8 @@ class Commons:
         self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
 
-    def scope(self, policy: Policy, request: Request) -> ScopeState:
-        """The shared state for this policy and this request's scope value."""
+    def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
+        """The shared state for this policy and this request's scope value. `now`: what is made anew begins here."""
         by = policy.scope.by
         if by == "host":
             value = request.authority
@@ -115,7 +126,7 @@ class Commons:
             states = self._by_policy[policy] = OrderedDict()
         state = states.get(value)
         if state is None:
-            state = states[value] = self._make(policy, value)
+            state = states[value] = self._make(policy, value, now)
             if len(states) > MOST_SCOPES:
                 states.popitem(last=False)
         return state
@@ -145,13 +156,13 @@ class Commons:
 
     # -- making ---------------------------------------------------------------------------------------------------
 
-    def _make(self, policy: Policy, value: str) -> ScopeState:
+    def _make(self, policy: Policy, value: str, now: float) -> ScopeState:
         own = (policy.upstream, policy.strategy.name, value)
         rate = rate_gate = pacing = limiter = None
         if policy.rate is not None:
-            rate, rate_gate = self._rate(_key(policy.rate, own), policy.rate.spec)
+            rate, rate_gate = self._rate(_key(policy.rate, own), policy.rate.spec, now)
         if policy.strategy.paced:
-            pacing, limiter = self._limiter(own)
+            pacing, limiter = self._limiter(own, now)
         cooldown, seen = self._place(policy.upstream, value)
         return ScopeState(value, self._bucket(policy.bucket, own), rate_gate, rate, pacing, limiter, cooldown, seen)
 
@@ -165,19 +176,19 @@ class Commons:
             _bound(self._buckets)
         return bucket
 
-    def _rate(self, key: tuple[object, ...], spec: BucketSpec) -> tuple[RateBucket, TokenGate]:
+    def _rate(self, key: tuple[object, ...], spec: BucketSpec, now: float) -> tuple[RateBucket, TokenGate]:
         assert isinstance(spec, RateSpec)
         found = self._rates.get(key)
         if found is None or found[0].spec != spec:
-            bucket = RateBucket(spec, instead_of=found[0] if found else None)
+            bucket = RateBucket(spec, instead_of=found[0] if found else None, started=now)
             found = self._rates[key] = bucket, TokenGate(bucket, rejects=spec.when_empty == "reject")
             _bound(self._rates)
         return found
 
-    def _limiter(self, own: tuple[object, ...]) -> tuple[CubicLimiter, TokenGate]:
+    def _limiter(self, own: tuple[object, ...], now: float) -> tuple[CubicLimiter, TokenGate]:
         found = self._pacing.get(own)
         if found is None:
-            pacing = CubicLimiter()
+            pacing = CubicLimiter(now)
             found = self._pacing[own] = pacing, TokenGate(pacing)
             _bound(self._pacing)
         return found

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.retry.actions import Action, Actions, Cancel, Deliver, Discard, Hold, Launch, Peek, WakeAt
-from proxy.retry.call import _HAIR, PEEK_LIMIT, Call, Env, Phase
+from proxy.retry.call import PEEK_LIMIT, Call, Phase
 from proxy.retry.checks import Failure, Standing, first_no, too_long
 from proxy.retry.classify import NEEDS_BODY, classify, classify_fault
 from proxy.retry.commons import ScopeState
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Progress, Reply, Request, Verdict
+from proxy.retry.gated import Env
+from proxy.retry.judged import HAIR
 from proxy.retry.policy import Policy
 
 
@@ -99,11 +101,11 @@ class HedgedCall(Call):
             return ()
         if self.attempts == 0:
             return super().woke(now)
-        if self.deadline is not None and now >= self.deadline - _HAIR and self.flying:
+        if self.deadline is not None and now >= self.deadline - HAIR and self.flying:
             return self._out_of_time(now)
         if self._next_at is None:
             return ()
-        if now < self._next_at - _HAIR:
+        if now < self._next_at - HAIR:
             return (WakeAt(self._next_at),)
         return self._hedge(now)
 
@@ -174,11 +176,11 @@ class HedgedCall(Call):
     def _hedge(self, now: float) -> Actions:
         """A hedge is due: all of them at once where the delay is zero."""
         actions: list[Action] = []
-        while self._next_at is not None and self._next_at <= now + _HAIR:
+        while self._next_at is not None and self._next_at <= now + HAIR:
             no = self._pay_for_hedge(now)
             if no is not None:
                 return (*actions, *self._end_hedging(no, now))
-            if self._next_at > now + _HAIR:  # the rate bucket says when
+            if self._next_at > now + HAIR:  # the rate bucket says when
                 return (*actions, WakeAt(self._next_at))
             actions += [action for action in self._fly(now) if isinstance(action, Launch)]
         if self._next_at is not None:
@@ -195,7 +197,7 @@ class HedgedCall(Call):
         if no is not None:
             return no
         if at > now:
-            if self.deadline is not None and at > self.deadline + _HAIR:
+            if self.deadline is not None and at > self.deadline + HAIR:
                 return Outcome.DEADLINE
             self._next_at = at
             return None
@@ -257,7 +259,7 @@ class HedgedCall(Call):
         if no is None and too_long(failure.pushback, self.policy):
             no = Outcome.PUSHBACK_TOO_LONG
         wait = failure.pushback.delay or 0.0
-        if no is None and self.deadline is not None and max(now + wait, self._pushed_until) > self.deadline + _HAIR:
+        if no is None and self.deadline is not None and max(now + wait, self._pushed_until) > self.deadline + HAIR:
             no = Outcome.DEADLINE
         return no
 

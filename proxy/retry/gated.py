@@ -1,0 +1,152 @@
+"""A call as gates see it: what it asks of them, where it waits, and what it gives back.
+
+Law: whatever is taken for an attempt that is not sent (a place, a token, a price) is given back by `_give_back`, and
+nothing else gives anything back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from proxy.retry.app_words import NOTHING_SAID, AppWords
+from proxy.retry.bucket import Bucket
+from proxy.retry.commons import ScopeState
+from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome, Request, first
+from proxy.retry.gates import REJECTED, WaitingRoom
+from proxy.retry.policy import Policy
+from proxy.retry.records import AttemptRecord
+from proxy.retry.waits import Chance
+
+
+@dataclass(slots=True)
+class Env:
+    """What the driver lends every call. The wall's clock is `now + wall_offset` (seconds since the epoch)."""
+
+    rng: Chance
+    wall_offset: float = 0.0
+    waiting: WaitingRoom = field(default_factory=WaitingRoom)
+
+
+class Gated:
+    """What one call knows, as far as gates and buckets go. Defaults live on the class: a call that succeeds at once
+    sets few of them.
+    """
+
+    attempts: int = 0
+    words: AppWords = NOTHING_SAID
+
+    _granted: float | None = None  # what the retry that is waited for has paid
+    _paid: float | None = None  # what the last retry that was sent had paid
+    _parked: str = ""  # "", "waiting" or "cooling": the place taken in the waiting room
+    _paid_rate: bool = False
+    _paid_pace: bool = False
+    _own_cooldown: float = float("-inf")
+
+    def __init__(
+        self,
+        request: Request,
+        policy: Policy,
+        scope: ScopeState,
+        env: Env,
+        alarm: Callable[[float], None] | None = None,
+    ) -> None:
+        self.request = request
+        self.policy = policy
+        self.scope = scope
+        self.env = env
+        self.history: list[AttemptRecord] = []
+        self._alarm = alarm
+
+    def retime(self, at: float) -> None:
+        """A gate's word changed: ask again at another time."""
+        if self._alarm is not None:
+            self._alarm(at)
+
+    @property
+    def idempotent(self) -> bool:
+        """RFC 9110, section 9.2.2, or a key that makes it so (contract, "Safety", 3)."""
+        method = self.request.method
+        if method in IDEMPOTENT_METHODS:
+            return True
+        key = self.policy.idempotency_key
+        if key.inject and method in ("POST", "PATCH"):
+            return True
+        return bool(first(self.request.fields, key.header.lower()))
+
+    @property
+    def app_retry(self) -> bool:
+        """Whether the app had tried this before by itself."""
+        return self.words.retries_itself
+
+    @property
+    def _bucket(self) -> Bucket | None:
+        """The bucket that this call moves: the real one, in observe mode its shadow, none where the mode is off."""
+        mode = self.policy.mode
+        if mode == "enforce":
+            return self.scope.bucket
+        return self.scope.shadow if mode == "observe" else None
+
+    @property
+    def _disabled(self) -> bool:
+        return self.words.disabled or self.policy.mode != "enforce"
+
+    def _ask_gates(self, now: float) -> tuple[float, Outcome | None, str]:
+        """Ask cooldown, rate and limiter in turn: (when, the *no* if it is one, the kind of place to wait in)."""
+        scope, pushback = self.scope, self.policy.pushback
+        if pushback.cooldown != "off" and scope.cooldown.until > self._own_cooldown and scope.cooldown.holds(now):
+            if pushback.cooldown == "reject" and scope.cooldown.seconds_left(now) > 0:
+                return REJECTED, Outcome.COOLING, "cooling"
+            at = scope.cooldown.ask(self, now)
+            if at > now:
+                return at, None, "cooling"
+        if scope.rate is not None and not self._paid_rate:
+            at = scope.rate.ask(self, now)
+            if at > now:
+                return at, (Outcome.RATE_LIMITED if at == REJECTED else None), "waiting"
+            self._paid_rate = True
+        first_goes_free = self.attempts == 0 and not self.policy.strategy.delay_first
+        if scope.limiter is not None and not self._paid_pace and not first_goes_free:
+            at = scope.limiter.ask(self, now)
+            if at > now:
+                return at, None, "waiting"
+            self._paid_pace = True
+        return now, None, ""
+
+    def _take_place(self, place: str) -> bool:
+        """Take a place in the waiting room, or change the one taken for another kind."""
+        if self._parked == place:
+            return True
+        self._leave_room()
+        if not self.env.waiting.enter(self.policy.upstream, cooling=place == "cooling"):
+            return False
+        self._parked = place
+        return True
+
+    def _leave_room(self) -> None:
+        if self._parked:
+            self.env.waiting.leave(self.policy.upstream, cooling=self._parked == "cooling")
+            self._parked = ""
+
+    def _leave_gates(self, now: float) -> None:
+        scope = self.scope
+        if self in scope.cooldown.queue:
+            scope.cooldown.leave(self, now)
+        if scope.rate is not None:
+            scope.rate.leave(self, now)
+        if scope.limiter is not None:
+            scope.limiter.leave(self, now)
+
+    def _give_back(self, now: float) -> None:
+        """What was paid for an attempt that is not sent comes back."""
+        bucket = self._bucket
+        if self._granted is not None and bucket is not None:
+            bucket.give_back(self._granted, now)
+        self._granted = None
+        self._leave_gates(now)
+        if self._paid_rate and self.scope.rate is not None:
+            self.scope.rate.faucet.give_back(now)
+        if self._paid_pace and self.scope.limiter is not None:
+            self.scope.limiter.faucet.give_back(now)
+        self._paid_rate = self._paid_pace = False
+        self._leave_room()

@@ -1,0 +1,161 @@
+"""A call as it judges its failures: who is told, which check says no, what the next attempt waits for and pays.
+
+Law: the checks stand in the contract's order (section 4, "Order of checks"), and the price is taken at once after the
+last of them has passed.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.bucket import Bucket
+from proxy.retry.checks import Failure, Standing, first_no, is_non_fatal, too_long
+from proxy.retry.custom import CustomToken
+from proxy.retry.facts import Class, Fault, Outcome, Reply, Verdict
+from proxy.retry.gated import Gated
+from proxy.retry.pushback import read_pushback
+from proxy.retry.records import AttemptRecord
+from proxy.retry.waits import WaitSeries
+
+#: Sums of floating-point seconds may miss a deadline that they meet exactly; a wait that ends at it is begun.
+HAIR = 1e-9
+
+
+class Judged(Gated):
+    """What one call knows of its failures."""
+
+    deadline: float | None = None
+    committed: bool = False
+
+    _reply: Reply | None = None
+    _flying_since: float = 0.0
+    _due: float = 0.0
+    _series: WaitSeries | None = None
+    _custom: CustomToken | None = None
+
+    def _failure_of(self, attempt: int, reply: Reply, verdict: Verdict, now: float) -> Failure:
+        wall = now + self.env.wall_offset
+        fields = reply.fields
+        pushback = read_pushback(fields, reply.status, verdict.cls, self.policy.classify.dialects, wall)
+        if pushback.retry and verdict.cls is Class.UNNAMED:
+            verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
+            pushback = read_pushback(fields, reply.status, verdict.cls, self.policy.classify.dialects, wall)
+        return Failure(attempt, verdict, pushback, status=reply.status)
+
+    def _verdict_on(self, failure: Failure, now: float) -> Outcome | None:
+        """Tell everybody who learns from failures, then put the checks in their order."""
+        self._learn(failure.verdict.cls is Class.THROTTLING, now)
+        bucket = self._bucket
+        retryable = self._goes_on(failure)
+        if bucket is not None and (retryable or failure.pushback.stop):
+            bucket.failed(now)
+        if self.policy.mode == "enforce":
+            self._start_cooldown(failure, now)
+        standing = Standing(
+            self.committed, self._disabled, self.idempotent, self.attempts, self.policy.strategy.max_attempts
+        )
+        if self.policy.mode == "observe" and not self.words.disabled:
+            return self._observed_no(failure, standing, bucket, retryable, now)
+        no = first_no(failure, standing, self.policy, retryable=retryable)
+        return no if no is not None else self._grant(failure, bucket, now)
+
+    def _grant(self, failure: Failure, bucket: Bucket | None, now: float) -> Outcome | None:
+        """The checks from the tokens to the waiting room; then, at once, the price is taken."""
+        price = bucket.price(failure.price_class) if bucket is not None else 0.0
+        if bucket is not None and not bucket.affords(price, now):
+            return Outcome.BUCKET_EMPTY
+        wait = self._custom.next_delay(failure) if self._custom is not None else None
+        if isinstance(wait, Outcome):
+            return wait
+        if too_long(failure.pushback, self.policy):
+            return Outcome.PUSHBACK_TOO_LONG
+        if wait is None:
+            wait = self._next_wait(failure)
+        if self.deadline is not None and now + wait > self.deadline + HAIR:
+            return Outcome.DEADLINE
+        if wait > 0 and not self._take_place("waiting"):
+            return Outcome.OVERLOADED
+        if bucket is not None and not bucket.take(price, now):
+            self._leave_room()
+            return Outcome.BUCKET_EMPTY
+        self._granted = price
+        self._due = now + wait
+        return None
+
+    def _observed_no(
+        self, failure: Failure, standing: Standing, shadow: Bucket | None, retryable: bool, now: float
+    ) -> Outcome:
+        """Mode observe: work out what would have happened against the shadow, and let it show in the record."""
+        standing.disabled = False
+        no = first_no(failure, standing, self.policy, retryable=retryable)
+        if no is None:
+            no = self._grant(failure, shadow, now)
+            self._leave_room()
+            self._granted = None
+        if no is None:
+            failure.verdict = Verdict(
+                failure.verdict.cls,
+                f"{failure.verdict.because}; observed: would retry after {self._due - now:.3f} s",
+                failure.verdict.unprocessed,
+            )
+            return Outcome.DISABLED
+        if no in (Outcome.NOT_RETRYABLE, Outcome.PUSHBACK_STOP, Outcome.COMMITTED):
+            return no  # the same in every mode
+        failure.verdict = Verdict(
+            failure.verdict.cls,
+            f"{failure.verdict.because}; observed: would not retry ({no.value})",
+            failure.verdict.unprocessed,
+        )
+        return Outcome.DISABLED
+
+    def _goes_on(self, failure: Failure) -> bool:
+        """Whether this failure is one that may be followed by another attempt at all."""
+        if self.policy.strategy.hedging_delay is None:
+            return failure.verdict.cls.retryable
+        return is_non_fatal(self.policy, self.request, self._reply, failure.fault)
+
+    def _next_wait(self, failure: Failure) -> float:
+        if self._series is None:
+            self._series = WaitSeries(self.policy.strategy)
+        return self._series.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING, self.env.rng)
+
+    def _start_cooldown(self, failure: Failure, now: float) -> None:
+        seconds = failure.pushback.cooldown
+        rules = self.policy.pushback
+        if seconds is None or rules.cooldown == "off":
+            return
+        if self.scope.cooldown.start(min(seconds, rules.max_delay), rules.spread, now):
+            self._own_cooldown = self.scope.cooldown.until
+
+    def _learn(self, throttled: bool, now: float) -> None:
+        """The adaptive limiter learns from the end of every attempt."""
+        pacing = self.scope.pacing
+        if pacing is not None and self.policy.mode == "enforce":
+            pacing.learn(throttled, now)
+            if self.scope.limiter is not None and self.scope.limiter.queue:
+                self.scope.limiter.retime(now)
+
+    def _note(
+        self,
+        attempt: int,
+        now: float,
+        *,
+        decision: str,
+        failure: Failure | None = None,
+        fault: Fault | None = None,
+        because: str = "",
+        delay: float | None = None,
+    ) -> None:
+        """Write down what became of a sending."""
+        record = AttemptRecord(attempt, self._flying_since, now, decision=decision, because=because, delay=delay)
+        record.price = self._paid or 0.0
+        if failure is not None:
+            fault = failure.fault
+            record.status = failure.status
+            record.cls, record.because = failure.verdict.cls, failure.verdict.because
+            record.pushback = failure.pushback.source
+        if fault is not None:
+            record.fault, record.detail = fault.kind, fault.detail
+        elif self._reply is not None and decision == "delivered":
+            record.status, record.cls = self._reply.status, Class.SUCCESS
+        if self._reply is not None and failure is not None and failure.status is not None:
+            record.grpc_status = self._reply.grpc_status
+        self.history.append(record)
