@@ -177,6 +177,23 @@ class Classify:
     dialects: tuple[Dialect, ...] = ()
     service_codes: frozenset[int] | None = None  # a service config's codes, in place of lists and grpc dialect
     unsafe_methods: UnsafeMethods = "unprocessed"
+    #: Worked out: nothing but a grpc-status could name an answer below 400, so that it needs no further look.
+    plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
+    grpc_dialect: bool = field(
+        init=False, repr=False, compare=False, default=False
+    )  # worked out: one of them is gRPC's
+
+    def __post_init__(self) -> None:
+        rules = [*self.rules, *(rule for dialect in self.dialects for rule in dialect.rules)]
+        plain = min(self.statuses, default=400) >= 400 and not any(_can_name_below_400(rule) for rule in rules)
+        object.__setattr__(self, "plain_below_400", plain)
+        object.__setattr__(self, "grpc_dialect", any(dialect.grpc for dialect in self.dialects))
+
+
+def _can_name_below_400(rule: Rule) -> bool:
+    if rule.needs_body or rule.grpc is not None or rule.faults is not None:
+        return rule.grpc is not None and 0 in rule.grpc and not rule.needs_body and rule.faults is None
+    return rule.statuses is None or min(rule.statuses, default=400) < 400
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,187 @@
+"""What an attempt's end is: one class for each, by rules, else by dialects, else by lists (contract, section 4).
+
+Law: dialects are data; nothing here knows a provider, but for gRPC, whose status is a second one under HTTP's. A class
+is decided without a body wherever that is possible, and NEEDS_BODY says when a rule could decide and must look. Nothing
+that an upstream sends makes this raise or take long.
+
+Theory. In a rule every part is optional and all given must match; the first match wins. A rule's parts about an answer
+(status, header, json, xml) match no fault. Bodies are looked at on status 400 and above, where no content coding hides
+them. In the lists an answer has two names, its HTTP status and its grpc-status; the stronger class wins (throttling,
+timeout, transient). What nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed.
+
+gRPC (dialect `grpc`, for application/grpc calls; or a service config, for all of its calls): HTTP 502, 503 and 504
+without a grpc-status, a connect failure, a refused stream and a reset count as UNAVAILABLE; a grpc-status beats the
+HTTP status. A service config's codes take the place of the lists and of the dialect's own class: what they name is
+transient, an HTTP 429 (UNAVAILABLE to a gRPC client) is throttling where UNAVAILABLE is named, and an attempt timeout
+is a timeout, as grpc-core retries one whatever the codes are. Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md.
+
+`unprocessed` (section 4, safety 2): throttling; 425 to a request without Early-Data; a grpc-status that the upstream
+itself sent and that something here names; a made-up one where a service config names it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proxy.retry.evidence import Evidence, FaultEvidence, ReplyEvidence
+from proxy.retry.facts import (
+    GRPC_STATUS_NAMES,
+    GRPC_STATUS_NUMBERS,
+    Class,
+    Fault,
+    FaultKind,
+    Progress,
+    Reply,
+    Request,
+    Verdict,
+)
+from proxy.retry.policy import Classify, Dialect, Rule
+
+OK: Final = 0
+UNAVAILABLE: Final = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
+
+#: HTTP statuses and faults that count as UNAVAILABLE to a gRPC client.
+_UNAVAILABLE_STATUSES = frozenset({502, 503, 504})
+_UNAVAILABLE_FAULTS = frozenset({FaultKind.CONNECT_FAILURE, FaultKind.REFUSED_STREAM, FaultKind.RESET})
+
+_STRENGTH = {Class.THROTTLING: 3, Class.TIMEOUT: 2, Class.TRANSIENT: 1}
+
+
+class NeedsBody:
+    """The answer's body must be peeked at before its class can be told."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NEEDS_BODY"
+
+
+NEEDS_BODY: Final = NeedsBody()
+SUCCESS: Final = Verdict(Class.SUCCESS, "success")
+
+
+def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None) -> Verdict | NeedsBody:
+    """The class of an answer. `body`: what was peeked of it (b"" where it has none), None where nobody has looked."""
+    if reply.status < 400 and rules.plain_below_400 and reply.grpc_status in (None, OK):
+        return SUCCESS
+    evidence = ReplyEvidence(reply, body)
+    own = reply.grpc_status
+    grpc = _grpc_status(rules, request, own, reply.status in _UNAVAILABLE_STATUSES)
+    verdict = _by_rules(rules, evidence, grpc, own) or _by_lists_of_reply(rules, request, reply.status, grpc, own)
+    if isinstance(verdict, NeedsBody):
+        return verdict
+    if _proves_unprocessed(verdict, request, reply.status):
+        return Verdict(verdict.cls, verdict.because, unprocessed=True)
+    return verdict
+
+
+def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
+    """The class of an attempt that ended without a whole answer."""
+    grpc = _grpc_status(rules, request, None, fault.kind in _UNAVAILABLE_FAULTS)
+    verdict = _by_rules(rules, FaultEvidence(fault), grpc, None)
+    if verdict is None or isinstance(verdict, NeedsBody):
+        verdict = _by_lists_of_fault(rules, request, fault, grpc)
+    refused = fault.progress in (Progress.NEVER_SENT, Progress.REFUSED) or fault.kind is FaultKind.REFUSED_STREAM
+    if refused or (verdict.cls is Class.THROTTLING and not verdict.unprocessed):
+        return Verdict(verdict.cls, verdict.because, unprocessed=True)
+    return verdict
+
+
+# -- gRPC's second status -----------------------------------------------------------------------------------------
+
+
+def _grpc_status(rules: Classify, request: Request, own: int | None, stands_for_unavailable: bool) -> int | None:
+    """The upstream's own grpc-status, or the UNAVAILABLE that its HTTP status or the fault stands for."""
+    if own is not None or not stands_for_unavailable:
+        return own
+    return UNAVAILABLE if rules.service_codes is not None or _speaks_grpc(rules, request) else None
+
+
+def _speaks_grpc(rules: Classify, request: Request) -> bool:
+    return rules.grpc_dialect and request.is_grpc
+
+
+# -- rules and dialects -------------------------------------------------------------------------------------------
+
+
+def _by_rules(rules: Classify, evidence: Evidence, grpc: int | None, own: int | None) -> Verdict | NeedsBody | None:
+    """The first rule that matches, the user's before the dialects'."""
+    found = _first_match(rules.rules, evidence, grpc, own)
+    if found is not None:
+        return found
+    for dialect in rules.dialects:
+        found = _first_match(dialect.rules, evidence, grpc, own, dialect)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_match(
+    rules: tuple[Rule, ...], evidence: Evidence, grpc: int | None, own: int | None, dialect: Dialect | None = None
+) -> Verdict | NeedsBody | None:
+    for rule in rules:
+        matched = (rule.grpc is None or grpc in rule.grpc) and evidence.matches(rule)
+        if matched is None:
+            return NEEDS_BODY
+        if matched:
+            because = rule.because if dialect is None else f"dialect {dialect.name}: {rule.because}"
+            return Verdict(rule.as_, because, unprocessed=rule.grpc is not None and own is not None)
+    return None
+
+
+# -- lists --------------------------------------------------------------------------------------------------------
+
+
+def _by_lists_of_reply(rules: Classify, request: Request, status: int, grpc: int | None, own: int | None) -> Verdict:
+    if rules.service_codes is not None:
+        named = _by_service_codes(rules.service_codes, grpc)
+        if named is None and status == 429 and own is None and UNAVAILABLE in rules.service_codes:
+            named = Verdict(Class.THROTTLING, "service config: UNAVAILABLE, for 429")
+        return named or _unnamed(status, own)
+    speaks = _speaks_grpc(rules, request)
+    if speaks and grpc == UNAVAILABLE:
+        return Verdict(Class.TRANSIENT, _because_grpc("dialect grpc", own, status), unprocessed=own is not None)
+    if speaks and status == 429 and own is None:
+        return Verdict(Class.THROTTLING, "dialect grpc: 429")
+    by_grpc = rules.grpc.get(own) if own is not None else None
+    by_status = None if speaks and own is not None else rules.statuses.get(status)
+    if by_grpc is not None and own is not None and _STRENGTH[by_grpc] >= _STRENGTH.get(by_status or by_grpc, 0):
+        return Verdict(by_grpc, f"{by_grpc}: {GRPC_STATUS_NAMES[own]}", unprocessed=True)
+    if by_status is not None:
+        # The grpc-status is named too, by a weaker class: that alone proves what safety asks.
+        return Verdict(by_status, f"{by_status}: {status}", unprocessed=by_grpc is not None)
+    return _unnamed(status, own)
+
+
+def _by_lists_of_fault(rules: Classify, request: Request, fault: Fault, grpc: int | None) -> Verdict:
+    if rules.service_codes is not None:
+        if fault.kind is FaultKind.ATTEMPT_TIMEOUT and rules.service_codes:
+            return Verdict(Class.TIMEOUT, "service config: attempt_timeout")
+        return _by_service_codes(rules.service_codes, grpc) or Verdict(Class.UNNAMED, f"not named: {fault.kind}")
+    if grpc == UNAVAILABLE:
+        return Verdict(Class.TRANSIENT, f"dialect grpc: UNAVAILABLE, for {fault.kind}")
+    cls = rules.faults.get(fault.kind)
+    return Verdict(Class.UNNAMED, f"not named: {fault.kind}") if cls is None else Verdict(cls, f"{cls}: {fault.kind}")
+
+
+def _by_service_codes(codes: frozenset[int], grpc: int | None) -> Verdict | None:
+    if grpc is None or grpc not in codes:
+        return None
+    return Verdict(Class.TRANSIENT, f"service config: {GRPC_STATUS_NAMES[grpc]}", unprocessed=True)
+
+
+def _because_grpc(who: str, own: int | None, status: int) -> str:
+    return f"{who}: UNAVAILABLE" if own is not None else f"{who}: UNAVAILABLE, for {status}"
+
+
+def _unnamed(status: int, own: int | None) -> Verdict:
+    if status < 400 and own in (None, OK):
+        return SUCCESS
+    return Verdict(Class.UNNAMED, f"not named: {status}" if own is None else f"not named: {GRPC_STATUS_NAMES[own]}")
+
+
+def _proves_unprocessed(verdict: Verdict, request: Request, status: int) -> bool:
+    """Whether the answer proves it where naming a grpc-status does not (RFC 8470 section 5.2 for 425)."""
+    if verdict.unprocessed or verdict.cls is Class.SUCCESS:
+        return False
+    return verdict.cls is Class.THROTTLING or (status == 425 and not request.fields.get_all("early-data"))

@@ -1,0 +1,241 @@
+"""Pushback: an upstream's word on when, or whether, to retry (contract, section 5).
+
+Law: the longest delay that is named wins, a stop beats a true, and whatever can't be read is as if it were absent -
+but in gRPC's two fields, where it says "do not retry". Nothing here makes an answer retryable, and nothing raises.
+
+What is read where:
+
+    delay            from an answer classed transient, throttling or timeout
+    stop             from any failure: status 400 and above, or a non-zero grpc-status
+    should-retry     from status 400 and above
+    cooldown         the part of the delay that holds other callers too: Retry-After, Retry-After-Ms,
+                     x-ms-retry-after-ms or a reset field, on 429 and 503
+
+Clocks that disagree. Moments (HTTP dates, epochs) are counted from the answer's own `Date`, since the same clock wrote
+both; without one, from the clock on our wall. A `Date` is not believed where it puts the moment more than a day ahead
+and our own clock puts it within a day: such a Date was stuck, not skewed.
+
+Sources: RFC 9110 section 10.2.3 (Retry-After) and 5.6.7 (dates); draft-ietf-httpapi-ratelimit-headers (the list form,
+the older dictionary, and the three fields before); gRPC A6 (pushback: repeated or unreadable means stop); azure-core
+(retry-after-ms, x-ms-retry-after-ms); AWS SDKs' retry 2.1 (x-amz-retry-after, milliseconds); the OpenAI and Stripe
+SDKs (x-should-retry, Stripe-Should-Retry).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from proxy.retry.facts import NO_PUSHBACK, Class, Fields, NoFields, Pushback
+from proxy.retry.http_date import read_http_date
+from proxy.retry.policy import Dialect, ResetField
+
+#: Longer than anybody means it, and still safe to add to a clock (about 31,000 years).
+LONGEST = 1e12
+
+_WHOLE = re.compile(r"[0-9]+")
+_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:h|ms|m|s))+")
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
+_DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+#: One member of a structured-field list, quoted strings kept whole; and one parameter or dictionary entry of it.
+_MEMBER = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^",])+')
+_REMAINING = re.compile(r"(?:^|[;,\s])(?:r|remaining)\s*=\s*([0-9]{1,15})\s*(?=[;,]|$)")
+_RESET = re.compile(r"(?:^|[;,\s])(?:t|reset)\s*=\s*([0-9]+)\s*(?=[;,]|$)")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+_MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
+_GRPC = ("grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms")
+_SHOULD_RETRY = ("x-should-retry", "stripe-should-retry")
+_DAY = 86400.0
+_LONGEST_LIST = 1024  # characters of a RateLimit field that are looked at: unclosed quotes cost their square
+
+
+def read_pushback(
+    fields: Fields,
+    status: int,
+    cls: Class,
+    dialects: Sequence[Dialect],
+    wall: float,
+    *,
+    trailers: Fields | None = None,
+) -> Pushback:
+    """What an answer of this status and class says. `wall`: seconds since the epoch, when the answer came.
+
+    `trailers`: those that came with the head (gRPC sends its fields there). `delay` and `cooldown` are seconds.
+    """
+    if cls is Class.SUCCESS:
+        return NO_PUSHBACK
+    return _Reading(fields, trailers or NoFields(), status, wall).read(cls, dialects)
+
+
+class _Reading:
+    """One answer being read: the fields, and the longest delay found so far."""
+
+    __slots__ = ("cooldown", "delay", "fields", "source", "status", "trailers", "wall")
+
+    def __init__(self, fields: Fields, trailers: Fields, status: int, wall: float) -> None:
+        self.fields = fields
+        self.trailers = trailers
+        self.status = status
+        self.wall = wall
+        self.delay: float | None = None
+        self.cooldown: float | None = None
+        self.source = ""
+
+    def read(self, cls: Class, dialects: Sequence[Dialect]) -> Pushback:
+        failed = self.status >= 400 or any(_whole(value) != 0 for value in self.values("grpc-status"))
+        stop, retry = self.should_retry()
+        grpc_delays = self.grpc_delays()
+        if grpc_delays is None:
+            stop = stop or _GRPC[0]
+            grpc_delays = []
+        if cls.retryable or (retry and not stop and cls is Class.UNNAMED):
+            self.read_delays(grpc_delays, cls, dialects)
+        if stop and failed:
+            return Pushback(self.delay, stop=True, cooldown=self.cooldown, source=stop)
+        return Pushback(self.delay, retry=bool(retry), cooldown=self.cooldown, source=self.source or retry)
+
+    def values(self, name: str) -> list[str]:
+        return [*self.fields.get_all(name), *self.trailers.get_all(name)]
+
+    def should_retry(self) -> tuple[str, str]:
+        """The field that says stop and the one that says retry, "" where none does; a stop beats a true."""
+        stop = retry = ""
+        if self.status >= 400:
+            for name in _SHOULD_RETRY:
+                words = {value.lower() for value in self.values(name)}
+                stop = stop or (name if "false" in words else "")
+                retry = retry or (name if "true" in words else "")
+        else:  # a failure by its grpc-status: only the stop is read
+            stop = next((name for name in _SHOULD_RETRY if "false" in map(str.lower, self.values(name))), "")
+        return stop, "" if stop else retry
+
+    def grpc_delays(self) -> list[tuple[str, float]] | None:
+        """gRPC's own fields; None where they say "do not retry" (negative, unreadable, or given twice)."""
+        found = []
+        for name in _GRPC:
+            values = self.values(name)
+            if not values:
+                continue
+            delay = _milliseconds(values[0])
+            if len(values) > 1 or delay is None:
+                return None
+            found.append((name, delay))
+        return found
+
+    def read_delays(self, grpc_delays: Iterable[tuple[str, float]], cls: Class, dialects: Sequence[Dialect]) -> None:
+        for name, delay in grpc_delays:
+            self.note(name, delay)
+        for value in self.values("x-amz-retry-after"):
+            self.note("x-amz-retry-after", _milliseconds(value))
+        cools = self.status in (429, 503)
+        readable = map(self.retry_after, self.values("retry-after"))
+        retry_after = [seconds for seconds in readable if seconds is not None]
+        for seconds in retry_after:
+            self.note("retry-after", seconds, cools=cools)
+        for name in _MILLISECONDS:
+            for value in self.values(name):
+                self.note(name, _milliseconds(value), cools=cools)
+        if cools and not retry_after:
+            for name, seconds in self.rate_limit():
+                self.note(name, seconds, cools=True)
+        if cools or cls is Class.THROTTLING:
+            for reset in (reset for dialect in dialects for reset in dialect.resets):
+                for seconds in self.reset(reset):
+                    self.note(reset.name, seconds, cools=cools)
+
+    def note(self, name: str, delay: float | None, *, cools: bool = False) -> None:
+        if delay is None:
+            return
+        if self.delay is None or delay > self.delay:
+            self.delay, self.source = delay, name
+        if cools and (self.cooldown is None or delay > self.cooldown):
+            self.cooldown = delay
+
+    def retry_after(self, value: str) -> float | None:
+        whole = _whole(value)
+        return whole if whole is not None else self.until(read_http_date(value, self.wall))
+
+    def until(self, moment: float | None) -> float | None:
+        """Seconds to a moment by the sender's clock; None for one in the past."""
+        if moment is None:
+            return None
+        ours = moment - self.wall
+        dates = self.fields.get_all("date")
+        date = read_http_date(dates[0], self.wall) if len(dates) == 1 else None
+        theirs = ours if date is None else moment - date
+        if theirs > _DAY and 0 <= ours <= _DAY:
+            theirs = ours
+        return min(theirs, LONGEST) if theirs >= 0 else None
+
+    def rate_limit(self) -> Iterator[tuple[str, float]]:
+        """The IETF fields, in each of their generations, where nothing remains."""
+        for value in self.values("ratelimit"):
+            for delay in _quotas_used_up(value):
+                yield "ratelimit", delay
+        if any(_is_zero(value) for value in self.values("ratelimit-remaining")):
+            for value in self.values("ratelimit-reset"):
+                seconds = _whole(value)
+                if seconds is not None:
+                    yield "ratelimit-reset", seconds
+
+    def reset(self, field: ResetField) -> Iterator[float]:
+        """A dialect's own field, where nothing remains."""
+        if field.remaining is not None and not any(_is_zero(value) for value in self.values(field.remaining.lower())):
+            return
+        for value in self.values(field.name.lower()):
+            delay = self.reset_value(field, value)
+            if delay is not None:
+                yield delay
+
+    def reset_value(self, field: ResetField, value: str) -> float | None:
+        match field.format:
+            case "seconds":
+                return _whole(value)
+            case "epoch":
+                return self.until(_whole(value))
+            case "epoch_ms":
+                return self.until(_milliseconds(value))
+            case "duration":
+                return _duration(value)
+            case "http_date":
+                return self.until(read_http_date(value, self.wall))
+
+
+def _whole(value: str) -> float | None:
+    """Whole seconds: digits alone, no sign, no fraction."""
+    return min(float(value), LONGEST) if _WHOLE.fullmatch(value) else None
+
+
+def _milliseconds(value: str) -> float | None:
+    """Seconds of so many milliseconds, which may have decimals."""
+    return min(float(value) / 1000, LONGEST) if _DECIMAL.fullmatch(value) else None
+
+
+def _is_zero(value: str) -> bool:
+    return _DECIMAL.fullmatch(value) is not None and float(value) == 0
+
+
+def _duration(value: str) -> float | None:
+    """Seconds of `1m30s`, `250ms`, `1h2m3.5s`: Go's durations, as OpenAI sends them."""
+    if not _DURATION.fullmatch(value):
+        return None
+    parts: Iterable[tuple[str, str]] = _DURATION_PART.findall(value)
+    return min(sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts), LONGEST)
+
+
+def _quotas_used_up(value: str) -> Iterator[float]:
+    """Seconds of each quota of a RateLimit field of which nothing remains.
+
+    The list form has one member for each quota (`"default";r=0;t=30, "daily";r=5;t=3600`); the dictionary before it
+    was one quota over several members (`limit=100, remaining=0, reset=30`).
+    """
+    if len(value) > _LONGEST_LIST:
+        return
+    members = _MEMBER.findall(value) if ";" in value else [value]
+    for member in members:
+        bare = _QUOTED.sub('""', member)
+        remaining, reset = _REMAINING.search(bare), _RESET.search(bare)
+        if remaining is not None and reset is not None and int(remaining[1]) == 0:
+            yield min(float(reset[1]), LONGEST)
