@@ -22,7 +22,7 @@ from proxy.retry.actions import Action, Actions, Cancel, Deliver, Discard, Finis
 from proxy.retry.answers import own_answer
 from proxy.retry.app_words import read_app_words
 from proxy.retry.checks import Failure
-from proxy.retry.classify import NEEDS_BODY, classify, classify_fault
+from proxy.retry.classify import NeedsBody, classify, classify_fault
 from proxy.retry.custom import CustomToken
 from proxy.retry.facts import (
     NO_PUSHBACK,
@@ -104,7 +104,7 @@ class Call(Judged):
         if self.phase is not Phase.FLYING:
             return ()
         verdict = classify(self.policy.classify, self.request, reply, None)
-        if verdict is NEEDS_BODY:
+        if isinstance(verdict, NeedsBody):
             self._reply = reply
             self.phase = Phase.PEEKING
             return (Peek(attempt, PEEK_LIMIT),)
@@ -115,6 +115,7 @@ class Call(Judged):
         if self.phase is not Phase.PEEKING or self._reply is None:
             return ()
         verdict = classify(self.policy.classify, self.request, self._reply, body)
+        assert not isinstance(verdict, NeedsBody)  # it has been looked at
         return self._answered(attempt, self._reply, verdict, now)
 
     def ended(self, attempt: int, now: float, trailers: Fields | None = None) -> Actions:
@@ -332,6 +333,7 @@ class Call(Judged):
         """A gRPC answer whose status came after its messages: committed, but the bucket and the app's log are told."""
         whole = Reply(reply.status, trailers, end=True, trailers=trailers)
         verdict = classify(self.policy.classify, self.request, whole, b"")
+        assert not isinstance(verdict, NeedsBody)  # there is nothing to look at
         if verdict.cls is Class.SUCCESS:
             self._succeeded(now)
             return self._finish(Outcome.SUCCESS, now)

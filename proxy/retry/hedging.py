@@ -15,7 +15,7 @@ from collections.abc import Callable
 from proxy.retry.actions import Action, Actions, Cancel, Deliver, Discard, Hold, Launch, Peek, WakeAt
 from proxy.retry.call import PEEK_LIMIT, Call, Phase
 from proxy.retry.checks import Failure, Standing, first_no, too_long
-from proxy.retry.classify import NEEDS_BODY, classify, classify_fault
+from proxy.retry.classify import NeedsBody, classify, classify_fault
 from proxy.retry.commons import ScopeState
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Progress, Reply, Request, Verdict
 from proxy.retry.gated import Env
@@ -67,7 +67,7 @@ class HedgedCall(Call):
         if attempt not in self.flying or self.phase is Phase.DELIVERING:
             return ()
         verdict = classify(self.policy.classify, self.request, reply, None)
-        if verdict is NEEDS_BODY:
+        if isinstance(verdict, NeedsBody):
             self._peeking[attempt] = reply
             return (Peek(attempt, PEEK_LIMIT),)
         return self._answered(attempt, reply, verdict, now)
@@ -77,7 +77,9 @@ class HedgedCall(Call):
         reply = self._peeking.pop(attempt, None)
         if reply is None or self.phase is Phase.DELIVERING:
             return ()
-        return self._answered(attempt, reply, classify(self.policy.classify, self.request, reply, body), now)
+        verdict = classify(self.policy.classify, self.request, reply, body)
+        assert not isinstance(verdict, NeedsBody)  # it has been looked at
+        return self._answered(attempt, reply, verdict, now)
 
     def failed(self, attempt: int, fault: Fault, now: float) -> Actions:
         """One attempt ended without a whole answer."""

@@ -33,11 +33,11 @@ class Judged(Gated):
 
     def _failure_of(self, attempt: int, reply: Reply, verdict: Verdict, now: float) -> Failure:
         wall = now + self.env.wall_offset
-        fields = reply.fields
-        pushback = read_pushback(fields, reply.status, verdict.cls, self.policy.classify.dialects, wall)
+        fields, dialects = reply.fields, self.policy.classify.dialects
+        pushback = read_pushback(fields, reply.status, verdict.cls, dialects, wall, trailers=reply.trailers)
         if pushback.retry and verdict.cls is Class.UNNAMED:
             verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
-            pushback = read_pushback(fields, reply.status, verdict.cls, self.policy.classify.dialects, wall)
+            pushback = read_pushback(fields, reply.status, verdict.cls, dialects, wall, trailers=reply.trailers)
         return Failure(attempt, verdict, pushback, status=reply.status)
 
     def _verdict_on(self, failure: Failure, now: float) -> Outcome | None:
