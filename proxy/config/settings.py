@@ -43,6 +43,12 @@ class Address:
         except ValueError:
             return False
 
+    @property
+    def nearby(self) -> Address:
+        """The same as somebody on this machine reaches it: a wildcard address is loopback's."""
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
+        return Address(host, self.port, self.unix)
+
     def __str__(self) -> str:
         if self.unix is not None:
             return f"unix:{self.unix}"
