@@ -1,0 +1,69 @@
+"""A small flaky upstream on loopback, to try redrive on without the internet: `python -m proxy.lab.flaky`.
+
+It answers 503, then 503 with `Retry-After: 1`, then 200, in turn, whatever it is asked, and says in the body which
+attempt it saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from itertools import count
+
+from aiohttp import web
+
+HOST, PORT = "127.0.0.1", 8081
+
+
+class Flaky:
+    """Answers in turn. `seen` counts requests."""
+
+    def __init__(self) -> None:
+        self._turns = count()
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The next of the three answers."""
+        await request.read()
+        turn = next(self._turns) % 3
+        attempt = request.headers.get("X-Attempt-Count", "none")
+        headers = {"Retry-After": "1"} if turn == 1 else {}
+        status = 200 if turn == 2 else 503
+        text = f"{request.method} {request.path} was attempt {attempt}, and the answer is {status}\n"
+        return web.Response(status=status, text=text, headers=headers)
+
+
+async def serve(host: str, port: int, *, with_parent: bool) -> None:
+    """Serve until interrupted; `with_parent`: or until the process that started this one is gone."""
+    runner = web.ServerRunner(web.Server(Flaky().answer))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        parent, forever = os.getppid(), asyncio.Event()
+        while not with_parent or os.getppid() == parent:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(forever.wait(), 0.5)
+    finally:
+        await runner.cleanup()
+
+
+def main() -> int:
+    """The command line of this module."""
+    parser = argparse.ArgumentParser(prog="python -m proxy.lab.flaky", description="a flaky upstream on loopback")
+    parser.add_argument("--port", type=int, default=PORT)
+    parser.add_argument("--with-parent", action="store_true", help="end with the process that started this one")
+    options = parser.parse_args()
+    try:
+        asyncio.run(serve(HOST, options.port, with_parent=options.with_parent))
+    except OSError as error:
+        print(f"the flaky upstream can't listen on {HOST}:{options.port}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

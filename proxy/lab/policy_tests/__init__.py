@@ -1,0 +1,53 @@
+"""Policy tests: a user's unit tests for a policy, on a virtual clock (contract, section 8).
+
+`run_files` is the command; `load_suite`, `play` and `compare` are the same in steps, for tests.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from proxy.config.problem import Problem
+from proxy.lab.policy_tests.comparing import Played, compare
+from proxy.lab.policy_tests.loading import Suite, load_suite
+from proxy.lab.policy_tests.playing import play
+from proxy.lab.policy_tests.report import CallResult, TestResult, as_json, print_table
+from proxy.lab.policy_tests.sent import fields_of_attempt
+
+__all__ = ["CallResult", "Played", "Suite", "TestResult", "load_suite", "run_files", "run_suite"]
+
+
+def run_suite(suite: Suite) -> list[TestResult]:
+    """Play every test of one file, and compare."""
+    results = []
+    for test in suite.script.tests:
+        played = play(test, suite, fields_of_attempt)
+        calls = [CallResult(call, one, compare(call.expect, one)) for call, one in zip(test.calls, played, strict=True)]
+        results.append(TestResult(suite.script, test, calls))
+    return results
+
+
+def run_files(paths: Sequence[str], as_json_array: bool = False, environ: Mapping[str, str] | None = None) -> int:
+    """`redrive test FILE... [--json]`. Exit status: 0 all hold, 1 one does not, 2 bad input."""
+    suites: list[Suite] = []
+    problems: list[Problem] = []
+    for path in paths:
+        suite, found = load_suite(Path(path), os.environ if environ is None else environ)
+        problems += found
+        if suite is not None:
+            suites.append(suite)
+    if problems:
+        for problem in problems:
+            print(problem, file=sys.stderr)
+        return 2
+    results = [result for suite in suites for result in run_suite(suite)]
+    if as_json_array:
+        print(as_json(results))
+    else:
+        print_table(results, Console())
+    return 0 if all(result.ok for result in results) else 1

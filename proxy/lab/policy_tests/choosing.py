@@ -1,0 +1,73 @@
+"""From what a test says the app sends, to the request and the policy that the proxy would find.
+
+Law: the router that serves traffic decides. An absolute url is a forward request, chosen by its host; one that begins
+with `/` is a reverse request, chosen by `Host`, else by prefix (contract, section 3, "Which policy").
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from proxy.config.settings import Settings
+from proxy.lab.policy_tests.script import Ask
+from proxy.retry.facts import MappingFields, Outcome, Request, first
+from proxy.retry.policy import Policy
+from proxy.retry.router import ClimbsOut, Upstream, split_authority
+
+_ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Who takes a call: the request as deciding sees it, and its policy."""
+
+    request: Request
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A call that no policy takes."""
+
+    outcome: Outcome
+    status: int
+
+
+def choose(settings: Settings, ask: Ask) -> Chosen | Refused:
+    """The policy of a call, as the doors of the proxy find it."""
+    fields = MappingFields(ask.headers)
+    match = _ABSOLUTE.fullmatch(ask.url)
+    if match is None:
+        return _by_host_or_prefix(settings, ask, fields)
+    authority = match[2].rpartition("@")[2].lower()
+    default_port = 443 if match[1].lower() == "https" else 80
+    if split_authority(authority, default_port) is None:
+        return Refused(Outcome.BAD_REQUEST, 400)
+    path = match[3] if match[3].startswith("/") else f"/{match[3]}"
+    upstream = settings.router.by_authority(authority, default_port)
+    if upstream is None and settings.unmatched == "deny":
+        return Refused(Outcome.DENIED, 403)
+    return _chosen(upstream or settings.router.unmatched(authority), ask.method, authority, path, fields)
+
+
+def _by_host_or_prefix(settings: Settings, ask: Ask, fields: MappingFields) -> Chosen | Refused:
+    host = first(fields, "host")
+    upstream = settings.router.by_authority(host.lower(), 80) if host else None
+    if host and upstream is not None:
+        return _chosen(upstream, ask.method, host.lower(), ask.url, fields)
+    try:
+        found = settings.router.by_prefix(ask.url.encode())
+    except ClimbsOut:
+        return Refused(Outcome.BAD_REQUEST, 400)
+    if found is None:
+        return Refused(Outcome.DENIED, 404)
+    upstream, rest = found
+    endpoints = upstream.target.endpoints
+    authority = endpoints[0].authority if endpoints else (host or upstream.name)
+    return _chosen(upstream, ask.method, authority, rest.decode(), fields)
+
+
+def _chosen(upstream: Upstream, method: str, authority: str, path: str, fields: MappingFields) -> Chosen:
+    policy = upstream.policy_for(method, path.encode(), fields)
+    return Chosen(Request(method, authority, path, fields), policy)

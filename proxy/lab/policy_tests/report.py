@@ -1,0 +1,205 @@
+"""What `redrive test` prints: a table for people, an array for programs.
+
+Law: a test that holds is one line; a test that does not shows, attempt by attempt, what happened beside what was
+expected, so that nobody has to guess which wait was the wrong one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE, SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from proxy.lab.policy_tests.comparing import Mismatch, Played, duration, holds, shown
+from proxy.lab.policy_tests.script import CallScript, PolicyTest, Script
+from proxy.retry.facts import GRPC_STATUS_NAMES
+from proxy.retry.records import AttemptRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """One call: its script, what happened, and what of it was expected otherwise."""
+
+    script: CallScript
+    played: Played
+    mismatches: list[Mismatch]
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """One test, with a result for every call."""
+
+    __test__ = False  # not a test of pytest's
+
+    file: Script
+    test: PolicyTest
+    calls: list[CallResult]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every expectation holds."""
+        return not any(call.mismatches for call in self.calls)
+
+
+def as_json(results: Sequence[TestResult]) -> str:
+    """The contract's array: an object for every call, times in seconds."""
+    rows = [
+        _row(result.test.name, number, call)
+        for result in results
+        for number, call in enumerate(result.calls, start=1)
+    ]
+    return json.dumps(rows, indent=1)
+
+
+def _row(name: str, number: int, call: CallResult) -> dict[str, Any]:
+    played = call.played
+    return {
+        "name": name,
+        "call": number,
+        "ok": not call.mismatches,
+        "mismatches": [str(mismatch) for mismatch in call.mismatches],
+        "attempts": played.attempts,
+        "delays": [_rounded(seconds) for seconds in played.delays],
+        "starts": [_rounded(seconds) for seconds in played.starts],
+        "status": played.status,
+        "outcome": played.outcome,
+        "tokens": played.tokens,
+        "tokens_after_each": played.tokens_after_each,
+        "elapsed": _rounded(played.elapsed),
+        "sent": played.sent,
+        "fill_rate": played.fill_rate,
+        "measured_rate": played.measured_rate,
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 9)
+
+
+def print_table(results: Sequence[TestResult], console: Console) -> None:
+    """A line for each test, the transcripts of those that fail, and the tally."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "test", "calls", "attempts", "outcome", "elapsed"):
+        table.add_column(heading, justify="right" if heading in ("calls", "attempts", "elapsed") else "left")
+    for result in results:
+        played = [call.played for call in result.calls]
+        table.add_row(
+            Text("✓", "green") if result.ok else Text("✗", "bold red"),
+            Text(result.test.name, "" if result.ok else "bold red"),
+            str(len(played)),
+            _summary(str(one.attempts) for one in played),
+            _summary(one.outcome or "none" for one in played),
+            _summary(duration(one.elapsed) if one.elapsed is not None else "never" for one in played),
+        )
+    console.print(table)
+    failed = [result for result in results if not result.ok]
+    for result in failed:
+        console.print(transcript(result))
+    tally = f"{len(results) - len(failed)} of {len(results)} tests hold"
+    console.print(Text(tally, "bold red" if failed else "bold green"))
+
+
+def _summary(values: Iterator[str]) -> str:
+    """The values of a test's calls, cut where there are many, once where they are all the same."""
+    several = list(values)
+    if len(set(several)) == 1:
+        return several[0]
+    return ", ".join(several) if len(several) <= 4 else f"{', '.join(several[:3])}, …"
+
+
+def transcript(result: TestResult) -> RenderableType:
+    """A failing test, attempt by attempt: what was expected, and what happened."""
+    parts: list[RenderableType] = [
+        Text.assemble(("✗ ", "bold red"), (result.test.name, "bold"), f"  {result.file.file}:{result.test.line}")
+    ]
+    for number, call in enumerate(result.calls, start=1):
+        if call.mismatches:
+            ask = call.script.ask
+            line = f"call {number} at {duration(call.script.at)}: {ask.method} {ask.url}"
+            parts.append(Padding(Text.assemble((line, "bold"), f"  line {call.script.line}"), (1, 0, 0, 2)))
+            parts.append(Padding(_columns(call), (0, 0, 0, 2)))
+    return Group(*parts, Text())
+
+
+def _columns(call: CallResult) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False)
+    for heading in ("", "", "expected", "happened", ""):
+        table.add_column(heading)
+    expect, played = call.script.expect, call.played
+    for index in range(max(played.attempts, len(played.starts), _expected_attempts(expect))):
+        _attempt_rows(table, index, expect, played)
+    for key in ("attempts", "status", "outcome", "tokens", "elapsed", "fill_rate", "measured_rate"):
+        happened = getattr(played, key)
+        if key in expect or happened is not None:
+            _add(table, "call" if key == "attempts" else "", key, expect.get(key, _UNSAID), happened, key)
+    return table
+
+
+def _expected_attempts(expect: dict[str, Any]) -> int:
+    lengths = [len(expect[key]) for key in ("starts", "sent") if key in expect]
+    return max([expect.get("attempts") or 0, len(expect["delays"]) + 1 if "delays" in expect else 0, *lengths])
+
+
+def _attempt_rows(table: Table, index: int, expect: dict[str, Any], played: Played) -> None:
+    label = f"attempt {index + 1}"
+    if index and (_said(expect, "delays", index - 1) is not _UNSAID or index <= len(played.delays)):
+        _add(table, label, "backoff", _said(expect, "delays", index - 1), _got(played.delays, index - 1), "elapsed")
+        label = ""
+    _add(table, label, "start", _said(expect, "starts", index), _got(played.starts, index), "elapsed")
+    for record in played.history:
+        if record.attempt == index + 1:
+            table.add_row("", "came back", "", _came_back(record), "")
+    tokens = _said(expect, "tokens_after_each", index)
+    if tokens is not _UNSAID or _got(played.tokens_after_each, index) is not None:
+        _add(table, "", "tokens after", tokens, _got(played.tokens_after_each, index), "tokens")
+    wanted = _said(expect, "sent", index)
+    fields = _got(played.sent, index) or {}
+    for name, value in (wanted if isinstance(wanted, dict) else {}).items():
+        happened = fields.get(name)
+        mark = "" if happened == value else "✗"
+        table.add_row("", name, Text(value or "absent"), Text(happened or "absent"), Text(mark, "bold red"))
+
+
+_UNSAID = object()
+
+
+def _said(expect: dict[str, Any], key: str, index: int) -> Any:
+    """What is expected at this place of a list: nothing (None) where the list is shorter, _UNSAID without the list."""
+    if key not in expect:
+        return _UNSAID
+    return _got(expect[key], index)
+
+
+def _got(values: Sequence[Any], index: int) -> Any:
+    return values[index] if index < len(values) else None
+
+
+def _add(table: Table, label: str, what: str, expected: Any, happened: Any, key: str) -> None:
+    if expected is _UNSAID:
+        table.add_row(label, what, "", Text(shown(key, happened)), "")
+        return
+    good = expected is happened if expected is None or happened is None else holds(key, expected, happened)
+    mark = Text("" if good else "✗", "bold red")
+    table.add_row(label, what, Text(shown(key, expected)), Text(shown(key, happened)), mark)
+
+
+def _came_back(record: AttemptRecord) -> Text:
+    if record.fault is not None:
+        what = record.fault.value
+    elif record.status is not None:
+        what = str(record.status)
+        if record.grpc_status is not None:
+            what += f" grpc-status {GRPC_STATUS_NAMES[record.grpc_status]}"
+    else:
+        what = "nothing"
+    after = "" if record.ended is None else f" after {duration(record.ended - record.started)}"
+    why = f" ({record.because})" if record.because else ""
+    decision = f" → {record.decision}" if record.decision else ""
+    return Text(f"{what}{after}{why}{decision}")
