@@ -1,0 +1,75 @@
+"""The proxy's own answers: problem+json (RFC 9457), to a gRPC call a trailers-only answer.
+
+Law: one renderer makes all of them. They say what happened in words that are safe to show: no secrets, nothing of the
+request but what the upstream is called.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from http import HTTPStatus
+
+from proxy.forward.headers import Changes
+from proxy.retry.facts import Outcome
+
+#: The contract, section 4: "the matching grpc-status (4, 14, 8)"; the others as gRPC maps HTTP statuses.
+_GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 431: 8, 502: 14, 503: 8, 504: 4}
+
+
+def reason(status: int) -> str:
+    """The standard's phrase for a status."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def own_answer(
+    status: int,
+    title: str,
+    detail: str,
+    *,
+    outcome: Outcome,
+    upstream: str = "",
+    attempts: int = 0,
+    grpc: bool = False,
+    changes: Changes | None = None,
+    retry_after: float | None = None,
+) -> tuple[int, bytes, bytes]:
+    """(status, head without its last empty line, body). The stream puts its own framing lines in between."""
+    lines = [] if changes is None else list(changes.add)
+    if retry_after is not None and status == 503:
+        lines.append(("Retry-After", str(max(0, math.ceil(retry_after)))))
+    if grpc:
+        said = f"{title}: {detail}" if detail else title
+        lines[:0] = [
+            ("Content-Type", "application/grpc"),
+            ("grpc-status", str(_GRPC.get(status, 2))),
+            ("grpc-message", percent_encoded(said)),
+        ]
+        return 200, head(200, lines), b""
+    members = {
+        "status": status,
+        "title": title,
+        "detail": detail,
+        "upstream": upstream,
+        "attempts": attempts,
+        "outcome": outcome.value,
+    }
+    body = json.dumps(members).encode() + b"\n"
+    lines.insert(0, ("Content-Type", "application/problem+json"))
+    return status, head(status, lines), body
+
+
+def head(status: int, lines: list[tuple[str, str]]) -> bytes:
+    """A status line and fields, each with its CRLF."""
+    text = "".join([f"HTTP/1.1 {status} {reason(status)}\r\n", *(f"{name}: {value}\r\n" for name, value in lines)])
+    return text.encode("latin-1", "replace")
+
+
+def percent_encoded(text: str) -> str:
+    """A grpc-message: visible ASCII but "%" as it is, all else percent-encoded (gRPC over HTTP/2, Responses)."""
+    return "".join(
+        chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in text.encode("utf-8")
+    )

@@ -1,0 +1,218 @@
+"""Header fields that the proxy puts in, and what it takes out for that; pure functions.
+
+Law: every attempt is built from the request as it came, so nothing here depends on an earlier attempt. A call that
+succeeds at once carries `X-Attempt-Count: 1` and `Via` and nothing else of ours, and both ways that is one ready-made
+constant. A field that a signature may cover is not rewritten where the request brings it (contract, section 5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from proxy.retry.app_words import read_grpc_timeout
+from proxy.retry.facts import GAVE_UP, Fields, Outcome, Request, first
+from proxy.retry.policy import HeaderEdits, Policy
+
+#: Never forwarded, whatever else applies: X-Retry-* is for us, the count is ours to write.
+OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
+#: What no header edit may touch: framing and the hop are not a policy's.
+_NOT_EDITED = frozenset(
+    {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+
+
+@dataclass(slots=True)
+class Changes:
+    """Field lines to put at the end, in order, and lower-case names to take out first."""
+
+    add: list[tuple[str, str]] = field(default_factory=list)
+    drop: set[str] = field(default_factory=set)
+
+    def put(self, name: str, value: str) -> None:
+        """One line of ours in place of all that came."""
+        self.drop.add(name.lower())
+        self.add.append((name, value))
+
+    def lines(self) -> bytes:
+        """`add` as field lines."""
+        return "".join(f"{name}: {value}\r\n" for name, value in self.add).encode("latin-1", "replace")
+
+    def names(self) -> frozenset[bytes]:
+        """`drop` as a head's `render` takes it."""
+        return frozenset(name.encode("latin-1", "replace") for name in self.drop)
+
+
+# -- to the upstream ------------------------------------------------------------------------------------------------
+
+
+def attempt_fields(
+    request: Request, policy: Policy, attempt: int, *, elapsed: float = 0.0, key: str | None = None
+) -> Changes:
+    """What attempt number `attempt` carries beside the request's own fields; `Via` is not among it.
+
+    `elapsed`: seconds from the call's beginning to this sending. `key`: the idempotency key made for this call, where
+    the policy injects one; it only goes in where the request brings none.
+    """
+    changes = Changes(drop=set(OWN))
+    changes.add.append(("X-Attempt-Count", str(attempt)))
+    _edit(changes, policy.request_headers)
+    fields = request.fields
+    if "grpc" in policy.attempt_headers:
+        for name in ("grpc-previous-rpc-attempts", "x-grpc-retry-attempts"):
+            changes.drop.add(name)
+            if attempt > 1:
+                changes.add.append((name, str(attempt - 1)))
+    if "aws" in policy.attempt_headers and not fields.get_all("amz-sdk-request"):  # SigV4 may have signed it
+        changes.put("amz-sdk-request", f"attempt={attempt}; max={policy.strategy.max_attempts}")
+    if "envoy" in policy.attempt_headers:
+        changes.put("x-envoy-attempt-count", str(attempt))
+    timeout = first(fields, "grpc-timeout")
+    if timeout is not None and elapsed > 0:
+        left = read_grpc_timeout(timeout)
+        if left is not None:
+            changes.put("grpc-timeout", format_grpc_timeout(left - elapsed))
+    name = policy.idempotency_key.header
+    if key is not None and wants_key(request, policy):
+        changes.add.append((name, key))
+    return changes
+
+
+def wants_key(request: Request, policy: Policy) -> bool:
+    """Whether this call gets an idempotency key of ours: injected into a POST or PATCH that brings none."""
+    rules = policy.idempotency_key
+    if not rules.inject or request.method not in ("POST", "PATCH"):
+        return False
+    return not first(request.fields, rules.header.lower())
+
+
+def format_grpc_timeout(seconds: float) -> str:
+    """A grpc-timeout: at most eight digits, rounded down, in milliseconds while they fit (gRPC over HTTP/2)."""
+    for unit, size in (("m", 1e-3), ("S", 1.0), ("M", 60.0)):
+        count = math.floor(max(seconds, 0.0) / size + 1e-6)
+        if count == 0 and unit == "m":
+            return f"{max(1, math.floor(seconds * 1e6))}u"
+        if count < 10**8:
+            return f"{count}{unit}"
+    return "99999999H"
+
+
+# -- to the app -----------------------------------------------------------------------------------------------------
+
+
+def answer_fields(
+    policy: Policy,
+    fields: Fields | None,
+    *,
+    outcome: Outcome,
+    attempts: int,
+    grpc: bool,
+    status: int | None = None,
+    error: str = "",
+    detail: str = "",
+    held: float = 0.0,
+) -> Changes:
+    """What an answer carries beside its own fields; `Via` is not among it.
+
+    `status`: what the upstream said, where its answer is handed on; `error`: the RFC 9209 error type, where the
+    answer is the proxy's own. `held`: seconds since the answer arrived. `fields`: the answer's own.
+    """
+    changes = Changes(drop={"x-attempt-count"})
+    changes.add.append(("X-Attempt-Count", str(attempts)))
+    _edit(changes, policy.response_headers)
+    if "grpc" in policy.attempt_headers and attempts > 1:
+        for name in ("grpc-previous-rpc-attempts", "x-grpc-retry-attempts"):
+            changes.put(name, str(attempts - 1))
+    if "envoy" in policy.attempt_headers:
+        changes.put("x-envoy-attempt-count", str(attempts))
+    if gave_up(policy, outcome):
+        if grpc:
+            changes.put("grpc-retry-pushback-ms", "-1")
+        else:
+            changes.put("x-should-retry", "false")
+    if held >= 1.0 and fields is not None:
+        _reduce_retry_after(changes, fields, held)
+    if attempts > 1 or error:
+        changes.add.append(("Proxy-Status", proxy_status(outcome, attempts, status=status, error=error, detail=detail)))
+    return changes
+
+
+def gave_up(policy: Policy, outcome: Outcome) -> bool:
+    """Whether the app is told not to retry on top. One attempt where the policy allows one is not giving up."""
+    if outcome is Outcome.ATTEMPTS_EXHAUSTED:
+        return policy.strategy.max_attempts > 1
+    return outcome in GAVE_UP
+
+
+def proxy_status(
+    outcome: Outcome, attempts: int, *, status: int | None = None, error: str = "", detail: str = ""
+) -> str:
+    """One member of the Proxy-Status list (RFC 9209 section 2; parameters are RFC 8941 items)."""
+    parts = ["redrive"]
+    if error:
+        parts.append(f"error={error}")
+    elif status is not None:
+        parts.append(f"received-status={status}")
+    parts += [f"attempts={attempts}", f"outcome={outcome.value}"]
+    if detail:
+        parts.append(f"details={quoted(detail)}")
+    return "; ".join(parts)
+
+
+def quoted(text: str) -> str:
+    """An RFC 8941 string: visible ASCII and spaces, quote and backslash escaped."""
+    plain = "".join(char if " " <= char <= "~" else "?" for char in text)
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _reduce_retry_after(changes: Changes, fields: Fields, held: float) -> None:
+    values: Sequence[str] = fields.get_all("retry-after")
+    if len(values) == 1 and values[0].isascii() and values[0].isdigit():
+        # Whole seconds that have passed: what is left is never sooner than was asked for.
+        changes.put("Retry-After", str(max(0, int(values[0]) - math.floor(held))))
+
+
+def _edit(changes: Changes, edits: HeaderEdits) -> None:
+    changes.drop.update(name for name in edits.remove if name not in _NOT_EDITED)
+    for name, value in edits.set:
+        if name.lower() not in _NOT_EDITED and name.lower() not in OWN:
+            changes.put(name, value)
+
+
+# -- Via ------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def via_line(name: str, minor: int) -> bytes:
+    """Our Via line: the version is that of the message which came (RFC 9110 section 7.6.3)."""
+    return f"Via: 1.{minor} {name}\r\n".encode("ascii")
+
+
+def went_through(values: Sequence[str], name: str) -> bool:
+    """Whether a message has been here before: a Via member received by this very name."""
+    for value in values:
+        for member in value.split(","):
+            words = member.split()
+            if len(words) > 1 and words[1] == name:
+                return True
+    return False
+
+
+@lru_cache(maxsize=256)
+def plain_lines(name: str, minor: int, count: int) -> bytes:
+    """The lines of a call that nothing special applies to, both ways."""
+    return b"X-Attempt-Count: %d\r\n" % count + via_line(name, minor)
+
+
+def is_plain(policy: Policy) -> bool:
+    """Whether a policy changes nothing about a request but the count and Via."""
+    edits = policy.request_headers
+    return not (policy.attempt_headers or edits.set or edits.remove or policy.idempotency_key.inject)
+
+
+def answers_plainly(policy: Policy) -> bool:
+    """The same of its answers."""
+    edits = policy.response_headers
+    return not (policy.attempt_headers or edits.set or edits.remove)

@@ -1,0 +1,14 @@
+"""The drivers' clock. Law: time enters the house here and is handed down as an argument (law 2).
+
+`time.monotonic`, not `loop.time`: uvloop's is whole milliseconds, taken once a turn, and a retry must never come a
+millisecond sooner than a pushback says. Both count from the same origin, so `loop.call_at` takes either.
+"""
+
+from __future__ import annotations
+
+import time
+
+#: Seconds on the monotonic clock.
+monotonic = time.monotonic  # noqa: TID251  the one place where drivers get their clock
+#: Seconds since the epoch; read where a call is reported, never to decide.
+wall = time.time  # noqa: TID251  the same

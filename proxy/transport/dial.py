@@ -1,0 +1,222 @@
+"""Opening connections: name -> addresses -> the guard -> a race -> TLS or a parent proxy.
+
+Law: the address that was checked is the one that is connected to; a name is never given to the kernel. Addresses of
+both families race (RFC 8305): the next starts when the one before has failed or been silent for 250 ms, the first to
+connect wins and the others are closed. Whatever goes wrong in here happened before any byte of a request was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import socket
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from proxy.retry.target import Endpoint
+from proxy.transport.faults import DeniedError, ParentRefusedError
+from proxy.transport.guard import Guard
+from proxy.transport.resolver import Resolver
+from proxy.transport.tls import Contexts
+
+#: RFC 8305 section 5: Connection Attempt Delay.
+HEAD_START = 0.25
+
+Wire = TypeVar("Wire", bound=asyncio.Protocol)
+
+_TUNNEL_OPEN = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")
+#: A parent's answer to CONNECT longer than this is none.
+_PARENT_HEAD = 16 * 1024
+
+
+class Dialer:
+    """Opens connections to endpoints for one worker."""
+
+    __slots__ = ("_loop", "contexts", "guard", "resolver")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, resolver: Resolver, guard: Guard, contexts: Contexts) -> None:
+        self._loop = loop
+        self.resolver = resolver
+        self.guard = guard
+        self.contexts = contexts
+
+    async def open(
+        self,
+        endpoint: Endpoint,
+        make: Callable[[], Wire],
+        *,
+        tls: tuple[bool | str, tuple[str, str] | None] | None,
+        parent: str | None,
+        named: bool,
+        strict: bool,
+        tunnel: bool = False,
+    ) -> Wire:
+        """Connect `make()` to the endpoint. `tls`: (verify, client certificate) to speak TLS, None for cleartext.
+
+        `parent` is a parent proxy; a `tunnel` through it is asked for where TLS or a blind tunnel needs one. `named`:
+        the endpoint is an upstream's own url. `strict`: loopback is denied unless named.
+        Raises DeniedError, OSError, ssl.SSLError or ParentRefusedError.
+        """
+        if endpoint.unix is not None:
+            sock = await self._unix(endpoint.unix)
+        elif parent is not None:
+            return await self._through(parent, endpoint, make, tls=tls, named=named, strict=strict, tunnel=tunnel)
+        else:
+            sock = await self._race(await self._allowed(endpoint.host, endpoint.port, named, strict), endpoint.port)
+        context = self.contexts.get(*tls) if tls is not None else None
+        try:
+            _, wire = await self._loop.create_connection(
+                make, sock=sock, ssl=context, server_hostname=endpoint.host if context is not None else None
+            )
+        except BaseException:
+            sock.close()
+            raise
+        return wire
+
+    # -- addresses ------------------------------------------------------------------------------------------------
+
+    async def _allowed(self, host: str, port: int, named: bool, strict: bool) -> list[str]:
+        """The host's addresses that may be connected to, at least one."""
+        addresses = await self.resolver.addresses(host)
+        if named:
+            return list(addresses)
+        allowed, why = [], ""
+        for address in addresses:
+            refusal = self.guard.refuses(address, port, strict=strict)
+            if refusal:
+                why = refusal
+            else:
+                allowed.append(address)
+        if not allowed:
+            raise DeniedError(f"{host} port {port} may not be connected to: {why}")
+        return allowed
+
+    async def _race(self, addresses: list[str], port: int) -> socket.socket:
+        """The first connection of a happy-eyeballs race."""
+        if len(addresses) == 1:
+            return await self._connect(addresses[0], port)
+        flying: set[asyncio.Task[socket.socket]] = set()
+        last: BaseException = OSError("no address")
+        waiting = list(addresses)
+        try:
+            while waiting or flying:
+                if waiting:
+                    flying.add(self._loop.create_task(self._connect(waiting.pop(0), port)))
+                done, flying = await asyncio.wait(
+                    flying, timeout=HEAD_START if waiting else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                winner = None
+                for task in done:
+                    error = task.exception()
+                    if error is not None:
+                        last = error
+                    elif winner is None:
+                        winner = task.result()
+                    else:
+                        task.result().close()
+                if winner is not None:
+                    return winner
+            raise last
+        finally:
+            await _drop(flying)
+
+    async def _connect(self, address: str, port: int) -> socket.socket:
+        bare, _, zone = address.partition("%")
+        family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            place = (bare, port, 0, int(zone) if zone.isdigit() else 0) if family == socket.AF_INET6 else (bare, port)
+            await self._loop.sock_connect(sock, place)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _unix(self, path: str) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            await self._loop.sock_connect(sock, path)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    # -- a parent proxy -------------------------------------------------------------------------------------------
+
+    async def _through(
+        self,
+        parent: str,
+        endpoint: Endpoint,
+        make: Callable[[], Wire],
+        *,
+        tls: tuple[bool | str, tuple[str, str] | None] | None,
+        named: bool,
+        strict: bool,
+        tunnel: bool,
+    ) -> Wire:
+        """Through a parent proxy: absolute-form for cleartext calls, CONNECT for TLS and tunnels.
+
+        The parent resolves the name, so only an address that is spelt out can be checked here.
+        """
+        if not named and _is_address(endpoint.host):
+            await self._allowed(endpoint.host, endpoint.port, named, strict)
+        place = urlsplit(parent)
+        port = place.port or 80
+        sock = await self._race(list(await self.resolver.addresses(place.hostname or "")), port)
+        try:
+            if tls is not None or tunnel:
+                await self._ask_tunnel(sock, endpoint, parent_credentials(parent))
+            context = self.contexts.get(*tls) if tls is not None else None
+            _, wire = await self._loop.create_connection(
+                make, sock=sock, ssl=context, server_hostname=endpoint.host if context is not None else None
+            )
+        except BaseException:
+            sock.close()
+            raise
+        return wire
+
+    async def _ask_tunnel(self, sock: socket.socket, endpoint: Endpoint, credentials: bytes) -> None:
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        authority = f"{host}:{endpoint.port}".encode("ascii", "surrogateescape")
+        await self._loop.sock_sendall(
+            sock, b"CONNECT " + authority + b" HTTP/1.1\r\nHost: " + authority + b"\r\n" + credentials + b"\r\n"
+        )
+        head = b""
+        while b"\r\n\r\n" not in head:
+            data = await self._loop.sock_recv(sock, 1)  # a byte past the head would be the tunnel's
+            if not data or len(head) > _PARENT_HEAD:
+                raise ParentRefusedError("no answer to CONNECT")
+            head += data
+        said = _TUNNEL_OPEN.match(head)
+        if said is None or not said[1].startswith(b"2"):
+            raise ParentRefusedError(f"CONNECT was answered with {said[1].decode()}" if said else "not an HTTP answer")
+
+
+def parent_credentials(parent: str) -> bytes:
+    """The Proxy-Authorization line of a parent whose url has user info, or b""."""
+    place = urlsplit(parent)
+    if place.username is None:
+        return b""
+    pair = f"{unquote(place.username)}:{unquote(place.password or '')}".encode()
+    return b"Proxy-Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
+    except (OSError, UnicodeError):
+        return False
+    return True
+
+
+async def _drop(flying: set[asyncio.Task[socket.socket]]) -> None:
+    """Cancel the losers of a race, and close those that connected all the same."""
+    for task in flying:
+        task.cancel()
+    for result in await asyncio.gather(*flying, return_exceptions=True):
+        if isinstance(result, socket.socket):
+            result.close()

@@ -1,0 +1,116 @@
+"""One table: what went wrong on the wire -> Fault(kind, progress, reused, detail, RFC 9209 error).
+
+Law: every way in which an attempt can end without a whole answer is named here, and nowhere else. A fault before the
+first byte of the request was written is NEVER_SENT, whatever it was: such a request may go again for any method.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+from proxy.retry.facts import Fault, FaultKind, Progress
+
+#: RFC 9209 section 2.3: the proxy error type of a destination that is not allowed.
+PROHIBITED = "destination_ip_prohibited"
+
+
+class DeniedError(Exception):
+    """No address of the destination may be connected to. Its text says why, in a clause."""
+
+
+class ParentRefusedError(Exception):
+    """A parent proxy did not open the tunnel that it was asked for. Its text says how it put it."""
+
+
+#: Most specific first: (exception, detail, error). Errors before any byte of the request.
+_DIALLING: tuple[tuple[type[BaseException], str, str], ...] = (
+    (socket.gaierror, "the name could not be resolved", "dns_error"),
+    (ssl.SSLCertVerificationError, "the upstream's certificate was not accepted", "tls_certificate_error"),
+    (ssl.SSLError, "the TLS handshake failed", "tls_protocol_error"),
+    (ConnectionRefusedError, "the connection was refused", "connection_refused"),
+    (TimeoutError, "no connection within the time allowed", "connection_timeout"),
+    (ConnectionError, "the connection broke while it was opened", "connection_terminated"),
+    (ParentRefusedError, "the parent proxy refused the tunnel", "destination_unavailable"),
+    (FileNotFoundError, "the socket or certificate file is not there", "destination_unavailable"),
+    (PermissionError, "the socket or certificate file may not be opened", "destination_unavailable"),
+    (OSError, "the destination is unavailable", "destination_unavailable"),
+)
+
+
+def dialling(error: BaseException) -> Fault:
+    """The fault of an attempt whose connection could not be opened."""
+    if isinstance(error, DeniedError):
+        return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail=str(error), error=PROHIBITED)
+    for kind, detail, name in _DIALLING:
+        if isinstance(error, kind):
+            said = getattr(error, "verify_message", "") or (str(error) if kind is ParentRefusedError else "")
+            return Fault(
+                FaultKind.CONNECT_FAILURE,
+                Progress.NEVER_SENT,
+                detail=f"{detail}: {said}" if said else detail,
+                error=name,
+            )
+    return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail="internal error", error="proxy_internal_error")
+
+
+def connect_timeout() -> Fault:
+    """The connection was not there within `timeouts.connect`."""
+    return dialling(TimeoutError())
+
+
+def closed(*, sent: bool, answered: bool, reused: bool) -> Fault:
+    """The upstream's connection ended in the middle of an exchange.
+
+    `sent`: a byte of the request was handed to the kernel. `answered`: a byte of an answer had come.
+    """
+    if answered:
+        return Fault(
+            FaultKind.RESET,
+            Progress.ANSWERED,
+            detail="the upstream closed the connection in the middle of its answer",
+            error="http_response_incomplete",
+        )
+    if not sent:
+        return Fault(
+            FaultKind.CONNECT_FAILURE,
+            Progress.NEVER_SENT,
+            reused=reused,
+            detail="the connection was closed before the request was sent",
+        )
+    return Fault(
+        FaultKind.RESET,
+        Progress.UNKNOWN,
+        reused=reused,
+        detail="the upstream closed the connection without an answer",
+    )
+
+
+def malformed(detail: str) -> Fault:
+    """The upstream's answer breaks the grammar."""
+    return Fault(
+        FaultKind.RESET,
+        Progress.ANSWERED,
+        detail=f"the upstream's answer is malformed: {detail}",
+        error="http_protocol_error",
+    )
+
+
+def attempt_timeout() -> Fault:
+    """No final head within `timeouts.attempt`."""
+    return Fault(
+        FaultKind.ATTEMPT_TIMEOUT,
+        Progress.UNKNOWN,
+        detail="the upstream did not answer within the attempt's time",
+        error="http_response_timeout",
+    )
+
+
+def idle_timeout(*, answered: bool) -> Fault:
+    """Silence for longer than `timeouts.idle`."""
+    return Fault(
+        FaultKind.ATTEMPT_TIMEOUT,
+        Progress.ANSWERED if answered else Progress.UNKNOWN,
+        detail="nothing moved for longer than the idle time",
+        error="connection_read_timeout" if answered else "http_response_timeout",
+    )

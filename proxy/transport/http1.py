@@ -1,0 +1,369 @@
+"""One HTTP/1 connection to an upstream, and the one stream that it carries at a time.
+
+Law: what a listener is told is whole and in order: any number of `on_info`, one `on_head`, `on_data` while there is a
+body, and one end, which comes with the head where nothing follows it; or `on_fault` in the place of what is missing.
+After an end or a fault the stream is gone, and the connection rests in the pool or is closed. Whoever cancels hears
+nothing more.
+
+States: resting (no listener) -> head -> body -> resting | closed; after a 101: tunnel, raw bytes until both ends close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from typing import TYPE_CHECKING, Protocol, cast
+
+from proxy.retry.facts import Fault
+from proxy.transport import faults
+from proxy.transport.clock import monotonic
+from proxy.transport.tls import ResumingContext
+from proxy.wire.body import ChunkedBody, LengthBody, UntilCloseBody, chunk, end_chunked
+from proxy.wire.grammar import BadMessage, ResponseParser
+from proxy.wire.head import CHUNKED, UNTIL_CLOSE, ResponseHead
+
+if TYPE_CHECKING:
+    from proxy.transport.pool import Origin
+
+#: Bytes in flight before the writer is asked to wait, and before a reader is.
+HIGH_WATER = 64 * 1024
+#: A connection that has rested for less is taken without asking the kernel whether something has come on it.
+JUST_USED = 0.01
+
+
+class Listener(Protocol):
+    """Who a stream is for: an attempt."""
+
+    def on_info(self, head: ResponseHead) -> None:
+        """An interim answer (1xx, but 101)."""
+        ...
+
+    def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> None:
+        """The final head, with what of the body came beside it. `trailers` are raw lines, where they came at once."""
+        ...
+
+    def on_data(self, data: bytes) -> None:
+        """More of the body."""
+        ...
+
+    def on_end(self, trailers: bytes) -> None:
+        """The body ended well."""
+        ...
+
+    def on_fault(self, fault: Fault) -> None:
+        """The stream broke."""
+        ...
+
+    def on_writable(self) -> None:
+        """What was written has gone: write on."""
+        ...
+
+
+class Keeper(Protocol):
+    """Who connections belong to: the pool."""
+
+    def opened(self, connection: Connection) -> None:
+        """It is there."""
+        ...
+
+    def rest(self, connection: Connection) -> None:
+        """It can carry another exchange."""
+        ...
+
+    def lost(self, connection: Connection) -> None:
+        """It is closed."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """See the module. `blocked`: what is written should wait for `on_writable`. `since`: resting from then on.
+
+    `pinned` is the list that it rests in instead of the pool, once it belongs to one app connection.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_body",
+        "_chunked",
+        "_fd",
+        "_keep_alive",
+        "_keeper",
+        "_listener",
+        "_method",
+        "_paused",
+        "_reader",
+        "_sent_all",
+        "_tls",
+        "_tunnel",
+        "_upgrade",
+        "blocked",
+        "exchanges",
+        "origin",
+        "pinned",
+        "since",
+        "transport",
+    )
+
+    def __init__(self, keeper: Keeper, origin: Origin) -> None:
+        self._keeper = keeper
+        self.origin = origin
+        self.transport: asyncio.Transport | None = None
+        self._listener: Listener | None = None
+        self._reader = ResponseParser()
+        self._body: LengthBody | ChunkedBody | UntilCloseBody | None = None
+        self._method = ""
+        self._chunked = self._upgrade = self._tunnel = self._tls = False
+        self._sent_all = True
+        self._keep_alive = True
+        self._answered = self._paused = False
+        self._fd = -1
+        self.blocked = False
+        self.exchanges = 0
+        self.pinned: list[Connection] | None = None
+        self.since = 0.0
+
+    # -- the stream, as its attempt uses it -----------------------------------------------------------------------
+
+    def send(
+        self,
+        listener: Listener,
+        method: str,
+        head: bytes,
+        body: bytes,
+        *,
+        end: bool,
+        chunked: bool,
+        trailers: bytes = b"",
+        upgrade: bool = False,
+    ) -> None:
+        """Send a request's head and what there is of its body, in one write. `chunked`: the body is framed so."""
+        assert self.transport is not None
+        self._listener = listener
+        self._method = method
+        self._chunked = chunked
+        self._upgrade = upgrade
+        self._sent_all = end
+        self._answered = False
+        self.exchanges += 1
+        if chunked:
+            if body:
+                head += chunk(body)
+            if end:
+                head += end_chunked(trailers)
+        elif body:
+            head += body
+        self.transport.write(head)
+
+    def write(self, data: bytes) -> None:
+        """Send more of the body; in a tunnel, bytes."""
+        if self.transport is not None:
+            self.transport.write(chunk(data) if self._chunked else data)
+
+    def finish(self, trailers: bytes = b"") -> None:
+        """The body is whole; in a tunnel: nothing more comes this way."""
+        self._sent_all = True
+        if self.transport is None:
+            return
+        if self._tunnel:
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+        elif self._chunked:
+            self.transport.write(end_chunked(trailers))
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if not self._paused and self.transport is not None:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._paused:
+            self._paused = False
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def cancel(self) -> None:
+        """Forget the exchange, and the connection with it."""
+        self._listener = None
+        self.abort()
+
+    # -- the connection, as the pool uses it ----------------------------------------------------------------------
+
+    @property
+    def reused(self) -> bool:
+        """Whether it had carried an exchange before the present one."""
+        return self.exchanges > 1
+
+    def is_sound(self, now: float) -> bool:
+        """Whether it may be used: open, and silent. One that was in use a moment ago is not asked."""
+        transport = self.transport
+        if transport is None or transport.is_closing() or self._reader.pending:
+            return False
+        if now - self.since < JUST_USED:
+            return True
+        waiting = select.poll()
+        waiting.register(self._fd, select.POLLIN)
+        return not waiting.poll(0)
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    # -- asyncio.Protocol -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there, its TLS handshake done."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=HIGH_WATER)
+        self._fd = transport.get_extra_info("socket").fileno()
+        self._tls = transport.get_extra_info("ssl_object") is not None
+        self._keeper.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of an answer; or bytes that nobody asked for, after which it is never used again."""
+        listener = self._listener
+        if listener is None:
+            self.abort()
+        elif self._body is not None:
+            self._read_body(data, listener)
+        elif self._tunnel:
+            listener.on_data(data)
+        else:
+            self._answered = True
+            self._read_head(data, listener)
+
+    def eof_received(self) -> bool:
+        """The upstream sends no more. True keeps our own direction open, which only a tunnel wants."""
+        listener = self._listener
+        if listener is None:
+            return False
+        if self._tunnel:
+            listener.on_end(b"")
+            return not self._tls
+        if isinstance(self._body, UntilCloseBody):
+            self._over(b"")
+            listener.on_end(b"")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed, by whomever."""
+        self.transport = None
+        self._keeper.lost(self)
+        if self.pinned is not None and self in self.pinned:
+            self.pinned.remove(self)
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.on_fault(faults.closed(sent=True, answered=self._answered, reused=self.reused))
+
+    def pause_writing(self) -> None:
+        """The kernel takes no more for now."""
+        self.blocked = True
+
+    def resume_writing(self) -> None:
+        """The kernel took what there was."""
+        self.blocked = False
+        if self._listener is not None:
+            self._listener.on_writable()
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def _read_head(self, data: bytes, listener: Listener) -> None:
+        reader = self._reader
+        try:
+            head = reader.feed(data)
+            while head is not None and head.status < 200 and head.status != 101:
+                listener.on_info(head)
+                if self._listener is not listener:
+                    return
+                head = reader.feed(b"")
+        except BadMessage as bad:
+            self._break(listener, bad.detail)
+            return
+        if head is None:
+            return
+        data = reader.leftover() if reader.pending else b""
+        self._keep_alive = head.keep_alive
+        size = head.body_size(self._method)
+        if head.status == 101:
+            self._begin_tunnel(head, data, listener)
+        elif size >= 0 and len(data) >= size:
+            self._over(data[size:])
+            listener.on_head(head, data[:size] if len(data) > size else data, True, b"")
+        elif size == UNTIL_CLOSE:
+            self._body = UntilCloseBody()
+            listener.on_head(head, data, False, b"")
+        else:
+            self._body = ChunkedBody() if size == CHUNKED else LengthBody(size)
+            self._read_first(head, data, listener)
+
+    def _read_first(self, head: ResponseHead, data: bytes, listener: Listener) -> None:
+        """The head, with what of its body came in the same packet."""
+        body = self._body
+        assert body is not None
+        if not data:
+            listener.on_head(head, b"", False, b"")
+            return
+        try:
+            payload, done, rest = body.feed(data)
+        except BadMessage as bad:
+            self._break(listener, bad.detail)
+            return
+        if done:
+            self._over(rest)
+        listener.on_head(head, payload, done, body.trailers if done else b"")
+
+    def _read_body(self, data: bytes, listener: Listener) -> None:
+        body = self._body
+        assert body is not None
+        try:
+            payload, done, rest = body.feed(data)
+        except BadMessage as bad:
+            self._break(listener, bad.detail)
+            return
+        if done:
+            self._over(rest)
+        if payload:
+            listener.on_data(payload)
+        if done:
+            listener.on_end(body.trailers)
+
+    def _begin_tunnel(self, head: ResponseHead, data: bytes, listener: Listener) -> None:
+        if not self._upgrade:
+            self._break(listener, "a 101 that nobody asked for")
+            return
+        self._tunnel = True
+        self._chunked = False
+        listener.on_head(head, data, False, b"")
+
+    def _over(self, rest: bytes) -> None:
+        """The answer is whole: let the connection rest, or close it."""
+        self._listener = None
+        self._body = None
+        transport = self.transport
+        if transport is None:
+            return
+        if self._tls and self.exchanges == 1:
+            self._keep_session(transport)
+        if self._paused:
+            self.resume()
+        if not self._sent_all or rest:
+            transport.abort()
+        elif not self._keep_alive or transport.is_closing():
+            transport.close()
+        elif self.pinned is not None:
+            self.since = monotonic()
+            self.pinned.append(self)
+        else:
+            self._keeper.rest(self)
+
+    def _keep_session(self, transport: asyncio.Transport) -> None:
+        context = transport.get_extra_info("sslcontext")
+        if isinstance(context, ResumingContext):
+            context.keep(self.origin.endpoint.host, transport.get_extra_info("ssl_object"))
+
+    def _break(self, listener: Listener, detail: str) -> None:
+        self._listener = None
+        self.abort()
+        listener.on_fault(faults.malformed(detail))

@@ -1,0 +1,282 @@
+"""Endpoints, and the connections to them that rest between exchanges.
+
+Law: a connection that was found closed, or has bytes on it that nobody asked for, is never used. The one used last is
+used next, so that the others age and go. Nothing here is a timer for a call: resting connections are looked over by
+one coarse timer, which stops when none rests.
+
+An `Origin` is an endpoint as one policy reaches it; a `Destination` is the origins that an upstream's calls take turns
+on. Both are found by what defines them, so they live over reloads where the definition did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from proxy.retry.facts import Fault
+from proxy.retry.target import Endpoint, Target
+from proxy.transport import faults
+from proxy.transport.clock import monotonic
+from proxy.transport.dial import Dialer, parent_credentials
+from proxy.transport.guard import names_address
+from proxy.transport.http1 import Connection
+
+#: How often resting connections are looked over, seconds.
+LOOK_OVER = 0.5
+#: Contract, section 6: an endpoint that refuses connections is passed over for 5 s, doubling to 60 s.
+FIRST_PENALTY, LAST_PENALTY = 5.0, 60.0
+#: Contract, section 6: what a non-idempotent call may reuse has rested for less than this.
+FRESH_ENOUGH = 1.0
+#: Destinations that requests themselves named, kept at most.
+KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an endpoint is reached; with the endpoint it is what tells pooled connections apart.
+
+    `named`: it is an upstream's own url. `strict`: the call came in by a listener off loopback.
+    """
+
+    verify: bool | str = True
+    client_cert: tuple[str, str] | None = None
+    parent: str | None = None
+    named: bool = False
+    strict: bool = False
+
+
+class Origin:
+    """An endpoint: its resting connections, oldest first, and its health."""
+
+    __slots__ = ("credentials", "endpoint", "idle", "label", "open", "penalty", "refused_until", "way")
+
+    def __init__(self, endpoint: Endpoint, way: Way) -> None:
+        self.endpoint = endpoint
+        self.way = way
+        self.label = f"unix:{endpoint.unix}" if endpoint.unix else f"{endpoint.host}:{endpoint.port}"
+        self.idle: list[Connection] = []
+        self.open = 0
+        self.refused_until = 0.0
+        self.penalty = 0.0
+        #: Field lines for a parent proxy that is given cleartext requests.
+        self.credentials = parent_credentials(way.parent) if way.parent and endpoint.scheme == "http" else b""
+
+    @property
+    def absolute(self) -> bool:
+        """Whether requests go in absolute form, to a parent proxy."""
+        return self.way.parent is not None and self.endpoint.scheme == "http" and self.endpoint.unix is None
+
+    def refused(self, now: float) -> None:
+        """It could not be connected to. Attempts that fail together count once."""
+        if now >= self.refused_until:
+            self.penalty = min(LAST_PENALTY, self.penalty * 2 or FIRST_PENALTY)
+            self.refused_until = now + self.penalty
+
+    def reached(self) -> None:
+        """It could be connected to."""
+        self.penalty = self.refused_until = 0.0
+
+
+class Destination:
+    """The origins of one upstream, or of one authority that a request named."""
+
+    __slots__ = ("_turn", "origins")
+
+    def __init__(self, origins: tuple[Origin, ...]) -> None:
+        self.origins = origins
+        self._turn = 0
+
+    def choose(self, avoid: Collection[Origin], now: float) -> Origin:
+        """The next in turn: not one that the call avoids, nor one that refuses connections, while another is left."""
+        origins = self.origins
+        count = len(origins)
+        if count == 1:
+            return origins[0]
+        best, best_rank = 0, 4
+        for step in range(count):
+            place = (self._turn + step) % count
+            origin = origins[place]
+            rank = 2 * (origin.refused_until > now) + (origin in avoid)
+            if rank < best_rank:
+                best, best_rank = place, rank
+                if rank == 0:
+                    break
+        self._turn = (best + 1) % count
+        return origins[best]
+
+
+class Pool:
+    """All connections upstream of one worker."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, *, idle: float, max_idle: int) -> None:
+        self._loop = loop
+        self.dialer = dialer
+        self.idle = idle
+        self.max_idle = max_idle
+        self._origins: dict[tuple[Endpoint, Way], Origin] = {}
+        self._fixed: dict[tuple[int, bool], tuple[Target, Destination]] = {}
+        self._named: dict[tuple[int, str, str, bool], tuple[Target, Destination]] = {}
+        self._resting: set[Origin] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.connections: set[Connection] = set()
+
+    # -- where to -------------------------------------------------------------------------------------------------
+
+    def destination(self, target: Target, scheme: str, authority: str, *, strict: bool) -> Destination:
+        """Where a call goes: the target's endpoints, else where the request says (`authority` is host[:port])."""
+        if target.endpoints:
+            found = self._fixed.get((id(target), strict))
+            if found is None:
+                origins = tuple(self.origin(end, target, named=True, strict=strict) for end in target.endpoints)
+                # The target is kept beside, so that its id stays its own.
+                found = self._fixed[id(target), strict] = target, Destination(origins)
+            return found[1]
+        key = (id(target), scheme, authority, strict)
+        found = self._named.get(key)
+        if found is None:
+            endpoint = endpoint_of(scheme, authority)
+            found = target, Destination((self.origin(endpoint, target, named=False, strict=strict),))
+            self._named[key] = found
+            if len(self._named) > KEPT:
+                del self._named[next(iter(self._named))]
+        return found[1]
+
+    def origin(self, endpoint: Endpoint, target: Target, *, named: bool, strict: bool) -> Origin:
+        """The origin of an endpoint, the same one for the same definition."""
+        named = named and (endpoint.unix is not None or names_address(endpoint.host))
+        way = Way(target.verify, target.client_cert, target.via_proxy, named, strict)
+        origin = self._origins.get((endpoint, way))
+        if origin is None:
+            origin = self._origins[endpoint, way] = Origin(endpoint, way)
+            if len(self._origins) > KEPT:
+                self._drop_unused()
+        return origin
+
+    def forget_targets(self) -> None:
+        """After a reload: new policies bring new targets; origins that are defined as before are found again."""
+        self._fixed.clear()
+        self._named.clear()
+        self.dialer.contexts.clear()
+
+    def _drop_unused(self) -> None:
+        for key, origin in list(self._origins.items()):
+            if not origin.open and origin.refused_until == 0.0 and len(self._origins) > KEPT // 2:
+                del self._origins[key]
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    def lease(self, origin: Origin, now: float, *, idempotent: bool) -> Connection | None:
+        """A resting connection that may be used, or None: open one then."""
+        idle = origin.idle
+        within = self.idle if idempotent or self.idle < FRESH_ENOUGH else FRESH_ENOUGH
+        while idle:
+            connection = idle[-1]
+            if now - connection.since >= within:
+                return None  # so are all before it; the look-over closes them
+            idle.pop()
+            if connection.is_sound(now):
+                return connection
+            connection.abort()
+        return None
+
+    async def connect(self, origin: Origin, *, timeout: float) -> Connection:
+        """A new connection. Raises what `faults.dialling` knows."""
+        way, endpoint = origin.way, origin.endpoint
+        tls = (way.verify, way.client_cert) if endpoint.scheme == "https" else None
+        async with asyncio.timeout(timeout):
+            return await self.dialer.open(
+                endpoint,
+                lambda: Connection(self, origin),
+                tls=tls,
+                parent=way.parent,
+                named=way.named,
+                strict=way.strict,
+            )
+
+    def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
+        """The fault of a failed `connect`, noted in the origin's health."""
+        fault = faults.dialling(error)
+        if fault.error != faults.PROHIBITED:
+            origin.refused(monotonic())
+        return fault
+
+    def opened(self, connection: Connection) -> None:
+        """A connection of ours is there."""
+        self.connections.add(connection)
+        connection.origin.open += 1
+        connection.origin.reached()
+
+    def rest(self, connection: Connection) -> None:
+        """An exchange is over, and its connection can carry another."""
+        origin = connection.origin
+        connection.since = monotonic()
+        origin.idle.append(connection)
+        if len(origin.idle) == 1:
+            self._resting.add(origin)
+            if self._timer is None:
+                self._timer = self._loop.call_later(LOOK_OVER, self._look_over)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection of ours is closed."""
+        self.connections.discard(connection)
+        origin = connection.origin
+        origin.open -= 1
+        if connection in origin.idle:
+            origin.idle.remove(connection)
+
+    def _look_over(self) -> None:
+        """Close what has rested too long, and beyond `max_idle` what has rested longest."""
+        now = monotonic()
+        kept: list[Connection] = []
+        for origin in list(self._resting):
+            for connection in list(origin.idle):
+                if now - connection.since >= self.idle:
+                    connection.abort()
+                else:
+                    kept.append(connection)
+            if not origin.idle:
+                self._resting.discard(origin)
+        if len(kept) > self.max_idle:
+            kept.sort(key=_since)
+            for connection in kept[: len(kept) - self.max_idle]:
+                connection.abort()
+        self._timer = self._loop.call_later(LOOK_OVER, self._look_over) if self._resting else None
+
+    def close_idle(self) -> None:
+        """Close all that rest."""
+        for origin in list(self._resting):
+            for connection in list(origin.idle):
+                connection.abort()
+
+    async def close(self) -> None:
+        """Close everything."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for connection in list(self.connections):
+            connection.abort()
+        await self.dialer.resolver.close()
+
+
+def _since(connection: Connection) -> float:
+    return connection.since
+
+
+def endpoint_of(scheme: str, authority: str) -> Endpoint:
+    """The endpoint that host[:port] names, as a valid authority was read."""
+    host, port = split_authority(authority)
+    https = scheme == "https"
+    return Endpoint("https" if https else "http", host, port or (443 if https else 80))
+
+
+def split_authority(authority: str) -> tuple[str, int | None]:
+    """Host without brackets, and the port if one is written."""
+    if authority.startswith("["):
+        host, _, rest = authority[1:].partition("]")
+        return host, int(rest[1:]) if len(rest) > 1 else None
+    host, _, port = authority.partition(":")
+    return host, int(port) if port else None
+
+
+Factory = Callable[[], Connection]

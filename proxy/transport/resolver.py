@@ -1,0 +1,106 @@
+"""Names to addresses, kept for `pool.dns_ttl`.
+
+Law: one look-up of a name is in flight at a time, however many attempts wait for it; an attempt that goes away does
+not take the look-up with it. When a look-up fails, what was known before serves on: an old address is better than
+none, and the deny list is checked on it all the same. Look-ups run in the few threads of the loop's resolver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+from proxy.transport.clock import monotonic
+
+#: Names kept at most; beyond that the oldest go.
+KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Addresses of a name, families interleaved (RFC 8305 section 4), and until when they are fresh."""
+
+    addresses: tuple[str, ...]
+    until: float
+
+
+class Resolver:
+    """A cache in front of the system's resolver."""
+
+    __slots__ = ("_flying", "_known", "_loop", "ttl")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ttl: float) -> None:
+        self._loop = loop
+        self.ttl = ttl
+        self._known: dict[str, Found] = {}
+        self._flying: dict[str, asyncio.Task[Found]] = {}
+
+    async def addresses(self, host: str) -> tuple[str, ...]:
+        """The addresses of a host, best first. Raises OSError (socket.gaierror) when there are none."""
+        try:
+            return (str(ipaddress.ip_address(host)),)
+        except ValueError:
+            pass
+        found = self._known.get(host)
+        if found is not None and monotonic() < found.until:
+            return found.addresses
+        look_up = self._flying.get(host)
+        if look_up is None:
+            look_up = self._flying[host] = self._loop.create_task(self._look_up(host))
+            look_up.add_done_callback(lambda task: self._landed(host, task))
+        return (await asyncio.shield(look_up)).addresses
+
+    def knows(self, host: str, address: str) -> bool:
+        """Whether a connection to this address is still one to this host, as far as is known."""
+        found = self._known.get(host)
+        return found is None or address in found.addresses
+
+    async def _look_up(self, host: str) -> Found:
+        try:
+            answers = await self._loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            stale = self._known.get(host)
+            if stale is None:
+                if isinstance(error, UnicodeError):  # not a name at all, for IDNA
+                    raise socket.gaierror(socket.EAI_NONAME, "not a host name") from error
+                raise
+            return Found(stale.addresses, monotonic() + min(self.ttl, 1.0))
+        return Found(interleaved([_text(answer[4]) for answer in answers]), monotonic() + self.ttl)
+
+    def _landed(self, host: str, task: asyncio.Task[Found]) -> None:
+        del self._flying[host]
+        if task.cancelled() or task.exception() is not None:
+            return
+        self._known.pop(host, None)
+        self._known[host] = task.result()
+        if len(self._known) > KEPT:
+            del self._known[next(iter(self._known))]
+
+    async def close(self) -> None:
+        """Give up what is in flight."""
+        flying = list(self._flying.values())
+        for task in flying:
+            task.cancel()
+        await asyncio.gather(*flying, return_exceptions=True)
+
+
+def _text(sockaddr: tuple[object, ...]) -> str:
+    """An address with its zone, if it has one."""
+    address = str(sockaddr[0])
+    if len(sockaddr) == 4 and sockaddr[3] and "%" not in address:
+        return f"{address}%{sockaddr[3]}"
+    return address
+
+
+def interleaved(addresses: list[str]) -> tuple[str, ...]:
+    """Each address once, the families taking turns, the first one's family first (RFC 8305 section 4)."""
+    unique = list(dict.fromkeys(addresses))
+    sixes = [address for address in unique if ":" in address]
+    fours = [address for address in unique if ":" not in address]
+    first, second = (sixes, fours) if unique and ":" in unique[0] else (fours, sixes)
+    mixed: list[str] = []
+    for turn in range(max(len(first), len(second))):
+        mixed += first[turn : turn + 1] + second[turn : turn + 1]
+    return tuple(mixed)
