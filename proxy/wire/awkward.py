@@ -1,0 +1,138 @@
+"""What is unusual in a head: repeated or contradictory framing, Connection options, upgrades, TE, Host.
+
+Law: the same grammar as the common path, and no guess. Two readers that could take a message for two different ones
+are kept apart by refusing it (RFC 9112 section 11). What is passed in are the specials of `wire/names.py`: pairs of
+lower-case name and lower-case value, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from proxy.wire.authority import read_authority
+from proxy.wire.syntax import TOKENS, BadAnswer, Refused, WireError, malformed
+
+Found = list[tuple[bytes, bytes]]
+
+FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+#: RFC 9110 section 7.6.1, but for Transfer-Encoding: a chunked body is sent on chunked. Trailers are passed on, so
+#: Trailer is end-to-end here.
+HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"})
+#: Never cut because Connection names them: that would change framing, or the way.
+NEVER_NOMINATED = FRAMING | {b"host", b"via", b"trailer", b"te", b"upgrade"}
+
+
+def connection_options(found: Found, bad: Callable[[str], WireError]) -> frozenset[bytes]:
+    """The options of all Connection fields together, in lower case; a value that is no list of tokens is `bad`."""
+    options: set[bytes] = set()
+    for name, value in found:
+        if name == b"connection":
+            if TOKENS(value) is None:
+                raise bad("Connection is not a list of tokens")
+            options.update(option.strip(b" \t") for option in value.split(b","))
+    options.discard(b"")
+    return frozenset(options)
+
+
+def request_framing(found: Found, minor: int) -> tuple[int | None, bool]:
+    """Content-Length and whether chunked, of a request: at most one of both, once."""
+    lengths = [value.rstrip(b" \t") for name, value in found if name == b"content-length"]
+    codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]
+    if codings:
+        if lengths:
+            raise malformed("Transfer-Encoding beside Content-Length")
+        if not minor:
+            raise malformed("Transfer-Encoding in HTTP/1.0")
+        coding = b",".join(codings)
+        if coding != b"chunked":
+            _refuse_coding(coding)
+        return None, True
+    if not lengths:
+        return None, False
+    if len(lengths) > 1:
+        raise malformed("more than one Content-Length")
+    if not lengths[0].isdigit() or len(lengths[0]) > 18:
+        raise malformed("Content-Length is not a number of 1 to 18 digits")
+    return int(lengths[0]), False
+
+
+def _refuse_coding(value: bytes) -> NoReturn:
+    """501 for a coding that is not known here, 400 for a list that no reader can agree on."""
+    codings = [coding.strip(b" \t") for coding in value.split(b",")]
+    if TOKENS(value) is None or b"" in codings or codings.count(b"chunked") > 1:
+        raise malformed("Transfer-Encoding is malformed")
+    if b"chunked" in codings and codings[-1] != b"chunked":
+        raise malformed("chunked is not the last transfer coding")
+    raise Refused(501, "Not Implemented", "no transfer coding but chunked is known here")
+
+
+def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | None]:
+    """Content-Length, whether chunked, and the Content-Length line to write where equal repeats were merged."""
+    lengths = [value.rstrip(b" \t") for name, value in found if name == b"content-length"]
+    codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]
+    if codings:
+        if lengths:
+            raise BadAnswer("Transfer-Encoding beside Content-Length")
+        if not minor:
+            raise BadAnswer("Transfer-Encoding in HTTP/1.0")
+        if codings != [b"chunked"]:
+            raise BadAnswer("Transfer-Encoding is not chunked")
+        return None, True, None
+    if not lengths:
+        return None, False, None
+    each = {length.strip(b" \t") for value in lengths for length in value.split(b",")}
+    length = each.pop()
+    if each or not length.isdigit() or len(length) > 18:
+        raise BadAnswer("Content-Length is not one number of 1 to 18 digits")
+    merged = None if lengths == [length] else b"Content-Length: " + length + b"\r\n"
+    return int(length), False, merged
+
+
+def one_host(hosts: list[bytes], minor: int) -> bytes | None:
+    """Host's value, stripped; None where an HTTP/1.0 request has none (RFC 9112 section 3.2)."""
+    if len(hosts) > 1:
+        raise malformed("more than one Host")
+    if not hosts:
+        if minor:
+            raise malformed("no Host")
+        return None
+    host = hosts[0].rstrip(b" \t")
+    if host and not read_authority(host):
+        raise malformed("Host is not a host with an optional port")
+    return host
+
+
+def named_host(host: bytes | None) -> str:
+    """The authority where Host alone names it: an empty one names nothing."""
+    if host is None:
+        return ""
+    if not host:
+        raise malformed("Host is empty")
+    return read_authority(host)
+
+
+def upgrade_protocols(values: list[bytes]) -> bytes | None:
+    """Upgrade's protocols without h2c, as written; None where none is left."""
+    protocols = [protocol.strip(b" \t") for value in values for protocol in value.split(b",")]
+    kept = [protocol for protocol in protocols if protocol and protocol.lower() != b"h2c"]
+    return b", ".join(kept) if kept else None
+
+
+def wants_trailers(found: Found) -> bool:
+    """Whether TE lists `trailers`, in any of its fields."""
+    members = [member.strip(b" \t") for name, value in found if name == b"te" for member in value.split(b",")]
+    return b"trailers" in members
+
+
+def connection_lines(upgrade: bytes | None, te: bool) -> dict[bytes, bytes]:
+    """Our own Connection with what it must name, and the lines that it names (RFC 9110 sections 7.8 and 10.1.4)."""
+    lines: dict[bytes, bytes] = {}
+    if te:
+        lines[b"te"] = b"TE: trailers\r\n"
+    if upgrade is not None:
+        lines[b"upgrade"] = b"Upgrade: " + upgrade + b"\r\n"
+    if lines:
+        options = b"TE, Upgrade" if len(lines) == 2 else b"TE" if te else b"Upgrade"
+        lines[b"connection"] = b"Connection: " + options + b"\r\n"
+    return lines

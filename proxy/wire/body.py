@@ -1,0 +1,220 @@
+"""Message bodies: by length, chunked, until the connection closes (RFC 9112 sections 6 and 7).
+
+Law: framing is never guessed. A chunked body is five states (size line, data, the CRLF behind it, trailers, done), an
+unfinished line must be the beginning of a good one, and everything but data is bounded. Extensions are read over, not
+passed on; a body is sent on re-framed, one chunk a read, with its trailers as they came.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from proxy.wire.fields import CHUNKED, UNTIL_CLOSE
+from proxy.wire.syntax import FVCHAR, TRAILERS, BadBody, forbidden_octet
+
+__all__ = ["BadBody", "Body", "ChunkedBody", "LengthBody", "UntilCloseBody", "body_reader", "chunk", "end_chunked"]
+
+#: Bounds of PARSER rule 6: one size line; all extensions of a body; its trailers. Bytes.
+LINE = 4 * 1024
+EXTENSIONS = 64 * 1024
+TRAILER_BYTES = 16 * 1024
+
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16}+)(;" + FVCHAR + rb"*+)?+\r\n").match
+_SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,16}+(?:;" + FVCHAR + rb"*+)?+\r?+").fullmatch
+_EXTENSION_BEGUN = re.compile(FVCHAR + rb"*+\r?+").fullmatch
+_FRAMING = re.compile(rb"(?i:\n(?:content-length|transfer-encoding|host):)").search
+
+
+class LengthBody:
+    """A body of `remaining` bytes."""
+
+    __slots__ = ("remaining",)
+
+    #: Whether the end of the connection is the end of this body, and not a cut.
+    ends_with_connection = False
+    trailers = b""
+
+    def __init__(self, size: int) -> None:
+        self.remaining = size
+
+    def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
+        """Payload in `data`, whether the body is whole, and what stands behind it."""
+        left = self.remaining - len(data)
+        if left >= 0:
+            self.remaining = left
+            return data, not left, b""
+        end = self.remaining
+        self.remaining = 0
+        return data[:end], True, data[end:]
+
+
+class UntilCloseBody:
+    """A body that ends with its connection."""
+
+    __slots__ = ()
+
+    ends_with_connection = True
+    trailers = b""
+
+    def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
+        """All of `data`; never whole."""
+        return data, False, b""
+
+
+class _State(Enum):
+    SIZE = "size line"
+    DATA = "data"
+    CRLF = "the CRLF behind data"
+    TRAILERS = "trailers"
+    DONE = "done"
+
+
+class ChunkedBody:
+    """A chunked body. `trailers` are raw lines with their CRLF (b"" for none), set once the body is whole."""
+
+    __slots__ = ("_checked", "_extensions", "_held", "_left", "_state", "trailers")
+
+    ends_with_connection = False
+
+    def __init__(self) -> None:
+        self._state = _State.SIZE
+        self._left = 0  # bytes missing: of the chunk's data, or of the CRLF behind it
+        self._held = bytearray()  # an unfinished size line or trailer section
+        self._checked = 0  # how much of an unfinished size line is known to be good
+        self._extensions = 0
+        self.trailers = b""
+
+    def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
+        """Payload in `data`, whether the body is whole, and what stands behind it. Raises BadBody."""
+        parts: list[bytes] = []
+        at, size = 0, len(data)
+        while at < size:
+            state = self._state
+            if state is _State.SIZE:
+                at = self._size_line(data, at)
+            elif state is _State.DATA:
+                payload = data[at : at + self._left]
+                parts.append(payload)
+                at += len(payload)
+                self._left -= len(payload)
+                if not self._left:
+                    self._state, self._left = _State.CRLF, 2
+            elif state is _State.CRLF:
+                at = self._line_end(data, at)
+            elif state is _State.TRAILERS:
+                at = self._trailer_section(data, at)
+            else:
+                break
+        return b"".join(parts), self._state is _State.DONE, data[at:]
+
+    def _size_line(self, data: bytes, at: int) -> int:
+        """Read a size line, or more of it, from `at`; where it ends in `data`."""
+        held = self._held
+        if held or (found := _SIZE(data, at)) is None:
+            end = data.find(b"\n", at, at + LINE) + 1 or min(at + LINE, len(data))
+            held += data[at:end]
+            found = _SIZE(bytes(held)) if held[-1] == 0x0A else None
+            if found is None:
+                self._check_begun(held)
+                return end
+            held.clear()
+            self._checked = 0
+        else:
+            end = found.end()
+        self._take_size(found)
+        return end
+
+    def _check_begun(self, held: bytearray) -> None:
+        """Raise for what can never become a size line."""
+        if self._checked:
+            good = _EXTENSION_BEGUN(held, self._checked - 1)
+        else:
+            good = _SIZE_BEGUN(held)
+        if good is None:
+            raise BadBody("a chunk's size line is malformed")
+        if len(held) >= LINE:
+            raise BadBody(f"a chunk's size line is longer than {LINE} bytes")
+        if b";" in held[:17]:
+            self._checked = len(held)
+
+    def _take_size(self, found: re.Match[bytes]) -> None:
+        """Go on from a whole size line to the chunk's data, or to the trailers."""
+        digits, extension = found.groups()
+        if extension is not None:
+            self._extensions += len(extension)
+            if self._extensions > EXTENSIONS:
+                raise BadBody(f"more than {EXTENSIONS} bytes of chunk extensions")
+            if found.end() - found.start() > LINE:
+                raise BadBody(f"a chunk's size line is longer than {LINE} bytes")
+        self._left = size = int(digits, 16)
+        if size >> 60:
+            raise BadBody("a chunk is larger than anything")
+        self._state = _State.DATA if size else _State.TRAILERS
+
+    def _line_end(self, data: bytes, at: int) -> int:
+        """Read the CRLF behind a chunk's data, or what is left of it."""
+        end = min(at + self._left, len(data))
+        expected = b"\r\n"[2 - self._left :]
+        if not expected.startswith(data[at:end]):
+            raise BadBody("a chunk is longer than its size")
+        self._left -= end - at
+        if not self._left:
+            self._state = _State.SIZE
+        return end
+
+    def _trailer_section(self, data: bytes, at: int) -> int:
+        """Read the trailers and the empty line behind them, or more of them; where they end in `data`."""
+        held = self._held
+        if held or (found := TRAILERS(data, at)) is None:
+            checked = len(held)
+            held += data[at:]
+            if not self._trailers_ended(held, checked):
+                return len(data)
+            found = TRAILERS(bytes(held))
+            if found is None:
+                raise BadBody("a trailer field is malformed")
+        section = found.group()
+        if len(section) > TRAILER_BYTES:
+            raise BadBody(f"more than {TRAILER_BYTES} bytes of trailers")
+        if len(section) > 2 and _FRAMING(b"\n" + section):
+            raise BadBody("a trailer field would change the framing or the way")
+        self.trailers = section[:-2]
+        self._state = _State.DONE
+        behind = len(held) - len(section) if held else len(data) - found.end()
+        held.clear()
+        return len(data) - behind
+
+    def _trailers_ended(self, held: bytearray, checked: int) -> bool:
+        """Whether the empty line is in `held`, of which `checked` bytes were looked at; raises for what is bad."""
+        if held.startswith(b"\r\n"):
+            return True
+        end = held.find(b"\r\n\r\n", max(checked - 3, 0), TRAILER_BYTES)
+        detail = forbidden_octet(held, checked - 1, end if end >= 0 else TRAILER_BYTES)
+        if detail is not None:
+            raise BadBody(f"{detail} in the trailers")
+        if end < 0 and len(held) >= TRAILER_BYTES:
+            raise BadBody(f"more than {TRAILER_BYTES} bytes of trailers")
+        return end >= 0
+
+
+Body = LengthBody | ChunkedBody | UntilCloseBody
+
+
+def body_reader(size: int) -> Body | None:
+    """The reader for a head's `body_size`; None where there is no body."""
+    if size > 0:
+        return LengthBody(size)
+    if size == CHUNKED:
+        return ChunkedBody()
+    return UntilCloseBody() if size == UNTIL_CLOSE else None
+
+
+def chunk(data: bytes) -> bytes:
+    """`data` as one chunk; nothing for no data, since an empty chunk would end the body."""
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+
+
+def end_chunked(trailers: bytes = b"") -> bytes:
+    """The last chunk, with trailers as a reader gave them."""
+    return b"0\r\n%b\r\n" % trailers

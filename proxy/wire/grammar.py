@@ -1,0 +1,209 @@
+"""Incremental readers of heads: bytes in, a head out as soon as it is whole.
+
+Law: what is refused, and why, does not depend on how the bytes were cut into packets. A whole head in one packet costs
+one match. An unfinished one is kept, looked at once for what can never become a head, and searched on from three bytes
+before its old end; the expression runs again only when the empty line is there. Bytes behind a head stay in the reader
+until `leftover()` takes them, or the next `feed()` reads the next head from them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import ClassVar, Generic, TypeVar
+
+from proxy.wire.request import RequestHead
+from proxy.wire.response import ResponseHead
+from proxy.wire.syntax import (
+    REQUEST,
+    RESPONSE,
+    BadAnswer,
+    Refused,
+    WireError,
+    check_request_line,
+    check_status_line,
+    forbidden_octet,
+    malformed,
+)
+
+__all__ = ["HEADERS", "HEADER_BYTES", "BadAnswer", "Refused", "RequestParser", "ResponseParser", "WireError"]
+
+#: The contract's limits (section 3).
+HEADER_BYTES = 64 * 1024
+HEADERS = 256
+
+TOO_LARGE = "Request Header Fields Too Large"
+
+_Head = TypeVar("_Head", RequestHead, ResponseHead)
+
+
+class _HeadParser(Generic[_Head]):
+    """Reads heads, one after the other, from one direction of one connection.
+
+    `header_bytes` bounds a head, first line and fields together; `headers` the number of fields.
+    """
+
+    __slots__ = ("_at", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers")
+
+    _match: ClassVar[Callable[..., re.Match[bytes] | None]]
+    _make: Callable[..., _Head]
+    _may_skip: ClassVar[bool]
+
+    def __init__(self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS) -> None:
+        self.header_bytes = header_bytes
+        self.headers = headers
+        # The shortest field line is four bytes long, so that a head of up to `_roomy` bytes keeps both limits.
+        self._roomy = min(header_bytes, 4 * headers)
+        self._rest = b""  # what was fed last, where something stands behind the head
+        self._at = 0  # where in it
+        self._partial = bytearray()  # an unfinished head
+        self._line_end = -1  # where its first line ends, once that was checked
+        self._skipped = False  # an empty line in front of it
+
+    def feed(self, data: bytes) -> _Head | None:
+        """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
+        start = 0
+        if self._partial:
+            return self._go_on(data)
+        if self._rest:
+            data, start = (self._rest[self._at :] + data, 0) if data else (self._rest, self._at)
+            self._rest = b""
+        found = self._match(data, start)
+        if found is None:
+            return self._go_on(data[start:])
+        end = found.end()
+        if end != len(data):
+            self._rest = data
+            self._at = end
+        raw = data[start:end]
+        if end - start > self._roomy:
+            self._check_size(raw)
+        return self._make(raw, *found.groups())
+
+    @property
+    def pending(self) -> bool:
+        """Whether bytes are held: of an unfinished head, or behind the last one."""
+        return bool(self._rest or self._partial)
+
+    def leftover(self) -> bytes:
+        """Take the bytes that are held: the beginning of a body behind its head, or of what follows an upgrade."""
+        if self._partial:
+            rest = bytes(self._partial)
+            self._partial.clear()
+            self._line_end = -1
+        else:
+            rest = self._rest[self._at :] if self._rest else b""
+            self._rest = b""
+        return rest
+
+    def _go_on(self, data: bytes) -> _Head | None:
+        """The same where the head is not whole in one packet, or not well-formed."""
+        held = self._partial
+        checked = len(held)
+        held += data
+        if not self._skipped and self._may_skip and held.startswith(b"\r\n"):
+            self._skipped = True
+            del held[:2]
+            checked = max(checked - 2, 0)
+        if not held or not self._ended(held, checked):
+            return None
+        whole = bytes(held)
+        held.clear()
+        self._line_end = -1
+        self._skipped = False
+        if self._match(whole) is None:
+            raise self._bad("a header field is malformed")
+        return self.feed(whole)
+
+    def _ended(self, held: bytearray, checked: int) -> bool:
+        """Whether the empty line is in `held`, of which `checked` bytes were looked at before.
+
+        Raises for what can never become a head. Only the first `header_bytes` are looked at.
+        """
+        limit = self.header_bytes
+        if self._line_end < 0:
+            line = held.find(b"\r\n", max(checked - 1, 0), limit)
+            self._forbid(held, checked - 1, line if line >= 0 else limit)
+            if line >= 0:
+                self._check_line(bytes(held[:line]))
+                self._line_end = line
+            elif len(held) >= limit:
+                raise self._too_large(in_line=True)
+            else:
+                return False
+        end = held.find(b"\r\n\r\n", max(checked - 3, self._line_end), limit)
+        self._forbid(held, max(checked - 1, self._line_end), end if end >= 0 else limit)
+        if end < 0 and len(held) >= limit:
+            raise self._too_large(in_line=False)
+        return end >= 0
+
+    def _forbid(self, held: bytearray, start: int, end: int) -> None:
+        """Raise for an octet that no head may contain."""
+        detail = forbidden_octet(held, start, end)
+        if detail is not None:
+            raise self._bad(detail)
+
+    def _check_size(self, raw: bytes) -> None:
+        """Raise where a whole head passes the limits."""
+        if len(raw) > self.header_bytes:
+            raise self._too_large(in_line=raw.find(b"\n") >= self.header_bytes)
+        if raw.count(b"\n") - 2 > self.headers:
+            raise self._too_many()
+
+    def _bad(self, detail: str) -> WireError:
+        raise NotImplementedError
+
+    def _check_line(self, line: bytes) -> None:
+        raise NotImplementedError
+
+    def _too_large(self, in_line: bool) -> WireError:
+        return self._bad(f"the {'first line' if in_line else 'header'} is longer than {self.header_bytes} bytes")
+
+    def _too_many(self) -> WireError:
+        return self._bad(f"more than {self.headers} header fields")
+
+
+class RequestParser(_HeadParser[RequestHead]):
+    """Reads request heads from what an app sends on one connection; raises Refused.
+
+    414 where the request line passes `header_bytes`, 431 where the head does, or has more fields than `headers`.
+    After it raised, the reader is of no further use. One empty line in front of a request is skipped (RFC 9112
+    section 2.2).
+    """
+
+    __slots__ = ()
+    _match = REQUEST
+    _make = RequestHead
+    _may_skip = True
+
+    def _bad(self, detail: str) -> Refused:
+        return malformed(detail)
+
+    def _check_line(self, line: bytes) -> None:
+        check_request_line(line)
+
+    def _too_large(self, in_line: bool) -> Refused:
+        detail = super()._too_large(in_line).detail
+        return Refused(414, "URI Too Long", detail) if in_line else Refused(431, TOO_LARGE, detail)
+
+    def _too_many(self) -> Refused:
+        return Refused(431, TOO_LARGE, super()._too_many().detail)
+
+
+class ResponseParser(_HeadParser[ResponseHead]):
+    """Reads heads of answers from what an upstream sends on one connection; raises BadAnswer.
+
+    Informational answers (1xx) come out as heads of their own; feed on for the final one. Whether a 101 was asked for
+    is for the caller to know.
+    """
+
+    __slots__ = ()
+    _match = RESPONSE
+    _make = ResponseHead
+    _may_skip = False
+
+    def _bad(self, detail: str) -> BadAnswer:
+        return BadAnswer(detail)
+
+    def _check_line(self, line: bytes) -> None:
+        check_status_line(line)

@@ -1,0 +1,56 @@
+"""The names that matter: the few fields that change what is done, found in one pass over a lowered head.
+
+Law: no loop over fields. One expression, an alternation factored by first letter, is run with `findall`; what it does
+not name is never looked at, only carried along. `*_KEYS` let a look-up of a name that did not come end in a small dict.
+"""
+
+from __future__ import annotations
+
+import re
+
+from proxy.wire.awkward import HOP_BY_HOP
+
+#: Fields of a request that are never sent on as they came; with one of them (but Connection) a head is not `simple`.
+REQUEST_CUT = HOP_BY_HOP | {
+    *(b"proxy-authorization", b"http2-settings"),
+    *(b"x-retry-disable", b"x-retry-timeout", b"x-attempt-count"),
+}
+#: Fields of an answer that are never sent on as they came.
+ANSWER_CUT = HOP_BY_HOP | {b"x-attempt-count"}
+
+#: Fields of a request that change what is done, beside those: looked for in the same pass, so that asking for one that
+#: did not come costs a look into a small dict.
+REQUEST_TOLD = (
+    *(b"via", b"expect", b"content-type", b"early-data", b"sec-fetch-site", b"idempotency-key", b"grpc-timeout"),
+    *(b"amz-sdk-invocation-id", b"amz-sdk-request", b"grpc-previous-rpc-attempts", b"x-envoy-attempt-count"),
+    b"x-stainless-retry-count",
+)
+ANSWER_TOLD = (b"grpc-status", b"date", b"retry-after", b"x-should-retry")
+
+KEEP_ALIVE = b"keep-alive"
+
+_FRAMING = (b"host", b"connection", b"content-length", b"transfer-encoding")
+_LOGIN = rb"(?=:[ \t]*+(?:ntlm|negotiate)(?:[ \t,]|\r))"
+
+
+def _specials(names: frozenset[bytes], logins: tuple[bytes, ...]) -> re.Pattern[bytes]:
+    """One expression for the names that matter, over lowered bytes, as an alternation factored by first letter."""
+    by_letter: dict[bytes, list[bytes]] = {}
+    for name in sorted(names):
+        by_letter.setdefault(name[:1], []).append(re.escape(name[1:]))
+    for name in logins:
+        by_letter.setdefault(name[:1], []).append(re.escape(name[1:]) + _LOGIN)
+    branches = [letter + rb"(?:" + b"|".join(rest) + rb")" for letter, rest in sorted(by_letter.items())]
+    return re.compile(rb"\n(" + b"|".join(branches) + rb"):[ \t]*+([^\r]*+)")
+
+
+_REQUEST_NAMES = frozenset({*_FRAMING, *REQUEST_CUT, b"max-forwards", *REQUEST_TOLD})
+_ANSWER_NAMES = frozenset({*_FRAMING[1:], *ANSWER_CUT, *ANSWER_TOLD})
+find_request = _specials(_REQUEST_NAMES, (b"authorization",)).findall
+find_answer = _specials(_ANSWER_NAMES, (b"www-authenticate", b"proxy-authenticate")).findall
+REQUEST_KEYS = {name.decode(): name for name in _REQUEST_NAMES}
+ANSWER_KEYS = {name.decode(): name for name in _ANSWER_NAMES}
+
+#: With one of these a head goes the slow path.
+REQUEST_SLOW = REQUEST_CUT - {b"connection"} | {b"max-forwards"}
+ANSWER_SLOW = ANSWER_CUT - {b"connection"}

@@ -1,0 +1,143 @@
+"""An answer's head: what decisions need of it, and the head that is handed on in its place.
+
+Law: as for requests (`wire/request.py`). What cannot be trusted is a BadAnswer; it is never mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.wire import awkward
+from proxy.wire.fields import CHUNKED, NO_NAMES, UNTIL_CLOSE, FieldBlock, edited, needle
+from proxy.wire.names import ANSWER_CUT, ANSWER_KEYS, ANSWER_SLOW, KEEP_ALIVE, find_answer
+from proxy.wire.syntax import BadAnswer
+
+
+class ResponseHead(FieldBlock):
+    """An answer's head.
+
+    raw: bytes            the head as it came
+    status: int           100 to 999
+    minor: int            0 or 1
+    keep_alive: bool      the upstream keeps the connection (what framing says of it aside: see `body_size`)
+    content_length: int | None
+    chunked: bool
+    simple: bool          HTTP/1.1, final, may have a body, framed by Content-Length or chunked, nothing to cut but one
+                          `Connection: keep-alive`
+    specials: dict[bytes, bytes]   the names that matter which came (lower case) -> last value, in LOWER CASE
+    """
+
+    __slots__ = (
+        "_lengths",
+        "_nominated",
+        "_status_line",
+        "chunked",
+        "content_length",
+        "keep_alive",
+        "minor",
+        "simple",
+        "specials",
+        "status",
+        "upgrade",
+    )
+
+    #: The Upgrade field's value without h2c, on a 101 or 426 whose Connection names it; else None.
+    upgrade: bytes | None
+
+    def __init__(self, raw: bytes, minor: bytes, status: bytes, reason: bytes | None) -> None:
+        self.raw = raw
+        self.lowered = lowered = raw.lower()
+        self.status = code = int(status)
+        self.minor = 1
+        self.upgrade = None
+        self._nominated = NO_NAMES
+        self._lengths: bytes | None = None
+        found: list[tuple[bytes, bytes]] = find_answer(lowered)
+        self.specials = specials = dict(found)
+        length = specials.get(b"content-length")
+        if length is not None and length.isdigit() and len(length) <= 18 and b"transfer-encoding" not in specials:
+            self.content_length: int | None = int(length)
+            self.chunked = False
+        elif length is None and specials.get(b"transfer-encoding") == b"chunked":
+            self.content_length = None
+            self.chunked = True
+        else:
+            self._settle(found, minor, reason)
+            return
+        if (
+            minor == b"1"
+            and len(specials) == len(found)
+            and code >= 200
+            and code != 204
+            and code != 304
+            and ANSWER_SLOW.isdisjoint(specials)
+            and specials.get(b"connection", KEEP_ALIVE) == KEEP_ALIVE
+            and reason is not None
+        ):
+            self.keep_alive = self.simple = True
+        else:
+            self._settle(found, minor, reason)
+
+    def _settle(self, found: list[tuple[bytes, bytes]], minor: bytes, reason: bytes | None) -> None:
+        """Decide what is unusual about connection and framing; BadAnswer where it cannot be trusted."""
+        self.simple = False
+        self.minor = int(minor != b"0")
+        self.content_length, self.chunked, self._lengths = awkward.answer_framing(found, self.minor)
+        options = awkward.connection_options(found, BadAnswer)
+        self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
+        self._nominated = options - awkward.NEVER_NOMINATED
+        if self.status in (101, 426) and b"upgrade" in options and b"upgrade" in self.specials:
+            self.upgrade = awkward.upgrade_protocols(self.values(needle("upgrade")))
+
+    def body_size(self, method: str) -> int:
+        """How many bytes of body follow in answer to this method, or CHUNKED, or UNTIL_CLOSE.
+
+        RFC 9112 section 6.3. 1xx (101 among them), 204, 304, any answer to HEAD and 2xx to CONNECT have none.
+        """
+        status = self.status
+        if method == "HEAD" or status < 200 or status == 204 or status == 304:
+            return 0
+        if method == "CONNECT" and status < 300:
+            return 0
+        if self.chunked:
+            return CHUNKED
+        return UNTIL_CLOSE if self.content_length is None else self.content_length
+
+    def until_close(self, method: str) -> bool:
+        """Whether the body ends only with the connection."""
+        return self.body_size(method) == UNTIL_CLOSE
+
+    @property
+    def login_bound(self) -> bool:
+        """Whether NTLM or Negotiate is offered: this connection belongs to the app connection that used it."""
+        return b"www-authenticate" in self.specials or b"proxy-authenticate" in self.specials
+
+    def get_all(self, name: str) -> Sequence[str]:
+        """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
+        key = ANSWER_KEYS.get(name)
+        if key is not None and key not in self.specials:
+            return ()
+        return super().get_all(name)
+
+    def render(self, *, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
+        """The head to hand on, HTTP/1.1: fields in order as they came, then `add`, ready-made lines with their CRLF.
+
+        Hop-by-hop fields, those that Connection names and X-Attempt-Count are left out by themselves, and `drop`
+        (lower-case names) too. Transfer-Encoding and Content-Length stay unless `drop` names them, but 1xx and 204
+        have neither (RFC 9110 section 8.6, RFC 9112 section 6.1). A 101 or 426 keeps its upgrade.
+        """
+        raw = self.raw
+        if self.simple and drop <= ANSWER_CUT:
+            if b"connection" in self.specials:
+                cut = self.lowered.find(b"\nconnection:") + 1
+                return b"%b%b%b\r\n" % (raw[:cut], raw[raw.find(b"\n", cut) + 1 : -2], add)
+            return b"%b%b\r\n" % (raw[:-2], add)
+        names = ANSWER_CUT | self._nominated | drop
+        if self.status < 200 or self.status == 204:
+            names |= awkward.FRAMING
+        put = dict(awkward.connection_lines(self.upgrade, te=False))
+        if self._lengths is not None and b"content-length" not in names:
+            put[b"content-length"] = self._lengths
+        start = raw.find(b"\n") + 1
+        line = b"HTTP/1.1 %d%b" % (self.status, raw[12 : start - 2] or b" ")
+        return b"%b\r\n%b%b\r\n" % (line, b"".join(edited(self, start, names, put)), add)

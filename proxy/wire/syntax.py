@@ -1,0 +1,98 @@
+"""The strict HTTP/1 grammar as compiled expressions (RFC 9110 section 5, RFC 9112), and why a head is refused.
+
+Law: there is no lenient mode, and time is linear. Every repeat is possessive, so no octet is matched twice; a match's
+end is where the body begins. Matching is done on the bytes as received. The result never depends on how those bytes
+were cut into packets: what is wrong is looked for within the first `limit` bytes only, the earliest wrong thing wins.
+"""
+
+from __future__ import annotations
+
+import re
+
+TCHAR = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # RFC 9110 section 5.6.2
+FVCHAR = rb"[\t -~\x80-\xff]"  # field-vchar, SP and HTAB; obs-text passes through
+TARGET = rb'[!"$-~\x80-\xff]'  # visible octets, without "#": a fragment is never sent (RFC 9112 section 3.2)
+
+#: FIELDS of PARSER rule 1, without the empty line that ends them.
+LINES = rb"(?:" + TCHAR + rb"++:" + FVCHAR + rb"*+\r\n)*+"
+
+#: Groups: method, target, minor version.
+REQUEST = re.compile(rb"(" + TCHAR + rb"{1,64}+) (" + TARGET + rb"++) HTTP/1\.([0-9])\r\n" + LINES + rb"\r\n").match
+
+#: Groups: minor version, status, reason with its space (None where the line ends after the status).
+RESPONSE = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9][0-9])( " + FVCHAR + rb"*+)?+\r\n" + LINES + rb"\r\n").match
+
+#: The trailer section of a chunked body, with the empty line that ends it.
+TRAILERS = re.compile(LINES + rb"\r\n").match
+
+#: A list of tokens with optional white space; empty elements are let pass (RFC 9110 section 5.6.1.2).
+TOKENS = re.compile(rb"[ \t]*+(?:" + TCHAR + rb"++[ \t]*+)?+(?:,[ \t]*+(?:" + TCHAR + rb"++[ \t]*+)?+)*+").fullmatch
+
+_FORBIDDEN = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]").search
+_REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"++) " + TARGET + rb"++ HTTP/([0-9])\.[0-9]").fullmatch
+_STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FVCHAR + rb"*+)?+").fullmatch
+
+
+class WireError(Exception):
+    """A message that breaks the grammar. `detail` is for people: one clause."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class Refused(WireError):  # noqa: N818 - named by what happened
+    """A request that is answered with `status` and goes no further; the connection closes after the answer."""
+
+    def __init__(self, status: int, title: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.title = title
+
+
+class BadAnswer(WireError):  # noqa: N818 - named by what happened
+    """An upstream's answer that is not HTTP/1, or whose framing cannot be trusted."""
+
+
+class BadBody(WireError):  # noqa: N818 - named by what happened
+    """A body whose framing is broken: of a request 400, of an answer a fault."""
+
+
+def malformed(detail: str) -> Refused:
+    """The refusal of a malformed or ambiguous request."""
+    return Refused(400, "Bad Request", detail)
+
+
+def forbidden_octet(data: bytes | bytearray, start: int, end: int) -> str | None:
+    """What octet between start and end no head may contain, in words; None where there is none.
+
+    A CR that is the last octet may yet be followed by LF.
+    """
+    found = _FORBIDDEN(data, max(start, 0), end)
+    if found is None:
+        return None
+    octet = found.group()[:1]
+    if octet == b"\n":
+        return "a line feed without a carriage return"
+    if octet == b"\r":
+        return "a carriage return without a line feed"
+    return f"a control character (0x{octet[0]:02x})"
+
+
+def check_request_line(line: bytes) -> None:
+    """Raise Refused where a finished request line (without CRLF) is not one of HTTP/1."""
+    found = _REQUEST_LINE(line)
+    if found is None:
+        if b"#" in line and line.count(b" ") == 2:
+            raise malformed("the request target has a fragment")
+        raise malformed("the request line is malformed")
+    if found[2] != b"1":
+        raise Refused(505, "HTTP Version Not Supported", "only HTTP/1.1 and HTTP/1.0 are spoken here")
+    if len(found[1]) > 64:
+        raise Refused(501, "Not Implemented", "the method is longer than 64 bytes")
+
+
+def check_status_line(line: bytes) -> None:
+    """Raise BadAnswer where a finished status line (without CRLF) is not one of HTTP/1."""
+    if _STATUS_LINE(line) is None:
+        raise BadAnswer("the status line is malformed")
