@@ -17,8 +17,10 @@ A max below base and zeros are accepted: the formula stands.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from proxy.retry.policy import Backoff
+from proxy.retry import defaults
+from proxy.retry.policy import Backoff, Jitter
 
 #: Beyond this an exponent is as good as infinite, and still exact as a float.
 _LARGEST_EXPONENT = 2**53
@@ -66,3 +68,42 @@ def _power(multiplier: float, exponent: int) -> float:
 def _times(left: float, right: float) -> float:
     """A product in which zero wins over infinity: no time, however often doubled, is no time."""
     return left * right if left and right else 0.0
+
+
+class ExponentialRetryBackoffStrategy:
+    """The formulas above as a `RetryBackoffStrategy`, without state: what a series must remember is passed in.
+
+    Seconds; `random` is a uniform draw from [0, 1), asked only where the jitter needs one.
+    """
+
+    def __init__(
+        self,
+        *,
+        base: float = 0.1,
+        max: float = 20.0,
+        multiplier: float = 2.0,
+        jitter: Jitter = "full",
+        throttling_base: float | None = None,
+        random: Callable[[], float] | None = None,
+    ) -> None:
+        self.backoff = Backoff(base, max, multiplier, jitter, throttling_base)
+        self._draw = random or defaults.draw
+
+    @classmethod
+    def of(cls, backoff: Backoff, random: Callable[[], float] | None = None) -> ExponentialRetryBackoffStrategy:
+        """From a definition."""
+        strategy = cls(random=random)
+        strategy.backoff = backoff
+        return strategy
+
+    def compute_next_backoff_delay(
+        self, retry_attempt: int, *, previous: float | None = None, throttling: bool = False
+    ) -> float:
+        """Seconds before retry `retry_attempt` (1, 2, ...); 0 for attempt 0.
+
+        `previous`: the backoff before this one, for decorrelated jitter. `throttling`: whether the last error was one.
+        """
+        if retry_attempt < 1:
+            return 0.0
+        draw = self._draw() if needs_draw(self.backoff) else 0.0
+        return delay(self.backoff, retry_attempt, draw, throttling=throttling, previous=previous)
