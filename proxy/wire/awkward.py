@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from proxy.wire.authority import read_authority
-from proxy.wire.syntax import TOKENS, BadAnswer, Refused, WireError, malformed
+from proxy.wire.syntax import TOKENS, BadAnswer, BadMessage, Refused, malformed
 
 Found = list[tuple[bytes, bytes]]
 
@@ -23,7 +23,7 @@ HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te"
 NEVER_NOMINATED = FRAMING | {b"host", b"via", b"trailer", b"te", b"upgrade"}
 
 
-def connection_options(found: Found, bad: Callable[[str], WireError]) -> frozenset[bytes]:
+def connection_options(found: Found, bad: Callable[[str], BadMessage]) -> frozenset[bytes]:
     """The options of all Connection fields together, in lower case; a value that is no list of tokens is `bad`."""
     options: set[bytes] = set()
     for name, value in found:

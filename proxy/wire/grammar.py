@@ -18,15 +18,15 @@ from proxy.wire.syntax import (
     REQUEST,
     RESPONSE,
     BadAnswer,
+    BadMessage,
     Refused,
-    WireError,
     check_request_line,
     check_status_line,
     forbidden_octet,
     malformed,
 )
 
-__all__ = ["HEADERS", "HEADER_BYTES", "BadAnswer", "Refused", "RequestParser", "ResponseParser", "WireError"]
+__all__ = ["HEADERS", "HEADER_BYTES", "BadAnswer", "BadMessage", "Refused", "RequestParser", "ResponseParser"]
 
 #: The contract's limits (section 3).
 HEADER_BYTES = 64 * 1024
@@ -150,16 +150,16 @@ class _HeadParser(Generic[_Head]):
         if raw.count(b"\n") - 2 > self.headers:
             raise self._too_many()
 
-    def _bad(self, detail: str) -> WireError:
+    def _bad(self, detail: str) -> BadMessage:
         raise NotImplementedError
 
     def _check_line(self, line: bytes) -> None:
         raise NotImplementedError
 
-    def _too_large(self, in_line: bool) -> WireError:
+    def _too_large(self, in_line: bool) -> BadMessage:
         return self._bad(f"the {'first line' if in_line else 'header'} is longer than {self.header_bytes} bytes")
 
-    def _too_many(self) -> WireError:
+    def _too_many(self) -> BadMessage:
         return self._bad(f"more than {self.headers} header fields")
 
 

@@ -33,7 +33,7 @@ _REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"++) " + TARGET + rb"++ HTTP/([0-9]
 _STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FVCHAR + rb"*+)?+").fullmatch
 
 
-class WireError(Exception):
+class BadMessage(Exception):  # noqa: N818 - named by what happened, as those below
     """A message that breaks the grammar. `detail` is for people: one clause."""
 
     def __init__(self, detail: str) -> None:
@@ -41,7 +41,7 @@ class WireError(Exception):
         self.detail = detail
 
 
-class Refused(WireError):  # noqa: N818 - named by what happened
+class Refused(BadMessage):
     """A request that is answered with `status` and goes no further; the connection closes after the answer."""
 
     def __init__(self, status: int, title: str, detail: str) -> None:
@@ -50,11 +50,11 @@ class Refused(WireError):  # noqa: N818 - named by what happened
         self.title = title
 
 
-class BadAnswer(WireError):  # noqa: N818 - named by what happened
+class BadAnswer(BadMessage):
     """An upstream's answer that is not HTTP/1, or whose framing cannot be trusted."""
 
 
-class BadBody(WireError):  # noqa: N818 - named by what happened
+class BadBody(BadMessage):
     """A body whose framing is broken: of a request 400, of an answer a fault."""
 
 
