@@ -1,16 +1,53 @@
 # Every verb a newcomer or a maintainer needs. `make help` lists them.
-PYTHON ?= python3.11
+SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CONFIG ?= config/redrive.yaml
+# Any Python from 3.11 on; `make PYTHON=/path/to/python …` names one.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 
 .PHONY: help
 help: ## list the verbs
-	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-
-$(VENV)/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,intercept,redis]'
-	@touch $@
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: venv
-venv: $(VENV)/.installed ## make the environment
+venv: $(STAMP) ## make the environment in .venv
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "redrive needs Python 3.11 or newer: none was found (make PYTHON=/path/to/python venv)" >&2; exit 2; }
+	@sh scripts/make-venv "$(PYTHON)" $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,intercept,redis]'
+	@touch $@
+
+.PHONY: run
+run: $(STAMP) ## serve config/redrive.yaml (CONFIG=FILE for another), with a small flaky upstream beside it
+	@$(BIN)/python -m proxy.lab.flaky --with-parent & exec $(BIN)/redrive run -c $(CONFIG)
+
+.PHONY: test
+test: $(STAMP) ## install what the tests need, and run them (ARGS="-k name" for some)
+	@sh scripts/system-packages
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: $(STAMP) ## style, types, floors, and whether generated files are current
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/redrive schema | diff -u config/redrive.schema.json - \
+		|| { echo "config/redrive.schema.json is not current: make schema" >&2; exit 1; }
+
+.PHONY: format
+format: $(STAMP) ## put the code in form
+	@$(BIN)/ruff check -q --fix .
+	@$(BIN)/ruff format -q .
+
+.PHONY: schema
+schema: $(STAMP) ## write config/redrive.schema.json anew
+	@$(BIN)/redrive schema > config/redrive.schema.json.new && mv config/redrive.schema.json.new config/redrive.schema.json
+
+.PHONY: clean
+clean: ## remove the environment and everything that was generated
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

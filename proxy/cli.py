@@ -1,0 +1,159 @@
+"""The command line (contract, section 2).
+
+Law: it builds nothing itself, and imports what a verb needs only when that verb is asked for. Answers go to standard
+output, errors to standard error, one a line. Exit status: 0 fine; 1 the thing asked about does not hold; 2 bad usage
+or bad input. No traceback for what a user did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from proxy import __version__
+
+if TYPE_CHECKING:
+    from proxy.config.settings import Settings
+
+FINE, DOES_NOT_HOLD, BAD_INPUT = 0, 1, 2
+
+#: Where a proxy must not be asked for: this machine, and the clouds' metadata services (credentials live there).
+NO_PROXY = (
+    "localhost,127.0.0.1,::1,169.254.169.254,169.254.170.2,fd00:ec2::254,168.63.129.16,100.100.100.200,"
+    "metadata.google.internal"
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb and give its exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    verb: Callable[[argparse.Namespace], int] | None = getattr(options, "verb", None)
+    if verb is None:
+        parser.print_help(sys.stderr)
+        return BAD_INPUT
+    try:
+        status = verb(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="redrive", description="A retrying HTTP sidecar.")
+    parser.add_argument("--version", action="version", version=f"redrive {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB")
+
+    def add(
+        name: str, verb: Callable[[argparse.Namespace], int], help_: str, *, config: bool = True
+    ) -> argparse.ArgumentParser:
+        made = verbs.add_parser(name, help=help_, description=help_)
+        made.set_defaults(verb=verb)
+        if config:
+            made.add_argument(
+                "-c", "--config", metavar="FILE", help="configuration ($REDRIVE_CONFIG, config/redrive.yaml)"
+            )
+        return made
+
+    add("run", run, "serve")
+    add("check", check, "validate a configuration; print every error and warning")
+    tests = add("test", test, "run policy tests", config=False)
+    tests.add_argument("files", nargs="+", metavar="FILE")
+    tests.add_argument("--json", action="store_true", help="print one JSON array")
+    add("schema", schema, "print the JSON Schema of the configuration", config=False)
+    add("env", env, 'print the lines that point an app here: eval "$(redrive env)"')
+    add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until told to end."""
+    file, settings = _load(options)
+    if settings is None:
+        return BAD_INPUT
+    from proxy.main import serve
+
+    return serve(file, settings)
+
+
+def check(options: argparse.Namespace) -> int:
+    """Say everything that is wrong, or that nothing is."""
+    file, settings = _load(options)
+    if settings is None:
+        return BAD_INPUT
+    names = len(settings.router.upstreams)
+    print(f"{file or 'the defaults'}: fine, {names} upstream{'' if names == 1 else 's'}")
+    return FINE
+
+
+def test(options: argparse.Namespace) -> int:
+    """Run policy tests."""
+    from proxy.lab.policy_tests import run_files
+
+    return run_files(options.files, options.json)
+
+
+def schema(options: argparse.Namespace) -> int:
+    """Print the JSON Schema of the configuration."""
+    import json
+
+    from proxy.config.check import schema as made
+
+    print(json.dumps(made(), indent=2))
+    return FINE
+
+
+def env(options: argparse.Namespace) -> int:
+    """Print export lines for a shell."""
+    _, settings = _load(options)
+    if settings is None:
+        return BAD_INPUT
+    address = next((address for address in settings.listen if address.unix is None and address.port), None)
+    if address is None:
+        return _refuse("there is no listener on a TCP port that an app could be pointed to")
+    url = f"http://{address.nearby}"
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+        print(f"export {name}={url}")
+    for name in ("NO_PROXY", "no_proxy"):
+        print(f"export {name}={NO_PROXY}")
+    return FINE
+
+
+def healthcheck(options: argparse.Namespace) -> int:
+    """Ask a running redrive whether it is ready."""
+    _, settings = _load(options)
+    if settings is None:
+        return BAD_INPUT
+    from proxy.server.admin.healthcheck import ready
+
+    address = settings.probe or (settings.admin.listen if settings.admin else None)
+    if address is None:
+        return _refuse("neither admin nor probe is on: there is nothing to ask")
+    why_not = ready(address, settings.admin.token if settings.admin else "")
+    if why_not:
+        print(f"redrive: {why_not}", file=sys.stderr)
+        return DOES_NOT_HOLD
+    return FINE
+
+
+def _load(options: argparse.Namespace) -> tuple[str | None, Settings | None]:
+    """The file a verb works on, and its settings; None where they are refused. Problems are printed."""
+    from proxy.config.load import find, load
+
+    file = find(options.config, os.environ)
+    result = load(file, os.environ)
+    for problem in result.problems:
+        print(problem, file=sys.stderr)
+    return file, result.settings
+
+
+def _refuse(message: str) -> int:
+    print(f"redrive: {message}", file=sys.stderr)
+    return BAD_INPUT

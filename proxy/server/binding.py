@@ -1,0 +1,124 @@
+"""Addresses into listening sockets, with one clear line where that can't be.
+
+Law: every address is bound before anything is served, so that what was announced is what listens. A socket file that a
+dead process left behind is taken over; one that somebody answers on is not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+from proxy.config.settings import Address
+
+_BACKLOG = 1024
+
+
+class CannotListenError(Exception):
+    """The address can't be had; the text is one line for people, and names a remedy."""
+
+
+def bind(address: Address, what: str) -> list[socket.socket]:
+    """Sockets that listen at an address: one, or one for each family of a name. `what` is the setting's name.
+
+    Raises CannotListenError.
+    """
+    try:
+        if address.unix is not None:
+            return [_unix(address.unix)]
+        return _tcp(address)
+    except OSError as error:
+        raise CannotListenError(f"can't listen on {address} ({what}): {_remedy(error, address)}") from error
+
+
+def bound(sock: socket.socket) -> Address:
+    """The address that a socket got: the port that the system chose, where it was asked to."""
+    if sock.family == socket.AF_UNIX:
+        return Address(unix=sock.getsockname())
+    host, port, *_ = sock.getsockname()
+    return Address(host, port)
+
+
+def _tcp(address: Address) -> list[socket.socket]:
+    found = socket.getaddrinfo(
+        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+    )
+    if address.port == 0:  # two families would get two ports
+        found = found[:1]
+    sockets: list[socket.socket] = []
+    absent: OSError | None = None
+    for family, kind, protocol, _, place in dict.fromkeys(found):
+        try:
+            sockets.append(_listen(socket.socket(family, kind, protocol), place))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                for sock in sockets:
+                    sock.close()
+                raise
+            absent = error  # `localhost` on a machine without IPv6 still has IPv4
+    if absent is not None and not sockets:
+        raise absent
+    return sockets
+
+
+def _listen(sock: socket.socket, place: tuple[object, ...]) -> socket.socket:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(place)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def _unix(path: str) -> socket.socket:
+    _take_over(Path(path))
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(path)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def _take_over(path: Path) -> None:
+    """Remove a socket file that nobody answers on."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+
+
+def _remedy(error: OSError, address: Address) -> str:
+    if error.errno == errno.EADDRINUSE:
+        if address.unix is not None:
+            return "the socket is in use; end the process that listens there, or name another path"
+        return (
+            f"the port is in use; `ss -ltnp 'sport = :{address.port}'` names the process: "
+            f"end it, or choose another port"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        if address.unix is None and address.port < 1024:
+            return "ports below 1024 need the capability NET_BIND_SERVICE; choose a higher one"
+        return "permission denied"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine does not have that address"
+    if isinstance(error, socket.gaierror):
+        return f"the name is not known here ({error.strerror})"
+    return os.strerror(error.errno) if error.errno else str(error)
