@@ -62,8 +62,9 @@ SUCCESS: Final = Verdict(Class.SUCCESS, "success")
 
 def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None) -> Verdict | NeedsBody:
     """The class of an answer. `body`: what was peeked of it (b"" where it has none), None where nobody has looked."""
-    if reply.status < 400 and rules.plain_below_400 and reply.grpc_status in (None, OK):
-        return SUCCESS
+    if reply.status < 400 and rules.plain_below_400 and reply.trailers is None:
+        if not reply.fields.get_all("grpc-status"):  # what nearly every call comes to
+            return SUCCESS
     evidence = ReplyEvidence(reply, body)
     own = reply.grpc_status
     grpc = _grpc_status(rules, request, own, reply.status in _UNAVAILABLE_STATUSES)

@@ -119,6 +119,13 @@ class _BuiltInStrategy:
             if used._shared.limiter is not None:
                 used._shared.limiter.learn(False, now)
 
+    def tokens_left(self, token_scope: str | None = None) -> float | None:
+        """The level of a scope's bucket; None where the strategy has none."""
+        with self._lock:
+            now = self._clock()
+            bucket = self._scope(token_scope, now).bucket
+            return bucket.level(now) if bucket is not None else None
+
     def _renew(self, token: IssuedToken, error: Exception, now: float) -> IssuedToken:
         shared = token._shared
         throttled = bool(getattr(error, "is_throttling_error", False))
