@@ -85,6 +85,7 @@ class Connection(asyncio.Protocol):
         "_answered",
         "_body",
         "_chunked",
+        "_early",
         "_fd",
         "_keep_alive",
         "_keeper",
@@ -104,7 +105,7 @@ class Connection(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, keeper: Keeper, origin: Origin) -> None:
+    def __init__(self, keeper: Keeper, origin: Origin, *, tunnel: bool = False) -> None:
         self._keeper = keeper
         self.origin = origin
         self.transport: asyncio.Transport | None = None
@@ -112,7 +113,9 @@ class Connection(asyncio.Protocol):
         self._reader = ResponseParser()
         self._body: LengthBody | ChunkedBody | UntilCloseBody | None = None
         self._method = ""
-        self._chunked = self._upgrade = self._tunnel = self._tls = False
+        self._chunked = self._upgrade = self._tls = False
+        self._tunnel = tunnel
+        self._early = b""  # what a tunnel's far end said before anybody listened
         self._sent_all = True
         self._keep_alive = True
         self._answered = self._paused = False
@@ -154,6 +157,13 @@ class Connection(asyncio.Protocol):
             head += body
         self.transport.write(head)
 
+    def listen(self, listener: Listener) -> bytes:
+        """Carry bytes, as a tunnel that was opened for it. What its far end has said already."""
+        self._listener = listener
+        self.exchanges = 1
+        early, self._early = self._early, b""
+        return early
+
     def write(self, data: bytes) -> None:
         """Send more of the body; in a tunnel, bytes."""
         if self.transport is not None:
@@ -188,7 +198,26 @@ class Connection(asyncio.Protocol):
         self._listener = None
         self.abort()
 
+    def pin(self, home: list[Connection]) -> None:
+        """It belongs to one app connection from now on: it rests in `home`, never in the pool."""
+        if self.pinned is None:
+            self.pinned = home
+            if self in self.origin.idle:
+                self.origin.idle.remove(self)
+                home.append(self)
+
+    def close(self) -> None:
+        """Close once what was written has gone; nothing more is heard of it."""
+        self._listener = None
+        if self.transport is not None:
+            self.transport.close()
+
     # -- the connection, as the pool uses it ----------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be written to."""
+        return self.transport is not None and not self.transport.is_closing()
 
     @property
     def reused(self) -> bool:
@@ -225,7 +254,7 @@ class Connection(asyncio.Protocol):
         """Bytes of an answer; or bytes that nobody asked for, after which it is never used again."""
         listener = self._listener
         if listener is None:
-            self.abort()
+            self._unasked(data)
         elif self._body is not None:
             self._read_body(data, listener)
         elif self._tunnel:
@@ -233,6 +262,12 @@ class Connection(asyncio.Protocol):
         else:
             self._answered = True
             self._read_head(data, listener)
+
+    def _unasked(self, data: bytes) -> None:
+        if self._tunnel and self.exchanges == 0 and len(self._early) < HIGH_WATER:
+            self._early += data
+        else:
+            self.abort()
 
     def eof_received(self) -> bool:
         """The upstream sends no more. True keeps our own direction open, which only a tunnel wants."""

@@ -11,7 +11,7 @@ on. Both are found by what defines them, so they live over reloads where the def
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from proxy.retry.facts import Fault
@@ -49,12 +49,13 @@ class Way:
 class Origin:
     """An endpoint: its resting connections, oldest first, and its health."""
 
-    __slots__ = ("credentials", "endpoint", "idle", "label", "open", "penalty", "refused_until", "way")
+    __slots__ = ("credentials", "endpoint", "host", "idle", "label", "open", "penalty", "refused_until", "way")
 
     def __init__(self, endpoint: Endpoint, way: Way) -> None:
         self.endpoint = endpoint
         self.way = way
         self.label = f"unix:{endpoint.unix}" if endpoint.unix else f"{endpoint.host}:{endpoint.port}"
+        self.host = endpoint.authority.encode("latin-1")
         self.idle: list[Connection] = []
         self.open = 0
         self.refused_until = 0.0
@@ -180,18 +181,22 @@ class Pool:
             connection.abort()
         return None
 
-    async def connect(self, origin: Origin, *, timeout: float) -> Connection:
-        """A new connection. Raises what `faults.dialling` knows."""
+    async def connect(self, origin: Origin, *, within: float, tunnel: bool = False) -> Connection:
+        """A new connection, opened `within` seconds. Raises what `faults.dialling` knows.
+
+        A `tunnel` is bytes from the start: no TLS of ours, and a parent proxy is asked for a tunnel too.
+        """
         way, endpoint = origin.way, origin.endpoint
-        tls = (way.verify, way.client_cert) if endpoint.scheme == "https" else None
-        async with asyncio.timeout(timeout):
+        tls = (way.verify, way.client_cert) if endpoint.scheme == "https" and not tunnel else None
+        async with asyncio.timeout(within):
             return await self.dialer.open(
                 endpoint,
-                lambda: Connection(self, origin),
+                lambda: Connection(self, origin, tunnel=tunnel),
                 tls=tls,
                 parent=way.parent,
                 named=way.named,
                 strict=way.strict,
+                tunnel=tunnel,
             )
 
     def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
@@ -277,6 +282,3 @@ def split_authority(authority: str) -> tuple[str, int | None]:
         return host, int(rest[1:]) if len(rest) > 1 else None
     host, _, port = authority.partition(":")
     return host, int(port) if port else None
-
-
-Factory = Callable[[], Connection]

@@ -1,0 +1,272 @@
+"""One sending of a request: from the dial to the end of its answer.
+
+Law: an attempt knows nothing of other attempts, nor of what its answer will be judged to be. It listens to its stream,
+keeps what nobody has asked for yet, and tells its exchange. States, as the call decides them:
+
+    FLYING -> PEEKING -> HOLDING -> DELIVERING -> GONE        (each may be left out)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from proxy.retry.facts import Fault, Fields, Reply
+from proxy.transport import faults
+from proxy.transport.clock import monotonic
+from proxy.transport.http1 import Connection
+from proxy.transport.pool import Origin
+from proxy.wire.head import ResponseHead, trailer_fields
+
+if TYPE_CHECKING:
+    from proxy.forward.exchange import Exchange
+
+#: Contract, section 4: what is kept of an answer while its call waits.
+HELD = 64 * 1024
+
+
+class State(Enum):
+    """What becomes of the answer's bytes."""
+
+    FLYING = "flying"
+    PEEKING = "peeking"
+    HOLDING = "holding"
+    DELIVERING = "delivering"
+    GONE = "gone"
+
+
+FLYING, PEEKING, HOLDING, DELIVERING, GONE = State
+
+
+class Attempt:
+    """See the module. Implements `proxy.transport.http1.Listener`.
+
+    `cursor`: bytes of the request's body that were given to the stream. `sent_at`: when the last of it was. `ended`,
+    `fault`: how the answer ended, where it did before it was asked for.
+    """
+
+    __slots__ = (
+        "arrived",
+        "cursor",
+        "ended",
+        "exchange",
+        "fault",
+        "head",
+        "kept",
+        "kept_size",
+        "limit",
+        "number",
+        "origin",
+        "sent_at",
+        "state",
+        "stream",
+        "task",
+        "trailers",
+    )
+
+    head: ResponseHead
+    arrived: float
+
+    def __init__(self, exchange: Exchange, number: int, origin: Origin) -> None:
+        self.exchange = exchange
+        self.number = number
+        self.origin = origin
+        self.state = FLYING
+        self.stream: Connection | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.cursor = 0
+        self.sent_at: float | None = None
+        self.kept: list[bytes] | None = None
+        self.kept_size = 0
+        self.limit = 0
+        self.ended = False
+        self.trailers = b""
+        self.fault: Fault | None = None
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def dial(self) -> None:
+        """Open a connection, in a task."""
+        self.task = self.exchange.means.loop.create_task(self._dial())
+
+    async def _dial(self) -> None:
+        exchange, pool = self.exchange, self.exchange.means.pool
+        try:
+            connection = await exchange.connect(self.origin)
+        except Exception as error:  # a table says what each is
+            self.task = None
+            exchange.failed(self, pool.dial_failed(self.origin, error))
+            return
+        self.task = None
+        self.begin(connection)
+
+    def begin(self, connection: Connection) -> None:
+        """Send the request's head, and what there is of its body, in one write."""
+        exchange = self.exchange
+        if not connection.is_open:
+            exchange.failed(self, faults.closed(sent=False, answered=False, reused=False))
+            return
+        self.stream = connection
+        now = monotonic()
+        head = exchange.head_for(self, now)
+        replay = exchange.replay
+        method = exchange.head.method
+        upgrade = exchange.head.upgrade is not None
+        if replay is None:
+            connection.send(self, method, head, b"", end=True, chunked=False, upgrade=upgrade)
+            self._sent(now)
+            return
+        body = replay.read(0)
+        self.cursor = len(body)
+        end = replay.done and self.cursor == replay.end
+        connection.send(
+            self,
+            method,
+            head,
+            body,
+            end=end,
+            chunked=exchange.head.chunked,
+            trailers=replay.trailers if end else b"",
+            upgrade=upgrade,
+        )
+        if end:
+            self._sent(now)
+        else:
+            self.pump()
+        exchange.launched()
+
+    def pump(self) -> None:
+        """Give the stream what it has not had of the request's body, while it takes it."""
+        stream, replay = self.stream, self.exchange.replay
+        if stream is None or replay is None or self.sent_at is not None:
+            return
+        while not stream.blocked and self.cursor < replay.end:
+            piece = replay.read(self.cursor)
+            self.cursor += len(piece)
+            stream.write(piece)
+        if replay.done and self.cursor == replay.end:
+            stream.finish(replay.trailers)
+            self._sent(monotonic())
+
+    def _sent(self, now: float) -> None:
+        self.sent_at = now
+        if self.exchange.attempt_timeout is not None:
+            self.exchange.due_by(now + self.exchange.attempt_timeout)
+
+    # -- what the stream tells ------------------------------------------------------------------------------------
+
+    def on_info(self, head: ResponseHead) -> None:
+        """An interim answer."""
+        self.exchange.informed(self, head)
+
+    def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> None:
+        """The final head."""
+        exchange = self.exchange
+        now = monotonic()
+        self.head = head
+        self.arrived = exchange.moved = now
+        if head.login_bound or exchange.head.login_bound:
+            self._pin(exchange)
+        if end:
+            self.stream = None
+            self.ended = True
+            self.trailers = trailers
+        if data:
+            self.kept = [data]
+            self.kept_size = len(data)
+        fields = trailer_fields(trailers) if trailers else None
+        reply = Reply(head.status, head, end and not data, fields)
+        exchange.run(exchange.call.head(self.number, reply, now), now)
+
+    def on_data(self, data: bytes) -> None:
+        """More of the answer's body."""
+        exchange = self.exchange
+        exchange.moved = monotonic()
+        if self.state is DELIVERING:
+            exchange.hand_on(self, data)
+            return
+        if self.kept is None:
+            self.kept = []
+        self.kept.append(data)
+        self.kept_size += len(data)
+        if self.state is PEEKING:
+            if self.kept_size >= self.limit:
+                self._peeked()
+        elif self.kept_size >= HELD and self.stream is not None:
+            self.stream.pause()
+
+    def on_end(self, trailers: bytes) -> None:
+        """The answer is whole; in a tunnel, the upstream sends no more."""
+        exchange = self.exchange
+        exchange.moved = monotonic()
+        if exchange.tunnelling:
+            exchange.upstream_ended()
+            return
+        self.stream = None
+        self.ended = True
+        self.trailers = trailers
+        if self.state is DELIVERING:
+            exchange.answer_ended(self)
+        elif self.state is PEEKING:
+            self._peeked()
+
+    def on_fault(self, fault: Fault) -> None:
+        """The stream broke."""
+        self.stream = None
+        if self.state is HOLDING:
+            self.fault = fault
+        elif self.state is not GONE:
+            self.exchange.failed(self, fault)
+
+    def on_writable(self) -> None:
+        """The stream takes bytes again."""
+        self.exchange.upstream_writable(self)
+
+    # -- what the exchange asks -----------------------------------------------------------------------------------
+
+    def peek(self, limit: int) -> None:
+        """Collect so much of the body, or all of it, and then say so."""
+        self.state = PEEKING
+        self.limit = limit
+        if self.ended or self.kept_size >= limit:
+            self._peeked()
+
+    def hold(self) -> None:
+        """Keep the answer."""
+        self.state = HOLDING
+        if self.kept_size >= HELD and self.stream is not None:
+            self.stream.pause()
+
+    def take(self) -> bytes:
+        """What was kept of the body."""
+        kept, self.kept = self.kept, None
+        self.kept_size = 0
+        if kept is None:
+            return b""
+        return kept[0] if len(kept) == 1 else b"".join(kept)
+
+    def drop(self) -> None:
+        """Stop sending and listening."""
+        self.state = GONE
+        self.kept = None
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            stream.cancel()
+
+    def trailer_fields(self) -> Fields | None:
+        """The trailers, if any came."""
+        return trailer_fields(self.trailers) if self.trailers else None
+
+    def _peeked(self) -> None:
+        exchange = self.exchange
+        now = monotonic()
+        body = b"".join(self.kept or ())
+        exchange.run(exchange.call.peeked(self.number, body[: self.limit], now), now)
+
+    def _pin(self, exchange: Exchange) -> None:
+        if self.stream is not None:
+            self.stream.pin(exchange.app.pins(self.origin))

@@ -1,0 +1,644 @@
+"""Drives one call: carries out with sockets what `proxy.retry.call` decides.
+
+Theory of operation. Whatever happens (the app's bytes, an attempt's answer, an alarm) is told to the call with the
+time, and the actions that it answers with are carried out in order. Nothing is decided here. The exchange owns what a
+call needs while it lasts: its attempts, the body kept for another one, one alarm; `Finish` releases all of it, tells
+the observers (the exchange is itself the event, see `proxy.observe.events`), and gives the app's stream back.
+
+Law: nothing leads from an action that ends the call to anything else of it, so an action that may bring the next
+event about at once (Peek, Deliver) is always the last of its tuple.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Collection, Sequence
+
+from proxy.forward.answers import own_answer
+from proxy.forward.attempt import DELIVERING, FLYING, Attempt
+from proxy.forward.headers import (
+    answer_fields,
+    answers_plainly,
+    attempt_fields,
+    is_plain,
+    plain_lines,
+    via_line,
+    wants_key,
+)
+from proxy.forward.means import Means
+from proxy.forward.streams import AppStream
+from proxy.retry.actions import Actions, Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.call import Call
+from proxy.retry.facts import Fault, Outcome, Request
+from proxy.retry.hedging import make_call
+from proxy.retry.policy import Policy
+from proxy.retry.records import AttemptRecord
+from proxy.transport import faults
+from proxy.transport.clock import monotonic, wall
+from proxy.transport.http1 import HIGH_WATER, Connection
+from proxy.transport.pool import Destination, Origin
+from proxy.transport.replay import PIECE, Replay
+from proxy.wire.head import RequestHead, ResponseHead
+
+_NEVER = float("inf")
+_NO_NAMES: frozenset[bytes] = frozenset()
+_NO_LABELS: dict[int, str] = {}
+_PLAIN_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.NOT_RETRYABLE})
+
+
+class Exchange:
+    """One call of an app, from its request's head to the last byte of its answer.
+
+    `rest` is the path behind the prefix in prefix use, else None. `due` and `attend` are for the watch. The properties
+    at the end are `proxy.observe.events.EndedCall`.
+    """
+
+    __slots__ = (
+        "_alarm",
+        "_alarm_at",
+        "_failed",
+        "_half",
+        "_key",
+        "_labels",
+        "_overfull",
+        "_verdict",
+        "app",
+        "attempt_timeout",
+        "bytes_in",
+        "bytes_out",
+        "call",
+        "destination",
+        "detail",
+        "due",
+        "ended",
+        "flights",
+        "head",
+        "means",
+        "moved",
+        "outcome",
+        "over",
+        "policy",
+        "replay",
+        "request",
+        "rest",
+        "started",
+        "status",
+        "tunnelling",
+    )
+
+    call: Call
+    outcome: Outcome
+
+    def __init__(
+        self,
+        means: Means,
+        app: AppStream,
+        head: RequestHead,
+        request: Request,
+        policy: Policy,
+        destination: Destination,
+        rest: bytes | None = None,
+    ) -> None:
+        self.means = means
+        self.app = app
+        self.head = head
+        self.request = request
+        self.policy = policy
+        self.destination = destination
+        self.rest = rest
+        self.flights: dict[int, Attempt] = {}
+        self.replay: Replay | None = None
+        self.attempt_timeout = policy.timeouts.attempt
+        self.due = _NEVER
+        self.status = 0
+        self.over = False
+        self._verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
+        self.detail = ""
+        self.bytes_in = self.bytes_out = 0
+        self.tunnelling = False
+        self._half = 0  # how many directions of a tunnel have ended
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = _NEVER
+        self._failed: list[Origin] | None = None
+        self._labels: dict[int, str] = _NO_LABELS
+        self._key: str | None = None
+        self._overfull = False
+
+    # -- from the app ---------------------------------------------------------------------------------------------
+
+    def start(self, now: float, body: bytes = b"", done: bool = True, trailers: bytes = b"") -> None:
+        """The request's head is whole; `body` came with it, all of it if `done`."""
+        means = self.means
+        self.started = self.moved = now
+        if not done or body or self.head.chunked:
+            replay = self.replay = Replay(means.store)
+            replay.done = done
+            replay.trailers = trailers
+            if body and not replay.append(body):
+                self._overfull = True
+            self.bytes_in = len(body)
+        policy = self.policy
+        call = self.call = make_call(
+            self.request, policy, means.commons.scope(policy, self.request), means.env, self._set_alarm
+        )
+        actions = call.start(now)
+        if call.deadline is not None:
+            self.due = call.deadline
+        if not done and policy.timeouts.idle is not None:
+            self.due = min(self.due, now + policy.timeouts.idle)
+        means.watch.add(self, now)
+        self.run(actions, now)
+
+    def app_data(self, data: bytes) -> None:
+        """More of the request's body; in a tunnel, bytes."""
+        self.moved = monotonic()
+        self.bytes_in += len(data)
+        if self.tunnelling:
+            self._through(data)
+            return
+        replay = self.replay
+        if replay is None or self.over:
+            return
+        if not replay.append(data):
+            self._overfull = True
+        self._pump()
+
+    def app_ended(self, trailers: bytes) -> None:
+        """The request's body is whole; in a tunnel, the app sends no more."""
+        if self.tunnelling:
+            self._half_ended(1)
+            return
+        replay = self.replay
+        if replay is not None:
+            replay.done = True
+            replay.trailers = trailers
+            self._pump()
+
+    def app_gone(self) -> None:
+        """The app went away."""
+        if not self.over:
+            now = monotonic()
+            self.run(self.call.app_gone(now), now)
+
+    def app_broke(self, detail: str) -> None:
+        """The request's body breaks its framing: 400 while nothing of an answer has gone, else the end of it."""
+        self._end_early(400, "Bad Request", detail, Outcome.BAD_REQUEST, "http_request_error")
+
+    def app_writable(self) -> None:
+        """The app takes bytes again."""
+        for attempt in self.flights.values():
+            if attempt.state is DELIVERING and attempt.stream is not None:
+                attempt.stream.resume()
+
+    # -- from attempts --------------------------------------------------------------------------------------------
+
+    def informed(self, attempt: Attempt, head: ResponseHead) -> None:
+        """An interim answer: passed on while no final one is (it commits nothing)."""
+        self.moved = monotonic()
+        if attempt.state is FLYING and not self.over:
+            self.app.inform(head)
+
+    def failed(self, attempt: Attempt, fault: Fault) -> None:
+        """An attempt ended without a whole answer."""
+        now = monotonic()
+        if attempt.state is DELIVERING:
+            self.app.reset()
+        else:
+            self._part_with(attempt)
+            if not fault.reused:
+                self._avoid(attempt.origin)
+        if fault.error == faults.PROHIBITED:
+            self.run(self.call.denied(attempt.number, fault.detail, now), now)
+        else:
+            self.run(self.call.failed(attempt.number, fault, now), now)
+
+    def hand_on(self, attempt: Attempt, data: bytes) -> None:
+        """More of the answer that the app is given."""
+        self.bytes_out += len(data)
+        self.app.write(data)
+        if self.app.blocked and attempt.stream is not None:
+            attempt.stream.pause()
+
+    def answer_ended(self, attempt: Attempt) -> None:
+        """The answer that the app is given is whole."""
+        self.app.finish(attempt.trailers)
+        now = monotonic()
+        self.run(self.call.ended(attempt.number, now, attempt.trailer_fields()), now)
+
+    def upstream_ended(self) -> None:
+        """In a tunnel, the upstream sends no more."""
+        self.app.finish(b"")
+        self._half_ended(2)
+
+    def upstream_writable(self, attempt: Attempt) -> None:
+        """An attempt's stream takes bytes again."""
+        self.moved = monotonic()
+        if self.tunnelling:
+            self.app.resume()
+        else:
+            self._pump()
+
+    def launched(self) -> None:
+        """A request with a body was begun to be sent."""
+        if self._overfull:
+            self._lose()
+        self._settle_flow()
+
+    # -- actions --------------------------------------------------------------------------------------------------
+
+    def run(self, actions: Actions, now: float) -> None:
+        """Carry out what the call asks for."""
+        for action in actions:
+            kind = type(action)
+            if kind is Launch:
+                self._launch(action.attempt, action.fresh, now)  # type: ignore[union-attr]
+            elif kind is Deliver:
+                self._deliver(self.flights[action.attempt], action.outcome, now)  # type: ignore[union-attr]
+            elif kind is Finish:
+                self._finish(action.outcome, now)  # type: ignore[union-attr]
+            else:
+                self._run_rare(action, now)  # type: ignore[arg-type]
+
+    def _run_rare(self, action: WakeAt | Peek | Hold | Discard | Cancel | Answer, now: float) -> None:
+        match action:
+            case WakeAt(at):
+                self._set_alarm(at)
+            case Peek(number, limit):
+                self.flights[number].peek(limit)
+            case Hold(number):
+                self.flights[number].hold()
+                self._avoid(self.flights[number].origin)
+            case Discard(number) | Cancel(number):
+                if number in self.flights:
+                    self._part_with(self.flights[number])
+            case Answer():
+                self._answer(action)
+
+    def _launch(self, number: int, fresh: bool, now: float) -> None:
+        means = self.means
+        origin = self.destination.choose(self._avoided(), now)
+        attempt = Attempt(self, number, origin)
+        if number > 1 or fresh:
+            self._label_records()
+            self._label(number, origin)
+        self.flights[number] = attempt
+        connection = None
+        if not fresh:
+            connection = self._pinned(origin) or means.pool.lease(origin, now, idempotent=self.call.idempotent)
+        if connection is None:
+            attempt.dial()
+            self._settle_flow()
+        else:
+            attempt.begin(connection)
+
+    def _pinned(self, origin: Origin) -> Connection | None:
+        """A resting connection that belongs to this app connection (NTLM, Negotiate)."""
+        pins = self.app.pins(origin)
+        return pins.pop() if pins else None
+
+    def _deliver(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
+        head = attempt.head
+        attempt.state = DELIVERING
+        self.status = head.status
+        call, policy = self.call, self.policy
+        if call.attempts == 1 and outcome in _PLAIN_OUTCOMES and answers_plainly(policy):
+            drop, add = _NO_NAMES, plain_lines(self.means.via, head.minor, 1)
+        else:
+            changes = answer_fields(
+                policy,
+                head,
+                outcome=outcome,
+                attempts=call.attempts,
+                grpc=self.request.is_grpc,
+                status=head.status,
+                held=now - attempt.arrived,
+            )
+            drop, add = changes.names(), changes.lines() + via_line(self.means.via, head.minor)
+        data = attempt.take()
+        self.bytes_out += len(data)
+        ended = attempt.ended
+        self.app.respond(head, drop, add, data, ended, attempt.trailers)
+        if ended:
+            trailers = attempt.trailer_fields() if attempt.trailers else None
+            self.run(call.ended(attempt.number, now, trailers), now)
+        elif attempt.fault is not None:
+            self.app.reset()
+            self.run(call.failed(attempt.number, attempt.fault, now), now)
+        else:
+            self._stream_on(attempt, now)
+
+    def _stream_on(self, attempt: Attempt, now: float) -> None:
+        """The answer goes on as it comes."""
+        if attempt.head.status == 101:
+            self.tunnelling = True
+        if self.policy.timeouts.idle is not None:
+            self.moved = now
+            self.due_by(now + self.policy.timeouts.idle)
+        if attempt.stream is None:
+            return
+        if self.app.blocked:
+            attempt.stream.pause()
+        else:
+            attempt.stream.resume()
+
+    def _answer(self, action: Answer) -> None:
+        """Write the proxy's own answer."""
+        grpc = self.request.is_grpc
+        attempts = self.call.attempts
+        changes = answer_fields(
+            self.policy,
+            None,
+            outcome=action.outcome,
+            attempts=attempts,
+            grpc=grpc,
+            error=action.error,
+            detail=action.detail,
+        )
+        self.detail = action.detail
+        self.status, head, body = own_answer(
+            action.status,
+            action.title,
+            action.detail,
+            outcome=action.outcome,
+            upstream=self.policy.upstream,
+            attempts=attempts,
+            grpc=grpc,
+            changes=changes,
+            retry_after=action.retry_after,
+        )
+        self.bytes_out = len(body)
+        self.app.answer(head, body)
+
+    def _finish(self, outcome: Outcome, now: float) -> None:
+        """The call is over: release everything, tell the observers, give the app's stream back."""
+        self.over = True
+        self.outcome = self._verdict or outcome
+        self.ended = now
+        means = self.means
+        means.watch.remove(self)
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        for attempt in self.flights.values():
+            if self.tunnelling and attempt.stream is not None and self._half == 3:
+                attempt.stream.close()
+                attempt.stream = None
+            attempt.drop()
+        if self.replay is not None:
+            self.replay.close()
+        if self.call.history:
+            self._label_records()
+        means.observer.call_ended(self)
+        self.flights.clear()
+        self.app.done()
+
+    # -- what an attempt sends ------------------------------------------------------------------------------------
+
+    async def connect(self, origin: Origin) -> Connection:
+        """A new connection for an attempt."""
+        return await self.means.pool.connect(origin, within=self.policy.timeouts.connect)
+
+    def head_for(self, attempt: Attempt, now: float) -> bytes:
+        """The request's head, as this attempt sends it to its origin."""
+        head, policy, via = self.head, self.policy, self.means.via
+        if is_plain(policy) and b"grpc-timeout" not in head.specials:
+            drop, add = _NO_NAMES, plain_lines(via, head.minor, attempt.number)
+        else:
+            if self._key is None and wants_key(self.request, policy):
+                self._key = str(uuid.uuid4())
+            changes = attempt_fields(self.request, policy, attempt.number, elapsed=now - self.started, key=self._key)
+            drop, add = changes.names(), changes.lines() + via_line(via, head.minor)
+        if attempt.stream is not None and head.login_bound:
+            attempt.stream.pin(self.app.pins(attempt.origin))
+        origin = attempt.origin
+        if self.rest is None and not origin.absolute:
+            return head.render(drop=drop, add=add)
+        endpoint = origin.endpoint
+        host = None if self.rest is None else origin.host
+        target = head.path if self.rest is None else endpoint.path.encode() + self.rest
+        if origin.absolute:
+            authority = host or self.request.authority.encode("latin-1")
+            target = b"http://" + authority + (b"" if target == b"*" else target)
+            add += origin.credentials
+        return head.render(target=target, host=host, drop=drop, add=add)
+
+    # -- the request's body ---------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Pass on what has come of the request's body."""
+        for attempt in list(self.flights.values()):
+            attempt.pump()
+        if self._overfull and any(attempt.stream is not None for attempt in self.flights.values()):
+            self._lose()
+        self._settle_flow()
+
+    def _lose(self) -> None:
+        """The body outgrew what may be kept: it streams on in what flies now."""
+        self._overfull = False
+        if self.replay is None or self.replay.lost:
+            return
+        now = monotonic()
+        self.replay.lose()
+        self.run(self.call.replay_lost(now), now)
+        if not self.over and self.policy.timeouts.idle is not None:
+            self.due_by(now + self.policy.timeouts.idle)
+
+    def _settle_flow(self) -> None:
+        """Take more from the app while what is sent keeps up, or what waits can be kept."""
+        replay = self.replay
+        if replay is None or self.over:
+            return
+        sending = [attempt.cursor for attempt in self.flights.values() if attempt.stream is not None]
+        if replay.lost:
+            replay.forget(min(sending, default=replay.end))
+        if replay.done:
+            return
+        if sending:
+            behind = replay.end - min(sending) > HIGH_WATER
+        elif self.tunnelling:
+            behind = False
+        else:
+            behind = self._overfull or not replay.has_room(PIECE)
+        if behind:
+            self.app.pause()
+        else:
+            self.app.resume()
+
+    # -- tunnels --------------------------------------------------------------------------------------------------
+
+    def _through(self, data: bytes) -> None:
+        for attempt in self.flights.values():
+            if attempt.stream is not None:
+                attempt.stream.write(data)
+                if attempt.stream.blocked:
+                    self.app.pause()
+
+    def _half_ended(self, half: int) -> None:
+        """One direction (1: the app's, 2: the upstream's) is closed. When both are, the tunnel is over."""
+        self._half |= half
+        for attempt in self.flights.values():
+            if half == 1 and attempt.stream is not None:
+                attempt.stream.finish()
+            if self._half == 3:
+                now = monotonic()
+                self.run(self.call.ended(attempt.number, now), now)
+                return
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def due_by(self, at: float) -> None:
+        """Something is due at this time, perhaps before anything else."""
+        if at < self.due:
+            self.due = at
+            self.means.watch.sooner(self)
+
+    def attend(self, now: float) -> float:
+        """See to deadlines and timeouts; when the next one is due."""
+        deadline = self.call.deadline
+        if deadline is not None and now >= deadline:
+            self.run(self.call.woke(now), now)
+            deadline = self.call.deadline
+        due = _NEVER if deadline is None or now >= deadline else deadline
+        for attempt in list(self.flights.values()):
+            due = min(due, self._attend_attempt(attempt, now))
+        if self.over:
+            return _NEVER
+        return min(due, self._attend_silence(now))
+
+    def _attend_attempt(self, attempt: Attempt, now: float) -> float:
+        """The attempt's own timeout: from the last byte of the request to the final head."""
+        if self.attempt_timeout is None or attempt.sent_at is None or attempt.state is not FLYING:
+            return _NEVER
+        if self.replay is not None and self.replay.lost:
+            return _NEVER  # a call that outgrew its buffer is bounded by idle alone
+        at = attempt.sent_at + self.attempt_timeout
+        if now < at:
+            return at
+        self.failed(attempt, faults.attempt_timeout())
+        return _NEVER
+
+    def _attend_silence(self, now: float) -> float:
+        """The idle timeout: of a body either way, a tunnel, and the wait of a call that outgrew its buffer."""
+        idle = self.policy.timeouts.idle
+        lost = self.replay is not None and self.replay.lost
+        receiving = self.replay is not None and not self.replay.done
+        flowing = [a for a in self.flights.values() if a.state is DELIVERING or (lost and a.state is FLYING)]
+        if idle is None or not (flowing or receiving):
+            return _NEVER
+        at = self.moved + idle
+        if now < at:
+            return at
+        blocked = [a for a in self.flights.values() if a.stream is not None and a.stream.blocked]
+        for attempt in flowing or blocked:
+            self.failed(attempt, faults.idle_timeout(answered=attempt.state is DELIVERING))
+            return _NEVER
+        self._end_early(
+            408, "Request Timeout", "the request's body did not come", Outcome.CLIENT_GONE, "connection_read_timeout"
+        )
+        return _NEVER
+
+    def glance(self) -> None:
+        """Nothing that no event tells."""
+
+    def _set_alarm(self, at: float) -> None:
+        if self.over:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self.means.loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        now = monotonic()
+        if now < self._alarm_at:  # the loop's clock is whole milliseconds: never sooner than was said
+            self._alarm = self.means.loop.call_later(0.001, self._ring)
+            return
+        self._alarm = None
+        self.run(self.call.woke(now), now)
+
+    # -- small change ---------------------------------------------------------------------------------------------
+
+    def _end_early(self, status: int, title: str, detail: str, outcome: Outcome, error: str) -> None:
+        """The app's own fault ends the call."""
+        if self.over:
+            return
+        now = monotonic()
+        self._verdict = outcome
+        if self.status:
+            self.app.reset()
+        else:
+            answer = Answer(status, title, detail, outcome, None, error)
+            self._answer(answer)
+        self.run(self.call.app_gone(now), now)
+
+    def _part_with(self, attempt: Attempt) -> None:
+        """An attempt is over before the call is."""
+        self.flights.pop(attempt.number, None)
+        self._label(attempt.number, attempt.origin)
+        attempt.drop()
+
+    def _avoid(self, origin: Origin) -> None:
+        if len(self.destination.origins) > 1:
+            if self._failed is None:
+                self._failed = []
+            self._failed.append(origin)
+
+    def _avoided(self) -> Collection[Origin]:
+        """Origins that failed this call, or are trying it now."""
+        if self._failed is None and not self.flights:
+            return ()
+        return [*(self._failed or ()), *(attempt.origin for attempt in self.flights.values())]
+
+    def _label(self, number: int, origin: Origin) -> None:
+        if self._labels is _NO_LABELS:
+            self._labels = {}
+        self._labels[number] = origin.label
+
+    def _label_records(self) -> None:
+        """Say in the records where each sending went."""
+        for number, attempt in self.flights.items():
+            self._label(number, attempt.origin)
+        for record in self.call.history:
+            if not record.endpoint:
+                record.endpoint = self._labels.get(record.attempt, "")
+
+    # -- proxy.observe.events.EndedCall -----------------------------------------------------------------------------
+
+    @property
+    def attempts(self) -> int:
+        """Attempts made."""
+        return self.call.attempts
+
+    @property
+    def history(self) -> Sequence[AttemptRecord]:
+        """Every sending in order."""
+        return self.call.history
+
+    @property
+    def resent(self) -> bool:
+        """Whether a transparent retry happened."""
+        return self.call.resent
+
+    @property
+    def app_retry(self) -> bool:
+        """Whether the app itself was retrying."""
+        return self.call.app_retry
+
+    @property
+    def client(self) -> str:
+        """The app's address."""
+        return self.app.client
+
+    @property
+    def wall_started(self) -> float:
+        """`started` on the wall's clock."""
+        return wall() - (self.ended - self.started)
+
+    @property
+    def endpoint(self) -> str:
+        """Where the last attempt went."""
+        attempt = next(reversed(self.flights.values()), None)
+        if attempt is not None:
+            return attempt.origin.label
+        return next(reversed(self._labels.values()), "") if self._labels else ""

@@ -1,0 +1,27 @@
+"""What the exchanges of one worker have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from proxy.forward.watch import Watch
+from proxy.observe.events import Observer
+from proxy.retry.commons import Commons
+from proxy.retry.gated import Env
+from proxy.transport.pool import Pool
+from proxy.transport.replay import Store
+
+
+@dataclass(slots=True)
+class Means:
+    """`via` is the name in our Via lines."""
+
+    loop: asyncio.AbstractEventLoop
+    pool: Pool
+    store: Store
+    commons: Commons
+    env: Env
+    observer: Observer
+    via: str
+    watch: Watch

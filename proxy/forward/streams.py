@@ -1,0 +1,69 @@
+"""The app's side of a call, as an exchange sees it.
+
+Law: the stream is the unit, never the connection. Framing (lengths, chunks, what closes) is the stream's own affair,
+so that a multiplexed protocol fits in behind the same methods.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from proxy.transport.http1 import Connection
+from proxy.transport.pool import Origin
+from proxy.wire.head import ResponseHead
+
+
+class AppStream(Protocol):
+    """One call's way to its app. After `done` or `reset` the exchange does not use it again.
+
+    `blocked`: what is written should wait for the exchange's `app_writable`. `client`: the app's address.
+    """
+
+    blocked: bool
+
+    @property
+    def client(self) -> str:
+        """host:port, or "" on a unix socket."""
+        ...
+
+    def inform(self, head: ResponseHead) -> None:
+        """Pass an interim answer on, if the app's version knows of them."""
+        ...
+
+    def respond(
+        self, head: ResponseHead, drop: frozenset[bytes], add: bytes, data: bytes, end: bool, trailers: bytes
+    ) -> None:
+        """Hand the upstream's answer on: its head without `drop` and with the lines `add`, and what body there is."""
+        ...
+
+    def answer(self, head: bytes, body: bytes, *, close: bool = False) -> None:
+        """Write an answer of our own: a status line with fields, and a body."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """More of the body."""
+        ...
+
+    def finish(self, trailers: bytes) -> None:
+        """The body is whole; in a tunnel, nothing more comes this way."""
+        ...
+
+    def reset(self) -> None:
+        """Break the answer off, so that it can't be taken for a whole one."""
+        ...
+
+    def pause(self) -> None:
+        """Take no more of the request's body for now."""
+        ...
+
+    def resume(self) -> None:
+        """Take more of it."""
+        ...
+
+    def done(self) -> None:
+        """The call is over; what was written is whole."""
+        ...
+
+    def pins(self, origin: Origin) -> list[Connection]:
+        """The resting connections to this origin that belong to this app connection alone (NTLM, Negotiate)."""
+        ...
