@@ -64,6 +64,14 @@ def _parser() -> argparse.ArgumentParser:
 
     add("run", run, "serve")
     add("check", check, "validate a configuration; print every error and warning")
+    asked = add("explain", explain, "which upstream, route, strategy, bucket apply, and what would happen next")
+    asked.add_argument("method", metavar="METHOD")
+    asked.add_argument("url", metavar="URL", help="http://…, /… as a base URL's path, or HOST:PORT for CONNECT")
+    end = asked.add_mutually_exclusive_group()
+    end.add_argument("--status", metavar="N", help="what every attempt is answered: an HTTP or gRPC status")
+    end.add_argument("--fail", metavar="KIND", help="how every attempt fails: connect_failure, refused_stream, …")
+    asked.add_argument("-H", dest="fields", action="append", default=[], metavar="'Name: value'", help="a field")
+    asked.add_argument("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
     tests = add("test", test, "run policy tests", config=False)
     tests.add_argument("files", nargs="+", metavar="FILE")
     tests.add_argument("--json", action="store_true", help="print one JSON array")
@@ -91,6 +99,21 @@ def check(options: argparse.Namespace) -> int:
     names = len(settings.router.upstreams)
     print(f"{file or 'the defaults'}: fine, {names} upstream{'' if names == 1 else 's'}")
     return FINE
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Say which policy a request gets, and what it would do."""
+    from proxy.lab.explain import explain as answer
+
+    return answer(
+        options.config,
+        options.method,
+        options.url,
+        options.fields,
+        status=options.status,
+        fail=options.fail,
+        body=options.body,
+    )
 
 
 def test(options: argparse.Namespace) -> int:

@@ -1,0 +1,101 @@
+"""`redrive explain`: which upstream, route, strategy and bucket a call gets, and what would happen next.
+
+Law: it is the router, the classifier, the pushback reader and the very `Call` that serve traffic which answer, on a
+virtual clock; this package asks them and puts their answers into words (contract, section 2).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from proxy.config.load import find, load
+from proxy.config.problem import Problem
+from proxy.config.settings import Settings
+from proxy.lab.explain import report
+from proxy.lab.explain.choosing import connects, denied, how_chosen, notes
+from proxy.lab.explain.question import Question, read_question, through_listener
+from proxy.lab.policy_tests.choosing import Refused, choose
+from proxy.retry.facts import Outcome
+
+__all__ = ["explain", "lines", "read_question"]
+
+_FINE, _BAD_INPUT = 0, 2
+
+
+def explain(
+    config: str | None,
+    method: str,
+    url: str,
+    fields: Sequence[str] = (),
+    *,
+    status: str | None = None,
+    fail: str | None = None,
+    body: str = "",
+    environ: Mapping[str, str] | None = None,
+) -> int:
+    """The verb. Exit status: 0 answered, 2 bad input or a configuration that is refused."""
+    environ = os.environ if environ is None else environ
+    try:
+        question = read_question(method, url, fields, status=status, fail=fail, body=body)
+    except ValueError as error:
+        print(f"redrive: {error}", file=sys.stderr)
+        return _BAD_INPUT
+    result = load(find(config, environ), environ)
+    if result.settings is None:
+        for problem in result.errors:
+            print(problem, file=sys.stderr)
+        return _BAD_INPUT
+    wall = time.time()  # noqa: TID251 - this drives a call: HTTP dates are read against the wall
+    for line in lines(result.settings, result.problems, question, wall):
+        print(line)
+    return _FINE
+
+
+def lines(settings: Settings, problems: Sequence[Problem], question: Question, wall: float) -> Iterator[str]:
+    """The explanation. `wall`: seconds since the epoch."""
+    yield report.question_line(question)
+    yield ""
+    if question.connects:
+        yield from connects(settings, question.ask.url)
+        return
+    ask = through_listener(settings, question.ask)
+    chosen = choose(settings, ask)
+    if isinstance(chosen, Refused):
+        yield f"  refused: {chosen.status}, outcome {chosen.outcome} ({_why_refused(chosen)})"
+        return
+    yield from report.what_applies(settings, chosen, how_chosen(settings, chosen, ask))
+    for note in notes(settings, chosen, ask):
+        yield f"  note: {note}"
+    yield ""
+    if why := denied(settings, chosen):
+        yield f"  refused: 403, outcome {Outcome.DENIED} ({why})"
+    elif question.fate is None:
+        yield from report.by_what_comes_back(settings, chosen, wall)
+    else:
+        yield from report.every_attempt(settings, chosen, question.fate, wall)
+    policy = chosen.policy
+    if found := settings.provenance.of(policy.upstream, policy.route):
+        yield ""
+        yield from report.origins(found)
+    if worth := [problem for problem in problems if _concerns(problem, policy.upstream)]:
+        yield ""
+        yield from report.advice(worth)
+
+
+def _why_refused(refused: Refused) -> str:
+    return {
+        400: "the url has no valid place or its path climbs out of the prefix",
+        403: "no upstream names this host, and unmatched is deny",
+        404: "no upstream has this Host or prefix",
+    }.get(refused.status, "no policy takes it")
+
+
+def _concerns(problem: Problem, upstream: str) -> bool:
+    """Whether a remark is about this upstream, or about what all of them share."""
+    if problem.severity == "error":
+        return False
+    head, _, rest = problem.path.partition(".")
+    return head != "upstreams" or rest == upstream or rest.startswith((f"{upstream}.", f"{upstream}["))

@@ -1,0 +1,102 @@
+"""How a policy came to be chosen, and what becomes of a CONNECT, in words.
+
+Law: the router has decided already; here its tables are only read again to say which line of them it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proxy.config.settings import Settings
+from proxy.lab.explain.report import columns
+from proxy.lab.policy_tests.choosing import Chosen
+from proxy.lab.policy_tests.script import Ask
+from proxy.retry.router import Upstream, split_authority
+from proxy.transport.guard import Guard, names_address
+
+_CONNECT = {
+    "auto": "a tunnel; only a cleartext HTTP/1 request line as its very first bytes makes calls of it, and nothing in "
+    "an encrypted one can be retried",
+    "tunnel": "a blind tunnel: connecting is retried, nothing in it can be",
+    "intercept": "TLS is ended here, and the requests inside are calls like any other",
+    "deny": "refused: 403",
+}
+
+
+def how_chosen(settings: Settings, chosen: Chosen, ask: Ask) -> str:
+    """Which host pattern or prefix it was."""
+    upstream = settings.router.by_name.get(chosen.policy.upstream)
+    if upstream is None:
+        return f"since no upstream names {chosen.request.authority}: the policy of defaults"
+    place = _place(ask)
+    if place is not None:
+        pattern = _pattern(upstream, *place)
+        if pattern:
+            return f"by host {pattern}"
+    return f"by prefix {upstream.prefix}"
+
+
+def _place(ask: Ask) -> tuple[str, int] | None:
+    """The place that the request names: in its url, else in its Host."""
+    if ask.url.startswith("/"):
+        host = next((value for name, value in ask.headers if name.lower() == "host"), None)
+        return split_authority(host, 80) if host else None
+    scheme, _, rest = ask.url.partition("://")
+    for end in "/?#":
+        rest = rest.partition(end)[0]
+    return split_authority(rest.rpartition("@")[2], 443 if scheme.lower() == "https" else 80)
+
+
+def _pattern(upstream: Upstream, host: str, port: int) -> str:
+    """The pattern that the router takes: exact beats glob, longer beats shorter, then file order."""
+    matching = [pattern for pattern in upstream.hosts if pattern.matches(host, port)]
+    ranked = sorted(matching, key=lambda pattern: (pattern.is_glob, -len(str(pattern))))
+    return str(ranked[0]) if ranked else ""
+
+
+def connects(settings: Settings, authority: str) -> Iterator[str]:
+    """What becomes of a CONNECT to this host:port."""
+    place = split_authority(authority, 443)
+    if place is None:
+        yield "  refused: 400, outcome bad_request (this is no host:port)"
+        return
+    router, limits = settings.router, settings.limits
+    upstream = router.by_authority(authority, 443)
+    rows = []
+    if upstream is None:
+        rows.append(("upstream", f"no upstream names {authority}: unmatched is {settings.unmatched}"))
+        mode = "deny" if settings.unmatched == "deny" or router.fallback.connect == "deny" else "tunnel"
+    else:
+        rows.append(("upstream", f"{upstream.name}, by host {_pattern(upstream, *place)}"))
+        mode = upstream.connect
+    if limits.connect_ports is not None and place[1] not in limits.connect_ports | router.named_ports:
+        rows.append(("connect", f"refused: 403, limits.connect_ports does not have {place[1]}"))
+    else:
+        rows.append(("connect", f"{mode}: {_CONNECT[mode]}"))
+    yield from columns(rows)
+
+
+def notes(settings: Settings, chosen: Chosen, ask: Ask) -> Iterator[str]:
+    """What a reader should know about this way of asking."""
+    upstream = settings.router.by_name.get(chosen.policy.upstream)
+    if ask.url.lower().startswith("https://"):
+        mode = upstream.connect if upstream is not None else "tunnel"
+        if mode != "intercept":
+            yield (
+                f"most clients send CONNECT for an https url under HTTPS_PROXY, and with connect: {mode} nothing in "
+                "that tunnel can be retried; what follows holds for requests that the proxy sees"
+            )
+
+
+def denied(settings: Settings, chosen: Chosen) -> str:
+    """Why the place may not be reached, "" where it may or only a look-up of its name could tell."""
+    if chosen.policy.target is not None and chosen.policy.target.endpoints:
+        return ""  # an upstream's own url
+    place = split_authority(chosen.request.authority, 80)
+    host = place[0].strip("[]") if place is not None else ""
+    if place is None or host == "localhost" or not names_address(host):
+        return ""
+    own = [*settings.listen, *((settings.admin.listen,) if settings.admin else ()), settings.probe]
+    listeners = [(each.host, each.port) for each in own if each is not None and each.unix is None]
+    guard = Guard(settings.deny_destinations, listeners)
+    return guard.refuses(host, place[1], strict=not settings.is_loopback)

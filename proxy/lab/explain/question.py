@@ -1,0 +1,111 @@
+"""What `redrive explain` is asked: a request, and what becomes of it upstream.
+
+Law: whatever is asked wrongly is told in one line and never raises further than ValueError. A field given with -H
+stands in the request and, where there is an answer, in the answer as well: each side reads only what is meant for it
+(a `Retry-After` in a request says nothing, and neither does an `X-Retry-Disable` in an answer).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.config.settings import Settings
+from proxy.lab.clock import Sending
+from proxy.lab.policy_tests.playing import sending
+from proxy.lab.policy_tests.script import Ask, Step
+from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD = re.compile(rf"({_TOKEN.pattern}):[ \t]*([^\r\n\0]*)")
+_URL = re.compile(r"https?://[^/?#\s]+[^\s]*|/[^\s]*", re.IGNORECASE)
+_PLACE = re.compile(r"[^/?#\s]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What the upstream does to every sending. `label` is what it is called in the answer."""
+
+    label: str
+    step: Step
+
+    def sending(self, attempt_timeout: float | None) -> Sending:
+        """As the virtual clock plays it: at once, but for a timeout."""
+        return sending(self.step, attempt_timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One line of the command. `fate` is None where neither --status nor --fail was given."""
+
+    ask: Ask
+    fate: Fate | None = None
+
+    @property
+    def connects(self) -> bool:
+        """Whether the request is a CONNECT, whose url is a host:port."""
+        return self.ask.method == "CONNECT"
+
+
+def read_question(
+    method: str,
+    url: str,
+    fields: Sequence[str] = (),
+    *,
+    status: str | None = None,
+    fail: str | None = None,
+    body: str = "",
+) -> Question:
+    """The question of a command line; ValueError says what is wrong with it. `body` is the answer's."""
+    if not _TOKEN.fullmatch(method):
+        raise ValueError(f"{method!r} is no method")
+    pattern, wanted = (_PLACE, "HOST:PORT") if method == "CONNECT" else (_URL, "http://…, https://… or /…")
+    if not pattern.fullmatch(url):
+        raise ValueError(f"the url should be {wanted}, not {url!r}")
+    pairs = tuple(map(_read_field, fields))
+    if fail is not None:
+        return Question(Ask(method, url, pairs), fate_of_fault(fail))
+    if status is not None:
+        return Question(Ask(method, url, pairs), fate_of_status(status, pairs, body.encode()))
+    return Question(Ask(method, url, pairs))
+
+
+def _read_field(text: str) -> tuple[str, str]:
+    match = _FIELD.fullmatch(text)
+    if match is None:
+        raise ValueError(f"a field should be 'Name: value', not {text!r}")
+    return match[1], match[2].rstrip(" \t")
+
+
+def fate_of_fault(kind: str) -> Fate:
+    """Every sending ends in this fault."""
+    if kind not in list(FaultKind):
+        raise ValueError(f"a fault is one of {', '.join(FaultKind)}, not {kind!r}")
+    return Fate(kind, Step(fail=FaultKind(kind)))
+
+
+def fate_of_status(status: str, fields: tuple[tuple[str, str], ...] = (), body: bytes = b"") -> Fate:
+    """Every sending is answered so: an HTTP status, or a gRPC status name (trailers-only)."""
+    if status.upper() in GRPC_STATUS_NUMBERS:
+        number = GRPC_STATUS_NUMBERS[status.upper()]
+        return Fate(status.upper(), Step(200, headers=fields, grpc_status=number))
+    if not (status.isascii() and status.isdigit() and 200 <= int(status) <= 999):
+        raise ValueError(f"a status is a number from 200 to 999 or a gRPC status name, not {status!r}")
+    return Fate(status, Step(int(status), headers=fields, body=body))
+
+
+def through_listener(settings: Settings, ask: Ask) -> Ask:
+    """A url that names one of our own listeners is a base URL: what the proxy sees is its path (reverse use)."""
+    match = re.fullmatch(r"http://([^/?#@]+)([^#]*)", ask.url, re.IGNORECASE)
+    if match is None:
+        return ask
+    places = {str(address) for address in settings.listen if address.unix is None}
+    places |= {f"localhost:{address.port}" for address in settings.listen if address.is_loopback}
+    if match[1].lower() not in places:
+        return ask
+    path = match[2] if match[2].startswith("/") else f"/{match[2]}"
+    fields = ask.headers
+    if not any(name.lower() == "host" for name, _ in fields):
+        fields = (("Host", match[1]), *fields)
+    return Ask(ask.method, path, fields, ask.body_size)

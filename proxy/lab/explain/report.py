@@ -1,0 +1,272 @@
+"""What `redrive explain` prints: plain lines, aligned, the same on every terminal.
+
+Law: one line says one thing; a value stands beside the place that sets it. Secrets are masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from proxy.config.problem import Problem
+from proxy.config.provenance import Origin
+from proxy.config.settings import Settings
+from proxy.forward.headers import answer_fields
+from proxy.lab.explain import wording
+from proxy.lab.explain.playing import GREATEST, LEAST, Play, bucket_of, play
+from proxy.lab.explain.question import Fate, Question, fate_of_fault, fate_of_status
+from proxy.lab.explain.wording import between, span
+from proxy.lab.policy_tests.choosing import Chosen
+from proxy.observe import mask
+from proxy.retry.checks import is_safe
+from proxy.retry.classify import NeedsBody, classify, classify_fault
+from proxy.retry.facts import FaultKind, Outcome, Verdict
+from proxy.retry.hedging import HedgedCall
+from proxy.retry.records import AttemptRecord
+
+#: What is tried where the question names no end: what upstreams do most, and one answer that nothing names.
+_STATUSES = ("404", "408", "425", "429", "500", "501", "502", "503", "504")
+_GRPC = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN")
+
+Row = Sequence[str]
+
+
+def columns(rows: Iterable[Row], *, indent: str = "  ") -> Iterator[str]:
+    """Rows as lines, each column as wide as its widest cell."""
+    table = [tuple(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield (indent + "  ".join(cells)).rstrip()
+
+
+def what_applies(settings: Settings, chosen: Chosen, how: str) -> Iterator[str]:
+    """Upstream, route, strategy, bucket, scope."""
+    policy = chosen.policy
+    upstream = settings.router.by_name.get(policy.upstream)
+    one = play(settings, chosen, fate_of_status("200"), LEAST, 0.0)
+    deadline = one.call.deadline if one.call.deadline is not None else policy.timeouts.total
+    rows = [
+        ("upstream", f"{policy.upstream}, {how}"),
+        ("route", policy.route or ("none of its routes matches" if upstream and upstream.routes else "it has none")),
+        ("sent to", _endpoints(chosen)),
+        ("strategy", wording.strategy(policy.strategy)),
+        ("bucket", wording.bucket(policy.bucket)),
+        ("scope", wording.scope(policy, one.scope.value)),
+        ("deadline", f"{span(deadline)} for all attempts and waits; each attempt: {span(policy.timeouts.attempt)}"),
+        ("repeating", _repeating(one)),
+    ]
+    if policy.rate is not None:
+        rows.insert(5, ("rate", wording.bucket(policy.rate)))
+    if policy.mode != "enforce":
+        rows.append(("mode", f"{policy.mode}: nothing is retried or held"))
+    if one.call.words.disabled:
+        rows.append(("app says", "X-Retry-Disable: one attempt"))
+    if one.call.words.retries_itself:
+        rows.append(("app says", "this is a retry of its own: it pays a retry's price, and is never refused for it"))
+    yield from columns(rows)
+
+
+def _endpoints(chosen: Chosen) -> str:
+    ends = chosen.policy.target.endpoints if chosen.policy.target is not None else ()
+    if not ends:
+        return f"{chosen.request.authority}, where the request says"
+    return ", ".join(f"unix:{end.unix}" if end.unix else f"{end.scheme}://{end.authority}{end.path}" for end in ends)
+
+
+def _repeating(one: Play) -> str:
+    call = one.call
+    why = wording.why_idempotent(one) or f"{call.request.method} is not idempotent"
+    rule = "" if call.idempotent else f"; unsafe_methods is {call.policy.classify.unsafe_methods}"
+    if call.policy.strategy.hedging_delay is None:
+        return why + rule
+    return f"{why}{rule}: " + ("hedged" if isinstance(call, HedgedCall) else "not hedged, one attempt after another")
+
+
+# -- one end ----------------------------------------------------------------------------------------------------------
+
+
+def every_attempt(settings: Settings, chosen: Chosen, fate: Fate, wall: float) -> Iterator[str]:
+    """What happens where every sending ends in the same way: each judgement, the schedule, and what the app gets."""
+    least, greatest = (play(settings, chosen, fate, draw, wall) for draw in (LEAST, GREATEST))
+    yield f"If every attempt ends with {fate.label}:"
+    yield ""
+    yield from _class_lines(chosen, fate, greatest)
+    yield from columns(_judgements(greatest, least, fate))
+    if len(greatest.starts) > 1 or len(least.starts) > 1:
+        yield ""
+        yield from columns(_schedule(least, greatest))
+    yield ""
+    yield from _answer_lines(least, greatest, fate)
+
+
+def _class_lines(chosen: Chosen, fate: Fate, one: Play) -> Iterator[str]:
+    """The class, the rule that gave it, and whether a repetition is safe."""
+    verdict = verdict_on(chosen, fate)
+    if verdict is None:
+        yield "  its class depends on the body: give one with --body"
+        return
+    sent = fate.sending(chosen.policy.timeouts.attempt)
+    safe = is_safe(
+        verdict,
+        sent.fault,
+        idempotent=one.call.idempotent,
+        unsafe_methods=chosen.policy.classify.unsafe_methods,
+    )
+    rows = [("class", f"{verdict.cls} ({verdict.because})")]
+    if verdict.cls != "success":
+        rows.append(("safety", wording.safety(one, verdict, sent.fault, safe=safe)))
+    yield from columns(rows)
+    yield ""
+
+
+def verdict_on(chosen: Chosen, fate: Fate) -> Verdict | None:
+    """The class of this end; None where a rule must see a body that was not given."""
+    policy, sent = chosen.policy, fate.sending(chosen.policy.timeouts.attempt)
+    if sent.fault is not None:
+        return classify_fault(policy.classify, chosen.request, sent.fault)
+    assert sent.reply is not None
+    verdict = classify(policy.classify, chosen.request, sent.reply, sent.body)
+    return None if isinstance(verdict, NeedsBody) else verdict
+
+
+def _judgements(one: Play, other: Play, fate: Fate) -> Iterator[Row]:
+    """A line for each sending: why it was, or was not, followed by another."""
+    waits = [record.delay for record in other.history]
+    for place, record in enumerate(one.history):
+        least = waits[place] if place < len(waits) else None
+        yield (f"attempt {record.attempt}", _decision(one, record, least, fate))
+    if not one.history:
+        yield ("attempt 1", "goes to the app as it comes")
+
+
+def _decision(one: Play, record: AttemptRecord, least: float | None, fate: Fate) -> str:
+    sent = fate.sending(one.call.policy.timeouts.attempt)
+    match record.decision:
+        case "transparent":
+            return "sent again at once, on a new connection: it counts neither as an attempt nor against a bucket"
+        case "retried":
+            wait = record.delay or 0.0
+            why = f" ({record.pushback})" if record.pushback else ""
+            return f"retried after {between(least if least is not None else wait, wait)}{why}"
+        case "hedged on":
+            return f"the next goes {'when ' + record.pushback + ' says' if record.pushback else 'at once'}"
+        case "cancelled":
+            return "cancelled: another attempt was faster"
+        case "delivered":
+            return "goes to the app"
+    reason = wording.no(one, record, sent.reply, sent.fault)
+    text = f"not retried: {record.decision}" + (f", {reason}" if reason else "")
+    return f"{text}; {record.because.partition('; ')[2]}" if "; observed" in record.because else text
+
+
+def _schedule(least: Play, greatest: Play) -> Iterator[Row]:
+    """When each attempt goes, at the earliest and at the latest, what it pays, and what the bucket is left with."""
+    has_bucket = bucket_of(greatest) is not None
+    yield ("attempt", "earliest", "latest", *(("pays", "bucket after") if has_bucket else ()))
+    for place in range(max(len(least.starts), len(greatest.starts))):
+        longer = greatest if place < len(greatest.starts) else least
+        times = (span(each.starts[place]) if place < len(each.starts) else "never" for each in (least, greatest))
+        level = longer.levels[place] if place < len(longer.levels) else None
+        pays = next((record.price for record in longer.history if record.attempt == place + 1), 0.0)
+        shown = f"{level:g}" if level is not None else ""
+        yield (str(place + 1), *times, *((f"{pays:g}", shown) if has_bucket else ()))
+
+
+def _answer_lines(least: Play, greatest: Play, fate: Fate) -> Iterator[str]:
+    """What the app gets in the end."""
+    for each in (greatest,) if least.outcome == greatest.outcome else (least, greatest):
+        after = between(least.elapsed, greatest.elapsed) if each.outcome == least.outcome else span(each.elapsed)
+        kind = "that answer" if each.answer is None else f"the proxy's own answer, {each.answer.title!r}"
+        yield f"  the app gets {each.status} after {after}: {kind}, outcome {each.outcome}"
+        if each.answer is not None and each.answer.retry_after:
+            yield f"    Retry-After: {each.answer.retry_after:.0f}"
+        for name, value in _fields(each, fate):
+            yield f"    {name}: {value}"
+
+
+def _fields(one: Play, fate: Fate) -> list[tuple[str, str]]:
+    """The fields that the proxy adds, by the code that adds them."""
+    call, answer = one.call, one.answer
+    reply = fate.sending(call.policy.timeouts.attempt).reply
+    assert one.outcome is not None
+    changes = answer_fields(
+        call.policy,
+        reply.fields if reply is not None else None,
+        outcome=one.outcome,
+        attempts=call.attempts,
+        grpc=call.request.is_grpc,
+        status=reply.status if answer is None and reply is not None else None,
+        error=answer.error if answer is not None else "",
+        detail=answer.detail if answer is not None else "",
+    )
+    hidden = {name.lower() for name, _ in call.policy.response_headers.set}
+    return [(name, mask.MASK if name.lower() in hidden else value) for name, value in changes.add]
+
+
+# -- all ends ---------------------------------------------------------------------------------------------------------
+
+
+def by_what_comes_back(settings: Settings, chosen: Chosen, wall: float) -> Iterator[str]:
+    """One line for each thing that an upstream may do to every attempt."""
+    yield "If every attempt ends with …"
+    yield ""
+    yield from columns([("", "class", "attempts", "outcome", "waits, or why not"), *_ends(settings, chosen, wall)])
+
+
+def _ends(settings: Settings, chosen: Chosen, wall: float) -> Iterator[Row]:
+    fates = [fate_of_fault(kind) for kind in FaultKind if _can_happen(kind, chosen)]
+    fates += [fate_of_status(status) for status in ((*_GRPC, "503") if chosen.request.is_grpc else _STATUSES)]
+    for fate in fates:
+        least, one = (play(settings, chosen, fate, draw, wall) for draw in (LEAST, GREATEST))
+        verdict = verdict_on(chosen, fate)
+        cls = "depends on the body" if verdict is None else f"{verdict.cls} ({verdict.because})"
+        outcome = str(one.outcome or Outcome.SUCCESS)
+        yield (fate.label, cls, str(one.call.attempts), outcome, _waits(least, one) or _why(one, fate))
+
+
+def _waits(least: Play, greatest: Play) -> str:
+    starts = list(zip(least.starts, greatest.starts, strict=False))
+    gaps = [(later[0] - sooner[0], later[1] - sooner[1]) for sooner, later in pairwise(starts)]
+    return ", ".join(between(low, high) for low, high in gaps)
+
+
+def _why(one: Play, fate: Fate) -> str:
+    if not one.history:
+        return ""
+    sent = fate.sending(one.call.policy.timeouts.attempt)
+    return wording.no(one, one.history[-1], sent.reply, sent.fault)
+
+
+def _can_happen(kind: FaultKind, chosen: Chosen) -> bool:
+    return kind is not FaultKind.ATTEMPT_TIMEOUT or chosen.policy.timeouts.attempt is not None
+
+
+# -- where it is written ----------------------------------------------------------------------------------------------
+
+
+def origins(found: Sequence[Origin]) -> Iterator[str]:
+    """Every effective value, with the file and line that says so."""
+    yield "Where each value comes from:"
+    yield ""
+    yield from columns((each.path, _masked(each), str(each.mark)) for each in found)
+
+
+def _masked(origin: Origin) -> str:
+    parts = origin.path.split(".")
+    if origin.path.startswith("headers.") and "set" in parts[:3] and len(parts) > 3:
+        return mask.MASK
+    return mask.MASK if mask.secret_name(parts[-1]) and origin.value else mask.url(origin.value)
+
+
+def advice(problems: Sequence[Problem]) -> Iterator[str]:
+    """Settings without effect, and figures worth knowing."""
+    yield "Worth knowing:"
+    yield ""
+    for problem in problems:
+        yield f"  {problem}"
+
+
+def question_line(question: Question) -> str:
+    """What was asked, masked."""
+    return f"{question.ask.method} {mask.target(question.ask.url)}"

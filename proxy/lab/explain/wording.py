@@ -1,0 +1,171 @@
+"""How an explanation says things: definitions and reasons in one clause each.
+
+Law: nothing is decided here; what was decided stands in records, verdicts and outcomes, and is put into words.
+"""
+
+from __future__ import annotations
+
+from proxy.lab.explain.playing import Play
+from proxy.lab.policy_tests.comparing import duration
+from proxy.retry.checks import is_non_fatal
+from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Progress, Reply, Verdict, first
+from proxy.retry.hedging import HedgedCall
+from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, Strategy
+from proxy.retry.records import AttemptRecord
+
+_JITTER = {
+    "none": "{cap}",
+    "full": "r · {cap}",
+    "equal": "(0.5 + 0.5·r) · {cap}",
+    "proportional": "(0.8 + 0.4·r) · {cap}",
+}
+
+
+def span(seconds: float | None) -> str:
+    """Seconds as `250ms`, `2.5s`, `15m`; None is off."""
+    if seconds is None:
+        return "off"
+    if seconds >= 60 and seconds % 60 == 0:
+        return f"{seconds / 60:g}m"
+    return duration(seconds)
+
+
+def between(least: float, greatest: float) -> str:
+    """A range of seconds, or the one value where both ends are the same."""
+    low, high = span(least), span(greatest)
+    return low if low == high else f"{low} to {high}"
+
+
+def strategy(made: Strategy) -> str:
+    """Kind, attempts and waits."""
+    kind = made.name if made.name == made.kind else f"{made.name} ({made.kind})"
+    if made.max_attempts == 1:
+        return f"{kind}: one attempt, no retries"
+    text = f"{kind}: {made.max_attempts} attempts"
+    if made.hedging_delay is not None:
+        return f"{text}, the next one every {span(made.hedging_delay)}"
+    if made.custom is not None:
+        return f"{text}, waits as {made.kind} says"
+    text += f"; retry n waits {backoff(made.backoff)}"
+    if made.exact_pushback:
+        text += ", or exactly a pushback"
+    if made.pushback_clamp is not None:
+        text += f", a pushback clamped to {span(made.pushback_clamp)} more"
+    if made.paced:
+        text += "; a rate limiter " + ("also delays first attempts" if made.delay_first else "delays retries")
+    return text
+
+
+def backoff(made: Backoff) -> str:
+    """The formula with its numbers in."""
+    if made.jitter == "decorrelated":
+        return f"min({span(made.max)}, {span(made.base)} + r · (3 · previous − {span(made.base)}))"
+    cap = f"min({span(made.max)}, {span(made.base)} · {made.multiplier:g}^(n-1))"
+    text = _JITTER[made.jitter].format(cap=cap)
+    if made.throttling_base not in (None, made.base):
+        text += f" ({span(made.throttling_base)} in place of {span(made.base)} after throttling)"
+    return text
+
+
+def bucket(ref: BucketRef | None) -> str:
+    """Name, kind and prices."""
+    if ref is None:
+        return "none: retries are bounded by the attempts alone"
+    return f"{ref.name or 'its own'}: {store(ref.spec)}"
+
+
+def store(spec: BucketSpec) -> str:
+    """A bucket's definition."""
+    where = ", in Redis" if spec.store == "redis" else ""
+    match spec.kind:
+        case "quota":
+            costs = f"a retry pays {spec.retry_cost:g}, after a timeout {spec.timeout_cost:g}"
+            refund = "every success" if spec.flat_refund else "a first attempt's success"
+            return (
+                f"quota of {spec.capacity:g}; {costs}, after throttling {spec.throttling_cost:g}; "
+                f"{refund} gives {spec.success_refund:g}{where}"
+            )
+        case "throttle":
+            return (
+                f"throttle of {spec.max_tokens:g}; a failure takes 1, a success gives {spec.token_ratio:g}, "
+                f"retries above {spec.max_tokens / 2:g}{where}"
+            )
+        case "budget":
+            return (
+                f"budget: {spec.percent:g}% of the calls of {span(spec.window)}, "
+                f"or {spec.min_per_second:g} a second{where}"
+            )
+        case _:
+            most = f"at most {spec.burst:g} at once, then {spec.when_empty}"
+            return f"rate: {spec.rate:g} attempts a second, {most}{where}"
+
+
+def scope(policy: Policy, value: str) -> str:
+    """By what the own bucket, the limiter and the cooldown are kept."""
+    if policy.scope.by == "header":
+        return f"each value of {policy.scope.header}"
+    return f"host {value}" if policy.scope.by == "host" else "the whole upstream"
+
+
+def safety(play: Play, verdict: Verdict, fault: Fault | None, *, safe: bool) -> str:
+    """Why a repetition is, or is not, allowed (contract, "Safety")."""
+    call = play.call
+    if fault is not None and fault.progress is Progress.NEVER_SENT:
+        return "safe to repeat: no byte of the request was sent"
+    if idempotent := why_idempotent(play):
+        return f"safe to repeat: {idempotent}"
+    rule = call.policy.classify.unsafe_methods
+    if rule == "always":
+        return "repeated because unsafe_methods is always"
+    if safe:
+        return "safe to repeat: the upstream did not carry the request out"
+    if verdict.unprocessed:
+        return f"not repeated: {call.request.method} is not idempotent, and unsafe_methods is {rule}"
+    return f"not safe to repeat: {call.request.method} is not idempotent, and the upstream may have carried it out"
+
+
+def why_idempotent(play: Play) -> str:
+    """What makes the call idempotent, "" where nothing does."""
+    call, key = play.call, play.call.policy.idempotency_key
+    if not call.idempotent:
+        return ""
+    if call.request.method in IDEMPOTENT_METHODS:
+        return f"{call.request.method} is idempotent"
+    if first(call.request.fields, key.header.lower()):
+        return f"the request carries {key.header}"
+    return f"a {key.header} is injected"
+
+
+def no(play: Play, record: AttemptRecord, reply: Reply | None, fault: Fault | None) -> str:
+    """Why this attempt was not followed by another."""
+    call, policy = play.call, play.call.policy
+    match record.decision:
+        case Outcome.PUSHBACK_STOP:
+            return f"the upstream said not to retry ({record.pushback})"
+        case Outcome.NOT_RETRYABLE:
+            return _not_retryable(play, record, reply, fault)
+        case Outcome.DISABLED:
+            return "X-Retry-Disable" if call.words.disabled else f"the mode is {policy.mode}"
+        case Outcome.ATTEMPTS_EXHAUSTED:
+            most = policy.strategy.max_attempts
+            return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
+        case Outcome.BUCKET_EMPTY:
+            return "the bucket cannot pay for a retry"
+        case Outcome.PUSHBACK_TOO_LONG:
+            return f"{record.pushback} names more than pushback.max_delay, {span(policy.pushback.max_delay)}"
+        case Outcome.DEADLINE:
+            return "the next attempt would begin after the deadline"
+        case Outcome.OVERLOADED:
+            return "limits.waiting has no place for the wait"
+        case _:
+            return ""
+
+
+def _not_retryable(play: Play, record: AttemptRecord, reply: Reply | None, fault: Fault | None) -> str:
+    call, policy = play.call, play.call.policy
+    if policy.strategy.hedging_delay is not None:
+        if isinstance(call, HedgedCall) or not is_non_fatal(policy, call.request, reply, fault):
+            return "non_fatal does not name it"
+    elif record.cls is not None and not record.cls.retryable:
+        return "it is named as fatal" if record.cls == "fatal" else "nothing names it as retryable"
+    return "repeating it is not safe"
