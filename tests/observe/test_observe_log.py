@@ -10,9 +10,9 @@ from observed import WALL, Call, retried
 from proxy.observe.access_log import AccessLog
 from proxy.observe.events import Refusal
 from proxy.observe.metrics import Metrics
+from proxy.observe.observers import Observers
 from proxy.observe.recent import Recent
 from proxy.observe.sink import LineSink
-from proxy.observe.watch import Watch
 from proxy.retry.facts import Outcome, Request
 
 
@@ -83,7 +83,7 @@ def test_the_log_and_the_ring_show_the_same() -> None:
         Call(outcome=Outcome.DENIED, status=403, attempts=0, detail="denied", app_retry=True),
     ):
         kept, recent = Kept(), Recent()
-        Watch(Metrics(), recent, AccessLog(kept)).call_ended(call)
+        Observers(Metrics(), recent, AccessLog(kept)).call_ended(call)
         line = json.loads(kept.lines[0])
         shown = recent.since(0)[0]
         assert shown.pop("number") == 1
@@ -132,7 +132,7 @@ def test_console_lines_are_short() -> None:
 
 def test_refusals_are_masked_too() -> None:
     kept, recent = Kept(), Recent()
-    Watch(Metrics(), recent, AccessLog(kept)).refused(REFUSAL)
+    Observers(Metrics(), recent, AccessLog(kept)).refused(REFUSAL)
     line = json.loads(kept.lines[0])
     assert (line["host"], line["path"], line["detail"]) == ("***@h", "/x?k=***", 'two "lengths"')
     assert "s3cret" not in kept.lines[0] + repr(recent.since(0))

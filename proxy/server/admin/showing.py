@@ -6,13 +6,14 @@ that one definition has for many hosts or header values are one label, told by t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from proxy.observe import mask
 from proxy.observe.metrics import Metrics, Series
+from proxy.retry.bucket import Bucket, RateBucket, make_bucket
 from proxy.retry.commons import Commons
-from proxy.retry.policy import BucketRef, Policy
+from proxy.retry.policy import BucketRef, Policy, RateSpec
 from proxy.retry.router import Router, Upstream
 from proxy.retry.target import Endpoint
 
@@ -79,17 +80,17 @@ def endpoint_url(endpoint: Endpoint) -> str:
     return mask.url(f"{endpoint.scheme}://{endpoint.authority}{endpoint.path}")
 
 
-def buckets(commons: Commons, now: float) -> list[dict[str, Any]]:
-    """Every bucket that is in use, and every adaptive limiter."""
+def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
+    """Every bucket: those in use, the named ones that nobody has used yet, and the adaptive limiters."""
     shown = [
         {
-            "bucket": shared.label,
-            "kind": shared.bucket.spec.kind,
-            "store": shared.bucket.spec.store,
-            "level": round(shared.bucket.level(now), 3),
-            "capacity": shared.bucket.capacity,
+            "bucket": label,
+            "kind": bucket.spec.kind,
+            "store": bucket.spec.store,
+            "level": round(bucket.level(now), 3),
+            "capacity": bucket.capacity,
         }
-        for shared in commons.shared()
+        for label, bucket in _all_buckets(commons, named)
     ]
     shown += [
         {
@@ -106,18 +107,29 @@ def buckets(commons: Commons, now: float) -> list[dict[str, Any]]:
     return shown
 
 
-def levels(commons: Commons, now: float) -> Iterable[tuple[str, float]]:
+def levels(commons: Commons, named: Mapping[str, BucketRef], now: float) -> Iterable[tuple[str, float]]:
     """Each label's lowest level."""
     lowest: dict[str, float] = {}
-    for shared in commons.shared():
-        level = shared.bucket.level(now)
-        lowest[shared.label] = min(level, lowest.get(shared.label, level))
+    for label, bucket in _all_buckets(commons, named):
+        level = bucket.level(now)
+        lowest[label] = min(level, lowest.get(label, level))
     return lowest.items()
 
 
-def capacities(commons: Commons) -> Iterable[tuple[str, float]]:
+def capacities(commons: Commons, named: Mapping[str, BucketRef]) -> Iterable[tuple[str, float]]:
     """Each label's capacity."""
-    return {shared.label: shared.bucket.capacity for shared in commons.shared()}.items()
+    return {label: bucket.capacity for label, bucket in _all_buckets(commons, named)}.items()
+
+
+def _all_buckets(commons: Commons, named: Mapping[str, BucketRef]) -> Iterator[tuple[str, Bucket | RateBucket]]:
+    used = set()
+    for shared in commons.shared():
+        used.add(shared.label)
+        yield shared.label, shared.bucket
+    for name, ref in named.items():
+        if name not in used:  # a passing one shows what it would start with
+            spec = ref.spec
+            yield name, RateBucket(spec) if isinstance(spec, RateSpec) else make_bucket(spec)
 
 
 def cooldowns(router: Router, commons: Commons, now: float) -> Iterable[tuple[str, float]]:

@@ -11,7 +11,7 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.recent import Recent
 
 
-class Watch:
+class Observers:
     """An observer that tells metrics, the ring and the log (None: no log)."""
 
     def __init__(self, metrics: Metrics, recent: Recent, log: AccessLog | None) -> None:

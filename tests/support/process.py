@@ -1,0 +1,136 @@
+"""The real command, as a process of its own.
+
+    async with Redrive(tmp_path, "upstreams: {a: {url: ...}}") as redrive:
+        ...  # redrive.url, redrive.admin, redrive.calls()
+
+Every listener is on a port that the system chose; the `ready` line on standard output says which. Standard output is
+read all the time, so that lines can be waited for, and no pipe fills up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n"
+COMMAND = (sys.executable, "-m", "proxy")
+#: Nothing of the developer's own surroundings reaches the process.
+DROPPED = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "redrive_config", "aws_retry_mode", "aws_max_attempts")
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name.lower() not in DROPPED}
+    return {**kept, **more}
+
+
+class Redrive:
+    """`lines` are the JSON lines of standard output, `errors` the text of standard error so far."""
+
+    def __init__(self, folder: Path, config: str, *, listen: str = LISTEN, **env: str) -> None:
+        self.file = folder / "redrive.yaml"
+        self.file.write_text(listen + config)
+        self.env = environment(**env)
+        self.lines: list[dict[str, Any]] = []
+        self.errors = ""
+        self._came = asyncio.Condition()
+        self._over = False
+
+    async def __aenter__(self) -> Self:
+        self.process = await asyncio.create_subprocess_exec(
+            *COMMAND, "run", "-c", str(self.file),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=self.env,
+        )  # fmt: skip
+        self._readers = [asyncio.create_task(self._read_out()), asyncio.create_task(self._read_errors())]
+        ready = await self.line(lambda line: line["event"] == "ready")
+        assert ready is not None, self.errors
+        self.ready = ready
+        self.url = f"http://{ready['listen'][0]}"
+        self.authority: str = ready["listen"][0]
+        self.admin = f"http://{ready['admin'][0]}" if ready["admin"] else ""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+        await self.process.wait()
+        await asyncio.gather(*self._readers)
+        if error is not None:
+            sys.stderr.write(self.errors)
+        else:
+            assert "Traceback" not in self.errors, self.errors
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Wait for the end; the exit status."""
+        status = await self.process.wait()
+        await asyncio.gather(*self._readers)
+        return status
+
+    async def line(self, wanted: Callable[[dict[str, Any]], bool], after: int = 0) -> dict[str, Any] | None:
+        """The first line from number `after` on that is wanted; None where the process ends without one."""
+        async with self._came:
+            while True:
+                for line in self.lines[after:]:
+                    if wanted(line):
+                        return line
+                if self._over:
+                    return None
+                await self._came.wait()
+
+    async def call(self, number: int = 1) -> dict[str, Any]:
+        """The log line of the n-th call."""
+        at, found = 0, None
+        for _ in range(number):
+            found = await self.line(lambda line: line["event"] == "call", at)
+            assert found is not None
+            at = self.lines.index(found) + 1
+        assert found is not None
+        return found
+
+    async def _read_out(self) -> None:
+        assert self.process.stdout is not None
+        async for raw in self.process.stdout:
+            async with self._came:
+                self.lines.append(json.loads(raw))
+                self._came.notify_all()
+        async with self._came:
+            self._over = True
+            self._came.notify_all()
+
+    async def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        async for raw in self.process.stderr:
+            self.errors += raw.decode()
+
+
+async def run(*arguments: str, stdin: bytes | None = None, **env: str) -> tuple[int, str, str]:
+    """One command line to its end: (exit status, standard output, standard error)."""
+    process = await asyncio.create_subprocess_exec(
+        *arguments, env=environment(**env),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate(stdin)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def redrive(*arguments: str, **env: str) -> tuple[int, str, str]:
+    """One verb to its end."""
+    return await run(*COMMAND, *arguments, **env)
