@@ -9,16 +9,20 @@ from __future__ import annotations
 import ipaddress
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from proxy.wire.syntax import malformed
 
 _AUTHORITY = re.compile(
     rb"(?:\[([0-9A-Fa-f:.]++)\]|(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})++)(?::([0-9]{1,5}))?"
 ).fullmatch
-_ABSOLUTE = re.compile(rb"(?i:(https?))://([^/?]*+)([^\n]*+)").fullmatch
+_PLACE = re.compile(rb"(?i:(https?))://([^/?]*+)").match
+
+#: Authorities come again and again; few are remembered, since a hostile one may be as long as a head.
+REMEMBERED = 256
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=REMEMBERED)
 def read_authority(raw: bytes) -> str:
     """The authority with its host in lower case and the port as written; "" where it is not a valid one."""
     found = _AUTHORITY(raw)
@@ -35,23 +39,39 @@ def read_authority(raw: bytes) -> str:
     return raw.decode("ascii").lower()
 
 
-def read_absolute(target: bytes, method: str) -> tuple[str, bytes, str, bytes]:
-    """Split an absolute-form target: scheme, raw authority, read authority, path with query in origin form.
+class Place(NamedTuple):
+    """Scheme, authority as written, in lower case, and read."""
+
+    scheme: str
+    named: bytes
+    lowered: bytes
+    authority: str
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _read_place(start: bytes) -> Place:
+    """The place that a URL without its path names."""
+    found = _PLACE(start)
+    if found is None or found.end() != len(start):
+        raise malformed("the request target is neither a path nor an http or https URL")
+    scheme, named = found.groups()
+    authority = read_authority(named)
+    if not authority:
+        raise malformed("the URL's authority is not a host with an optional port")
+    return Place("https" if len(scheme) == 5 else "http", named, named.lower(), authority)
+
+
+def read_absolute(target: bytes, method: str) -> tuple[Place, bytes]:
+    """Split an absolute-form target into its place and its path with query, in origin form.
 
     An empty path becomes "/", for OPTIONS without a query "*" (RFC 9112 section 3.2.4).
     """
-    found = _ABSOLUTE(target)
-    if found is None:
-        raise malformed("the request target is neither a path nor an http or https URL")
-    scheme, raw, path = found.groups()
-    authority = read_authority(raw)
-    if not authority:
-        raise malformed("the URL's authority is not a host with an optional port")
-    if not path:
-        path = b"*" if method == "OPTIONS" else b"/"
-    elif path[0] == 0x3F:
-        path = b"/" + path
-    return "https" if len(scheme) == 5 else "http", raw, authority, path
+    slash, query = target.find(b"/", 8), target.find(b"?")
+    if slash > 0 and (query < 0 or slash < query):
+        return _read_place(target[:slash]), target[slash:]
+    if query > 0:
+        return _read_place(target[:query]), b"/" + target[query:]
+    return _read_place(target), b"*" if method == "OPTIONS" else b"/"
 
 
 def read_connect(target: bytes) -> str:

@@ -8,19 +8,16 @@ lower-case name and lower-case value, in order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from proxy.wire.authority import read_authority
+from proxy.wire.names import FRAMING
 from proxy.wire.syntax import TOKENS, BadAnswer, BadMessage, Refused, malformed
 
 Found = list[tuple[bytes, bytes]]
 
-FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-#: RFC 9110 section 7.6.1, but for Transfer-Encoding: a chunked body is sent on chunked. Trailers are passed on, so
-#: Trailer is end-to-end here.
-HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"})
-#: Never cut because Connection names them: that would change framing, or the way.
-NEVER_NOMINATED = FRAMING | {b"host", b"via", b"trailer", b"te", b"upgrade"}
+#: Never cut because Connection names them: that would change framing, or the way. (Its own options are no fields.)
+NEVER_NOMINATED = FRAMING | {b"host", b"via", b"trailer", b"te", b"upgrade", b"close", b"keep-alive"}
 
 
 def connection_options(found: Found, bad: Callable[[str], BadMessage]) -> frozenset[bytes]:
@@ -89,27 +86,20 @@ def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | 
     return int(length), False, merged
 
 
-def one_host(hosts: list[bytes], minor: int) -> bytes | None:
-    """Host's value, stripped; None where an HTTP/1.0 request has none (RFC 9112 section 3.2)."""
-    if len(hosts) > 1:
-        raise malformed("more than one Host")
-    if not hosts:
+def closer_host(specials: dict[bytes, bytes], minor: int, *, empty: bool) -> str:
+    """Host's authority where it does not read as one at once: "" where an HTTP/1.0 request has none, or where it is
+    empty and may be `empty` because the target names the place (RFC 9112 section 3.2).
+    """
+    host = specials.get(b"host")
+    if host is None:
         if minor:
             raise malformed("no Host")
-        return None
-    host = hosts[0].rstrip(b" \t")
-    if host and not read_authority(host):
-        raise malformed("Host is not a host with an optional port")
-    return host
-
-
-def named_host(host: bytes | None) -> str:
-    """The authority where Host alone names it: an empty one names nothing."""
-    if host is None:
         return ""
-    if not host:
-        raise malformed("Host is empty")
-    return read_authority(host)
+    host = host.rstrip(b" \t")
+    authority = read_authority(host)
+    if not authority and (host or not empty):
+        raise malformed("Host is not a host with an optional port")
+    return authority
 
 
 def upgrade_protocols(values: list[bytes]) -> bytes | None:
@@ -125,14 +115,24 @@ def wants_trailers(found: Found) -> bool:
     return b"trailers" in members
 
 
-def connection_lines(upgrade: bytes | None, te: bool) -> dict[bytes, bytes]:
-    """Our own Connection with what it must name, and the lines that it names (RFC 9110 sections 7.8 and 10.1.4)."""
-    lines: dict[bytes, bytes] = {}
-    if te:
-        lines[b"te"] = b"TE: trailers\r\n"
-    if upgrade is not None:
-        lines[b"upgrade"] = b"Upgrade: " + upgrade + b"\r\n"
-    if lines:
-        options = b"TE, Upgrade" if len(lines) == 2 else b"TE" if te else b"Upgrade"
-        lines[b"connection"] = b"Connection: " + options + b"\r\n"
-    return lines
+class Awkward(NamedTuple):
+    """What rendering must know of a head that took the slow path.
+
+    nominated: names that Connection asks to cut. upgrade: the protocols to pass on. trailers: TE lists them.
+    """
+
+    nominated: frozenset[bytes]
+    upgrade: bytes | None
+    trailers: bool
+
+    def lines(self) -> dict[bytes, bytes]:
+        """Our own Connection with what it must name, and the lines that it names (RFC 9110 sections 7.8, 10.1.4)."""
+        lines: dict[bytes, bytes] = {}
+        if self.trailers:
+            lines[b"te"] = b"TE: trailers\r\n"
+        if self.upgrade is not None:
+            lines[b"upgrade"] = b"Upgrade: " + self.upgrade + b"\r\n"
+        if lines:
+            options = b"TE, Upgrade" if len(lines) == 2 else b"TE" if self.trailers else b"Upgrade"
+            lines[b"connection"] = b"Connection: " + options + b"\r\n"
+        return lines

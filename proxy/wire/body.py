@@ -8,7 +8,6 @@ passed on; a body is sent on re-framed, one chunk a read, with its trailers as t
 from __future__ import annotations
 
 import re
-from enum import Enum
 
 from proxy.wire.fields import CHUNKED, UNTIL_CLOSE
 from proxy.wire.syntax import FVCHAR, TRAILERS, BadBody, forbidden_octet
@@ -21,9 +20,10 @@ EXTENSIONS = 64 * 1024
 TRAILER_BYTES = 16 * 1024
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16}+)(;" + FVCHAR + rb"*+)?+\r\n").match
+_PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)\r\n").match
 _SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,16}+(?:;" + FVCHAR + rb"*+)?+\r?+").fullmatch
 _EXTENSION_BEGUN = re.compile(FVCHAR + rb"*+\r?+").fullmatch
-_FRAMING = re.compile(rb"(?i:\n(?:content-length|transfer-encoding|host):)").search
+_MISLEADING = re.compile(rb"(?i:\n(?:content-length|transfer-encoding|host):)").search
 
 
 class LengthBody:
@@ -62,12 +62,7 @@ class UntilCloseBody:
         return data, False, b""
 
 
-class _State(Enum):
-    SIZE = "size line"
-    DATA = "data"
-    CRLF = "the CRLF behind data"
-    TRAILERS = "trailers"
-    DONE = "done"
+_SIZE_LINE, _DATA, _CRLF, _TRAILERS, _DONE = range(5)
 
 
 class ChunkedBody:
@@ -78,7 +73,7 @@ class ChunkedBody:
     ends_with_connection = False
 
     def __init__(self) -> None:
-        self._state = _State.SIZE
+        self._state = _SIZE_LINE
         self._left = 0  # bytes missing: of the chunk's data, or of the CRLF behind it
         self._held = bytearray()  # an unfinished size line or trailer section
         self._checked = 0  # how much of an unfinished size line is known to be good
@@ -91,22 +86,42 @@ class ChunkedBody:
         at, size = 0, len(data)
         while at < size:
             state = self._state
-            if state is _State.SIZE:
-                at = self._size_line(data, at)
-            elif state is _State.DATA:
+            if state == _SIZE_LINE:
+                at = self._whole_chunks(data, at, parts)
+                if at < size and self._state == _SIZE_LINE:
+                    at = self._size_line(data, at)
+            elif state == _DATA:
                 payload = data[at : at + self._left]
                 parts.append(payload)
                 at += len(payload)
                 self._left -= len(payload)
                 if not self._left:
-                    self._state, self._left = _State.CRLF, 2
-            elif state is _State.CRLF:
+                    self._state, self._left = _CRLF, 2
+            elif state == _CRLF:
                 at = self._line_end(data, at)
-            elif state is _State.TRAILERS:
+            elif state == _TRAILERS:
                 at = self._trailer_section(data, at)
             else:
                 break
-        return b"".join(parts), self._state is _State.DONE, data[at:]
+        payload = parts[0] if len(parts) == 1 else b"".join(parts)
+        return payload, self._state == _DONE, data[at:]
+
+    def _whole_chunks(self, data: bytes, at: int, parts: list[bytes]) -> int:
+        """The quick way over chunks that are whole in `data` and plain; where the first other thing begins."""
+        if self._held:
+            return at
+        while (found := _PLAIN_SIZE(data, at)) is not None:
+            size = int(found[1], 16)
+            begin = found.end()
+            end = begin + size
+            if not size or data[end : end + 2] != b"\r\n":
+                if not size and data.startswith(b"\r\n", begin):
+                    self._state = _DONE
+                    return begin + 2
+                break
+            parts.append(data[begin:end])
+            at = end + 2
+        return at
 
     def _size_line(self, data: bytes, at: int) -> int:
         """Read a size line, or more of it, from `at`; where it ends in `data`."""
@@ -150,7 +165,7 @@ class ChunkedBody:
         self._left = size = int(digits, 16)
         if size >> 60:
             raise BadBody("a chunk is larger than anything")
-        self._state = _State.DATA if size else _State.TRAILERS
+        self._state = _DATA if size else _TRAILERS
 
     def _line_end(self, data: bytes, at: int) -> int:
         """Read the CRLF behind a chunk's data, or what is left of it."""
@@ -160,7 +175,7 @@ class ChunkedBody:
             raise BadBody("a chunk is longer than its size")
         self._left -= end - at
         if not self._left:
-            self._state = _State.SIZE
+            self._state = _SIZE_LINE
         return end
 
     def _trailer_section(self, data: bytes, at: int) -> int:
@@ -177,10 +192,10 @@ class ChunkedBody:
         section = found.group()
         if len(section) > TRAILER_BYTES:
             raise BadBody(f"more than {TRAILER_BYTES} bytes of trailers")
-        if len(section) > 2 and _FRAMING(b"\n" + section):
+        if len(section) > 2 and _MISLEADING(b"\n" + section):
             raise BadBody("a trailer field would change the framing or the way")
         self.trailers = section[:-2]
-        self._state = _State.DONE
+        self._state = _DONE
         behind = len(held) - len(section) if held else len(data) - found.end()
         held.clear()
         return len(data) - behind

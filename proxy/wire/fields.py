@@ -7,7 +7,8 @@ forwarding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 
 #: `body_size` of a head where it is no number of bytes.
@@ -15,6 +16,9 @@ CHUNKED = -1
 UNTIL_CLOSE = -2
 
 NO_NAMES: frozenset[bytes] = frozenset()
+
+_each_line = re.compile(rb"\n([^:\r]++):[^\n]*+").finditer
+_each_name = re.compile(rb"\n([^:\r]++):").findall
 
 
 @lru_cache(maxsize=4096)
@@ -62,6 +66,10 @@ class FieldBlock:
             at = self.lowered.find(mark, end)
         return found
 
+    def present(self, names: frozenset[bytes]) -> frozenset[bytes]:
+        """Those of these lower-case names that came."""
+        return names.intersection(_each_name(self.lowered)) if names else NO_NAMES
+
     def pairs(self) -> list[tuple[bytes, bytes]]:
         """All fields as (name as it came, value stripped), in order. Not for the data path."""
         lines = self.raw.split(b"\r\n")[1:]
@@ -73,36 +81,50 @@ def trailer_fields(trailers: bytes) -> FieldBlock:
     return FieldBlock(b"\r\n" + trailers)
 
 
-def edited(block: FieldBlock, start: int, cut: Iterable[bytes], put: Mapping[bytes, bytes]) -> list[bytes]:
-    """The field lines of a head from offset `start` on, as slices of what came, without the empty line.
+def edited(block: FieldBlock, start: int, cut: Set[bytes], put: Mapping[bytes, bytes]) -> bytes:
+    """The field lines of a head from offset `start` on, as they came, without the empty line behind them.
 
     Every line of a (lower-case) name in `cut` is left out; the first line of a name in `put` is replaced by what it
-    maps to (whole lines), further ones are left out, and where there is none the replacement goes in front.
+    maps to (whole lines), further ones are left out. A replacement of what is not there goes to the end, Host in
+    front.
     """
-    raw, lowered = block.raw, block.lowered
+    raw = block.raw
+    end = len(raw) - 2
+    names = put.keys() | cut
     edits: list[tuple[int, int, bytes]] = []
-    for name, line in put.items():
-        edits.extend(_spans(lowered, name, line) or [(start, start, line)])
-    for name in cut:
-        if name not in put:
-            edits.extend(_spans(lowered, name, b""))
+    seen = set()
+    for begin, behind, name in _lines(block.lowered, names) if len(names) > FEW else _spans(block.lowered, names):
+        edits.append((begin, behind, b"" if name in seen else put.get(name, b"")))
+        seen.add(name)
+    for name in put.keys() - seen:
+        place = start if name == b"host" else end
+        edits.append((place, place, put[name]))
     edits.sort()
     parts: list[bytes] = []
-    for begin, end, line in edits:
+    for begin, behind, line in edits:
         parts += (raw[start:begin], line)
-        start = end
-    parts.append(raw[start:-2])
-    return parts
+        start = behind
+    parts.append(raw[start:end])
+    return b"".join(parts)
 
 
-def _spans(lowered: bytes, name: bytes, line: bytes) -> list[tuple[int, int, bytes]]:
-    """Where the lines of a name begin and end; the first is to be replaced by `line`, the others by nothing."""
-    mark = b"\n" + name + b":"
-    spans = []
-    at = lowered.find(mark)
-    while at >= 0:
-        end = lowered.find(b"\n", at + 1)
-        spans.append((at + 1, end + 1, line))
-        line = b""
-        at = lowered.find(mark, end)
-    return spans
+#: So many names are looked for one by one; more in one pass over all lines, so that time stays linear.
+FEW = 8
+
+
+def _spans(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """Where the lines of these names begin and end; those of one name in order."""
+    for name in names:
+        mark = b"\n" + name + b":"
+        at = lowered.find(mark)
+        while at >= 0:
+            behind = lowered.find(b"\n", at + 1)
+            yield at + 1, behind + 1, name
+            at = lowered.find(mark, behind)
+
+
+def _lines(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """The same in one pass."""
+    for line in _each_line(lowered):
+        if line[1] in names:
+            yield line.start() + 1, line.end() + 1, line[1]

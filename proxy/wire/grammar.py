@@ -1,9 +1,10 @@
 """Incremental readers of heads: bytes in, a head out as soon as it is whole.
 
 Law: what is refused, and why, does not depend on how the bytes were cut into packets. A whole head in one packet costs
-one match. An unfinished one is kept, looked at once for what can never become a head, and searched on from three bytes
-before its old end; the expression runs again only when the empty line is there. Bytes behind a head stay in the reader
-until `leftover()` takes them, or the next `feed()` reads the next head from them.
+one match, and one whose fields are the very bytes of the head before it on this connection (most apps and upstreams
+repeat themselves) not even that. An unfinished one is kept, looked at once for what can never become a head, and
+searched on from three bytes before its old end; the expression runs again only when the empty line is there. Bytes
+behind a head stay in the reader until `leftover()` takes them, or the next `feed()` reads the next head from them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from proxy.wire.request import RequestHead
 from proxy.wire.response import ResponseHead
 from proxy.wire.syntax import (
     REQUEST,
+    REQUEST_LINE,
     RESPONSE,
     BadAnswer,
     BadMessage,
@@ -32,6 +34,9 @@ __all__ = ["HEADERS", "HEADER_BYTES", "BadAnswer", "BadMessage", "Refused", "Req
 HEADER_BYTES = 64 * 1024
 HEADERS = 256
 
+#: Larger heads are not kept for comparison.
+REPEATABLE = 8 * 1024
+
 TOO_LARGE = "Request Header Fields Too Large"
 
 _Head = TypeVar("_Head", RequestHead, ResponseHead)
@@ -43,7 +48,7 @@ class _HeadParser(Generic[_Head]):
     `header_bytes` bounds a head, first line and fields together; `headers` the number of fields.
     """
 
-    __slots__ = ("_at", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers")
+    __slots__ = ("_at", "_last", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers")
 
     _match: ClassVar[Callable[..., re.Match[bytes] | None]]
     _make: Callable[..., _Head]
@@ -54,14 +59,15 @@ class _HeadParser(Generic[_Head]):
         self.headers = headers
         # The shortest field line is four bytes long, so that a head of up to `_roomy` bytes keeps both limits.
         self._roomy = min(header_bytes, 4 * headers)
+        self._last: _Head | None = None
         self._rest = b""  # what was fed last, where something stands behind the head
         self._at = 0  # where in it
         self._partial = bytearray()  # an unfinished head
         self._line_end = -1  # where its first line ends, once that was checked
         self._skipped = False  # an empty line in front of it
 
-    def feed(self, data: bytes) -> _Head | None:
-        """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
+    def _read(self, data: bytes) -> _Head | None:
+        """Add bytes; the next head if it is whole now, else None."""
         start = 0
         if self._partial:
             return self._go_on(data)
@@ -71,6 +77,11 @@ class _HeadParser(Generic[_Head]):
         found = self._match(data, start)
         if found is None:
             return self._go_on(data[start:])
+        return self._taken(data, start, found)
+
+    def _taken(self, data: bytes, start: int, found: re.Match[bytes]) -> _Head:
+        """The head found in `data` at `start`; what stands behind it is held."""
+        self._skipped = False
         end = found.end()
         if end != len(data):
             self._rest = data
@@ -110,10 +121,10 @@ class _HeadParser(Generic[_Head]):
         whole = bytes(held)
         held.clear()
         self._line_end = -1
-        self._skipped = False
-        if self._match(whole) is None:
+        found = self._match(whole)
+        if found is None:
             raise self._bad("a header field is malformed")
-        return self.feed(whole)
+        return self._taken(whole, 0, found)
 
     def _ended(self, held: bytearray, checked: int) -> bool:
         """Whether the empty line is in `held`, of which `checked` bytes were looked at before.
@@ -171,10 +182,31 @@ class RequestParser(_HeadParser[RequestHead]):
     section 2.2).
     """
 
-    __slots__ = ()
+    __slots__ = ("_fields",)
     _match = REQUEST
     _make = RequestHead
     _may_skip = True
+
+    def __init__(self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS) -> None:
+        super().__init__(header_bytes, headers)
+        self._fields = b""  # of the last head, from the CRLF of its first line on
+
+    def feed(self, data: bytes) -> RequestHead | None:
+        """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
+        last = self._last
+        if last is not None and data.endswith(self._fields) and not self._rest and not self._partial:
+            self._skipped = False
+            if data == last.raw:
+                return last
+            line = REQUEST_LINE(data, 0, len(data) - len(self._fields))
+            if line is not None and len(data) <= self.header_bytes:
+                self._last = last = RequestHead.alike(last, data, *line.groups())
+                return last
+        head = self._read(data)
+        if head is not None and head.common and len(head.raw) <= REPEATABLE:
+            self._last = head
+            self._fields = head.raw[head.raw.find(b"\r\n") :]
+        return head
 
     def _bad(self, detail: str) -> Refused:
         return malformed(detail)
@@ -201,6 +233,20 @@ class ResponseParser(_HeadParser[ResponseHead]):
     _match = RESPONSE
     _make = ResponseHead
     _may_skip = False
+
+    def feed(self, data: bytes) -> ResponseHead | None:
+        """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
+        last = self._last
+        if last is not None and data.startswith(last.raw) and not self._rest and not self._partial:
+            end = len(last.raw)
+            if end != len(data):
+                self._rest = data
+                self._at = end
+            return last
+        head = self._read(data)
+        if head is not None and len(head.raw) <= REPEATABLE:
+            self._last = head
+        return head
 
     def _bad(self, detail: str) -> BadAnswer:
         return BadAnswer(detail)

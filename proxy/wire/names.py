@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 
-from proxy.wire.awkward import HOP_BY_HOP
+#: RFC 9110 section 7.6.1, but for Transfer-Encoding: a chunked body is sent on chunked. Trailers are passed on, so
+#: Trailer is end-to-end here.
+HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"})
 
 #: Fields of a request that are never sent on as they came; with one of them (but Connection) a head is not `simple`.
 REQUEST_CUT = HOP_BY_HOP | {
@@ -29,7 +31,7 @@ ANSWER_TOLD = (b"grpc-status", b"date", b"retry-after", b"x-should-retry")
 
 KEEP_ALIVE = b"keep-alive"
 
-_FRAMING = (b"host", b"connection", b"content-length", b"transfer-encoding")
+FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _LOGIN = rb"(?=:[ \t]*+(?:ntlm|negotiate)(?:[ \t,]|\r))"
 
 
@@ -44,13 +46,17 @@ def _specials(names: frozenset[bytes], logins: tuple[bytes, ...]) -> re.Pattern[
     return re.compile(rb"\n(" + b"|".join(branches) + rb"):[ \t]*+([^\r]*+)")
 
 
-_REQUEST_NAMES = frozenset({*_FRAMING, *REQUEST_CUT, b"max-forwards", *REQUEST_TOLD})
-_ANSWER_NAMES = frozenset({*_FRAMING[1:], *ANSWER_CUT, *ANSWER_TOLD})
+_REQUEST_NAMES = frozenset({b"host", b"max-forwards", *FRAMING, *REQUEST_CUT, *REQUEST_TOLD})
+_ANSWER_NAMES = frozenset({*FRAMING, *ANSWER_CUT, *ANSWER_TOLD})
 find_request = _specials(_REQUEST_NAMES, (b"authorization",)).findall
 find_answer = _specials(_ANSWER_NAMES, (b"www-authenticate", b"proxy-authenticate")).findall
 REQUEST_KEYS = {name.decode(): name for name in _REQUEST_NAMES}
 ANSWER_KEYS = {name.decode(): name for name in _ANSWER_NAMES}
 
-#: With one of these a head goes the slow path.
-REQUEST_SLOW = REQUEST_CUT - {b"connection"} | {b"max-forwards"}
-ANSWER_SLOW = ANSWER_CUT - {b"connection"}
+#: With one of these a head goes the slow path: they mean something beside being cut.
+REQUEST_SLOW = frozenset({b"te", b"upgrade", b"max-forwards"})
+ANSWER_SLOW = frozenset({b"te", b"upgrade"})
+
+#: What is left out and means nothing else. (Connection means something unless it is keep-alive.)
+REQUEST_MERELY_CUT = REQUEST_CUT - REQUEST_SLOW - {b"connection"}
+ANSWER_MERELY_CUT = ANSWER_CUT - ANSWER_SLOW - {b"connection"}

@@ -2,7 +2,7 @@
 
 Law: a head is validated whole and then forwarded as slices of the same bytes. The common head takes one pass, no loop
 over fields. Anything unusual about connection, framing or place goes by the slow path (`wire/awkward.py`), which
-decides by the same rules and refuses what is ambiguous.
+decides by the same rules and refuses what is ambiguous. A head is a value: it never changes, and may be shared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from proxy.wire import awkward
 from proxy.wire.authority import read_absolute, read_authority, read_connect
 from proxy.wire.fields import CHUNKED, NO_NAMES, FieldBlock, edited, needle
-from proxy.wire.names import KEEP_ALIVE, REQUEST_CUT, REQUEST_KEYS, REQUEST_SLOW, find_request
+from proxy.wire.names import (
+    FRAMING,
+    KEEP_ALIVE,
+    REQUEST_CUT,
+    REQUEST_KEYS,
+    REQUEST_MERELY_CUT,
+    REQUEST_SLOW,
+    find_request,
+)
 from proxy.wire.syntax import malformed
 
 
@@ -35,9 +43,8 @@ class RequestHead(FieldBlock):
     """
 
     __slots__ = (
+        "_awkward",
         "_host",
-        "_nominated",
-        "_te",
         "authority",
         "chunked",
         "content_length",
@@ -50,15 +57,10 @@ class RequestHead(FieldBlock):
         "simple",
         "specials",
         "target",
-        "upgrade",
     )
 
-    authority: str
     path: bytes
     form: str
-    scheme: str
-    #: The Upgrade field's value without h2c, where the call is an upgrade (Connection names it, HTTP/1.1); else None.
-    upgrade: bytes | None
 
     def __init__(self, raw: bytes, method: bytes, target: bytes, minor: bytes) -> None:
         self.raw = raw
@@ -66,79 +68,108 @@ class RequestHead(FieldBlock):
         self.method = method.decode("ascii")
         self.target = target
         self.minor = 1
-        self._host: bytes | None = None
-        self._nominated = NO_NAMES
-        self._te = False
-        self.upgrade = None
+        self.content_length: int | None = None
+        self.chunked = False
+        self._awkward: awkward.Awkward | None = None
         found: list[tuple[bytes, bytes]] = find_request(lowered)
         self.specials = specials = dict(found)
         if (
-            minor != b"1"
-            or len(specials) != len(found)
-            or not REQUEST_SLOW.isdisjoint(specials)
-            or specials.get(b"connection", KEEP_ALIVE) != KEEP_ALIVE
-            or not self._plainly_framed(specials)
+            minor == b"1"
+            and len(specials) == len(found)
+            and REQUEST_SLOW.isdisjoint(specials)
+            and specials.get(b"connection", KEEP_ALIVE) == KEEP_ALIVE
+            and (FRAMING.isdisjoint(specials) or self._plainly_framed(specials))
         ):
+            self.keep_alive = True
+            self.simple = REQUEST_MERELY_CUT.isdisjoint(specials)
+        else:
             self._settle(found, minor)
-            return
-        self.keep_alive = self.simple = True
-        if target[0] == 0x2F and method != b"CONNECT":
-            authority = read_authority(specials.get(b"host", b""))
-            if authority:
-                self.form = "origin"
-                self.scheme = ""
-                self.path = target
-                self.authority = authority
-                return
-        self._locate([value for name, value in found if name == b"host"])
+        self._locate()
+
+    @classmethod
+    def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
+        """The head `raw`, whose bytes behind the first line are those of `like`, a `common` one."""
+        self = cls.__new__(cls)
+        self.raw = raw
+        self.lowered = raw.lower()
+        self.method = method.decode("ascii")
+        self.target = target
+        self.minor = 1
+        self.content_length = like.content_length
+        self.chunked = like.chunked
+        self._awkward = None
+        self.specials = like.specials
+        self.keep_alive = True
+        self.simple = like.simple
+        self._locate()
+        return self
+
+    @property
+    def common(self) -> bool:
+        """Whether nothing about version, connection and framing took the slow path."""
+        return self._awkward is None
 
     def _plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
-        """Read the common framing: none, one Content-Length of 1 to 18 digits, or chunked. False: look closer."""
+        """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False: look closer."""
         length = specials.get(b"content-length")
-        coding = specials.get(b"transfer-encoding")
         if length is None:
-            self.content_length = None
-            self.chunked = coding is not None
-            return coding is None or coding == b"chunked"
-        self.chunked = False
-        if coding is not None or not length.isdigit() or len(length) > 18:
+            self.chunked = True
+            return specials[b"transfer-encoding"] == b"chunked"
+        if b"transfer-encoding" in specials or not length.isdigit() or len(length) > 18:
             return False
         self.content_length = int(length)
         return True
 
-    def _settle(self, found: list[tuple[bytes, bytes]], minor: bytes) -> None:
+    def _settle(self, found: awkward.Found, minor: bytes) -> None:
         """Decide what is unusual about connection and framing; Refused where it is ambiguous."""
         self.simple = False
         self.minor = int(minor != b"0")
+        if sum(name == b"host" for name, _ in found) > 1:
+            raise malformed("more than one Host")
         self.content_length, self.chunked = awkward.request_framing(found, self.minor)
         options = awkward.connection_options(found, malformed)
         self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
-        self._nominated = options - awkward.NEVER_NOMINATED
-        self._te = b"te" in self.specials and awkward.wants_trailers(found)
+        upgrade = None
         if self.minor and b"upgrade" in options and b"upgrade" in self.specials:
-            self.upgrade = awkward.upgrade_protocols(self.values(needle("upgrade")))
-        self._locate([value for name, value in found if name == b"host"])
+            upgrade = awkward.upgrade_protocols(self.values(needle("upgrade")))
+        self._awkward = awkward.Awkward(
+            self.present(options - awkward.NEVER_NOMINATED), upgrade, awkward.wants_trailers(found)
+        )
 
-    def _locate(self, hosts: list[bytes]) -> None:
-        """Find out where the request goes from target and Host (RFC 9112 sections 3.2 and 3.3)."""
-        target, method = self.target, self.method
-        host = awkward.one_host(hosts, self.minor)
+    def _locate(self) -> None:
+        """Find out where the request goes, from target and Host (RFC 9112 sections 3.2 and 3.3)."""
+        target = self.target
+        host = self.specials.get(b"host", b"")
+        authority = read_authority(host)
         self.scheme = ""
-        if method == "CONNECT":
+        self._host: bytes | None = None
+        if target[0] == 0x2F and self.method != "CONNECT":
+            self.form = "origin"
+            self.path = target
+            self.authority = authority or awkward.closer_host(self.specials, self.minor, empty=False)
+            return
+        asterisk = target == b"*" and self.method == "OPTIONS"
+        authority = authority or awkward.closer_host(self.specials, self.minor, empty=not asterisk)
+        if asterisk:
+            self.form, self.path, self.authority = "asterisk", target, authority
+        elif self.method == "CONNECT":
             self.form, self.path, self.authority = "authority", b"", read_connect(target)
-        elif target[0] == 0x2F:
-            self.form, self.path, self.authority = "origin", target, awkward.named_host(host)
-        elif target == b"*" and method == "OPTIONS":
-            self.form, self.path, self.authority = "asterisk", target, awkward.named_host(host)
         else:
             self.form = "absolute"
-            self.scheme, named, self.authority, self.path = read_absolute(target, method)
-            self._host = None if host is not None and named.lower() == host else named
+            place, self.path = read_absolute(target, self.method)
+            self.scheme, named, lowered, self.authority = place
+            if lowered != host:
+                self._host = named
 
     @property
     def body_size(self) -> int:
         """How many bytes of body follow the head, or CHUNKED."""
         return CHUNKED if self.chunked else self.content_length or 0
+
+    @property
+    def upgrade(self) -> bytes | None:
+        """Upgrade's value without h2c, where the call is an upgrade (HTTP/1.1, Connection names it); else None."""
+        return None if self._awkward is None else self._awkward.upgrade
 
     @property
     def expect_continue(self) -> bool:
@@ -163,7 +194,7 @@ class RequestHead(FieldBlock):
         key = REQUEST_KEYS.get(name)
         if key is not None and key not in self.specials:
             return ()
-        return super().get_all(name)
+        return FieldBlock.get_all(self, name)
 
     def render(
         self,
@@ -181,37 +212,53 @@ class RequestHead(FieldBlock):
         drop: lower-case names of further fields to leave out. Hop-by-hop fields and those that Connection names are
             left out by themselves (X-Retry-*, X-Attempt-Count too); Transfer-Encoding and Content-Length only if
             named in `drop`. Max-Forwards of OPTIONS and TRACE is counted down in its place. An upgrade keeps its
-            Connection and Upgrade (without h2c); `TE: trailers` goes on as RFC 9110 asks, named in Connection.
+            Upgrade (without h2c), TE its `trailers`, and Connection names them (RFC 9110 sections 7.8, 10.1.4).
         """
         if self.form == "absolute":
             if target is None:
                 target = self.path
             if host is None:
                 host = self._host
-        raw = self.raw
         if not self.simple or not drop <= REQUEST_CUT:
             return self._render_closely(target, host, drop, add)
+        raw = self.raw
+        start = 0 if target is None else raw.find(b"\n") + 1
         if host is not None:
-            start = 0 if target is None else raw.find(b"\n") + 1
-            parts = edited(self, start, (b"connection",), {b"host": b"Host: " + host + b"\r\n"})
+            parts = self._with_host(start, host)
         elif b"connection" in self.specials:
-            start = 0 if target is None else raw.find(b"\n") + 1
             cut = self.lowered.find(b"\nconnection:") + 1
-            parts = [raw[start:cut], raw[raw.find(b"\n", cut) + 1 : -2]]
+            parts = b"%b%b" % (raw[start:cut], raw[raw.find(b"\n", cut) + 1 : -2])
         else:
-            parts = [raw[:-2] if target is None else raw[raw.find(b"\n") + 1 : -2]]
+            parts = raw[start:-2]
         if target is None:
-            return b"%b%b\r\n" % (b"".join(parts), add)
-        return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (self.method.encode("ascii"), target, b"".join(parts), add)
+            return b"%b%b\r\n" % (parts, add)
+        return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (self.method.encode("ascii"), target, parts, add)
+
+    def _with_host(self, start: int, host: bytes) -> bytes:
+        """The bytes of a simple head from `start` on, without the empty line, with this Host."""
+        raw, lowered = self.raw, self.lowered
+        at = lowered.find(b"\nhost:") + 1
+        end = raw.find(b"\n", at) + 1
+        if b"connection" not in self.specials:
+            return b"%bHost: %b\r\n%b" % (raw[start:at], host, raw[end:-2])
+        cut = lowered.find(b"\nconnection:") + 1
+        behind = raw.find(b"\n", cut) + 1
+        if at < cut:
+            return b"%bHost: %b\r\n%b%b" % (raw[start:at], host, raw[end:cut], raw[behind:-2])
+        return b"%b%bHost: %b\r\n%b" % (raw[start:cut], raw[behind:at], host, raw[end:-2])
 
     def _render_closely(self, target: bytes | None, host: bytes | None, drop: frozenset[bytes], add: bytes) -> bytes:
         """The same for a head of which more must be cut or changed."""
-        cut = REQUEST_CUT | self._nominated | drop
-        put = {} if host is None else {b"host": b"Host: " + host + b"\r\n"}
+        cut = REQUEST_CUT.intersection(self.specials) | (drop - REQUEST_CUT)
+        put: dict[bytes, bytes] = {}
+        if self._awkward is not None:
+            cut |= self._awkward.nominated
+            put = self._awkward.lines()
+        if host is not None:
+            put[b"host"] = b"Host: " + host + b"\r\n"
         hops = self.max_forwards
         if hops is not None and b"max-forwards" not in cut:
             put[b"max-forwards"] = b"Max-Forwards: %d\r\n" % max(hops - 1, 0)
-        put.update(awkward.connection_lines(self.upgrade, self._te))
-        parts = edited(self, self.raw.find(b"\n") + 1, cut, put)
+        fields = edited(self, self.raw.find(b"\n") + 1, cut, put)
         line = (self.method.encode("ascii"), self.target if target is None else target)
-        return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (*line, b"".join(parts), add)
+        return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (*line, fields, add)

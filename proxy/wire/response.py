@@ -9,7 +9,15 @@ from collections.abc import Sequence
 
 from proxy.wire import awkward
 from proxy.wire.fields import CHUNKED, NO_NAMES, UNTIL_CLOSE, FieldBlock, edited, needle
-from proxy.wire.names import ANSWER_CUT, ANSWER_KEYS, ANSWER_SLOW, KEEP_ALIVE, find_answer
+from proxy.wire.names import (
+    ANSWER_CUT,
+    ANSWER_KEYS,
+    ANSWER_MERELY_CUT,
+    ANSWER_SLOW,
+    FRAMING,
+    KEEP_ALIVE,
+    find_answer,
+)
 from proxy.wire.syntax import BadAnswer
 
 
@@ -28,9 +36,8 @@ class ResponseHead(FieldBlock):
     """
 
     __slots__ = (
-        "_lengths",
-        "_nominated",
-        "_status_line",
+        "_awkward",
+        "_length_line",
         "chunked",
         "content_length",
         "keep_alive",
@@ -38,34 +45,19 @@ class ResponseHead(FieldBlock):
         "simple",
         "specials",
         "status",
-        "upgrade",
     )
-
-    #: The Upgrade field's value without h2c, on a 101 or 426 whose Connection names it; else None.
-    upgrade: bytes | None
 
     def __init__(self, raw: bytes, minor: bytes, status: bytes, reason: bytes | None) -> None:
         self.raw = raw
         self.lowered = lowered = raw.lower()
         self.status = code = int(status)
         self.minor = 1
-        self.upgrade = None
-        self._nominated = NO_NAMES
-        self._lengths: bytes | None = None
+        self._awkward: awkward.Awkward | None = None
         found: list[tuple[bytes, bytes]] = find_answer(lowered)
         self.specials = specials = dict(found)
-        length = specials.get(b"content-length")
-        if length is not None and length.isdigit() and len(length) <= 18 and b"transfer-encoding" not in specials:
-            self.content_length: int | None = int(length)
-            self.chunked = False
-        elif length is None and specials.get(b"transfer-encoding") == b"chunked":
-            self.content_length = None
-            self.chunked = True
-        else:
-            self._settle(found, minor, reason)
-            return
         if (
             minor == b"1"
+            and self._plainly_framed(specials)
             and len(specials) == len(found)
             and code >= 200
             and code != 204
@@ -74,25 +66,40 @@ class ResponseHead(FieldBlock):
             and specials.get(b"connection", KEEP_ALIVE) == KEEP_ALIVE
             and reason is not None
         ):
-            self.keep_alive = self.simple = True
+            self.keep_alive = True
+            self.simple = ANSWER_MERELY_CUT.isdisjoint(specials)
         else:
-            self._settle(found, minor, reason)
+            self._settle(found, minor)
 
-    def _settle(self, found: list[tuple[bytes, bytes]], minor: bytes, reason: bytes | None) -> None:
+    def _plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
+        """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False: look closer."""
+        length = specials.get(b"content-length")
+        if length is None:
+            self.content_length: int | None = None
+            self.chunked = True
+            return specials.get(b"transfer-encoding") == b"chunked"
+        self.chunked = False
+        if b"transfer-encoding" in specials or not length.isdigit() or len(length) > 18:
+            return False
+        self.content_length = int(length)
+        return True
+
+    def _settle(self, found: awkward.Found, minor: bytes) -> None:
         """Decide what is unusual about connection and framing; BadAnswer where it cannot be trusted."""
         self.simple = False
         self.minor = int(minor != b"0")
-        self.content_length, self.chunked, self._lengths = awkward.answer_framing(found, self.minor)
+        self.content_length, self.chunked, self._length_line = awkward.answer_framing(found, self.minor)
         options = awkward.connection_options(found, BadAnswer)
         self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
-        self._nominated = options - awkward.NEVER_NOMINATED
+        upgrade = None
         if self.status in (101, 426) and b"upgrade" in options and b"upgrade" in self.specials:
-            self.upgrade = awkward.upgrade_protocols(self.values(needle("upgrade")))
+            upgrade = awkward.upgrade_protocols(self.values(needle("upgrade")))
+        self._awkward = awkward.Awkward(self.present(options - awkward.NEVER_NOMINATED), upgrade, trailers=False)
 
     def body_size(self, method: str) -> int:
         """How many bytes of body follow in answer to this method, or CHUNKED, or UNTIL_CLOSE.
 
-        RFC 9112 section 6.3. 1xx (101 among them), 204, 304, any answer to HEAD and 2xx to CONNECT have none.
+        RFC 9112 section 6.3: 1xx (101 among them), 204, 304, any answer to HEAD and 2xx to CONNECT have none.
         """
         status = self.status
         if method == "HEAD" or status < 200 or status == 204 or status == 304:
@@ -103,9 +110,10 @@ class ResponseHead(FieldBlock):
             return CHUNKED
         return UNTIL_CLOSE if self.content_length is None else self.content_length
 
-    def until_close(self, method: str) -> bool:
-        """Whether the body ends only with the connection."""
-        return self.body_size(method) == UNTIL_CLOSE
+    @property
+    def upgrade(self) -> bytes | None:
+        """Upgrade's value without h2c, on a 101 or 426 whose Connection names it; else None."""
+        return None if self._awkward is None else self._awkward.upgrade
 
     @property
     def login_bound(self) -> bool:
@@ -117,7 +125,7 @@ class ResponseHead(FieldBlock):
         key = ANSWER_KEYS.get(name)
         if key is not None and key not in self.specials:
             return ()
-        return super().get_all(name)
+        return FieldBlock.get_all(self, name)
 
     def render(self, *, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
         """The head to hand on, HTTP/1.1: fields in order as they came, then `add`, ready-made lines with their CRLF.
@@ -126,18 +134,26 @@ class ResponseHead(FieldBlock):
         (lower-case names) too. Transfer-Encoding and Content-Length stay unless `drop` names them, but 1xx and 204
         have neither (RFC 9110 section 8.6, RFC 9112 section 6.1). A 101 or 426 keeps its upgrade.
         """
+        if not self.simple or not drop <= ANSWER_CUT:
+            return self._render_closely(drop, add)
         raw = self.raw
-        if self.simple and drop <= ANSWER_CUT:
-            if b"connection" in self.specials:
-                cut = self.lowered.find(b"\nconnection:") + 1
-                return b"%b%b%b\r\n" % (raw[:cut], raw[raw.find(b"\n", cut) + 1 : -2], add)
-            return b"%b%b\r\n" % (raw[:-2], add)
-        names = ANSWER_CUT | self._nominated | drop
-        if self.status < 200 or self.status == 204:
-            names |= awkward.FRAMING
-        put = dict(awkward.connection_lines(self.upgrade, te=False))
-        if self._lengths is not None and b"content-length" not in names:
-            put[b"content-length"] = self._lengths
-        start = raw.find(b"\n") + 1
-        line = b"HTTP/1.1 %d%b" % (self.status, raw[12 : start - 2] or b" ")
-        return b"%b\r\n%b%b\r\n" % (line, b"".join(edited(self, start, names, put)), add)
+        if b"connection" in self.specials:
+            cut = self.lowered.find(b"\nconnection:") + 1
+            return b"%b%b%b\r\n" % (raw[:cut], raw[raw.find(b"\n", cut) + 1 : -2], add)
+        return b"%b%b\r\n" % (raw[:-2], add)
+
+    def _render_closely(self, drop: frozenset[bytes], add: bytes) -> bytes:
+        """The same for a head of which more must be cut or changed."""
+        cut = ANSWER_CUT.intersection(self.specials) | (drop - ANSWER_CUT)
+        put: dict[bytes, bytes] = {}
+        if self._awkward is not None:
+            cut |= self._awkward.nominated
+            if self.status < 200 or self.status == 204:
+                cut |= FRAMING
+            put = self._awkward.lines()
+            if self._length_line is not None and b"content-length" not in cut:
+                put[b"content-length"] = self._length_line
+        start = self.raw.find(b"\n") + 1
+        # A status line without a reason lacks the space that RFC 9112 section 4 asks of who writes one.
+        reason = self.raw[12 : start - 2] or b" "
+        return b"HTTP/1.1 %d%b\r\n%b%b\r\n" % (self.status, reason, edited(self, start, cut, put), add)

@@ -19,6 +19,9 @@ LINES = rb"(?:" + TCHAR + rb"++:" + FVCHAR + rb"*+\r\n)*+"
 #: Groups: method, target, minor version.
 REQUEST = re.compile(rb"(" + TCHAR + rb"{1,64}+) (" + TARGET + rb"++) HTTP/1\.([0-9])\r\n" + LINES + rb"\r\n").match
 
+#: Groups: method, target. A request line of HTTP/1.1, without its CRLF.
+REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"{1,64}+) (" + TARGET + rb"++) HTTP/1\.1").fullmatch
+
 #: Groups: minor version, status, reason with its space (None where the line ends after the status).
 RESPONSE = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9][0-9])( " + FVCHAR + rb"*+)?+\r\n" + LINES + rb"\r\n").match
 
@@ -29,7 +32,7 @@ TRAILERS = re.compile(LINES + rb"\r\n").match
 TOKENS = re.compile(rb"[ \t]*+(?:" + TCHAR + rb"++[ \t]*+)?+(?:,[ \t]*+(?:" + TCHAR + rb"++[ \t]*+)?+)*+").fullmatch
 
 _FORBIDDEN = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]").search
-_REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"++) " + TARGET + rb"++ HTTP/([0-9])\.[0-9]").fullmatch
+_ANY_REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"++) " + TARGET + rb"++ HTTP/([0-9])\.[0-9]").fullmatch
 _STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FVCHAR + rb"*+)?+").fullmatch
 
 
@@ -81,7 +84,7 @@ def forbidden_octet(data: bytes | bytearray, start: int, end: int) -> str | None
 
 def check_request_line(line: bytes) -> None:
     """Raise Refused where a finished request line (without CRLF) is not one of HTTP/1."""
-    found = _REQUEST_LINE(line)
+    found = _ANY_REQUEST_LINE(line)
     if found is None:
         if b"#" in line and line.count(b" ") == 2:
             raise malformed("the request target has a fragment")
