@@ -16,4 +16,6 @@ def check(path: str | None, environ: Mapping[str, str]) -> tuple[Problem, ...]:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of the configuration file, for editors."""
-    raise NotImplementedError
+    from proxy.config import model
+
+    return model.schema()

@@ -1,16 +1,31 @@
 """A configuration file becomes settings, or a list of everything that is wrong with it.
 
 Law: nothing raises for a user's mistake, and nothing is half loaded: there are settings only where there is no error.
+The way: text, nodes with marks, ${NAME}, includes, the table of keys (model.py), merged and compiled (compile.py),
+advice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import glob
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from proxy.config.problem import Problem
+import yaml
+
+from proxy.config.compile import compile_tree
+from proxy.config.environment import replace
+from proxy.config.form import Section
+from proxy.config.model import FILE, INCLUDED
+from proxy.config.nodes import Map, Seq, adopt, from_node, parse
+from proxy.config.problem import Mark, Problem, Problems
+from proxy.config.read import read_text
 from proxy.config.settings import Settings
+from proxy.config.units import written
+
+_PLACES = ("config/redrive.yaml", "/etc/redrive/redrive.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +43,101 @@ class LoadResult:
 
 def load(path: str | None, environ: Mapping[str, str]) -> LoadResult:
     """Read, check and compile a file; None stands for the defaults. See `find` for which file a command takes."""
-    raise NotImplementedError
+    problems = Problems()
+    if path is None:
+        return _finished(Map(Mark("default")), None, environ, problems)
+    tree = _read(path, FILE, environ, problems)
+    return _finished(tree, path, environ, problems)
 
 
 def load_tree(tree: Any, file: str, environ: Mapping[str, str]) -> LoadResult:
     """The same for a configuration that stands inside another file: Python data, or a composed YAML node of `file`,
     which relative paths then start from.
     """
-    raise NotImplementedError
+    problems = Problems()
+    found = from_node(tree, file, problems) if isinstance(tree, yaml.Node) else adopt(tree, Mark(file, 1, 1))
+    return _finished(_checked(found, file, FILE, environ, problems), file, environ, problems)
 
 
 def find(path: str | None, environ: Mapping[str, str]) -> str | None:
     """The file a command works on: `-c`, else $REDRIVE_CONFIG, else config/redrive.yaml, else
     /etc/redrive/redrive.yaml, else None for the defaults.
     """
-    raise NotImplementedError
+    named = path or environ.get("REDRIVE_CONFIG")
+    return named or next((place for place in _PLACES if Path(place).exists()), None)
+
+
+def _finished(tree: Map | None, file: str | None, environ: Mapping[str, str], problems: Problems) -> LoadResult:
+    if tree is None:
+        return LoadResult(None, tuple(problems.sorted()))
+    files = [] if file is None else [file]
+    for included in _included(tree, problems):
+        files.append(included)
+        other = _read(included, INCLUDED, environ, problems)
+        if other is not None:
+            _take_over(tree, other, problems)
+    compiled = compile_tree(tree, file, files, environ, problems)
+    if compiled is not None:
+        from proxy.config.advice import advise
+
+        advise(compiled, tree, problems)
+    return LoadResult(None if compiled is None else compiled.settings, tuple(problems.sorted()))
+
+
+def _read(file: str, form: Section, environ: Mapping[str, str], problems: Problems) -> Map | None:
+    """A file's tree, checked; None where it cannot be read at all."""
+    text = read_text(file, problems)
+    if text is None:
+        return None
+    before = problems.fatal
+    tree = parse(text, file, problems)
+    if tree is None and problems.fatal and not before:
+        return None
+    return _checked(tree, file, form, environ, problems)
+
+
+def _checked(tree: Any, file: str, form: Section, environ: Mapping[str, str], problems: Problems) -> Map | None:
+    if tree is None:
+        tree = Map(Mark(file, 1, 1))
+    if not isinstance(tree, Map):
+        mark = tree.mark if isinstance(tree, Seq) else Mark(file, 1, 1)
+        problems.add(mark, "", f"a configuration is a mapping of keys, not {written(tree)}")
+        return None
+    replace(tree, environ, problems)
+    form.read(tree, tree.mark, (), problems.add)
+    return tree
+
+
+def _included(tree: Map, problems: Problems) -> Iterator[str]:
+    """The files that `include` names, in order, each once."""
+    patterns = tree.get("include")
+    seen: set[str] = set()
+    marked = zip(patterns, patterns.marks, strict=True) if isinstance(patterns, Seq) else ()
+    for number, (pattern, mark) in enumerate(marked):
+        base = Path(mark.file).parent
+        found = sorted(glob.glob(str(base / pattern), recursive=True))  # noqa: PTH207 - Path.glob takes no absolute ones
+        if not found and glob.has_magic(pattern):
+            problems.warn(mark, ("include", number), f"no file matches {pattern}")
+        elif not found:
+            problems.add(mark, ("include", number), f"there is no file {base / pattern}")
+        for file in found:
+            if file not in seen:
+                seen.add(file)
+                yield file
+
+
+def _take_over(tree: Map, other: Map, problems: Problems) -> None:
+    """The definitions of an included file, added to the main one's; a name defined twice is told with both places."""
+    for section, definitions in other.items():
+        if not isinstance(definitions, Map):
+            continue
+        if not isinstance(tree.get(section), Map):
+            tree.put(section, Map(other.mark), other.keys_at[section], other.values_at[section])
+        ours: Map = tree[section]
+        for name in definitions:
+            if name in ours:
+                first = ours.keys_at[name]
+                message = f"is defined already, in {first.file}:{first.line}"
+                problems.add(definitions.keys_at[name], (section, name), message)
+            else:
+                ours.take(name, definitions)

@@ -1,0 +1,161 @@
+"""What a failure is called: the lists, rules and dialect packs of a policy, compiled.
+
+Law: precedence is settled here, once, and not at each answer: what several lists name is throttling before timeout
+before transient. A rule is named to people by its number or its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from proxy.config.layers import lay
+from proxy.config.model import PACK
+from proxy.config.nodes import Map, adopt, parse
+from proxy.config.problem import Mark, Problems, did_you_mean
+from proxy.config.problem import Path as KeyPath
+from proxy.config.read import read_text
+from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
+from proxy.retry.policy import Classify, Dialect, ResetField, Rule
+
+_PACKS = Path(__file__).parent / "dialects"
+#: The later one wins.
+_PRECEDENCE = (Class.TRANSIENT, Class.TIMEOUT, Class.THROTTLING)
+
+
+def classify(typed: Mapping[str, Any], dialects: tuple[Dialect, ...], service_codes: frozenset[int] | None) -> Classify:
+    """The compiled classification out of a policy's read `classify` section."""
+    statuses: dict[int, Class] = {}
+    grpc: dict[int, Class] = {}
+    faults: dict[FaultKind, Class] = {}
+    for cls in _PRECEDENCE:
+        for named in typed[cls.value]:
+            for each in named:
+                if isinstance(each, FaultKind):
+                    faults[each] = cls
+                elif isinstance(each, int):
+                    statuses[each] = cls
+                else:
+                    grpc[GRPC_STATUS_NUMBERS[each]] = cls
+    rules = tuple(rule(each, f"rule {number}") for number, each in enumerate(typed["rules"], 1))
+    return Classify(statuses, grpc, faults, rules, dialects, service_codes, typed["unsafe_methods"])
+
+
+def rule(typed: Mapping[str, Any], because: str) -> Rule:
+    """One compiled rule."""
+    statuses, grpc, faults = (_all(typed.get(key)) for key in ("status", "grpc_status", "fail"))
+    return Rule(
+        Class(typed["as"]),
+        because,
+        statuses=statuses,
+        headers=tuple((name.lower(), glob) for name, glob in typed.get("header", {}).items()),
+        json=tuple((tuple(path.split(".")), glob) for path, glob in typed.get("json", {}).items()),
+        xml=tuple(typed.get("xml", {}).items()),
+        grpc=None if grpc is None else frozenset(GRPC_STATUS_NUMBERS[name] for name in grpc),
+        faults=faults,
+    )
+
+
+def _all(named: Any) -> frozenset[Any] | None:
+    """A word's or a list's failures as one set."""
+    if named is None:
+        return None
+    return named if isinstance(named, frozenset) else frozenset().union(*named)
+
+
+# -- packs -------------------------------------------------------------------------------------------------------------
+
+
+def built_in_names() -> list[str]:
+    """The packs that come with redrive: one file each, so that a further one needs no code."""
+    return sorted(path.stem for path in _PACKS.glob("*.yaml"))
+
+
+def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problems: Problems) -> tuple[Dialect, ...]:
+    """The packs of a policy, in order. A name that ends in .yaml is a user's own file."""
+    found: list[Dialect] = []
+    for number, (name, mark) in enumerate(zip(names, marks, strict=True)):
+        own = name.endswith((".yaml", ".yml"))
+        file = (Path(mark.file).parent if own and mark.line else _PACKS) / (name if own else f"{name}.yaml")
+        if not own and ("/" in name or not file.is_file()):
+            hint = did_you_mean(name, built_in_names())
+            problems.add(mark, (*path, number), f"no dialect is called {name!r}{hint}")
+            continue
+        pack, trouble = _pack(str(file))
+        for each in trouble:
+            problems.add(Mark(each.file, each.line, each.column), each.path, each.message)
+        if pack is not None:
+            found.append(pack)
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _pack_of(file: str, digest: str) -> tuple[Dialect | None, tuple[Any, ...]]:
+    problems = Problems()
+    tree = parse(digest, file, problems)
+    typed = None
+    if isinstance(tree, Map):
+        whole = lay(tree, _defaults())
+        typed = PACK.read(whole, tree.mark, (), problems.add)
+    elif not problems.fatal:
+        problems.add(Mark(file, 1, 1), "", "must be a mapping")
+    if problems.fatal or not isinstance(typed, dict):
+        return None, tuple(problems.sorted())
+    return _compiled(typed), ()
+
+
+def _pack(file: str) -> tuple[Dialect | None, tuple[Any, ...]]:
+    problems = Problems()
+    text = read_text(file, problems)
+    return _pack_of(file, text) if text is not None else (None, tuple(problems.sorted()))
+
+
+def _defaults() -> Map:
+    tree = adopt({key: value for key, value in PACK.defaults().items() if key != "codes"})
+    assert isinstance(tree, Map)
+    return tree
+
+
+def _compiled(typed: dict[str, Any]) -> Dialect:
+    rules = [rule(each, _words(each)) for each in typed["rules"]]
+    if "codes" in typed:
+        rules += _code_rules(typed["codes"])
+    resets = tuple(ResetField(each["field"], each["format"], each.get("remaining")) for each in typed["resets"])
+    return Dialect(typed["name"], tuple(rules), resets, typed["grpc"], " ".join(typed["source"]))
+
+
+def _words(typed: Mapping[str, Any]) -> str:
+    """A rule of a pack, as people are told of it."""
+    parts = [str(glob) for key in ("json", "xml") for glob in typed.get(key, {}).values()]
+    parts += [f"{name}: {glob}" for name, glob in typed.get("header", {}).items()]
+    statuses = sorted(_all(typed.get("status")) or ())
+    if statuses:
+        few = len(statuses) <= 3
+        parts.insert(0, "/".join(map(str, statuses)) if few else f"{statuses[0]}-{statuses[-1]}")
+    return " ".join(parts) or typed["as"]
+
+
+def _code_rules(codes: dict[str, Any]) -> list[Rule]:
+    """Header fields first, since they need no look at the body."""
+    statuses = _all(codes.get("status")) or frozenset(range(400, 600))
+    spellings = codes.get("spelled", ("{}",))
+    named = [(cls, code) for cls in ("throttling", "timeout", "transient", "fatal") for code in codes.get(cls, ())]
+    rules: list[Rule] = []
+    for place in ("header", "json", "xml"):
+        for where in codes.get(place, ()):
+            for cls, code in named:
+                for spelling in spellings if place != "xml" else ("{}",):
+                    glob = spelling.replace("{}", code)
+                    rules.append(
+                        Rule(
+                            Class(cls),
+                            code,
+                            statuses=statuses,
+                            headers=((where.lower(), glob),) if place == "header" else (),
+                            json=((tuple(where.split(".")), glob),) if place == "json" else (),
+                            xml=((where, glob),) if place == "xml" else (),
+                        )
+                    )
+    return rules

@@ -1,0 +1,53 @@
+"""A user's own strategy, named as "module:Class" (contract, section 7): imported and made while a file is checked.
+
+Law: whatever a user's module does while it is imported or called becomes one clear line, and never happens during a
+call.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from proxy.config.nodes import Map
+from proxy.config.problem import Mark, did_you_mean
+from proxy.config.units import guess
+
+
+class CustomError(Exception):
+    """Why a user's strategy cannot be had, in one line."""
+
+
+def imported(kind: str, tree: Map, at: Mark) -> Any:
+    """A user's own strategy, made. Modules beside the configuration file are found too."""
+    module_name, _, class_name = kind.partition(":")
+    folder = str(Path(at.file).resolve().parent) if at.line else ""
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        module = importlib.import_module(module_name)
+    except BaseException as error:
+        raise CustomError(f"cannot import {module_name}: {_told(error)}") from None
+    made = getattr(module, class_name, None)
+    if not callable(made):
+        hint = did_you_mean(class_name, [name for name in vars(module) if not name.startswith("_")])
+        raise CustomError(f"{module_name} has no class {class_name}{hint}")
+    arguments = {key: guess(value) for key, value in tree.items() if key != "kind"}
+    try:
+        strategy = made(**arguments)
+    except BaseException as error:
+        raise CustomError(f"{kind} cannot be made: {_told(error)}") from None
+    wanted = ("acquire_initial_retry_token", "refresh_retry_token_for_retry", "record_success", "max_attempts")
+    lacking = [name for name in wanted if not hasattr(strategy, name)]
+    if lacking:
+        raise CustomError(f"{kind} is no RetryStrategy: it has no {', '.join(lacking)}")
+    return strategy
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

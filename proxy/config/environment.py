@@ -1,0 +1,86 @@
+"""What the environment puts into a configuration: ${NAME} in string values, and the AWS SDKs' two variables.
+
+Law: replaced after parsing, so that no value can bring structure with it; a message shows the ${NAME}, never what it
+stood for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.config.nodes import Map, Seq, Text, adopt
+from proxy.config.problem import Mark, Path, Problems, did_you_mean
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+AWS_MODES = ("legacy", "standard", "adaptive")
+
+
+def replace(tree: Any, environ: Mapping[str, str], problems: Problems) -> Any:
+    """The tree with every ${NAME} and ${NAME:-default} replaced, in place. `$${` is a `${` that stays."""
+    return _Replacing(environ, problems).value(tree, tree.mark if isinstance(tree, Map | Seq) else Mark("", 1, 1), ())
+
+
+class _Replacing:
+    def __init__(self, environ: Mapping[str, str], problems: Problems) -> None:
+        self._environ = environ
+        self._problems = problems
+        self._seen: set[int] = set()
+
+    def value(self, tree: Any, mark: Mark, path: Path) -> Any:
+        if isinstance(tree, Text):
+            return self._text(tree, mark, path) if "${" in tree else tree
+        if isinstance(tree, Map | Seq):
+            if id(tree) in self._seen:  # an alias: done already
+                return tree
+            self._seen.add(id(tree))
+        if isinstance(tree, Map):
+            for key, item in tree.items():
+                tree[key] = self.value(item, tree.values_at[key], (*path, key))
+        elif isinstance(tree, Seq):
+            for number, item in enumerate(tree):
+                tree[number] = self.value(item, tree.marks[number], (*path, number))
+        return tree
+
+    def _text(self, text: Text, mark: Mark, path: Path) -> Text:
+        def found(match: re.Match[str]) -> str:
+            if match[0] == "$${":
+                return "${"
+            name = _NAME.fullmatch(match[1])
+            if name is None or not match[2]:
+                message = f"{match[0]!r} is no reference; write ${{NAME}} or ${{NAME:-default}} ($${{ for a plain ${{)"
+                self._problems.add(mark, path, message)
+                return ""
+            value = self._environ.get(name[1], "")
+            if value or (name[1] in self._environ and name[2] is None):
+                return value
+            if name[2] is not None:
+                return name[2]
+            hint = did_you_mean(name[1], self._environ)
+            self._problems.add(mark, path, f"the environment has no {name[1]}, and there is no default{hint}")
+            return ""
+
+        return Text.make(_REFERENCE.sub(found, text), plain=text.plain, raw=text.raw)
+
+
+def aws_layer(environ: Mapping[str, str], problems: Problems) -> Map:
+    """What AWS_RETRY_MODE and AWS_MAX_ATTEMPTS say of `strategy`: none, a name, or a mapping laid over it."""
+    layer = Map(Mark("environment"))
+    mode, attempts = environ.get("AWS_RETRY_MODE", "").strip(), environ.get("AWS_MAX_ATTEMPTS", "").strip()
+    if mode:
+        if mode.lower() in AWS_MODES:
+            at = Mark("AWS_RETRY_MODE")
+            layer.put("mode", adopt(mode.lower()), at, at)
+        else:
+            message = f"{mode!r} must be one of {', '.join(AWS_MODES)}{did_you_mean(mode, AWS_MODES)}"
+            problems.add(Mark("environment"), "AWS_RETRY_MODE", message)
+    if attempts:
+        if re.fullmatch(r"[1-9][0-9]{0,8}", attempts):
+            at = Mark("AWS_MAX_ATTEMPTS")
+            layer.put("max_attempts", adopt(int(attempts)), at, at)
+        else:
+            message = f"{attempts!r} must be a whole number of 1 or more"
+            problems.add(Mark("environment"), "AWS_MAX_ATTEMPTS", message)
+    return layer

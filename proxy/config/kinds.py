@@ -1,0 +1,306 @@
+"""Strategies and buckets: what a name or a mapping in a file stands for.
+
+Law: a mapping that names `kind` replaces what was inherited; one without `kind` is laid over what the inherited name or
+mapping stands for. So each layer's value is worked out, against the one below it, into a name or a whole mapping; the
+last one is compiled. A user's name shadows a built-in kind of that name; `kind` always means the built-in one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from proxy.config.custom import CustomError, imported
+from proxy.config.layers import lay
+from proxy.config.model import BUCKET, STRATEGY
+from proxy.config.nodes import Map, adopt
+from proxy.config.problem import DEFAULT, Mark, Path, Problems, did_you_mean
+from proxy.config.spelled import (
+    ALIASES,
+    BUCKET_KEYS,
+    STRATEGY_KEYS,
+    bucket_defaults,
+    described,
+    plain_backoff,
+    spelled,
+    spelled_bucket,
+)
+from proxy.config.units import is_off
+from proxy.retry.kinds import BUILT_IN
+from proxy.retry.policy import (
+    Backoff,
+    BucketRef,
+    BucketSpec,
+    BudgetSpec,
+    QuotaSpec,
+    RateSpec,
+    Strategy,
+    ThrottleSpec,
+)
+
+
+class Kinds:
+    """The named strategies and buckets of one configuration, and what becomes of every value that uses them."""
+
+    def __init__(self, strategies: Map, buckets: Map, problems: Problems) -> None:
+        self._problems = problems
+        self._raw = {"strategy": strategies, "bucket": buckets}
+        self._customs: dict[str, Any] = {}
+        self._whole: dict[str, Map] = {}
+        self._compiled: dict[str, Strategy | None] = {}
+        self.buckets: dict[str, BucketRef] = {}
+        for name in list(buckets):
+            tree = self._definition("bucket", name)
+            spec = None if tree is None else self._bucket_spec(tree, buckets.keys_at[name], ("buckets", name))
+            if spec is not None:
+                self.buckets[name] = BucketRef(spec, name)
+        for name in list(strategies):
+            self.strategy(strategies.keys_at[name], strategies.keys_at[name], ("strategies", name), name=name)
+
+    # -- one layer over another ------------------------------------------------------------------------------------
+
+    def over(self, what: str, value: Any, below: Any, mark: Mark, path: Path) -> Any:
+        """`value` laid over the inherited `below`: a name, or a whole mapping with its kind.
+
+        A bucket without `kind` over nothing stays as it is: it waits for the strategy's own bucket.
+        """
+        if not isinstance(value, Map):
+            return value
+        if "kind" in value:
+            return value
+        if what == "rate" and (below is None or is_off(below)):
+            whole = value.copy()
+            whole.put("kind", adopt("rate"), value.mark, value.mark)
+            return whole
+        if what == "bucket" and below is None:
+            return value
+        base = below if isinstance(below, Map) else self._stands_for(what, below)
+        if base is None:
+            if is_off(below):
+                self._problems.add(mark, path, f"needs a kind: the inherited {what} is off")
+            return None
+        if "kind" in base and not self._knows(what, value, str(base["kind"]), path):
+            return None
+        return lay(plain_backoff(value), plain_backoff(base))
+
+    def _stands_for(self, what: str, name: Any) -> Map | None:
+        """The whole mapping that a name stands for; None where nothing does (which is told where it is used)."""
+        if not isinstance(name, str) or is_off(name):
+            return None
+        if what == "strategy":
+            return self._definition("strategy", name)
+        return self._definition("bucket", name)
+
+    def _definition(self, what: str, name: str) -> Map | None:
+        """A name's mapping, laid over its kind's defaults."""
+        known = self._whole.get(f"{what} {name}")
+        if known is not None:
+            return known
+        table = self._raw[what]
+        if name not in table:
+            if what == "strategy" and name in BUILT_IN:
+                return spelled(BUILT_IN[name])
+            if what == "strategy" and ":" in name:
+                tree = Map()
+                tree.put("kind", adopt(name), DEFAULT, DEFAULT)
+                return tree
+            return None
+        tree, at = table[name], table.keys_at[name]
+        section = "strategies" if what == "strategy" else "buckets"
+        if "kind" not in tree and not (what == "strategy" and name in BUILT_IN):
+            kinds = ", ".join(STRATEGY_KEYS if what == "strategy" else BUCKET_KEYS)
+            self._problems.add(at, (section, name, "kind"), f"is missing; it is one of {kinds}")
+            table.drop(name)
+            return None
+        whole = self._with_kind(what, tree, str(tree.get("kind", name)), (section, name))
+        if whole is None:
+            table.drop(name)
+        else:
+            self._whole[f"{what} {name}"] = whole
+        return whole
+
+    def _with_kind(self, what: str, tree: Map, kind: str, path: Path) -> Map | None:
+        """A mapping laid over the defaults of its kind; None where kind or keys are wrong."""
+        if what != "strategy":
+            return lay(tree, bucket_defaults(kind)) if self._knows(what, tree, kind, path) else None
+        if ":" in kind:
+            return tree
+        if kind not in BUILT_IN:
+            hint = did_you_mean(kind, BUILT_IN)
+            if kind in self._raw["strategy"]:
+                hint = f"; {kind} is a strategy's name (did you mean strategy: {kind}?)"
+            at = tree.values_at.get("kind", tree.mark)
+            self._problems.add(at, (*path, "kind"), f"{kind!r} is no kind of strategy{hint}")
+            return None
+        return lay(plain_backoff(tree), spelled(BUILT_IN[kind])) if self._knows(what, tree, kind, path) else None
+
+    def _knows(self, what: str, tree: Map, kind: str, path: Path) -> bool:
+        """Whether every key of a mapping is one of its kind's; each that is not is told."""
+        if what == "strategy" and (":" in kind or kind not in STRATEGY_KEYS):
+            return True
+        table = STRATEGY_KEYS if what == "strategy" else BUCKET_KEYS
+        allowed = table[kind]
+        wrong = [key for key in tree if key != "kind" and key not in allowed]
+        for key in wrong:
+            others = [other for other, keys in table.items() if key in keys]
+            hint = f"; it belongs to {', '.join(others)}" if others else did_you_mean(key, allowed)
+            self._problems.add(tree.keys_at[key], (*path, key), f"unknown key for the kind {kind}{hint}")
+        twice = [key for key in ALIASES if key in tree and ALIASES[key] in (tree.get("backoff") or {})]
+        for key in twice:
+            message = f"is set twice: backoff.{ALIASES[key]} is the same"
+            self._problems.add(tree.keys_at[key], (*path, key), message)
+        return not wrong and not twice
+
+    # -- compiling -------------------------------------------------------------------------------------------------
+
+    def whole_strategy(self, value: Any, mark: Mark, path: Path) -> Map | None:
+        """The mapping that a worked-out value stands for, with every key of its kind."""
+        if isinstance(value, Map):
+            return self._with_kind("strategy", value, str(value["kind"]), path)
+        found = self._definition("strategy", str(value))
+        if found is None and value not in self._raw["strategy"].keys_at:
+            known = [*self._raw["strategy"], *BUILT_IN]
+            message = f"no strategy is called {str(value)!r}{did_you_mean(str(value), known)}"
+            self._problems.add(mark, path, message)
+        return found
+
+    def strategy(self, value: Any, mark: Mark, path: Path, *, name: str | None = None) -> Strategy | None:
+        """A worked-out value, compiled. `name` compiles a definition of that name."""
+        named = name if name is not None else None if isinstance(value, Map) else str(value)
+        if named is not None and named in self._compiled:
+            return self._compiled[named]
+        tree = self.whole_strategy(named if named is not None else value, mark, path)
+        found = None if tree is None else self._compile(tree, named, mark, path)
+        if named is not None:
+            self._compiled[named] = found
+        return found
+
+    def _compile(self, tree: Map, name: str | None, mark: Mark, path: Path) -> Strategy | None:
+        kind = str(tree["kind"])
+        if ":" in kind:
+            return self._custom(tree, name, mark, path)
+        typed = STRATEGY.read(tree, mark, path, _nobody)
+        built_in = BUILT_IN[kind]
+        strategy = replace(built_in, max_attempts=typed.get("max_attempts", built_in.max_attempts))
+        if "backoff" in typed:
+            strategy = replace(strategy, backoff=Backoff(**typed["backoff"]))
+        for key in ("pushback_clamp", "delay_first", "hedging_delay"):
+            if key in typed:
+                strategy = replace(strategy, **{key: typed[key]})
+        if "non_fatal" in typed:
+            strategy = replace(strategy, non_fatal=frozenset().union(*typed["non_fatal"]))
+        return replace(strategy, name=name if name is not None else described(tree))
+
+    def _custom(self, tree: Map, name: str | None, mark: Mark, path: Path) -> Strategy | None:
+        kind = str(tree["kind"])
+        at = tree.values_at["kind"] if tree.values_at["kind"].line else mark
+        key = f"{kind} {described(tree)}"
+        if key not in self._customs:
+            try:
+                self._customs[key] = imported(kind, tree, at)
+            except CustomError as error:
+                self._problems.add(at, path, str(error))
+                self._customs[key] = None
+        made = self._customs[key]
+        if made is None:
+            return None
+        attempts = made.max_attempts if isinstance(made.max_attempts, int) else 1
+        return Strategy("custom", name or described(tree), attempts, Backoff(0.0, 0.0, jitter="none"), custom=made)
+
+    def bucket(
+        self, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None
+    ) -> tuple[BucketRef | None, Map | None]:
+        """A worked-out bucket for a strategy, and its whole mapping. None stands for the strategy's own."""
+        own = strategy.own_bucket
+        if value is None:
+            return (None, None) if own is None else (BucketRef(own), spelled_bucket(own))
+        if is_off(value):
+            return None, None
+        if not isinstance(value, Map):
+            return self._named_bucket(str(value), mark, path)
+        if "kind" not in value:
+            if own is None:
+                message = f"needs a kind: {strategy.name} has no bucket of its own to merge it into"
+                self._problems.add(mark, path, message)
+                return None, None
+            base = spelled_bucket(own)
+            if not self._knows("bucket", value, str(base["kind"]), path):
+                return None, None
+            value = lay(value, base)
+        tree = self._with_kind("bucket", value, str(value["kind"]), path)
+        if tree is None:
+            return None, None
+        if tree["kind"] == "rate":
+            self._problems.add(mark, path, "a retry bucket is a quota, a throttle or a budget (did you mean rate: …?)")
+            return None, None
+        spec = self._bucket_spec(tree, mark, path)
+        return (None, None) if spec is None else (BucketRef(spec, group=group), tree)
+
+    def rate(self, value: Any, mark: Mark, path: Path, group: str | None) -> tuple[BucketRef | None, Map | None]:
+        """A worked-out `rate`, and its whole mapping."""
+        if value is None or is_off(value):
+            return None, None
+        if not isinstance(value, Map):
+            return self._named_bucket(str(value), mark, path, rate=True)
+        tree = self._with_kind("rate", value, str(value["kind"]), path)
+        spec = None if tree is None else self._bucket_spec(tree, mark, path)
+        if spec is not None and not isinstance(spec, RateSpec):
+            self._problems.add(mark, path, f"takes a bucket of kind rate, not {spec.kind}")
+            return None, None
+        return (None, None) if spec is None else (BucketRef(spec, group=group), tree)
+
+    def _named_bucket(
+        self, name: str, mark: Mark, path: Path, *, rate: bool = False
+    ) -> tuple[BucketRef | None, Map | None]:
+        ref = self.buckets.get(name)
+        if ref is None:
+            if name not in self._raw["bucket"].keys_at:
+                fits = [each for each, ref in self.buckets.items() if isinstance(ref.spec, RateSpec) is rate]
+                hint = did_you_mean(name, fits)
+                if not hint and name in BUCKET_KEYS:
+                    hint = f" (did you mean {{kind: {name}}}?)"
+                self._problems.add(mark, path, f"no bucket is called {name!r}{hint}")
+            return None, None
+        if isinstance(ref.spec, RateSpec) is not rate:
+            wanted = "takes a bucket of kind rate" if rate else "takes a quota, a throttle or a budget"
+            self._problems.add(mark, path, f"{wanted}, but {name} is of kind {ref.spec.kind}")
+            return None, None
+        return ref, self._whole[f"bucket {name}"]
+
+    def _bucket_spec(self, tree: Map, mark: Mark, path: Path) -> BucketSpec | None:
+        """A whole mapping as a spec."""
+        typed: dict[str, Any] = BUCKET.read(tree, mark, path, _nobody)
+        kind = typed.pop("kind")
+        if kind == "quota":
+            typed["flat_refund"] = typed.pop("refund", "last") == "flat"
+            for key in ("timeout_cost", "throttling_cost"):
+                typed.setdefault(key, typed["retry_cost"])
+            return self._started(QuotaSpec(**typed), typed["capacity"], tree, path)
+        if kind == "throttle":
+            # gRPC A6: decimals of token_ratio beyond the third are dropped, and so they are for max_tokens.
+            for key in ("max_tokens", "token_ratio"):
+                typed[key] = int(typed[key] * 1000 + 1e-6) / 1000
+                if typed[key] <= 0:
+                    at = tree.values_at[key]
+                    self._problems.add(at, (*path, key), "must be at least 0.001: it is counted in thousandths")
+                    return None
+            return self._started(ThrottleSpec(**typed), typed["max_tokens"], tree, path)
+        if kind == "budget":
+            return BudgetSpec(**typed)
+        if "rate" not in typed:
+            self._problems.add(tree.mark if tree.mark.line else mark, (*path, "rate"), "is missing, as 100/s")
+            return None
+        typed.setdefault("burst", max(1.0, typed["rate"]))  # one second's worth, and one attempt at the least
+        return self._started(RateSpec(**typed), typed["burst"], tree, path)
+
+    def _started(self, spec: BucketSpec, most: float, tree: Map, path: Path) -> BucketSpec | None:
+        initial = getattr(spec, "initial", None)
+        if initial is not None and initial > most:
+            message = f"must not be above what the bucket holds, {most:g}"
+            self._problems.add(tree.values_at["initial"], (*path, "initial"), message)
+            return None
+        return spec
+
+
+def _nobody(mark: Mark, path: Path, message: str) -> None:
+    """What was read once already has nothing more to tell."""

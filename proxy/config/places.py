@@ -1,0 +1,294 @@
+"""How places and names are read: addresses, urls, host patterns, networks, header names, failures.
+
+Law: as in units.py: each reader takes a scalar's text and returns a value, or raises ValueError with what would be
+right.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from proxy.config.problem import did_you_mean
+from proxy.config.settings import Address, Network
+from proxy.config.units import is_off, scalar, text, word, written
+from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
+from proxy.retry.router import HostPattern
+from proxy.retry.target import Endpoint
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+#: Fields that frame a message or steer the proxy itself; editing them would break the exchange.
+_OURS = frozenset(
+    {
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-attempt-count",
+    }
+)
+_FAULTS = frozenset(kind.value for kind in FaultKind)
+Failures = frozenset[int | str | FaultKind]
+
+
+def token(value: Any) -> str:
+    """A method, or any other RFC 9110 token."""
+    found = scalar(value, "a method such as GET")
+    if not _TOKEN.fullmatch(found):
+        raise ValueError(f"{written(value)} is no method")
+    return str(found)
+
+
+def name(value: Any) -> str:
+    """What a user may call an upstream, a bucket or a strategy."""
+    found = scalar(value, "a name")
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", found):
+        raise ValueError("a name is made of letters, digits, dots, dashes and underscores, at most 100")
+    return str(found)
+
+
+def header_name(value: Any) -> str:
+    """A header field's name, in the user's spelling."""
+    found = scalar(value, "a header's name")
+    if not _TOKEN.fullmatch(found):
+        raise ValueError(f"{written(value)} is no header name")
+    return str(found)
+
+
+def editable_header(value: Any) -> str:
+    """The name of a field that may be set or removed: not one that the proxy itself writes."""
+    found = header_name(value)
+    if found.lower() in _OURS:
+        raise ValueError(f"{found} is written by the proxy itself and cannot be changed")
+    return found
+
+
+def header_value(value: Any) -> str:
+    """A header field's value: latin-1, without line breaks."""
+    found = text(value)
+    try:
+        found.encode("latin-1")
+    except UnicodeEncodeError:
+        raise ValueError(f"{written(value)} has characters that no header can carry") from None
+    return found.strip(" \t")
+
+
+def address(value: Any) -> Address:
+    """HOST:PORT, [IPv6]:PORT or unix:/path."""
+    found = word(value)
+    if found.startswith("unix:"):
+        path = found.removeprefix("unix:").removeprefix("//")
+        if not path or len(path.encode()) > 107:
+            raise ValueError("unix: takes a path of at most 107 bytes")
+        return Address(unix=path)
+    host, colon, port = found.rpartition(":")
+    if not colon or not port.isdigit():
+        hint = f" (did you mean 127.0.0.1:{found}?)" if found.isdigit() else ""
+        raise ValueError(f"{written(value)} is no address; write it as HOST:PORT or unix:/path{hint}")
+    if int(port) > 65535:
+        raise ValueError(f"{written(value)} has a port above 65535")
+    if host.startswith("[") and host.endswith("]"):
+        host = _ipv6(host[1:-1], value)
+    elif ":" in host:
+        raise ValueError(f"{written(value)} is no address (did you mean [{host}]:{port}?)")
+    elif not host or host == "*":
+        raise ValueError(f"{written(value)} names no host (did you mean 0.0.0.0:{port}?)")
+    elif not _is_host(host):
+        raise ValueError(f"{written(value)} is no address; {host!r} is no host")
+    return Address(host, int(port))
+
+
+def address_or_off(value: Any) -> Address | None:
+    """An address, or None for off."""
+    return None if is_off(value) else address(value)
+
+
+def workers(value: Any) -> int | None:
+    """A number of processes; None is auto, one a core."""
+    found = scalar(value, "a whole number or auto")
+    if found == "auto":
+        return None
+    if not re.fullmatch(r"[1-9]\d{0,3}", found) or int(found) > 1024:
+        raise ValueError(f"{written(value)} must be a whole number from 1 to 1024, or auto")
+    return int(found)
+
+
+def network(value: Any) -> Network:
+    """An address, or a network in CIDR form."""
+    found = word(value)
+    try:
+        return ipaddress.ip_network(found.strip("[]"), strict=False)
+    except ValueError:
+        raise ValueError(f"{written(value)} is neither an address nor a network such as 10.0.0.0/8") from None
+
+
+def parent_proxy(value: Any) -> str | None:
+    """`http://host:port` of a parent proxy, or None for `none`."""
+    found = word(value)
+    if found == "none" or is_off(found):
+        return None
+    try:
+        parts = urlsplit(found)
+        port, host = parts.port, parts.hostname
+    except ValueError:
+        parts, port, host = urlsplit(""), None, None
+    if parts.scheme != "http" or not host or not _is_host(host) or parts.path not in ("", "/") or parts.query:
+        raise ValueError(f"{_masked(value)} is no parent proxy; write it as http://host:port, or none")
+    user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+    return f"http://{user}{pattern_host(host)}:{port or 80}"
+
+
+def endpoint(value: Any) -> Endpoint:
+    """An upstream's url: http or https, host, port and path; or unix:/path."""
+    found = word(value)
+    if found.startswith("unix:"):
+        path = found.removeprefix("unix:").removeprefix("//")
+        if not path:
+            raise ValueError("unix: takes the path of a socket")
+        return Endpoint("http", "localhost", 80, "", unix=path)
+    try:
+        parts = urlsplit(found)
+        port, host = parts.port, parts.hostname
+    except ValueError as error:
+        raise ValueError(f"{_masked(value)} is no url: {error}") from None
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", found):
+        raise ValueError(f"{_masked(value)} has no scheme (did you mean https://{found.lstrip('/')}?)")
+    if parts.scheme not in ("http", "https"):
+        hint = did_you_mean(parts.scheme, ("http", "https"))
+        raise ValueError(f"{_masked(value)} must begin with http:// or https://{hint}")
+    if "@" in parts.netloc:
+        raise ValueError("a url must not hold credentials; set them with headers.request.set.authorization")
+    if "?" in found or "#" in found:
+        raise ValueError(f"{written(value)} must not have a query or a fragment")
+    if any(char in found for char in " \\"):
+        raise ValueError(f"{written(value)} holds a character that no url has")
+    scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
+    if port == 0:
+        raise ValueError(f"{written(value)} has port 0")
+    return Endpoint(
+        scheme, _host(host or "", value), port or (443 if scheme == "https" else 80), _url_path(parts.path).rstrip("/")
+    )
+
+
+def host_pattern(value: Any) -> HostPattern:
+    """A host, exact or with `*`, with or without a port."""
+    found = word(value)
+    if "/" in found:
+        hint = found.partition("://")[2].split("/")[0] or found.split("/")[0]
+        raise ValueError(f"{written(value)} is a url, not a host (did you mean {hint}?)")
+    host, colon, port = found.rpartition(":")
+    if not colon or host.count("[") != host.count("]"):
+        host, port = found, ""
+    elif not port.isdigit() or not 0 < int(port) <= 65535:
+        raise ValueError(f"{written(value)} has no valid port")
+    if ":" in host and not host.startswith("["):
+        raise ValueError(f"{written(value)} is no host; an IPv6 address stands in brackets")
+    return HostPattern(pattern_host(_host(host, value)), int(port) if port else None)
+
+
+def pattern_host(host: str) -> str:
+    """A host as patterns hold it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def prefix(value: Any) -> str:
+    """A path that reverse use begins with; without a slash at its end."""
+    found = word(value)
+    if not found.startswith("/"):
+        raise ValueError(f"{written(value)} must begin with / (did you mean /{found}?)")
+    if any(char in found for char in "?#% \\") or not found.isascii():
+        raise ValueError(f"{written(value)} must be a plain path, without ?, #, % or spaces")
+    if "//" in found or any(part in (".", "..") for part in found.split("/")):
+        raise ValueError(f"{written(value)} must not hold empty or dot segments")
+    return found.rstrip("/") or "/"
+
+
+def failure(value: Any) -> Failures:
+    """What one word of a list names: an HTTP status, 5xx, 520-527, a gRPC status, a fault kind."""
+    found = scalar(value, "an HTTP status, a range such as 5xx or 520-527, a gRPC status or a fault kind")
+    if re.fullmatch(r"[1-5]\d\d", found):
+        return frozenset({int(found)})
+    if re.fullmatch(r"[1-5][xX][xX]", found):
+        return frozenset(range(int(found[0]) * 100, int(found[0]) * 100 + 100))
+    if match := re.fullmatch(r"([1-5]\d\d)\s?-\s?([1-5]\d\d)", found):
+        low, high = int(match[1]), int(match[2])
+        if low > high:
+            raise ValueError(f"{written(value)} runs backwards (did you mean {high}-{low}?)")
+        return frozenset(range(low, high + 1))
+    if found == "OK":
+        raise ValueError("OK is no failure")
+    if found in GRPC_STATUS_NUMBERS:
+        return frozenset({str(found)})
+    if found in _FAULTS:
+        return frozenset({FaultKind(found)})
+    hint = did_you_mean(found, [*_FAULTS, *GRPC_STATUS_NUMBERS])
+    raise ValueError(f"{written(value)} is neither an HTTP status, nor a gRPC status, nor a fault kind{hint}")
+
+
+def status(value: Any) -> Failures:
+    """HTTP statuses alone: 400, 5xx, 520-527."""
+    found = failure(value)
+    if not all(isinstance(each, int) for each in found):
+        raise ValueError(f"{written(value)} is no HTTP status (grpc_status and fail name the others)")
+    return found
+
+
+def grpc_status(value: Any) -> Failures:
+    """gRPC status names alone."""
+    found = frozenset({"OK"}) if value == "OK" else failure(value)
+    if not all(isinstance(each, str) and each in GRPC_STATUS_NUMBERS for each in found):
+        raise ValueError(f"{written(value)} is no gRPC status such as UNAVAILABLE")
+    return found
+
+
+def fault(value: Any) -> Failures:
+    """Fault kinds alone."""
+    found = failure(value)
+    if not all(isinstance(each, FaultKind) for each in found):
+        raise ValueError(f"{written(value)} is no fault kind; they are {', '.join(sorted(_FAULTS))}")
+    return found
+
+
+def _host(host: str, value: Any) -> str:
+    """A host in lower case, without brackets; other scripts in their ASCII form (RFC 5891)."""
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if ":" in host:
+        return _ipv6(host, value)
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError:
+            raise ValueError(f"{written(value)} names no host") from None
+    host = host.lower().removesuffix(".")
+    if not _is_host(host.replace("*", "x")):
+        raise ValueError(f"{written(value)} names no host")
+    return host
+
+
+def _ipv6(host: str, value: Any) -> str:
+    try:
+        return str(ipaddress.IPv6Address(host))
+    except ValueError:
+        raise ValueError(f"{written(value)} holds no IPv6 address") from None
+
+
+def _is_host(host: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})", host) is not None or ":" in host
+
+
+def _url_path(path: str) -> str:
+    """The path of a url as it goes on the wire: other scripts as UTF-8, percent-encoded."""
+    return "".join(char if char.isascii() else "".join(f"%{byte:02X}" for byte in char.encode()) for char in path)
+
+
+def _masked(value: Any) -> str:
+    """A url for a message, without its credentials."""
+    return re.sub(r"//[^/@\s]*@", "//…@", written(value))

@@ -1,0 +1,212 @@
+"""One policy out of its merged tree: what applies to a call, frozen.
+
+Law: every key is read by the form that the file was held against, so a policy cannot hold what a file could not say.
+Sections that nobody changed are the same object everywhere and are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from proxy.config.classes import classify, dialects
+from proxy.config.kinds import Kinds
+from proxy.config.layers import lay
+from proxy.config.model import DEFAULTS
+from proxy.config.nodes import Map, Seq
+from proxy.config.problem import Mark, Problems
+from proxy.config.problem import Path as KeyPath
+from proxy.config.service_config import MethodPolicy
+from proxy.retry.policy import (
+    BucketRef,
+    HeaderEdits,
+    IdempotencyKey,
+    Policy,
+    PushbackPolicy,
+    Scope,
+    Strategy,
+    Timeouts,
+)
+from proxy.retry.target import Endpoint, Target
+
+#: Keys of an upstream or route that are worked out elsewhere.
+_ELSEWHERE = frozenset({"strategy", "bucket", "rate", "service_config", "routes", "url", "hosts", "prefix", "match"})
+
+
+class Policies:
+    """Makes policies, and keeps the effective tree of each for `explain`."""
+
+    def __init__(self, kinds: Kinds, problems: Problems) -> None:
+        self._kinds = kinds
+        self._problems = problems
+        self._read: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._targets: dict[object, Target] = {}
+        self.trees: dict[tuple[str, str], Map] = {}
+
+    def layer(self, over: Map, under: Map, path: KeyPath) -> Map:
+        """One layer of a policy over the one it inherits (contract, section 3)."""
+        if "service_config" in over:
+            over = self._without(over, path)
+            under = under.copy()
+            under.drop("bucket")
+
+        def special(key: str, result: Map, over: Map) -> bool:
+            if key not in ("strategy", "bucket", "rate"):
+                return False
+            value = self._kinds.over(key, over[key], result.get(key), over.values_at[key], (*path, key))
+            if value is not None:
+                result.put(key, value, over.keys_at[key], over.values_at[key])
+                if key == "strategy":
+                    result.drop("service_config")
+            return True
+
+        return lay(over, under, special)
+
+    def _without(self, over: Map, path: KeyPath) -> Map:
+        """A layer without the keys that its service config takes the place of."""
+        over = over.copy()
+        for key in ("strategy", "bucket"):
+            if key in over:
+                message = "has no effect: service_config takes its place"
+                self._problems.warn(over.keys_at[key], (*path, key), message)
+                over.drop(key)
+        return over
+
+    def make(
+        self,
+        tree: Map,
+        upstream: str,
+        route: str,
+        endpoints: Sequence[Endpoint],
+        path: KeyPath,
+        method: MethodPolicy | None = None,
+        group: str | None = None,
+    ) -> Policy | None:
+        """The policy of a merged tree; None where something in it is wrong, which was told. `group`: see BucketRef."""
+        strategy = self._kinds.strategy(tree["strategy"], tree.values_at["strategy"], (*path, "strategy"))
+        if strategy is None:
+            return None
+        if method is not None and method.hedged:
+            strategy = replace(strategy, safe_methods=True)
+        bucket = self._bucket(tree, "bucket", strategy, path, "service_config" if method else group)
+        rate = self._bucket(tree, "rate", strategy, path, f"rate {group}" if group else "rate")
+        key = tree.values_at.get("dialects", tree.mark)
+        marks = tree["dialects"].marks if isinstance(tree["dialects"], Seq) else [key]
+        packs = dialects(self._typed(tree, "dialects"), marks, (*path, "dialects"), self._problems)
+        typed = {name: self._typed(tree, name) for name in DEFAULTS.keys if name in tree and name not in _ELSEWHERE}
+        idempotency, pushback = typed["idempotency_key"], typed["pushback"]
+        policy = Policy(
+            upstream,
+            route,
+            strategy,
+            bucket[0],
+            rate[0],
+            _scope(typed["scope"]),
+            Timeouts(**typed["timeouts"]),
+            classify(typed["classify"], packs, method.codes if method is not None else None),
+            frozenset(typed["attempt_headers"]),
+            IdempotencyKey(idempotency["header"], idempotency["inject"]),
+            PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["spread"]),
+            typed["mode"],
+            _edits(typed["headers"]["request"]),
+            _edits(typed["headers"]["response"]),
+            self._target(tree, endpoints, path),
+        )
+        self.trees[upstream, route] = self._effective(tree, strategy, bucket, rate, path)
+        return policy
+
+    def _typed(self, tree: Map, name: str) -> Any:
+        """A key's value, read; the same object is read once."""
+        value = tree[name]
+        known = self._read.get((name, id(value)))
+        if known is None:
+            form = DEFAULTS.keys[name].form
+            typed = form.read(value, tree.values_at[name], (name,), _nobody)
+            known = self._read[name, id(value)] = value, typed
+        return known[1]
+
+    def _bucket(
+        self, tree: Map, key: str, strategy: Strategy, path: KeyPath, group: str | None
+    ) -> tuple[BucketRef | None, Map | None]:
+        value, mark = tree.get(key), tree.values_at.get(key, tree.mark)
+        if key == "rate":
+            return self._kinds.rate(value, mark, (*path, key), group)
+        return self._kinds.bucket(value, strategy, mark, (*path, key), group)
+
+    def _target(self, tree: Map, endpoints: Sequence[Endpoint], path: KeyPath) -> Target:
+        verify: bool | str = True
+        if "verify" in tree:
+            word = str(tree["verify"])
+            if word.lower() in ("false", "no", "off"):
+                verify = False
+            elif word.lower() not in ("true", "yes", "on"):
+                verify = self._file(word, tree.values_at["verify"], (*path, "verify"))
+        cert = tree.get("client_cert")
+        pair = None
+        if isinstance(cert, Map):
+            missing = [key for key in ("cert", "key") if key not in cert]
+            for key in missing:
+                self._problems.add(tree.values_at["client_cert"], (*path, "client_cert", key), "is missing")
+            if not missing:
+                pair = tuple(
+                    self._file(str(cert[key]), cert.values_at[key], (*path, "client_cert", key))
+                    for key in ("cert", "key")
+                )
+        via = self._typed(tree, "via_proxy") if "via_proxy" in tree else None
+        target = Target(tuple(endpoints), verify, (pair[0], pair[1]) if pair else None, via)
+        return self._targets.setdefault(target, target)
+
+    def _file(self, name: str, mark: Mark, path: KeyPath) -> str:
+        """A file that another names: relative to that one, and there."""
+        file = relative_to(mark, name)
+        if not Path(file).is_file():
+            self._problems.add(mark, path, f"there is no file {file}")
+        return file
+
+    def _effective(
+        self,
+        tree: Map,
+        strategy: Strategy,
+        bucket: tuple[BucketRef | None, Map | None],
+        rate: tuple[BucketRef | None, Map | None],
+        path: KeyPath,
+    ) -> Map:
+        result = tree.copy()
+        for key in ("routes", "match", "service_config"):
+            result.drop(key)
+        whole = self._kinds.whole_strategy(tree["strategy"], tree.values_at["strategy"], (*path, "strategy"))
+        for key, named, found in (
+            ("strategy", strategy.name, whole),
+            ("bucket", bucket[0].name if bucket[0] else None, bucket[1]),
+            ("rate", rate[0].name if rate[0] else None, rate[1]),
+        ):
+            at = tree.values_at.get(key) if key in tree else None
+            if found is None:
+                continue
+            shown = Map(found.mark)
+            if named is not None and at is not None and not isinstance(tree[key], Map):
+                shown.put("name", tree[key], at, at)
+            for inner in found:
+                shown.take(inner, found)
+            result.put(key, shown, at or found.mark, at or found.mark)
+        return result
+
+
+def relative_to(mark: Mark, name: str) -> str:
+    """An absolute path: names in a file are relative to it, others to where we are."""
+    base = Path(mark.file).parent if mark.line else Path()
+    return str((base / name).absolute())
+
+
+def _scope(typed: Any) -> Scope:
+    return Scope("header", typed["header"].lower()) if isinstance(typed, dict) else Scope(typed)
+
+
+def _edits(typed: dict[str, Any]) -> HeaderEdits:
+    return HeaderEdits(tuple(typed["set"].items()), frozenset(name.lower() for name in typed["remove"]))
+
+
+def _nobody(mark: Mark, path: KeyPath, message: str) -> None:
+    """What was read once already has nothing more to tell."""

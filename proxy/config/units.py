@@ -1,0 +1,253 @@
+"""How a scalar's text is read: durations, sizes, rates, shares, numbers, switches.
+
+Law: the key decides, not the looks of the value; a unit is never guessed. Each reader takes the text of a scalar and
+returns the value in seconds, bytes, or a second, or raises ValueError with a message that says what would be right.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from proxy.config.nodes import Map, Seq, Text
+from proxy.config.problem import did_you_mean
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_DURATION = re.compile(_NUMBER + r"([A-Za-zµ]*)")
+_SIZE = re.compile(_NUMBER + r"([A-Za-z]*)")
+_RATE = re.compile(_NUMBER + r"/([A-Za-z]*)")
+_PERCENT = re.compile(_NUMBER + r"\s?%?")
+_FLOAT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+
+_TRUE = frozenset({"true", "yes", "on"})
+_FALSE = frozenset({"false", "no", "off"})
+#: The longest duration that is a duration still: 1,000 years. What is longer is a slip of the pen.
+_LONGEST = 1000 * 365 * 24 * 3600.0
+
+
+def written(value: Any) -> str:
+    """How a message names a value: as it stands in the file, never what the environment put in."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, Map):
+        return "a mapping"
+    if isinstance(value, Seq):
+        return "a list"
+    raw = getattr(value, "raw", str(value))
+    return repr(raw if len(raw) <= 60 else raw[:57] + "...")
+
+
+def scalar(value: Any, wanted: str) -> str:
+    """The text of a scalar; a mapping, a list or nothing at all is refused."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be {wanted}, not {written(value)}")
+    return value
+
+
+def is_off(value: Any) -> bool:
+    """Whether a value switches something off. YAML 1.1 readers hand a bare `off` on as false."""
+    return isinstance(value, str) and value.lower() in ("off", "false")
+
+
+def text(value: Any) -> str:
+    """Any scalar, as it was written; free of control characters."""
+    found = scalar(value, "text")
+    if any(ord(char) < 32 or ord(char) == 127 for char in found):
+        raise ValueError("must not hold control characters")
+    return str(found)
+
+
+def word(value: Any) -> str:
+    """A text that is not empty."""
+    found = text(value)
+    if not found:
+        raise ValueError("must not be empty")
+    return found
+
+
+def duration(value: Any) -> float:
+    """Seconds: `250ms`, `2s`, `1m`, `1h`. Zero needs no unit."""
+    found = scalar(value, "a duration such as 250ms, 2s, 1m, 1h")
+    match = _DURATION.fullmatch(found)
+    if match is None:
+        raise ValueError(f"{written(value)} is no duration; write it as 250ms, 2s, 1m or 1h")
+    number, unit = match.groups()
+    if not unit:
+        if float(number) == 0:
+            return 0.0
+        raise ValueError(f"{written(value)} has no unit; write it as 250ms, 2s, 1m or 1h (did you mean {number}s?)")
+    if unit not in _SECONDS:
+        raise ValueError(f"{written(value)} has the unit {unit!r}; durations take ms, s, m or h{_meant(number, unit)}")
+    seconds = float(number) * _SECONDS[unit]
+    if not seconds <= _LONGEST:
+        raise ValueError(f"{written(value)} is longer than 1,000 years")
+    return seconds
+
+
+#: What people write for a unit, and what they mean.
+_SPELLINGS = {
+    "s": ("sec", "secs", "second", "seconds"),
+    "m": ("min", "mins", "minute", "minutes"),
+    "h": ("hr", "hrs", "hour", "hours", "d", "day", "days"),
+    "ms": ("msec", "msecs", "milli", "millis", "millisecond", "milliseconds"),
+}
+
+
+def _meant(number: str, unit: str) -> str:
+    for right, spellings in _SPELLINGS.items():
+        if unit.lower() == right or unit.lower() in spellings:
+            hours = f"{float(number) * 24:g}" if unit[:1] in "dD" else number
+            return f" (did you mean {hours}{right}?)"
+    return ""
+
+
+def positive_duration(value: Any) -> float:
+    """A duration above zero."""
+    seconds = duration(value)
+    if seconds <= 0:
+        raise ValueError("must be longer than 0")
+    return seconds
+
+
+def duration_or_off(value: Any) -> float | None:
+    """A duration above zero, or None for `off`."""
+    if is_off(value):
+        return None
+    seconds = duration(value)
+    if seconds <= 0:
+        raise ValueError("must be longer than 0 (did you mean off?)")
+    return seconds
+
+
+def clamp(value: Any) -> float | None:
+    """A duration, zero too, or None for `off`."""
+    return None if is_off(value) else duration(value)
+
+
+def size(value: Any) -> int:
+    """Bytes: `512B`, `64KiB`, `1MiB`, `1GiB`. Zero needs no unit."""
+    found = scalar(value, "a size such as 64KiB or 1MiB")
+    match = _SIZE.fullmatch(found)
+    if match is None:
+        raise ValueError(f"{written(value)} is no size; write it as 512B, 64KiB, 1MiB or 1GiB")
+    number, unit = match.groups()
+    if not unit and float(number) == 0:
+        return 0
+    if unit not in _BYTES:
+        near = {"k": "KiB", "m": "MiB", "g": "GiB"}.get(unit[:1].lower(), "B")
+        what = f"has the unit {unit!r}" if unit else "has no unit"
+        raise ValueError(f"{written(value)} {what}; sizes take B, KiB, MiB or GiB (did you mean {number}{near}?)")
+    return int(float(number) * _BYTES[unit])
+
+
+def rate(value: Any) -> float:
+    """A second: `100/s`, `30/m`, `5/h`."""
+    found = scalar(value, "a rate such as 100/s")
+    match = _RATE.fullmatch(found)
+    per = _SECONDS.get(match[2]) if match else None
+    if match is None or per is None or match[2] == "ms":
+        hint = f" (did you mean {found}/s?)" if _FLOAT.fullmatch(found) else ""
+        raise ValueError(f"{written(value)} is no rate; write it as 100/s, 30/m or 5/h{hint}")
+    each = float(match[1]) / per
+    if not 0 < each < math.inf:
+        raise ValueError("must be above 0")
+    return each
+
+
+def percent(value: Any) -> float:
+    """Percent: `20` and `20%` are the same."""
+    found = scalar(value, "a percentage such as 20%")
+    match = _PERCENT.fullmatch(found)
+    if match is None or not math.isfinite(float(match[1])):
+        raise ValueError(f"{written(value)} is no percentage; write it as 20 or 20%")
+    return float(match[1])
+
+
+def share(value: Any) -> float:
+    """A fraction from 0 to 1, written as a percentage of at most 100."""
+    found = percent(value)
+    if found > 100:
+        raise ValueError("must be at most 100%")
+    return found / 100
+
+
+def number(value: Any) -> float:
+    """A finite number of zero or more."""
+    found = scalar(value, "a number")
+    if not _FLOAT.fullmatch(found) or re.match(r"[-+]?0\d", found):
+        raise ValueError(f"{written(value)} is no number")
+    read = float(found)
+    if not math.isfinite(read):
+        raise ValueError(f"{written(value)} is too large")
+    if read < 0:
+        raise ValueError("must not be below 0")
+    return read
+
+
+def positive_number(value: Any) -> float:
+    """A finite number above zero."""
+    read = number(value)
+    if read <= 0:
+        raise ValueError("must be above 0")
+    return read
+
+
+def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
+    """A reader of whole numbers within bounds."""
+
+    def read(value: Any) -> int:
+        found = scalar(value, "a whole number")
+        if not re.fullmatch(r"-?(0|[1-9]\d{0,17})", found):
+            raise ValueError(f"{written(value)} is no whole number")
+        if not least <= int(found) <= most:
+            raise ValueError(f"must be {least} or more" if int(found) < least else f"must be at most {most}")
+        return int(found)
+
+    return read
+
+
+def flag(value: Any) -> bool:
+    """A switch: true or false; yes, no, on and off are understood."""
+    found = scalar(value, "true or false").lower()
+    if found in _TRUE:
+        return True
+    if found in _FALSE:
+        return False
+    raise ValueError(f"{written(value)} is neither true nor false{did_you_mean(found, _TRUE | _FALSE)}")
+
+
+def one_of(*words: str) -> Callable[[Any], str]:
+    """A reader of one word out of several; where `off` is one of them, false is too."""
+
+    def read(value: Any) -> str:
+        found = scalar(value, "one of " + ", ".join(words))
+        if "off" in words and is_off(found):
+            return "off"
+        if found not in words:
+            raise ValueError(f"{written(value)} must be one of {', '.join(words)}{did_you_mean(found, words)}")
+        return str(found)
+
+    return read
+
+
+def guess(value: Any) -> Any:
+    """Plain data for where no key says how to read it (a custom strategy's arguments): YAML 1.2's core schema."""
+    if isinstance(value, Map):
+        return {key: guess(item) for key, item in value.items()}
+    if isinstance(value, Seq):
+        return [guess(item) for item in value]
+    if not isinstance(value, Text) or not value.plain:
+        return value if value is None else str(value)
+    if value in ("true", "True", "TRUE"):
+        return True
+    if value in ("false", "False", "FALSE"):
+        return False
+    if re.fullmatch(r"[-+]?(0|[1-9]\d{0,17})", value):
+        return int(value)
+    if _FLOAT.fullmatch(value) and not re.match(r"[-+]?0\d", value):
+        return float(value)
+    return str(value)
