@@ -1,0 +1,447 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.retry.classify import NEEDS_BODY, SUCCESS, classify, classify_fault
+from proxy.retry.facts import (
+    GRPC_STATUS_NUMBERS,
+    Class,
+    Fault,
+    FaultKind,
+    MappingFields,
+    Progress,
+    Reply,
+    Request,
+    Verdict,
+)
+from proxy.retry.policy import Classify, Dialect, Rule
+
+UNAVAILABLE = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
+ABORTED = GRPC_STATUS_NUMBERS["ABORTED"]
+NOT_FOUND = GRPC_STATUS_NUMBERS["NOT_FOUND"]
+RESOURCE_EXHAUSTED = GRPC_STATUS_NUMBERS["RESOURCE_EXHAUSTED"]
+
+HTTP = Dialect("http")
+GRPC = Dialect("grpc", grpc=True)
+STATUSES = {
+    **dict.fromkeys((425, 500, 502, 503), Class.TRANSIENT),
+    429: Class.THROTTLING,
+    **dict.fromkeys((408, 504), Class.TIMEOUT),
+}
+FAULTS = {
+    FaultKind.CONNECT_FAILURE: Class.TRANSIENT,
+    FaultKind.REFUSED_STREAM: Class.TRANSIENT,
+    FaultKind.RESET: Class.TRANSIENT,
+    FaultKind.ATTEMPT_TIMEOUT: Class.TIMEOUT,
+}
+GET = Request("GET", "h", "/")
+RPC = Request("POST", "h", "/s/m", MappingFields([("content-type", "application/grpc+proto")]))
+
+
+def rules(**keywords: Any) -> Classify:
+    return Classify(**{"statuses": STATUSES, "faults": FAULTS, "dialects": (HTTP,)} | keywords)
+
+
+def reply(status: int, *pairs: tuple[str, str], trailers: list[tuple[str, str]] | None = None) -> Reply:
+    return Reply(status, MappingFields(list(pairs)), trailers=MappingFields(trailers) if trailers else None)
+
+
+def of(
+    classify_by: Classify,
+    status: int,
+    *pairs: tuple[str, str],
+    body: bytes | None = b"",
+    request: Request = GET,
+    trailers: list[tuple[str, str]] | None = None,
+) -> Verdict:
+    verdict = classify(classify_by, request, reply(status, *pairs, trailers=trailers), body)
+    assert isinstance(verdict, Verdict)
+    return verdict
+
+
+# -- lists ----------
+
+
+@pytest.mark.parametrize(
+    ("status", "cls"),
+    [
+        *((status, Class.TRANSIENT) for status in (425, 500, 502, 503)),
+        *((status, Class.TIMEOUT) for status in (408, 504)),
+        (429, Class.THROTTLING),
+        *((status, Class.UNNAMED) for status in (400, 401, 404, 409, 501, 505, 511, 520)),
+        *((status, Class.SUCCESS) for status in (101, 200, 204, 301, 304)),
+    ],
+)
+def test_statuses(status: int, cls: Class) -> None:
+    assert of(rules(), status).cls is cls
+
+
+def test_a_success_is_one_shared_value() -> None:
+    assert classify(rules(), GET, reply(200), None) is SUCCESS
+    assert classify(rules(dialects=(HTTP, GRPC)), RPC, reply(200, ("grpc-status", "0")), None) is SUCCESS
+
+
+def test_a_list_may_name_what_is_below_400() -> None:
+    assert of(rules(statuses={202: Class.TRANSIENT}), 202).cls is Class.TRANSIENT
+
+
+def test_grpc_names_in_lists_need_no_dialect() -> None:
+    lists = rules(grpc={RESOURCE_EXHAUSTED: Class.THROTTLING, ABORTED: Class.TRANSIENT})
+    assert of(lists, 200, ("grpc-status", "8")).cls is Class.THROTTLING
+    assert of(lists, 200, trailers=[("grpc-status", "10")]).cls is Class.TRANSIENT
+    assert of(lists, 200, ("grpc-status", "5")).cls is Class.UNNAMED
+    assert of(lists, 503, ("grpc-status", "8")).cls is Class.THROTTLING  # named twice: the stronger class
+    assert of(lists, 504, ("grpc-status", "10")).cls is Class.TIMEOUT
+    assert of(lists, 200, ("grpc-status", "nonsense")).cls is Class.UNNAMED
+
+
+@pytest.mark.parametrize(("kind", "cls"), FAULTS.items())
+def test_faults(kind: FaultKind, cls: Class) -> None:
+    assert classify_fault(rules(), GET, Fault(kind, Progress.UNKNOWN)).cls is cls
+    assert classify_fault(rules(faults={}), GET, Fault(kind, Progress.UNKNOWN)).cls is Class.UNNAMED
+
+
+def test_it_says_why() -> None:
+    assert of(rules(), 503).because == "transient: 503"
+    assert of(rules(rules=(Rule(Class.FATAL, "rule 1", frozenset({503})),)), 503).because == "rule 1"
+    aws = Dialect("aws", rules=(Rule(Class.THROTTLING, "SlowDown", headers=(("x-amzn-errortype", "SlowDown"),)),))
+    assert of(rules(dialects=(aws,)), 503, ("x-amzn-errortype", "SlowDown")).because == "dialect aws: SlowDown"
+    assert of(rules(grpc={8: Class.THROTTLING}), 200, ("grpc-status", "8")).because == "throttling: RESOURCE_EXHAUSTED"
+
+
+# -- rules ----------
+
+
+def test_rules_come_before_dialects_before_lists_and_the_first_match_wins() -> None:
+    dialects = (
+        Dialect("one", rules=(Rule(Class.THROTTLING, "a", frozenset({503})),)),
+        Dialect("two", rules=(Rule(Class.TIMEOUT, "b", frozenset({503, 502})),)),
+    )
+    by_dialect = rules(dialects=dialects)
+    assert of(by_dialect, 503).cls is Class.THROTTLING
+    assert of(by_dialect, 502).cls is Class.TIMEOUT
+    assert of(by_dialect, 500).cls is Class.TRANSIENT
+    by_rule = rules(
+        dialects=dialects, rules=(Rule(Class.FATAL, "1", frozenset({503})), Rule(Class.SUCCESS, "2", frozenset({503})))
+    )
+    assert of(by_rule, 503).cls is Class.FATAL
+
+
+@pytest.mark.parametrize(
+    ("glob", "values", "matches"),
+    [
+        ("Throttling*", ["ThrottlingException"], True),
+        ("Throttling*", ["throttlingexception"], False),
+        ("Throttling*", ["Other", "Throttling"], True),
+        ("*", [], False),
+        ("*", [""], True),
+        ("*", ["x"], True),
+        ("[0-9]", ["7"], True),
+        ("a?c", ["abc"], True),
+        ("*#Slow", ["com.amazonaws#Slow"], True),
+        ("Slow:*", ["Slow:http://internal.amazon.com/coral/"], True),
+    ],
+)
+def test_headers_match_by_globs(glob: str, values: list[str], matches: bool) -> None:
+    by_rule = rules(rules=(Rule(Class.THROTTLING, "1", headers=(("x-code", glob),)),))
+    assert (of(by_rule, 400, *(("X-Code", value) for value in values)).cls is Class.THROTTLING) is matches
+
+
+def test_all_parts_must_match() -> None:
+    by_rule = rules(
+        rules=(Rule(Class.THROTTLING, "1", frozenset({403}), headers=(("a", "1"), ("b", "2")), grpc=frozenset({7})),)
+    )
+    fields = ("a", "1"), ("b", "2"), ("grpc-status", "7")
+    assert of(by_rule, 403, *fields).cls is Class.THROTTLING
+    assert of(by_rule, 400, *fields).cls is Class.UNNAMED
+    assert of(by_rule, 403, *fields[:2]).cls is Class.UNNAMED
+    assert of(by_rule, 403, *fields[1:]).cls is Class.UNNAMED
+
+
+def test_a_rule_may_name_a_success() -> None:
+    by_rule = rules(rules=(Rule(Class.SUCCESS, "gone is fine", frozenset({410})),))
+    assert of(by_rule, 410).cls is Class.SUCCESS
+    by_rule = rules(rules=(Rule(Class.TRANSIENT, "not yet", frozenset({200}), headers=(("x-pending", "*"),)),))
+    assert of(by_rule, 200, ("x-pending", "1")).cls is Class.TRANSIENT
+    assert of(by_rule, 200).cls is Class.SUCCESS
+
+
+def test_faults_match_rules_that_ask_for_nothing_of_an_answer() -> None:
+    reset = Fault(FaultKind.RESET, Progress.UNKNOWN)
+    by_kind = rules(rules=(Rule(Class.FATAL, "1", faults=frozenset({FaultKind.RESET})),))
+    assert classify_fault(by_kind, GET, reset).cls is Class.FATAL
+    assert of(by_kind, 503).cls is Class.TRANSIENT
+    assert classify_fault(rules(rules=(Rule(Class.FATAL, "all"),)), GET, reset).cls is Class.FATAL
+    for part in ({"statuses": frozenset({502})}, {"headers": (("a", "*"),)}, {"json": ((("a",), "*"),)}):
+        by_answer = rules(rules=(Rule(Class.FATAL, "1", **part),))  # type: ignore[arg-type]
+        assert classify_fault(by_answer, GET, reset).cls is Class.TRANSIENT
+
+
+# -- bodies ----------
+
+
+def body_rule(status: int = 400, **parts: Any) -> Classify:
+    return rules(rules=(Rule(Class.THROTTLING, "1", frozenset({status}), **parts),))
+
+
+RATE_LIMITED = body_rule(json=((("error", "code"), "rate_limited"),))
+
+
+def test_a_body_is_asked_for_only_where_it_could_decide() -> None:
+    assert classify(RATE_LIMITED, GET, reply(400), None) is NEEDS_BODY
+    assert of(RATE_LIMITED, 500, body=None).cls is Class.TRANSIENT
+    assert of(RATE_LIMITED, 400, ("content-encoding", "gzip"), body=None).cls is Class.UNNAMED
+    assert classify(RATE_LIMITED, GET, reply(400, ("content-encoding", "identity")), None) is NEEDS_BODY
+    assert of(body_rule(200, json=((("a",), "*"),)), 200, body=None).cls is Class.SUCCESS
+    bodiless = Reply(400, MappingFields([]), end=True)
+    assert classify(RATE_LIMITED, GET, bodiless, None).cls is Class.UNNAMED  # type: ignore[union-attr]
+    by_header_first = rules(
+        rules=(Rule(Class.FATAL, "1", headers=(("x-fatal", "*"),)), *RATE_LIMITED.rules),
+    )
+    assert of(by_header_first, 400, ("x-fatal", "1"), body=None).cls is Class.FATAL
+
+
+@pytest.mark.parametrize(
+    ("body", "matches"),
+    [
+        ({"error": {"code": "rate_limited"}}, True),
+        ({"error": {"code": "other"}}, False),
+        ({"error": "rate_limited"}, False),
+        ({"errors": {"code": "rate_limited"}}, False),
+        ([{"error": {"code": "x"}}, {"error": {"code": "rate_limited"}}], True),
+        ({"error": [{"code": "x"}, {"code": "rate_limited"}]}, True),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_json_paths(body: object, matches: bool) -> None:
+    assert (of(RATE_LIMITED, 400, body=json.dumps(body).encode()).cls is Class.THROTTLING) is matches
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'{"error": {"code": "rate_li', b"[" * 60_000, b"1" * 9000])
+def test_what_is_no_json_matches_nothing(body: bytes) -> None:
+    assert of(RATE_LIMITED, 400, body=body).cls is Class.UNNAMED
+
+
+@pytest.mark.parametrize("depth", range(100, 1000, 100))
+def test_deep_lists_raise_nothing(depth: int) -> None:
+    assert of(RATE_LIMITED, 400, body=b"[" * depth + b"]" * depth).cls is Class.UNNAMED
+
+
+@pytest.mark.parametrize(
+    ("path", "glob", "value", "matches"),
+    [
+        (("code",), "429", 429, True),
+        (("code",), "4*", 429, True),
+        (("code",), "1.50", 1.5, False),
+        (("code",), "true", True, True),
+        (("code",), "null", None, True),
+        (("code",), "*", None, True),
+        (("code",), "*", {"a": 1}, True),
+        (("code",), "?*", {"a": 1}, False),
+        (("code", "1"), "b", ["a", "b"], True),
+        (("code", "2"), "b", ["a", "b"], False),
+        (("code", "00000000001"), "b", ["a", "b"], False),
+    ],
+)
+def test_json_values(path: tuple[str, ...], glob: str, value: object, matches: bool) -> None:
+    body = json.dumps({"code": value}).encode()
+    assert (of(body_rule(json=((path, glob),)), 400, body=body).cls is Class.THROTTLING) is matches
+
+
+@pytest.mark.parametrize(
+    ("body", "matches"),
+    [
+        (b"<Error><Code>SlowDown</Code></Error>", True),
+        (b'<?xml version="1.0"?><e:Error xmlns:e="x"><e:Code a="b">\n SlowDown </e:Code></e:Error>', True),
+        (b"<Error><Code>Other</Code></Error>", False),
+        (b"<Errors><Code>Other</Code><Code>SlowDown</Code></Errors>", True),
+        (b"<Error><CodeX>SlowDown</CodeX></Error>", False),
+        (b"<Error><Code>Slow&#68;own</Code></Error>", True),
+        (b"<Error><Code/></Error>", False),
+        (b"<Code>SlowDown", False),
+        (b"\xff\xfe\x00", False),
+    ],
+)
+def test_xml_elements(body: bytes, matches: bool) -> None:
+    assert (of(body_rule(503, xml=(("Code", "SlowDown"),)), 503, body=body).cls is Class.THROTTLING) is matches
+
+
+def test_hostile_bodies_cost_little() -> None:
+    by_both = body_rule(json=((("a",), "*b*c*d*"),), xml=(("Code", "*a*b*c*"),))
+    bodies = [b"<Code " * 10_000, b"<a:" * 20_000, b"<Code>" * 10_000, b'{"a":"' + b"bc" * 30_000 + b'"}']
+    for body in bodies:  # milliseconds; the square of 60,000 would hold up the whole run
+        assert of(by_both, 400, body=body).cls is Class.UNNAMED
+
+
+# -- gRPC ----------
+
+
+def test_the_grpc_dialect() -> None:
+    by_grpc = rules(dialects=(HTTP, GRPC))
+    for status in (502, 503, 504):
+        verdict = of(by_grpc, status, request=RPC)
+        assert (verdict.cls, verdict.unprocessed) == (Class.TRANSIENT, False)  # made up: proves nothing
+    assert of(by_grpc, 504, request=GET).cls is Class.TIMEOUT  # not a gRPC call: the lists
+    assert of(by_grpc, 429, request=RPC).cls is Class.THROTTLING
+    assert of(by_grpc, 500, request=RPC).cls is Class.TRANSIENT  # the lists
+    own = of(by_grpc, 200, ("grpc-status", "14"), request=RPC)
+    assert (own.cls, own.unprocessed) == (Class.TRANSIENT, True)
+    for kind in (FaultKind.CONNECT_FAILURE, FaultKind.REFUSED_STREAM, FaultKind.RESET):
+        assert classify_fault(rules(dialects=(GRPC,), faults={}), RPC, Fault(kind, Progress.UNKNOWN)).cls is (
+            Class.TRANSIENT
+        )
+    assert classify_fault(by_grpc, RPC, Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN)).cls is Class.TIMEOUT
+
+
+def test_a_grpc_status_beats_the_http_status() -> None:
+    by_grpc = rules(dialects=(GRPC,), grpc={ABORTED: Class.TRANSIENT})
+    assert of(by_grpc, 503, ("grpc-status", "5"), request=RPC).cls is Class.UNNAMED
+    assert of(by_grpc, 429, ("grpc-status", "14"), request=RPC).cls is Class.TRANSIENT
+    assert of(by_grpc, 404, ("grpc-status", "10"), request=RPC).cls is Class.TRANSIENT
+    assert of(by_grpc, 503, ("grpc-status", "0"), request=RPC).cls is Class.UNNAMED  # no success above 400 either
+
+
+@pytest.mark.parametrize(
+    ("media", "speaks"),
+    [
+        ("application/grpc", True),
+        ("application/grpc+json", True),
+        ("Application/GRPC; charset=x", True),
+        ("application/grpc-web", False),
+        ("application/json", False),
+    ],
+)
+def test_who_speaks_grpc(media: str, speaks: bool) -> None:
+    request = Request("POST", "h", "/s/m", MappingFields([("content-type", media)]))
+    assert (of(rules(dialects=(GRPC,), statuses={}), 503, request=request).cls is Class.TRANSIENT) is speaks
+
+
+def test_service_codes_take_the_place_of_lists_and_of_the_grpc_dialects_class() -> None:
+    only_aborted = rules(dialects=(HTTP, GRPC), service_codes=frozenset({ABORTED}))
+    assert of(only_aborted, 200, ("grpc-status", "10"), request=RPC).cls is Class.TRANSIENT
+    assert of(only_aborted, 200, ("grpc-status", "14"), request=RPC).cls is Class.UNNAMED
+    assert of(only_aborted, 503, request=RPC).cls is Class.UNNAMED
+    assert of(only_aborted, 500, request=RPC).cls is Class.UNNAMED
+    assert of(only_aborted, 429, request=RPC).cls is Class.UNNAMED
+    assert classify_fault(only_aborted, RPC, Fault(FaultKind.RESET, Progress.UNKNOWN)).cls is Class.UNNAMED
+    assert of(only_aborted, 200, request=RPC) is SUCCESS
+
+
+@pytest.mark.parametrize("dialects", [(HTTP,), (HTTP, GRPC)])
+def test_service_codes_reach_http_and_faults_by_unavailable(dialects: tuple[Dialect, ...]) -> None:
+    codes = rules(dialects=dialects, service_codes=frozenset({UNAVAILABLE}))
+    made_up = of(codes, 503, request=RPC)
+    assert (made_up.cls, made_up.unprocessed) == (Class.TRANSIENT, True)  # made up, but the service config names it
+    reset = classify_fault(codes, RPC, Fault(FaultKind.RESET, Progress.UNKNOWN))
+    assert (reset.cls, reset.unprocessed) == (Class.TRANSIENT, True)
+    assert of(codes, 429, request=RPC).cls is Class.THROTTLING
+    assert of(codes, 500, request=RPC).cls is Class.UNNAMED
+    assert classify_fault(codes, RPC, Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN)).cls is Class.TIMEOUT
+
+
+def test_rules_come_before_service_codes() -> None:
+    by_rule = rules(service_codes=frozenset({UNAVAILABLE}), rules=(Rule(Class.FATAL, "1", grpc=frozenset({14})),))
+    assert of(by_rule, 200, ("grpc-status", "14"), request=RPC).cls is Class.FATAL
+    assert of(by_rule, 503, request=RPC).cls is Class.FATAL  # it counts as UNAVAILABLE
+
+
+# -- what proves that the upstream did nothing ----------
+
+
+def test_unprocessed() -> None:
+    assert of(rules(), 429).unprocessed
+    assert of(rules(rules=(Rule(Class.THROTTLING, "1", frozenset({503})),)), 503).unprocessed
+    assert not of(rules(), 503).unprocessed
+    assert not of(rules(), 408).unprocessed
+    assert not of(rules(), 503, ("retry-after", "1"), ("x-should-retry", "true")).unprocessed
+
+
+def test_too_early_proves_it_unless_the_app_sent_early_data() -> None:
+    early = Request("POST", "h", "/", MappingFields([("early-data", "1")]))
+    assert of(rules(), 425).unprocessed
+    assert not of(rules(), 425, request=early).unprocessed
+
+
+def test_a_named_grpc_status_of_the_upstreams_own_proves_it() -> None:
+    named = rules(grpc={ABORTED: Class.TRANSIENT})
+    assert of(named, 200, ("grpc-status", "10")).unprocessed
+    assert of(named, 504, ("grpc-status", "10")).unprocessed
+    assert not of(named, 200, ("grpc-status", "13")).unprocessed
+    by_rule = rules(rules=(Rule(Class.TRANSIENT, "1", grpc=frozenset({NOT_FOUND})),))
+    assert of(by_rule, 200, ("grpc-status", "5")).unprocessed
+    by_status = rules(rules=(Rule(Class.TRANSIENT, "1", frozenset({200}), headers=(("grpc-status", "5"),)),))
+    assert not of(by_status, 200, ("grpc-status", "5")).unprocessed  # names the field, not the status
+
+
+@pytest.mark.parametrize(
+    ("kind", "progress", "proves"),
+    [
+        (FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, True),
+        (FaultKind.REFUSED_STREAM, Progress.REFUSED, True),
+        (FaultKind.RESET, Progress.UNKNOWN, False),
+        (FaultKind.RESET, Progress.ANSWERED, False),
+        (FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, False),
+    ],
+)
+def test_faults_prove_it_by_their_progress(kind: FaultKind, progress: Progress, proves: bool) -> None:
+    assert classify_fault(rules(), GET, Fault(kind, progress)).unprocessed is proves
+    assert classify_fault(rules(dialects=(GRPC,)), RPC, Fault(kind, progress)).unprocessed is proves
+
+
+# -- whatever comes ----------
+
+globs = st.sampled_from(["*", "a*", "?", "[a-z]", "[", "Throttling*"])
+some_rules = st.builds(
+    Rule,
+    st.sampled_from([Class.TRANSIENT, Class.THROTTLING, Class.TIMEOUT, Class.SUCCESS, Class.FATAL]),
+    st.just("rule"),
+    st.none() | st.frozensets(st.sampled_from([200, 400, 429, 503])),
+    st.lists(st.tuples(st.sampled_from(["a", "grpc-status"]), globs), max_size=2).map(tuple),
+    st.lists(st.tuples(st.sampled_from([("a",), ("a", "b"), ("0",)]), globs), max_size=1).map(tuple),
+    st.lists(st.tuples(st.sampled_from(["a", "b"]), globs), max_size=1).map(tuple),
+    st.none() | st.frozensets(st.integers(0, 16)),
+    st.none() | st.frozensets(st.sampled_from(FaultKind)),
+)
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(some_rules, max_size=4).map(tuple),
+    st.lists(some_rules, max_size=3).map(tuple),
+    st.booleans(),
+    st.none() | st.frozensets(st.integers(0, 16)),
+    st.sampled_from([100, 200, 302, 400, 425, 429, 503, 504, 999]),
+    st.lists(st.tuples(st.sampled_from(["a", "grpc-status", "content-encoding"]), st.text(max_size=6)), max_size=4),
+    st.binary(max_size=40) | documents.map(lambda document: json.dumps(document).encode()),
+    st.sampled_from([GET, RPC]),
+)
+def test_every_answer_gets_one_class_and_the_fast_way_agrees_with_the_slow(
+    user: tuple[Rule, ...],
+    pack: tuple[Rule, ...],
+    grpc: bool,
+    codes: frozenset[int] | None,
+    status: int,
+    pairs: list[tuple[str, str]],
+    body: bytes,
+    request: Request,
+) -> None:
+    by = rules(rules=user, dialects=(Dialect("pack", pack, grpc=grpc),), service_codes=codes)
+    verdict = classify(by, request, reply(status, *pairs), body)
+    assert isinstance(verdict, Verdict)
+    peeked = classify(by, request, reply(status, *pairs), None)
+    assert peeked == verdict or peeked is NEEDS_BODY
+    assert peeked is not NEEDS_BODY or status >= 400
+    object.__setattr__(by, "plain_below_400", False)
+    assert classify(by, request, reply(status, *pairs), body) == verdict
+    for kind in FaultKind:
+        assert isinstance(classify_fault(by, request, Fault(kind, Progress.UNKNOWN)), Verdict)
