@@ -269,4 +269,4 @@ class Attempt:
 
     def _pin(self, exchange: Exchange) -> None:
         if self.stream is not None:
-            self.stream.pin(exchange.app.pins(self.origin))
+            exchange.app.pin(self.stream)

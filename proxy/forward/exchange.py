@@ -410,7 +410,7 @@ class Exchange:
             changes = attempt_fields(self.request, policy, attempt.number, elapsed=now - self.started, key=self._key)
             drop, add = changes.names(), changes.lines() + via_line(via, head.minor)
         if attempt.stream is not None and head.login_bound:
-            attempt.stream.pin(self.app.pins(attempt.origin))
+            self.app.pin(attempt.stream)
         origin = attempt.origin
         if self.rest is None and not origin.absolute:
             return head.render(drop=drop, add=add)
@@ -539,7 +539,8 @@ class Exchange:
         return _NEVER
 
     def glance(self) -> None:
-        """Nothing that no event tells."""
+        """See whether the app is still there, where no event would tell."""
+        self.app.glance()
 
     def _set_alarm(self, at: float) -> None:
         if self.over:

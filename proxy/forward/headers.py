@@ -139,6 +139,16 @@ def answer_fields(
     return changes
 
 
+def answers_for_nobody(outcome: Outcome, error: str, detail: str) -> Changes:
+    """The same for a request that never became a call under a policy."""
+    changes = Changes()
+    changes.add.append(("X-Attempt-Count", "0"))
+    if outcome in GAVE_UP:
+        changes.put("x-should-retry", "false")
+    changes.add.append(("Proxy-Status", proxy_status(outcome, 0, error=error, detail=detail)))
+    return changes
+
+
 def gave_up(policy: Policy, outcome: Outcome) -> bool:
     """Whether the app is told not to retry on top. One attempt where the policy allows one is not giving up."""
     if outcome is Outcome.ATTEMPTS_EXHAUSTED:

@@ -36,7 +36,7 @@ class AppStream(Protocol):
         """Hand the upstream's answer on: its head without `drop` and with the lines `add`, and what body there is."""
         ...
 
-    def answer(self, head: bytes, body: bytes, *, close: bool = False) -> None:
+    def answer(self, head: bytes, body: bytes) -> None:
         """Write an answer of our own: a status line with fields, and a body."""
         ...
 
@@ -64,6 +64,14 @@ class AppStream(Protocol):
         """The call is over; what was written is whole."""
         ...
 
-    def pins(self, origin: Origin) -> list[Connection]:
+    def pins(self, origin: Origin) -> list[Connection] | None:
         """The resting connections to this origin that belong to this app connection alone (NTLM, Negotiate)."""
+        ...
+
+    def pin(self, connection: Connection) -> None:
+        """Make a connection this app connection's own: it rests here, and is closed with it."""
+        ...
+
+    def glance(self) -> None:
+        """See whether the app is still there, where no event would tell."""
         ...

@@ -52,6 +52,10 @@ class Guard:
         for host, port in own:
             self.add_own(host, port)
 
+    def deny(self, denied: Iterable[Network]) -> None:
+        """Deny these networks, beside those that always are."""
+        self._networks = (*ALWAYS_DENIED, *denied)
+
     def add_own(self, host: str, port: int) -> None:
         """A listener of this process is never a destination. Names stand for both loopback addresses."""
         try:

@@ -1,0 +1,141 @@
+"""What a request is, before it becomes a call: where it goes and under which policy, or why it goes nowhere.
+
+Law: a request that is refused here has cost the upstream nothing, and the answer names the remedy where there is one.
+The rules are the contract's, section 3 "Which policy" and section 6; routing itself is `proxy.retry.router`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from proxy.config.settings import Settings
+from proxy.forward.headers import went_through
+from proxy.retry.facts import STEERING_FIELDS, Outcome, Request
+from proxy.retry.policy import Policy
+from proxy.retry.router import ClimbsOut, Upstream, split_authority
+from proxy.wire.head import RequestHead
+
+_STEERING = frozenset(name.encode() for name in STEERING_FIELDS)
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How a listener can be reached. `loopback`: from this machine alone; `unix`: only by who may open its file."""
+
+    loopback: bool
+    unix: bool = False
+
+
+@dataclass(slots=True)
+class Rejection(Exception):  # noqa: N818 - it is the answer to be given, and is called so
+    """A request that goes nowhere. `error` is the RFC 9209 error type, `allow` an Allow field's value."""
+
+    status: int
+    title: str
+    detail: str
+    outcome: Outcome = Outcome.BAD_REQUEST
+    error: str = "http_request_error"
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A call to be. `rest` is the path behind the prefix in prefix use. `scheme` is what the request asks for."""
+
+    upstream: Upstream
+    request: Request
+    policy: Policy
+    scheme: str
+    rest: bytes | None = None
+
+
+def admit(head: RequestHead, settings: Settings, place: Place, via: str) -> Admitted:
+    """Find the upstream and the policy of a request that is not CONNECT. Raises Rejection."""
+    specials = head.specials
+    if b"via" in specials and went_through(head.get_all("via"), via):
+        raise looping()
+    router = settings.router
+    rest: bytes | None = None
+    if head.form == "absolute":
+        scheme = head.scheme
+        upstream = router.by_authority(head.authority, _PORTS[scheme]) or _unmatched(head.authority, settings)
+    else:
+        scheme = "http"
+        found = router.by_authority(head.authority, 80) if head.authority else None
+        if found is None:
+            found, rest = _by_prefix(head, settings, place)
+        upstream = found
+    path = head.path if rest is None else rest
+    authority = head.authority
+    if rest is not None and upstream.target.endpoints:
+        authority = upstream.target.endpoints[0].authority
+    request = Request(head.method, authority, head.path.decode("latin-1"), head, plain=_STEERING.isdisjoint(specials))
+    policy = upstream.policy if not upstream.routes else upstream.policy_for(head.method, path, head)
+    return Admitted(upstream, request, policy, scheme, rest)
+
+
+def looping() -> Rejection:
+    """The request has been here before."""
+    return Rejection(
+        508, "Loop Detected", "the request came back to the proxy that sent it", error="proxy_loop_detected"
+    )
+
+
+def _unmatched(authority: str, settings: Settings) -> Upstream:
+    if settings.unmatched == "deny":
+        raise Rejection(
+            403,
+            "Forbidden",
+            f"no upstream names {authority}, and `unmatched` is deny: name it in an upstream's `hosts`",
+            Outcome.DENIED,
+            "http_request_denied",
+        )
+    return settings.router.unmatched(authority)
+
+
+def _by_prefix(head: RequestHead, settings: Settings, place: Place) -> tuple[Upstream, bytes]:
+    """The upstream whose prefix the path begins with. What a web page could have sent is refused on loopback."""
+    try:
+        found = settings.router.by_prefix(head.path)
+    except ClimbsOut:
+        raise Rejection(400, "Bad Request", "the path climbs above its prefix") from None
+    if found is None:
+        raise Rejection(
+            404,
+            "Not Found",
+            "no upstream has this host, or a prefix that the path begins with",
+            error="destination_not_found",
+        )
+    if not place.loopback or place.unix:
+        return found
+    if head.authority and not _is_literal(head.authority):
+        raise Rejection(
+            421,
+            "Misdirected Request",
+            f"Host {head.authority} is neither an IP address nor localhost: "
+            f"list the name in `hosts` of the upstream {found[0].name}",
+        )
+    if head.specials.get(b"sec-fetch-site", b"").strip() == b"cross-site":
+        raise Rejection(
+            403,
+            "Forbidden",
+            "a page of another site asks for this; call it from your own origin, or list a name of its own in `hosts`",
+            Outcome.DENIED,
+            "http_request_denied",
+        )
+    return found
+
+
+def _is_literal(authority: str) -> bool:
+    place = split_authority(authority, 80)
+    if place is None:
+        return False
+    host = place[0]
+    if host == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,453 @@
+"""An app's HTTP/1 connection: bytes to requests, and answers to bytes, in order.
+
+Theory of operation. One request is in progress at a time; what the app pipelines behind it waits in a buffer, and
+beyond a limit in the kernel. The connection is the app's stream of the request in progress (`forward.streams`): it
+frames answers for the app's version, says what closes, and tells the exchange what comes of the request's body.
+
+    waiting for a head -> exchange (body in, answer out) -> waiting for a head | closing | tunnel (raw bytes)
+
+Law: an answer that is cut is seen to be cut: a chunked one gets no last chunk, one with a length stops short, and
+either way the connection is aborted. A connection with unread bytes is closed in stages (RFC 9112 section 9.6), so that
+the answer is not lost to a reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from proxy.forward.exchange import Exchange
+from proxy.server import presence
+from proxy.server.admission import Place
+from proxy.transport.clock import monotonic
+from proxy.transport.http1 import HIGH_WATER, Connection
+from proxy.transport.pool import Origin
+from proxy.wire.body import Body, body_reader, chunk, end_chunked
+from proxy.wire.grammar import BadMessage, Refused, RequestParser
+from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead
+
+if TYPE_CHECKING:
+    from proxy.server.listener import Door
+
+#: How long and how much is read from an app that has its last answer, before the connection is closed.
+LINGER, LINGER_BYTES = 2.0, 1024 * 1024
+_CLOSE = b"Connection: close\r\n"
+_KEEP = b"Connection: keep-alive\r\n"
+_CHUNKED = b"Transfer-Encoding: chunked\r\n"
+_UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
+#: Why nothing is read for now.
+_BODY, _AHEAD = 1, 2
+
+
+class AppConnection(asyncio.Protocol):
+    """See the module. Implements `proxy.forward.streams.AppStream`.
+
+    `exchange` is the call in progress. `since`: when the head that is awaited began to come, or the connection to rest.
+    """
+
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_chunked",
+        "_close",
+        "_fd",
+        "_half_closed",
+        "_held",
+        "_informed",
+        "_lingered",
+        "_parser",
+        "_pins",
+        "_running",
+        "_timer",
+        "_tunnel",
+        "blocked",
+        "door",
+        "exchange",
+        "head",
+        "place",
+        "since",
+        "surplus",
+        "transport",
+    )
+
+    head: RequestHead
+    place: Place
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+        limits = door.settings.limits
+        self._parser = RequestParser(limits.header_bytes, limits.headers)
+        self.transport: asyncio.Transport | None = None
+        self.exchange: Exchange | None = None
+        self._body: Body | None = None
+        self._buffer = b""
+        self._pins: dict[Origin, list[Connection]] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._chunked = self._close = self._half_closed = self._informed = self._running = self._tunnel = False
+        self._held = 0
+        self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
+        self._fd = -1
+        self.blocked = False
+        self.surplus = False  # one too many: its first request is answered with 503
+        self.since = 0.0
+
+    # -- asyncio.Protocol -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """An app has connected."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=HIGH_WATER)
+        self._fd = transport.get_extra_info("socket").fileno()
+        self.place = self.door.place_of(transport.get_extra_info("sockname"))
+        self.since = monotonic()
+        self.door.entered(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of a request, of its body, of the next one, of a tunnel; or what nobody wants any more."""
+        exchange = self.exchange
+        if exchange is None:
+            if self._lingered >= 0:
+                self._linger_on(len(data))
+            else:
+                self._running = True
+                self._begin(data)
+                self._go_on()
+        elif self._tunnel:
+            exchange.app_data(data)
+        elif self._body is not None:
+            self._read_body(data, exchange)
+        else:
+            self._buffer += data
+            if len(self._buffer) > HIGH_WATER:
+                self._hold(_AHEAD)
+
+    def eof_received(self) -> bool:
+        """The app sends no more. True keeps our own direction open."""
+        exchange = self.exchange
+        if self._tunnel and exchange is not None:
+            exchange.app_ended(b"")
+            return True
+        if exchange is None or self._body is not None:
+            return False
+        if not self._is_there():
+            return False
+        self._half_closed = True
+        self.door.means.watch.glance_at(exchange)
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed, by whomever."""
+        self.transport = None
+        self.door.left(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.app_gone()
+        if self._pins is not None:
+            for pins in self._pins.values():
+                for connection in list(pins):
+                    connection.abort()
+
+    def pause_writing(self) -> None:
+        """The app does not take what is written."""
+        self.blocked = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.blocked = False
+        if self.exchange is not None:
+            self.exchange.app_writable()
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _begin(self, data: bytes) -> None:
+        """Read a request's head, and what of its body is there; make it a call."""
+        parser = self._parser
+        try:
+            head = parser.feed(data)
+            if head is None:
+                self._await_head()
+                return
+            rest = parser.leftover() if parser.pending else b""
+            size = head.body_size
+            if size == 0:
+                self._body = None
+                self._buffer = rest
+                self._start(head, b"", True, b"")
+                return
+            body = self._body = body_reader(size)
+            assert body is not None
+            payload, done, self._buffer = body.feed(rest)
+        except Refused as refused:
+            self.door.refuse(self, refused.status, refused.title, refused.detail)
+            return
+        except BadMessage as bad:
+            self.door.refuse(self, 400, "Bad Request", bad.detail)
+            return
+        if done:
+            self._body = None
+        self._start(head, payload, done, body.trailers if done else b"")
+
+    def _start(self, head: RequestHead, payload: bytes, done: bool, trailers: bytes) -> None:
+        self.head = head
+        self._chunked = self._informed = False
+        self._close = not head.keep_alive
+        self.since = 0.0
+        now = monotonic()
+        exchange = self.door.admit(self, head)
+        if exchange is not None:
+            self.exchange = exchange
+            exchange.start(now, payload, done, trailers)
+
+    def _await_head(self) -> None:
+        if self.since == 0.0:
+            self.since = monotonic()
+        if self._parser.pending:
+            self.door.drips(self)
+
+    def _read_body(self, data: bytes, exchange: Exchange) -> None:
+        body = self._body
+        assert body is not None
+        try:
+            payload, done, rest = body.feed(data)
+        except BadMessage as bad:
+            self._close = True
+            exchange.app_broke(bad.detail)
+            return
+        if done:
+            self._body = None
+            self._buffer += rest
+        if payload:
+            exchange.app_data(payload)
+        if done and self.exchange is exchange:
+            exchange.app_ended(body.trailers)
+
+    def _go_on(self) -> None:
+        """Take up what was pipelined, one request after the other, without piling up calls."""
+        while self.exchange is None and self._buffer and self._lingered < 0 and self.transport is not None:
+            data, self._buffer = self._buffer, b""
+            self._begin(data)
+        self._running = False
+        if self._held & _AHEAD and len(self._buffer) <= HIGH_WATER:
+            self._release(_AHEAD)
+        if self._half_closed and self.exchange is None:
+            self._shut()
+
+    # -- the app's stream (proxy.forward.streams.AppStream) --------------------------------------------------------
+
+    @property
+    def client(self) -> str:
+        """host:port, or "" on a unix socket."""
+        name = self.transport.get_extra_info("peername") if self.transport is not None else None
+        if not isinstance(name, tuple):
+            return ""
+        return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+
+    def inform(self, head: ResponseHead) -> None:
+        """Pass an interim answer on: never to HTTP/1.0, and 100 once, and only while the app waits for it."""
+        if self.head.minor == 0 or self.transport is None:
+            return
+        if head.status == 100:
+            if self._informed or (self._body is None and self.head.body_size):
+                return
+            self._informed = True
+        self.transport.write(head.render())
+
+    def respond(
+        self, head: ResponseHead, drop: frozenset[bytes], add: bytes, data: bytes, end: bool, trailers: bytes
+    ) -> None:
+        """Hand an upstream's answer on, framed for the app's version."""
+        transport = self.transport
+        if transport is None:
+            return
+        size = head.body_size(self.head.method)
+        minor = self.head.minor
+        if self.door.draining or (end and self._body is not None):
+            self._close = True
+        if size < 0:
+            if minor == 0:
+                drop |= _UNFRAMED
+                self._close = True
+            else:
+                self._chunked = True
+                if size == UNTIL_CLOSE:
+                    add += _CHUNKED
+        if b"date" not in head.specials:
+            add += self.door.date_line()
+        if head.status == 101:
+            self._tunnel = True
+        elif self._close:
+            add += _CLOSE
+        elif minor == 0:
+            add += _KEEP
+        whole = head.render(drop=drop, add=add)
+        if self._chunked:
+            if data:
+                whole += chunk(data)
+            if end:
+                whole += end_chunked(trailers)
+        elif data:
+            whole += data
+        transport.write(whole)
+        if self._tunnel and self._buffer and self.exchange is not None:
+            early, self._buffer = self._buffer, b""
+            asyncio.get_running_loop().call_soon(self._early, self.exchange, early)
+
+    def _early(self, exchange: Exchange, data: bytes) -> None:
+        """Bytes of a tunnel that came before it was open."""
+        if self.exchange is exchange:
+            exchange.app_data(data)
+
+    def answer(self, head: bytes, body: bytes) -> None:
+        """Write an answer of our own."""
+        if self.door.draining or self._body is not None:
+            self._close = True
+        line = _CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
+        self._write_own(head, body, line, headless=self.head.method == "HEAD")
+
+    def reject(self, head: bytes, body: bytes, *, close: bool) -> None:
+        """Answer a request that does not become a call; what is no request at all closes the connection."""
+        if not close:
+            self.answer(head, body)
+            self.done()
+        elif self._lingered < 0:
+            self._write_own(head, body, _CLOSE, headless=False)
+            self._close_in_stages()
+
+    def _write_own(self, head: bytes, body: bytes, line: bytes, *, headless: bool) -> None:
+        if self.transport is not None:
+            whole = b"%b%bContent-Length: %d\r\n%b\r\n" % (head, self.door.date_line(), len(body), line)
+            self.transport.write(whole if headless else whole + body)
+
+    def drained(self) -> None:
+        """The proxy is shutting down: a connection that rests is closed."""
+        if self.exchange is None and self._lingered < 0 and not self._parser.pending and self.transport is not None:
+            self.transport.close()
+
+    def write(self, data: bytes) -> None:
+        """More of the body, or of a tunnel."""
+        if self.transport is not None:
+            self.transport.write(chunk(data) if self._chunked else data)
+
+    def finish(self, trailers: bytes) -> None:
+        """The body is whole; in a tunnel, the other end sends no more."""
+        transport = self.transport
+        if transport is None:
+            return
+        if self._tunnel:
+            if transport.can_write_eof():
+                transport.write_eof()
+        elif self._chunked:
+            transport.write(end_chunked(trailers))
+
+    def reset(self) -> None:
+        """Break the answer off."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause(self) -> None:
+        """Take no more of the body for now."""
+        self._hold(_BODY)
+
+    def resume(self) -> None:
+        """Take more of it."""
+        self._release(_BODY)
+
+    def pins(self, origin: Origin) -> list[Connection] | None:
+        """The resting connections to this origin that are this app connection's own."""
+        return self._pins.get(origin) if self._pins is not None else None
+
+    def pin(self, connection: Connection) -> None:
+        """Make a connection this app connection's own (NTLM, Negotiate)."""
+        if self._pins is None:
+            self._pins = {}
+        connection.pin(self._pins.setdefault(connection.origin, []))
+
+    def done(self) -> None:
+        """The call is over; what was written is whole."""
+        self.exchange = None
+        if self.transport is None:
+            return
+        if self._held:
+            self._release(_BODY)
+        if self._tunnel:
+            self.transport.close()
+        elif self._body is not None:
+            self._close_in_stages()
+        elif self._close or self.door.draining:
+            self._shut()
+        else:
+            if not self._running and self._buffer:
+                self._running = True
+                self._go_on()
+            if self._half_closed and self.exchange is None and not self._running:
+                self._shut()
+            self.since = monotonic()
+
+    # -- the app going away ---------------------------------------------------------------------------------------
+
+    def glance(self) -> None:
+        """While nothing is read, or the app has half-closed, nobody tells that it went away: look."""
+        if self._half_closed or (self._held and presence.has_ended(self._fd)):
+            exchange = self.exchange
+            if exchange is not None and not self._is_there():
+                self.reset()
+
+    def _is_there(self) -> bool:
+        """Whether an app that has closed its sending direction still reads."""
+        transport = self.transport
+        if transport is None:
+            return False
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if isinstance(peer, tuple) and isinstance(local, tuple):
+            return presence.is_held(peer[:2], local[:2], transport.get_extra_info("socket").family)
+        return presence.is_connected(self._fd)
+
+    # -- reading and closing --------------------------------------------------------------------------------------
+
+    def _hold(self, why: int) -> None:
+        if not self._held and self.transport is not None:
+            self.transport.pause_reading()
+            if self.exchange is not None:
+                self.door.means.watch.glance_at(self.exchange)
+        self._held |= why
+
+    def _release(self, why: int) -> None:
+        if not self._held & why:
+            return
+        self._held &= ~why
+        if not self._held and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _shut(self) -> None:
+        """The last answer has been written."""
+        if self.transport is None:
+            return
+        if self.head.keep_alive and not self._half_closed:
+            self._close_in_stages()  # the app does not expect it: a request may be on its way
+        else:
+            self._lingered = 0
+            self.transport.close()
+
+    def _close_in_stages(self) -> None:
+        """Say that nothing more comes, and read on for a while what the app is still sending."""
+        transport = self.transport
+        if transport is None or self._lingered >= 0:
+            return
+        self._lingered = 0
+        self._buffer = b""
+        if self._held:
+            self._held = 0
+            transport.resume_reading()
+        if not transport.can_write_eof():
+            transport.close()
+            return
+        transport.write_eof()
+        self._timer = asyncio.get_running_loop().call_later(LINGER, self.reset)
+
+    def _linger_on(self, size: int) -> None:
+        self._lingered += size
+        if self._lingered > LINGER_BYTES:
+            self.reset()

@@ -1,0 +1,299 @@
+"""The proxy port: its connections, and everything that a call on them needs.
+
+Law: aiohttp hosts the listening (runners, sites, shutdown), and the connections are our own protocols, made by a
+`web.Server` subclass. What lives over reloads (pool, buckets, buffers) is made once here; a new configuration is one
+assignment, and calls in flight keep their policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from email.utils import formatdate
+from typing import Any
+
+from aiohttp import web
+
+from proxy.config.settings import Address, Settings
+from proxy.forward.answers import own_answer
+from proxy.forward.exchange import Exchange
+from proxy.forward.headers import answers_for_nobody
+from proxy.forward.means import Means
+from proxy.forward.watch import Watch
+from proxy.observe.events import Observer, Refusal
+from proxy.retry.commons import Commons
+from proxy.retry.facts import Outcome
+from proxy.retry.gated import Env
+from proxy.retry.gates import WaitingRoom
+from proxy.server.admission import Place, Rejection, admit
+from proxy.server.connection import AppConnection
+from proxy.transport.clock import monotonic, wall
+from proxy.transport.dial import Dialer
+from proxy.transport.guard import Guard
+from proxy.transport.pool import Pool
+from proxy.transport.replay import Store
+from proxy.transport.resolver import Resolver
+from proxy.transport.tls import Contexts
+from proxy.wire.head import RequestHead
+
+#: A head that has begun to come must be whole after so many seconds: it holds a connection.
+HEAD_SECONDS = 60.0
+#: A connection that rests is closed in favour of a new one, where there are too many, once it has rested so long.
+REST_SECONDS = 60.0
+#: Connections beyond `limits.connections` that are still told so; those beyond are closed without a word.
+TOLD = 128
+#: Seconds between looks at heads that drip in.
+DRIP_TICK = 1.0
+
+
+def draw_via() -> str:
+    """The name in our Via lines: drawn at start, shared by a process's workers (contract, section 6)."""
+    return f"redrive-{secrets.token_hex(4)}"
+
+
+class Door(web.Server):
+    """Makes the connections of the proxy port, counts them, and makes calls of their requests."""
+
+    def __init__(self, means: Means, settings: Settings) -> None:
+        super().__init__(_no_handler)  # aiohttp's own request handling is not used
+        self.means = means
+        self.settings = settings
+        self.draining = False
+        self.refusing = False
+        self.open: dict[AppConnection, None] = {}
+        self.dripping: set[AppConnection] = set()
+        self._listening: dict[tuple[str, int], Place] = {}
+        self._any: dict[int, Place] = {}  # by port, of listeners on every address
+        self._drip_timer: asyncio.TimerHandle | None = None
+        self._date = b""
+        self._date_until = 0.0
+
+    # -- aiohttp.web.Server ---------------------------------------------------------------------------------------
+
+    def __call__(self) -> AppConnection:  # type: ignore[override]
+        """A protocol for a new connection."""
+        return AppConnection(self)
+
+    @property
+    def connections(self) -> list[Any]:
+        """Every open connection."""
+        return list(self.open)
+
+    def pre_shutdown(self) -> None:
+        """Close what rests."""
+        self.drain()
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
+        """Close what is left."""
+        for connection in list(self.open):
+            connection.reset()
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    def listens(self, address: Address) -> None:
+        """A listener of the proxy port is bound here."""
+        place = Place(address.is_loopback, address.unix is not None)
+        if address.host in ("", "0.0.0.0", "::"):  # noqa: S104  compared, not bound
+            self._any[address.port] = place
+        self._listening[address.host, address.port] = place
+
+    def place_of(self, name: Any) -> Place:
+        """How the listener can be reached that a connection with this local address came by."""
+        if not isinstance(name, tuple):
+            return Place(loopback=True, unix=True)
+        place = self._listening.get(name[:2]) or self._any.get(name[1])
+        return place if place is not None else Place(loopback=False)
+
+    def entered(self, connection: AppConnection) -> None:
+        """A connection was accepted."""
+        limit = self.settings.limits.connections
+        self.open[connection] = None
+        if len(self.open) > limit and not self._make_room():
+            if len(self.open) > limit + TOLD:
+                connection.reset()
+            else:
+                connection.surplus = True
+
+    def left(self, connection: AppConnection) -> None:
+        """A connection is closed."""
+        self.open.pop(connection, None)
+        self.dripping.discard(connection)
+
+    def _make_room(self) -> bool:
+        """Close the connection that has rested longest, if one has rested long."""
+        now = monotonic()
+        for connection in self.open:
+            if connection.exchange is None and 0 < connection.since < now - REST_SECONDS:
+                connection.reset()
+                return True
+        return False
+
+    def drips(self, connection: AppConnection) -> None:
+        """A head has begun to come and is not whole."""
+        self.dripping.add(connection)
+        if self._drip_timer is None:
+            self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
+
+    def _look_at_drips(self) -> None:
+        self._drip_timer = None
+        now = monotonic()
+        for connection in list(self.dripping):
+            if now - connection.since >= HEAD_SECONDS:
+                self.dripping.discard(connection)
+                self.refuse(connection, 408, "Request Timeout", "the request's head did not come in time")
+        if self.dripping:
+            self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def admit(self, connection: AppConnection, head: RequestHead) -> Exchange | None:
+        """Make a call of a request, or answer it here."""
+        if connection.surplus or self.refusing:
+            why = "the proxy is shutting down" if self.refusing else "too many connections are open"
+            self._reject(connection, head, _overloaded(why), close=True)
+            return None
+        place = connection.place
+        try:
+            admitted = admit(head, self.settings, place, self.means.via)
+        except Rejection as rejection:
+            self._reject(connection, head, rejection)
+            return None
+        destination = self.means.pool.destination(
+            admitted.upstream.target, admitted.scheme, head.authority, strict=not place.loopback
+        )
+        return Exchange(self.means, connection, head, admitted.request, admitted.policy, destination, admitted.rest)
+
+    def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
+        """Answer what is no request, and close."""
+        rejection = Rejection(status, title, detail)
+        self._reject(connection, None, rejection, close=True)
+
+    def _reject(
+        self, connection: AppConnection, head: RequestHead | None, rejection: Rejection, *, close: bool = False
+    ) -> None:
+        grpc = head is not None and (head.get(b"content-type") or b"").lower().startswith(b"application/grpc")
+        status, lines, body = own_answer(
+            rejection.status,
+            rejection.title,
+            rejection.detail,
+            outcome=rejection.outcome,
+            grpc=grpc,
+            changes=answers_for_nobody(rejection.outcome, rejection.error, rejection.detail),
+            retry_after=1.0,
+        )
+        self.means.observer.refused(
+            Refusal(
+                wall=wall(),
+                client=connection.client,
+                status=status,
+                outcome=rejection.outcome,
+                detail=rejection.detail,
+                method=head.method if head is not None else "",
+                authority=head.authority if head is not None else "",
+                path=head.path.decode("latin-1") if head is not None else "",
+            )
+        )
+        connection.reject(lines, body, close=close)
+
+    def date_line(self) -> bytes:
+        """A Date line, made once a second (RFC 9110 section 6.6.1: a proxy adds one where the upstream has not)."""
+        now = monotonic()
+        if now >= self._date_until:
+            seconds = wall()
+            self._date = f"Date: {formatdate(seconds, usegmt=True)}\r\n".encode()
+            self._date_until = now + 1.0 - seconds % 1.0
+        return self._date
+
+    def close(self) -> None:
+        """Stop looking at anything."""
+        if self._drip_timer is not None:
+            self._drip_timer.cancel()
+            self._drip_timer = None
+
+    def drain(self) -> None:
+        """Answers close their connections from now on, and what rests is closed."""
+        self.draining = True
+        for connection in list(self.open):
+            connection.drained()
+
+
+class DataPath:
+    """The proxy port of one worker, for the composition root.
+
+    `runner` hosts it; `commons` and `env` are what its calls share.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, settings: Settings, observer: Observer, *, via: str | None = None
+    ) -> None:
+        self.commons = Commons()
+        rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
+        self.env = Env(rng, wall() - monotonic(), WaitingRoom(settings.limits.waiting))
+        self._guard = Guard(settings.deny_destinations)
+        dialer = Dialer(loop, Resolver(loop, settings.pool.dns_ttl), self._guard, Contexts())
+        pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
+        store = Store(settings.buffers.per_request, settings.buffers.total)
+        self.means = Means(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
+        self.door = Door(self.means, settings)
+        self.runner = web.ServerRunner(self.door)
+
+    def listens(self, address: Address) -> None:
+        """A listener of the proxy port itself is bound at this address."""
+        self.door.listens(address)
+        self.is_own(address)
+
+    def is_own(self, address: Address) -> None:
+        """A listener of this process (proxy, admin, probe) is bound here: it is never a destination."""
+        if address.unix is None:
+            self._guard.add_own(address.host, address.port)
+
+    def use(self, settings: Settings) -> None:
+        """Take a new configuration, for calls that start after it."""
+        means = self.means
+        self.door.settings = settings
+        self.commons.forget_policies()
+        self._guard.deny(settings.deny_destinations)
+        means.pool.forget_targets()
+        means.pool.idle, means.pool.max_idle = settings.pool.idle, settings.pool.max_idle
+        means.pool.dialer.resolver.ttl = settings.pool.dns_ttl
+        means.store.per_request, means.store.total = settings.buffers.per_request, settings.buffers.total
+        self.env.waiting.capacity = settings.limits.waiting
+
+    def drain(self) -> None:
+        """Close connections as their calls end. Calls that come meanwhile are served."""
+        self.door.drain()
+
+    def refuse(self) -> None:
+        """`drain` has run out: a call that comes now is refused."""
+        self.door.refusing = True
+
+    @property
+    def in_flight(self) -> int:
+        """Calls in progress."""
+        return len(self.means.watch.active)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes kept for another attempt."""
+        return self.means.store.used
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait."""
+        return self.env.waiting.waiting
+
+    async def close(self) -> None:
+        """Let go of everything: connections of both sides, timers, look-ups."""
+        await self.door.shutdown()
+        self.door.close()
+        await self.means.pool.close()
+        self.means.watch.stop()
+
+
+def _overloaded(detail: str) -> Rejection:
+    return Rejection(503, "Service Unavailable", detail, Outcome.OVERLOADED, "connection_limit_reached")
+
+
+async def _no_handler(_: web.BaseRequest) -> web.StreamResponse:
+    raise NotImplementedError
