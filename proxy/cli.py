@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from proxy import __version__
 
 if TYPE_CHECKING:
-    from proxy.config.settings import Settings
+    from proxy.config.load import LoadResult
 
 FINE, DOES_NOT_HOLD, BAD_INPUT = 0, 1, 2
 
@@ -83,17 +83,18 @@ def _parser() -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to end."""
-    file, settings = _load(options)
-    if settings is None:
+    file, loaded = _load(options)
+    if loaded.settings is None:
         return BAD_INPUT
     from proxy.main import serve
 
-    return serve(file, settings)
+    return serve(file, loaded)
 
 
 def check(options: argparse.Namespace) -> int:
     """Say everything that is wrong, or that nothing is."""
-    file, settings = _load(options)
+    file, loaded = _load(options)
+    settings = loaded.settings
     if settings is None:
         return BAD_INPUT
     names = len(settings.router.upstreams)
@@ -135,7 +136,7 @@ def schema(options: argparse.Namespace) -> int:
 
 def env(options: argparse.Namespace) -> int:
     """Print export lines for a shell."""
-    _, settings = _load(options)
+    settings = _load(options)[1].settings
     if settings is None:
         return BAD_INPUT
     address = next((address for address in settings.listen if address.unix is None and address.port), None)
@@ -151,7 +152,7 @@ def env(options: argparse.Namespace) -> int:
 
 def healthcheck(options: argparse.Namespace) -> int:
     """Ask a running redrive whether it is ready."""
-    _, settings = _load(options)
+    settings = _load(options)[1].settings
     if settings is None:
         return BAD_INPUT
     from proxy.server.admin.healthcheck import ready
@@ -166,15 +167,15 @@ def healthcheck(options: argparse.Namespace) -> int:
     return FINE
 
 
-def _load(options: argparse.Namespace) -> tuple[str | None, Settings | None]:
-    """The file a verb works on, and its settings; None where they are refused. Problems are printed."""
+def _load(options: argparse.Namespace) -> tuple[str | None, LoadResult]:
+    """The file a verb works on, and what came of loading it. Problems are printed."""
     from proxy.config.load import find, load
 
     file = find(options.config, os.environ)
     result = load(file, os.environ)
     for problem in result.problems:
         print(problem, file=sys.stderr)
-    return file, result.settings
+    return file, result
 
 
 def _refuse(message: str) -> int:

@@ -7,7 +7,6 @@ dead process left behind is taken over; one that somebody answers on is not.
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import stat
 from pathlib import Path
@@ -95,7 +94,7 @@ def _take_over(path: Path) -> None:
     """Remove a socket file that nobody answers on."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
-            return
+            raise FileExistsError(errno.EEXIST, "a file that is no socket has that name")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -121,4 +120,4 @@ def _remedy(error: OSError, address: Address) -> str:
         return "this machine does not have that address"
     if isinstance(error, socket.gaierror):
         return f"the name is not known here ({error.strerror})"
-    return os.strerror(error.errno) if error.errno else str(error)
+    return error.strerror or str(error)

@@ -1,0 +1,256 @@
+"""The composition root: settings become a running process; nothing else builds objects.
+
+Law: everything is bound before anything is served. What lives over reloads (buckets, connections, counters) is made
+once; what a configuration says is taken in one step, for calls that start after it. The first SIGTERM or SIGINT lets
+calls run out, the second ends at once; both are a clean end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+
+import uvloop
+from aiohttp import web
+
+from proxy.config.load import LoadResult, load
+from proxy.config.settings import Address, Settings
+from proxy.observe.access_log import AccessLog
+from proxy.observe.exposition import Gauges, render
+from proxy.observe.mask import config as masked
+from proxy.observe.metrics import Metrics
+from proxy.observe.notices import Notices
+from proxy.observe.observers import Observers
+from proxy.observe.recent import Recent
+from proxy.observe.sink import LineSink
+from proxy.server.admin import showing
+from proxy.server.admin.pages import admin_app, probe_app
+from proxy.server.admin.view import Readiness, View
+from proxy.server.announcing import banner
+from proxy.server.binding import CannotListenError, bind, bound
+from proxy.server.listener import DataPath
+from proxy.transport.clock import monotonic, wall
+
+#: Standard output, where the log goes.
+_OUT = 1
+#: Settings that a reload can't change: what listens, listens until the end.
+_FIXED = ("listen", "admin", "probe", "workers")
+#: Seconds between looks at whether the last call has ended.
+_LOOK = 0.02
+#: Seconds that open admin connections get at the end.
+_ADMIN_END = 1.0
+#: Seconds between looks at the wall's clock, which may be set while the other goes on.
+_CLOCK = 10.0
+
+
+def serve(file: str | None, loaded: LoadResult) -> int:
+    """Run a process until it is told to end; its exit status. `loaded` has settings."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(file, loaded))
+
+
+async def _serve(file: str | None, loaded: LoadResult) -> int:
+    assert loaded.settings is not None
+    house = House(file, loaded.settings, warnings(loaded))
+    try:
+        await house.open()
+    except CannotListenError as error:
+        _say(f"redrive: {error}")
+        return 2
+    await house.until_ended()
+    return 0
+
+
+class House:
+    """The process: what lives over reloads, and the settings in force."""
+
+    def __init__(self, file: str | None, settings: Settings, told: list[str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._file = file
+        self._settings = settings
+        self._warnings = told
+        self._reload_errors: list[str] = []
+        self._draining = False
+        self._end, self._at_once = asyncio.Event(), asyncio.Event()
+        self._reloading = asyncio.Lock()
+        self._tasks: set[asyncio.Task[list[str]]] = set()
+        self._runners: list[web.BaseRunner] = []
+        self._listening: dict[str, list[Address]] = {"listen": [], "admin": [], "probe": []}
+
+        console = settings.log.format == "console"
+        self._sink = LineSink(_OUT, self._loop.call_later)
+        self._notices = Notices(self._sink, _say, wall, console=console)
+        self._metrics, self._recent = Metrics(), Recent()
+        self._log = AccessLog(self._sink, console=console, level=settings.log.level)
+        observers = Observers(self._metrics, self._recent, self._log)
+        self._path = DataPath(self._loop, settings, observers)
+
+    # -- beginning ------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Bind everything, then serve it and say so. Raises CannotListenError, with nothing left open."""
+        settings = self._settings
+        sockets: list[tuple[str, socket.socket]] = []
+        try:
+            for address in settings.listen:
+                sockets += [("listen", sock) for sock in bind(address, "listen")]
+            if settings.admin is not None:
+                sockets += [("admin", sock) for sock in bind(settings.admin.listen, "admin")]
+            if settings.probe is not None:
+                sockets += [("probe", sock) for sock in bind(settings.probe, "probe")]
+        except CannotListenError:
+            for _, sock in sockets:
+                sock.close()
+            raise
+        runners = self._make_runners()
+        for what, sock in sockets:
+            address = bound(sock)
+            self._listening[what].append(address)
+            (self._path.listens if what == "listen" else self._path.is_own)(address)
+        for what, runner in runners.items():
+            await runner.setup()
+            self._runners.append(runner)
+            for sock in (sock for of, sock in sockets if of == what):
+                await web.SockSite(runner, sock).start()
+        for number, act in ((signal.SIGTERM, self.end), (signal.SIGINT, self.end), (signal.SIGHUP, self._hang_up)):
+            self._loop.add_signal_handler(number, act)
+        self._loop.call_later(_CLOCK, self._look_at_the_clock)
+        gc.collect()
+        gc.freeze()  # what was imported and built lives as long as the process: no need to look it through again
+        self._announce()
+
+    def _make_runners(self) -> dict[str, web.BaseRunner]:
+        admin, view = self._settings.admin, self._view()
+        runners: dict[str, web.BaseRunner] = {"listen": self._path.runner}
+        if admin is not None:
+            runners["admin"] = _app_runner(admin_app(view, token=admin.token, hosts=admin.hosts))
+        if self._settings.probe is not None:
+            runners["probe"] = _app_runner(probe_app(view))
+        return runners
+
+    def _announce(self) -> None:
+        listening = {what: [str(address) for address in at] for what, at in self._listening.items()}
+        self._notices.banner(banner(self._file, self._settings, self._listening))
+        self._notices.tell("ready", [], **listening, pid=os.getpid(), file=self._file)
+
+    # -- configurations -------------------------------------------------------------------------------------------
+
+    async def reload(self) -> list[str]:
+        """Load the file again; error lines where it is refused, and then nothing has changed."""
+        async with self._reloading:
+            result = await self._loop.run_in_executor(None, load, self._file, os.environ)
+            if result.settings is None:
+                self._reload_errors = [str(problem) for problem in result.errors]
+                self._metrics.reloaded("failure")
+                told = ["the configuration was not reloaded:", *self._reload_errors]
+                self._notices.tell("reload", told, result="failure", errors=self._reload_errors)
+                return self._reload_errors
+            self._take(result.settings, warnings(result))
+            return []
+
+    def _take(self, settings: Settings, told: list[str]) -> None:
+        before, self._settings = self._settings, settings
+        fixed = [name for name in _FIXED if getattr(settings, name) != getattr(before, name)]
+        self._warnings = told + [f"{name} has changed: that takes a restart" for name in fixed]
+        self._reload_errors = []
+        self._metrics.reloaded("success")
+        self._path.use(settings)
+        console = settings.log.format == "console"
+        self._log.configure(console=console, level=settings.log.level)
+        self._notices.console = console
+        lines = ["the configuration was reloaded", *self._warnings]
+        self._notices.tell("reload", lines, result="success", warnings=self._warnings)
+
+    def _hang_up(self) -> None:
+        task = self._loop.create_task(self.reload())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- ending ---------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Let calls run out, then end; told twice, end at once."""
+        if self._end.is_set():
+            self._at_once.set()
+        self._end.set()
+
+    def drain(self) -> None:
+        """Stop being ready; when `drain` has run out, refuse calls. The process goes on until a signal ends it."""
+        if self._draining:
+            return
+        self._draining = True
+        self._path.drain()
+        self._notices.tell("draining", [f"draining: calls get {self._settings.drain:g} s"], calls=self._path.in_flight)
+        self._loop.call_later(self._settings.drain, self._path.refuse)
+
+    async def until_ended(self) -> None:
+        """Serve until told to end, and then until the last call has ended or `drain` has run out."""
+        await self._end.wait()
+        self.drain()
+        until = self._loop.time() + self._settings.drain
+        while self._path.in_flight and self._loop.time() < until and not self._at_once.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._at_once.wait(), _LOOK)
+        cut = self._path.in_flight
+        self._path.refuse()
+        await asyncio.gather(*(runner.cleanup() for runner in self._runners))
+        await self._path.close()
+        self._notices.tell("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
+        self._sink.close()
+
+    # -- being watched --------------------------------------------------------------------------------------------
+
+    def _view(self) -> View:
+        return View(
+            readiness=self._readiness,
+            metrics=lambda accept: render(self._metrics, self._gauges(), accept),
+            config=lambda: masked(self._settings.provenance.effective()),
+            upstreams=lambda: showing.upstreams(self._settings.router, self._metrics, self._path.commons, monotonic()),
+            buckets=lambda: showing.buckets(self._path.commons, self._settings.buckets, monotonic()),
+            recent=self._recent,
+            reload=self.reload,
+            drain=self.drain,
+        )
+
+    def _readiness(self) -> Readiness:
+        return Readiness(
+            ready=not self._draining,
+            draining=self._draining,
+            config_file=self._file or "",
+            warnings=self._warnings,
+            reload_errors=self._reload_errors,
+            listen=[str(address) for address in self._listening["listen"]],
+            in_flight=self._path.in_flight,
+        )
+
+    def _gauges(self) -> Gauges:
+        commons, named = self._path.commons, self._settings.buckets
+        return Gauges(
+            levels=lambda: showing.levels(commons, named, monotonic()),
+            capacities=lambda: showing.capacities(commons, named),
+            cooldowns=lambda: showing.cooldowns(self._settings.router, commons, monotonic()),
+            buffered_bytes=lambda: self._path.buffered,
+            waiting_calls=lambda: self._path.waiting,
+        )
+
+    def _look_at_the_clock(self) -> None:
+        self._path.env.wall_offset = wall() - monotonic()
+        self._loop.call_later(_CLOCK, self._look_at_the_clock)
+
+
+def warnings(loaded: LoadResult) -> list[str]:
+    """What was said beside the errors."""
+    return [str(problem) for problem in loaded.problems if problem.severity != "error"]
+
+
+def _app_runner(app: web.Application) -> web.AppRunner:
+    return web.AppRunner(app, access_log=None, shutdown_timeout=_ADMIN_END)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

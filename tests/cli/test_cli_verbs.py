@@ -1,0 +1,147 @@
+"""The command line, in this process: what it says, where, and with which exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy import __version__
+from proxy.cli import main
+
+SMALL = "upstreams: {a: {url: 'http://127.0.0.1:9'}, b: {url: 'http://127.0.0.1:9'}}\n"
+
+
+@pytest.fixture(autouse=True)
+def nothing_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("REDRIVE_CONFIG", "AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "redrive.yaml"
+    made.write_text(SMALL)
+    return made
+
+
+def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: redrive" in capsys.readouterr().err
+    for arguments in (["fly"], ["check", "--wrong"], ["test"]):
+        with pytest.raises(SystemExit) as left:
+            main(arguments)
+        assert left.value.code == 2
+        assert capsys.readouterr().out == ""
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"redrive {__version__}\n"
+
+
+def test_a_good_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-c", str(file)]) == 0
+    told = capsys.readouterr()
+    assert told.out == f"{file}: fine, 2 upstreams\n"
+    assert told.err == ""
+
+
+def test_no_file_means_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check"]) == 0
+    assert capsys.readouterr().out == "the defaults: fine, 0 upstreams\n"
+
+
+def test_which_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").mkdir()
+    for name in ("config/redrive.yaml", "env.yaml", "given.yaml"):
+        (tmp_path / name).write_text(SMALL)
+    assert main(["check"]) == 0
+    assert capsys.readouterr().out.startswith("config/redrive.yaml: fine")
+    monkeypatch.setenv("REDRIVE_CONFIG", "env.yaml")
+    assert main(["check"]) == 0
+    assert capsys.readouterr().out.startswith("env.yaml: fine")
+    assert main(["check", "-c", "given.yaml"]) == 0
+    assert capsys.readouterr().out.startswith("given.yaml: fine")
+
+
+def test_every_error_is_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(
+        "lisen: 127.0.0.1:1\nupstreams:\n  a: {url: 'http://x.example', strategie: none}\ndrain: 5 parsecs\n"
+    )
+    assert main(["check", "-c", str(file)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    lines = told.err.splitlines()
+    assert [line.split(": ")[0].removeprefix(str(file)).split(":")[1] for line in lines] == ["1", "3", "4"]
+    assert "did you mean listen?" in lines[0]
+    assert "did you mean strategy?" in lines[1]
+
+
+def test_the_schema_is_json_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    import jsonschema
+
+    assert main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.validators.validator_for(schema).check_schema(schema)
+
+
+def test_env(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("listen: ['unix:/tmp/x', '0.0.0.0:8088']\nadmin: off\n")
+    assert main(["env", "-c", str(file)]) == 0
+    lines = dict(line.removeprefix("export ").split("=", 1) for line in capsys.readouterr().out.splitlines())
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+        assert lines[name] == "http://127.0.0.1:8088"
+    for name in ("NO_PROXY", "no_proxy"):
+        assert {"localhost", "127.0.0.1", "::1", "169.254.169.254"} <= set(lines[name].split(","))
+    file.write_text("listen: 'unix:/tmp/x'\n")
+    assert main(["env", "-c", str(file)]) == 2
+    assert "no listener on a TCP port" in capsys.readouterr().err
+
+
+def test_health_of_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("admin: 127.0.0.1:1\n")
+    assert main(["healthcheck", "-c", str(file)]) == 1
+    assert capsys.readouterr().err.startswith("redrive: nothing answers at 127.0.0.1:1")
+    file.write_text("admin: off\n")
+    assert main(["healthcheck", "-c", str(file)]) == 2
+
+
+def test_policy_tests(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+config: redrive.yaml
+tests:
+  - name: ridden out
+    calls:
+      - request: {method: GET, url: "http://127.0.0.1:9/"}
+        attempts: [{status: 503}, {status: 200}]
+        expect: {attempts: %d}
+"""
+    (tmp_path / "good.yaml").write_text(text % 2)
+    (tmp_path / "bad.yaml").write_text(text % 3)
+    assert main(["test", str(tmp_path / "good.yaml")]) == 0
+    assert main(["test", str(tmp_path / "good.yaml"), str(tmp_path / "bad.yaml")]) == 1
+    capsys.readouterr()
+    assert main(["test", str(tmp_path / "none.yaml")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_checking_imports_no_server(file: Path) -> None:
+    code = (
+        "import sys; from proxy.cli import main; status = main(['check', '-c', sys.argv[1]]); "
+        "print([m for m in ('aiohttp', 'uvloop', 'prometheus_client', 'rich', 'asyncio') if m in sys.modules]); "
+        "sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_has_seen_enough(file: Path) -> None:
+    command = f"{sys.executable} -m proxy schema | head -c 1 >/dev/null"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
