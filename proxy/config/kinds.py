@@ -8,6 +8,7 @@ last one is compiled. A user's name shadows a built-in kind of that name; `kind`
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from proxy.config.custom import CustomError, imported
@@ -205,7 +206,9 @@ class Kinds:
         if made is None:
             return None
         attempts = made.max_attempts if isinstance(made.max_attempts, int) else 1
-        return Strategy("custom", name or described(tree), attempts, Backoff(0.0, 0.0, jitter="none"), custom=made)
+        waits = Backoff(0.0, 0.0, jitter="none")  # its own affair
+        again = partial(imported, kind, tree, at)
+        return Strategy("custom", name or described(tree), attempts, waits, custom=made, remake=again)
 
     def bucket(
         self, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None

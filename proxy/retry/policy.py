@@ -7,7 +7,7 @@ transport, carried along.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -102,7 +102,8 @@ class Strategy:
 
     `exact_pushback` (grpc): a pushback replaces the backoff and starts the series again. `pushback_clamp`
     (standard-2026): a pushback is clamped to [d(n), d(n) + clamp]. `paced` (adaptive): the CUBIC limiter, which
-    delays first attempts too unless `delay_first` is false. `custom` is a section 7 RetryStrategy object.
+    delays first attempts too unless `delay_first` is false. `custom` is a section 7 RetryStrategy object, and `remake`
+    makes another one like it, as if nothing had happened yet.
     """
 
     kind: str
@@ -118,6 +119,7 @@ class Strategy:
     non_fatal: frozenset[int | str | FaultKind] = frozenset()  # HTTP statuses (int), gRPC names (str), fault kinds
     safe_methods: bool = False  # a service config's hedgingPolicy says that its methods are safe to hedge
     custom: Any = None
+    remake: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from proxy.config.settings import Settings
 from proxy.lab.clock import Clock, Driver, Sending
 from proxy.lab.explain.question import Fate
+from proxy.lab.fresh import Fresh
 from proxy.lab.policy_tests.choosing import Chosen
 from proxy.lab.policy_tests.playing import FixedDraws
 from proxy.retry.actions import Answer
@@ -67,7 +68,7 @@ class _Watched(Driver):
     __slots__ = ("_fate", "play")
 
     def __init__(self, settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: float) -> None:
-        policy = chosen.policy
+        policy = Fresh().policy(chosen.policy)
         super().__init__(Clock(), self._next, attempt_timeout=policy.timeouts.attempt)
         self._fate = fate
         scope = Commons().scope(policy, chosen.request)
