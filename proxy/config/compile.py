@@ -88,12 +88,7 @@ def compile_tree(
         limits=Limits(**typed["limits"], connect_ports=None if ports == "any" else frozenset(ports)),
         pool=Pool(**typed["pool"]),
         redis=Redis(**typed["redis"]),
-        ca=CertificateAuthority(
-            *(
-                relative_to(_file_mark(_map(top, "ca").values_at[key], file), typed["ca"][key])
-                for key in ("cert", "key")
-            )
-        ),
+        ca=_ca(typed["ca"], _map(top, "ca"), file),
         log=Log(**typed["log"]),
         drain=typed["drain"],
         router=Router(tuple(upstreams), fallback),
@@ -319,9 +314,10 @@ class _Compiler:
         if method is not None:
             layer = method.layer
             if "bucket" in tree:  # named above the service config, so it is meant to replace its throttling
-                layer = layer.copy()
-                layer.drop("bucket")
-            tree = lay(layer, tree)
+                layer = self._policies.layer(_only(tree, "bucket"), layer, path)
+            else:
+                group = "service_config"
+            tree = self._policies.layer(layer, tree, path)
         policy = self._policies.make(tree, name, label, endpoints, path, method, group)
         if policy is not None:
             self.placed.append((policy, at, path))
@@ -353,6 +349,13 @@ class _Compiler:
             (str(tree["path"]),) if "path" in tree else (),
             tuple((name.lower(), str(glob)) for name, glob in _map(tree, "headers").items()),
         )
+
+
+def _only(tree: Map, key: str) -> Map:
+    """A tree of one key."""
+    result = Map(tree.mark)
+    result.take(key, tree)
+    return result
 
 
 def _label(match: Match, number: int) -> str:

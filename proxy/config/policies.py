@@ -90,7 +90,7 @@ class Policies:
             return None
         if method is not None and method.hedged:
             strategy = replace(strategy, safe_methods=True)
-        bucket = self._bucket(tree, "bucket", strategy, path, "service_config" if method else group)
+        bucket = self._bucket(tree, "bucket", strategy, path, group)
         rate = self._bucket(tree, "rate", strategy, path, f"rate {group}" if group else "rate")
         key = tree.values_at.get("dialects", tree.mark)
         marks = tree["dialects"].marks if isinstance(tree["dialects"], Seq) else [key]
