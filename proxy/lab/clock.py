@@ -112,12 +112,12 @@ class Driver:
 
     __slots__ = (
         "_alarm",
-        "_body_due",
         "_buffers",
         "_carrying",
         "_flying",
         "_held",
         "_kept",
+        "_overflowed",
         "_pending",
         "_sendings",
         "_upstream",
@@ -130,6 +130,7 @@ class Driver:
         "delivered",
         "delivered_status",
         "finished",
+        "idle_timeout",
         "outcome",
     )
 
@@ -145,6 +146,7 @@ class Driver:
         self.clock = clock
         self.call: Call | None = None
         self.attempt_timeout = attempt_timeout
+        self.idle_timeout: float | None = None
         self.body_size = body_size
         self.began = 0.0
         self.delivered: int | None = None
@@ -161,7 +163,7 @@ class Driver:
         self._alarm: float | None = None
         self._pending: deque[Action] = deque()
         self._carrying = False
-        self._body_due = False
+        self._overflowed = False
 
     # what a subclass may watch
 
@@ -236,8 +238,8 @@ class Driver:
         self._carrying = True
         while self._pending:
             self._do(self._pending.popleft())
-            if self._body_due and not self._pending:
-                self._keep_body()
+            if self._overflowed and not self._pending:
+                self._lose_replay()
         self._carrying = False
 
     def _do(self, action: Action) -> None:
@@ -266,24 +268,26 @@ class Driver:
         now = self.clock.now
         self.launched(attempt)
         sending = self._upstream(attempt, now)
-        limit = self.attempt_timeout
-        if limit is not None and sending.after > limit and not _connecting(sending):
-            sending = Sending(limit, fault=timed_out())
+        if not _connecting(sending):  # a sending that never connects reads no body, and waits for no answer
+            self._read_body()
+            limit = self.idle_timeout if self._kept == 0 else self.attempt_timeout
+            if limit is not None and sending.after > limit:
+                sending = Sending(limit, fault=timed_out())
         self._sendings += 1
         self._flying[attempt] = (self._sendings, sending)
         self.clock.at(now + sending.after, UPSTREAM, self._arrive, attempt, self._sendings)
-        if not _connecting(sending):
-            self._body_due = True
 
-    def _keep_body(self) -> None:
+    def _read_body(self) -> None:
         """The body is read with the first sending that connects, and all of it at once."""
-        self._body_due = False
         if self._kept is not None or self._buffers is None or not self.body_size:
             return
-        if self._buffers.keep(self.body_size):
-            self._kept = self.body_size
-        else:
-            self._kept = 0
+        kept = self._buffers.keep(self.body_size)
+        self._kept = self.body_size if kept else 0
+        self._overflowed = not kept
+
+    def _lose_replay(self) -> None:
+        self._overflowed = False
+        if self.finished is None and self.delivered is None:
             assert self.call is not None
             self._pending.extend(self.call.replay_lost(self.clock.now))
 

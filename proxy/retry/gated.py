@@ -34,6 +34,7 @@ class Gated:
     """
 
     attempts: int = 0
+    deadline: float | None = None
     words: AppWords = NOTHING_SAID
 
     _granted: float | None = None  # what the retry that is waited for has paid
@@ -59,9 +60,9 @@ class Gated:
         self._alarm = alarm
 
     def retime(self, at: float) -> None:
-        """A gate's word changed: ask again at another time."""
+        """A gate's word changed: ask again at another time, and at the deadline at the latest."""
         if self._alarm is not None:
-            self._alarm(at)
+            self._alarm(at if self.deadline is None else min(at, self.deadline))
 
     @property
     def idempotent(self) -> bool:
@@ -99,6 +100,7 @@ class Gated:
                 return REJECTED, Outcome.COOLING, "cooling"
             at = scope.cooldown.ask(self, now)
             if at > now:
+                self._leave_lines(now)  # who is held here must not stand in the way of others there
                 return at, None, "cooling"
         if scope.rate is not None and not self._paid_rate:
             at = scope.rate.ask(self, now)
@@ -129,9 +131,12 @@ class Gated:
             self._parked = ""
 
     def _leave_gates(self, now: float) -> None:
+        if self in self.scope.cooldown.queue:
+            self.scope.cooldown.leave(self, now)
+        self._leave_lines(now)
+
+    def _leave_lines(self, now: float) -> None:
         scope = self.scope
-        if self in scope.cooldown.queue:
-            scope.cooldown.leave(self, now)
         if scope.rate is not None:
             scope.rate.leave(self, now)
         if scope.limiter is not None:

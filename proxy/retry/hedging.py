@@ -117,7 +117,7 @@ class HedgedCall(Call):
             return ()
         self.committed = True
         self.deadline = None
-        self._next_at = None
+        self._plan_no_more(now)
         if not self.flying:
             return self._stop_waiting(Outcome.COMMITTED, now)
         if self.policy.strategy.hedging_delay == 0:
@@ -139,6 +139,12 @@ class HedgedCall(Call):
         others = self._cancel_all_but(attempt, now)
         self.flying.pop(attempt, None)
         return (*others, *super().denied(attempt, detail, now))
+
+    def retime(self, at: float) -> None:
+        """The rate's word on the hedge that stands in its line changed."""
+        if self._next_at is not None:
+            self._next_at = at
+        super().retime(at)
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
@@ -183,7 +189,7 @@ class HedgedCall(Call):
             if no is not None:
                 return (*actions, *self._end_hedging(no, now))
             if self._next_at > now + HAIR:  # the rate bucket says when
-                return (*actions, WakeAt(self._next_at))
+                return (*actions, *self._wait_for_hedge(now))
             actions += [action for action in self._fly(now) if isinstance(action, Launch)]
         if self._next_at is not None:
             actions.append(WakeAt(self._next_at))
@@ -245,9 +251,11 @@ class HedgedCall(Call):
         if no is None:
             return (*kept, *self._bring_forward(failure, now))
         if ends:
+            self._plan_no_more(now)
             return (*kept, *self._cancel_all_but(failure.attempt, now), *self._give_up(no, now))
         if no is not Outcome.ATTEMPTS_EXHAUSTED:
-            self._stopped, self._next_at = no, None
+            self._stopped = no
+            self._plan_no_more(now)
         if self.flying:
             return kept
         return (*kept, *self._give_up(no, now))
@@ -285,14 +293,25 @@ class HedgedCall(Call):
         self._next_class = failure.price_class
         if self._next_at <= now:
             return self._hedge(now)
+        self._leave_gates(now)  # nobody behind waits for a hedge that is not due
+        return self._wait_for_hedge(now)
+
+    def _wait_for_hedge(self, now: float) -> Actions:
+        """The next hedge is due later; where nothing else flies, the call waits in the room like any other."""
+        assert self._next_at is not None
         if not self.flying:
             self.phase = Phase.BACKOFF
             if not self._take_place("waiting"):
                 return self._end_hedging(Outcome.OVERLOADED, now)
         return (WakeAt(self._next_at),)
 
+    def _plan_no_more(self, now: float) -> None:
+        self._next_at = None
+        self._leave_gates(now)
+
     def _end_hedging(self, no: Outcome, now: float) -> Actions:
-        self._stopped, self._next_at = no, None
+        self._stopped = no
+        self._plan_no_more(now)
         return () if self.flying else self._stop_waiting(no, now)
 
     def _cancel_all_but(self, attempt: int, now: float) -> Actions:

@@ -22,7 +22,6 @@ HAIR = 1e-9
 class Judged(Gated):
     """What one call knows of its failures."""
 
-    deadline: float | None = None
     committed: bool = False
 
     _reply: Reply | None = None

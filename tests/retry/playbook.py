@@ -152,6 +152,7 @@ class Playbook:
         happened = self._play()
         if len(happened) != len(self.lines) or not all(map(_matches, self.lines, happened)):
             raise AssertionError("\n" + self._columns(happened))
+        self.lines = []  # what has been played stays played: a transcript may go on
         return True
 
     def _play(self) -> list[Event | Action]:

@@ -17,7 +17,6 @@ from proxy.lab.policy_tests.comparing import Played, compare
 from proxy.lab.policy_tests.loading import Suite, load_suite
 from proxy.lab.policy_tests.playing import play
 from proxy.lab.policy_tests.report import CallResult, TestResult, as_json, print_table
-from proxy.lab.policy_tests.sent import fields_of_attempt
 
 __all__ = ["CallResult", "Played", "Suite", "TestResult", "load_suite", "run_files", "run_suite"]
 
@@ -26,7 +25,7 @@ def run_suite(suite: Suite) -> list[TestResult]:
     """Play every test of one file, and compare."""
     results = []
     for test in suite.script.tests:
-        played = play(test, suite, fields_of_attempt)
+        played = play(test, suite)
         calls = [CallResult(call, one, compare(call.expect, one)) for call, one in zip(test.calls, played, strict=True)]
         results.append(TestResult(suite.script, test, calls))
     return results

@@ -7,7 +7,7 @@ the script says into what an upstream does, and writes down what became of it.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import uuid
 from dataclasses import dataclass
 
 from proxy.config.settings import Settings
@@ -16,7 +16,7 @@ from proxy.lab.policy_tests.choosing import Refused, choose
 from proxy.lab.policy_tests.comparing import Played
 from proxy.lab.policy_tests.loading import Suite
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, Step
-from proxy.retry.call import Call
+from proxy.lab.policy_tests.sent import fields_of_attempt
 from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
 from proxy.retry.gated import Env
@@ -55,18 +55,14 @@ def chance(draw: float, seed: int | None) -> Chance:
     return random.Random(seed)  # noqa: TID251, S311 - a driver makes its source; jitter is no secret
 
 
-#: Which fields attempt n of a call carries, as the data path sends them.
-FieldsOf = Callable[[Call, int, float], dict[str, str]]
-
-
-def play(test: PolicyTest, suite: Suite, fields_of: FieldsOf) -> list[Played]:
+def play(test: PolicyTest, suite: Suite) -> list[Played]:
     """Play one test against fresh buckets. One result for each call, in order."""
     clock = Clock()
     script, settings = suite.script, suite.settings
     env = Env(chance(script.draw, script.seed), script.wall, WaitingRoom(settings.limits.waiting))
     buffers = Buffers(settings.buffers.per_request, settings.buffers.total)
-    stage = _Stage(clock, settings, fields_of, Commons(), env, buffers)
-    players = [_Player(stage, script) for script in test.calls]
+    stage = _Stage(clock, settings, Commons(), env, buffers)
+    players = [_Player(stage, script, number) for number, script in enumerate(test.calls, start=1)]
     for player in players:
         clock.at(player.script.at, BEGIN, player.enter)
     clock.run()
@@ -79,7 +75,6 @@ class _Stage:
 
     clock: Clock
     settings: Settings
-    fields_of: FieldsOf
     commons: Commons
     env: Env
     buffers: Buffers
@@ -88,12 +83,13 @@ class _Stage:
 class _Player(Driver):
     """One call of a test, and what is written down of it."""
 
-    __slots__ = ("played", "scope", "script", "stage", "steps")
+    __slots__ = ("key", "played", "scope", "script", "stage", "steps")
 
-    def __init__(self, stage: _Stage, script: CallScript) -> None:
+    def __init__(self, stage: _Stage, script: CallScript, number: int) -> None:
         super().__init__(stage.clock, self._next_sending, body_size=script.ask.body_size, buffers=stage.buffers)
         self.stage = stage
         self.script = script
+        self.key = str(uuid.UUID(int=number))
         self.steps = 0
         self.scope: ScopeState | None = None
         self.played = Played(began=script.at)
@@ -105,7 +101,7 @@ class _Player(Driver):
             self.played.outcome, self.played.status, self.played.elapsed = chosen.outcome.value, chosen.status, 0.0
             return
         request, policy = chosen.request, chosen.policy
-        self.attempt_timeout = policy.timeouts.attempt
+        self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
         self.scope = self.stage.commons.scope(policy, request)
         self.begin(make_call(request, policy, self.scope, self.stage.env, self.set_alarm))
 
@@ -119,7 +115,7 @@ class _Player(Driver):
         played, now = self.played, self.clock.now
         played.attempts = max(played.attempts, attempt)
         assert self.call is not None
-        fields = self.stage.fields_of(self.call, attempt, now)
+        fields = fields_of_attempt(self.call, attempt, now, self.key)
         if attempt > len(played.starts):
             played.starts.append(now - self.began)
             played.sent.append(fields)
