@@ -205,7 +205,7 @@ class ChunkedBody:
         if held.startswith(b"\r\n"):
             return True
         end = held.find(b"\r\n\r\n", max(checked - 3, 0), TRAILER_BYTES)
-        detail = forbidden_octet(held, checked - 1, end if end >= 0 else TRAILER_BYTES)
+        detail = forbidden_octet(held, checked - 1, end + 1 if end >= 0 else TRAILER_BYTES)
         if detail is not None:
             raise BadBody(f"{detail} in the trailers")
         if end < 0 and len(held) >= TRAILER_BYTES:

@@ -134,7 +134,7 @@ class _HeadParser(Generic[_Head]):
         limit = self.header_bytes
         if self._line_end < 0:
             line = held.find(b"\r\n", max(checked - 1, 0), limit)
-            self._forbid(held, checked - 1, line if line >= 0 else limit)
+            self._forbid(held, checked - 1, line + 1 if line >= 0 else limit)
             if line >= 0:
                 self._check_line(bytes(held[:line]))
                 self._line_end = line
@@ -143,7 +143,7 @@ class _HeadParser(Generic[_Head]):
             else:
                 return False
         end = held.find(b"\r\n\r\n", max(checked - 3, self._line_end), limit)
-        self._forbid(held, max(checked - 1, self._line_end), end if end >= 0 else limit)
+        self._forbid(held, max(checked - 1, self._line_end), end + 1 if end >= 0 else limit)
         if end < 0 and len(held) >= limit:
             raise self._too_large(in_line=False)
         return end >= 0

@@ -154,6 +154,8 @@ class RequestHead(FieldBlock):
             self.form, self.path, self.authority = "asterisk", target, authority
         elif self.method == "CONNECT":
             self.form, self.path, self.authority = "authority", b"", read_connect(target)
+            if self.body_size:
+                raise malformed("CONNECT with a body: nobody can say where the tunnel begins")
         else:
             self.form = "absolute"
             place, self.path = read_absolute(target, self.method)

@@ -1,0 +1,163 @@
+"""Differential fuzz against llhttp (httptools): a message that both complete is the same message.
+
+llhttp is laxer here and stricter there, so that only messages which both accept are compared: method, target, version,
+fields, body, and how many bytes the message took, seen as the number of messages in the stream.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import httptools
+from wire_cases import ANSWERS, BAD_ANSWERS, BAD_BODIES, CHUNKED_BODIES, REFUSED, TAKEN, answer, request
+
+from proxy.wire.body import body_reader
+from proxy.wire.grammar import BadMessage, RequestParser, ResponseParser
+from proxy.wire.head import RequestHead, ResponseHead
+
+Message = tuple[object, ...]
+
+
+class Oracle:
+    """Collects what httptools tells, message by message."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._parser: httptools.HttpRequestParser | httptools.HttpResponseParser
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.body = b""
+        self.ended = False
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.ended:
+            self.fields.append((name, value.strip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        self.ended = True
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        parser = self._parser
+        if isinstance(parser, httptools.HttpRequestParser):
+            first: object = (parser.get_method(), self.url)
+        else:
+            first = parser.get_status_code()
+        self.messages.append((first, parser.get_http_version(), self.fields, self.body))
+
+
+def read_by_llhttp(data: bytes, *, requests: bool) -> list[Message] | None:
+    """The messages that are whole in `data`; None where it raises."""
+    oracle = Oracle()
+    oracle._parser = httptools.HttpRequestParser(oracle) if requests else httptools.HttpResponseParser(oracle)
+    try:
+        oracle._parser.feed_data(data)
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+        return None
+    return oracle.messages
+
+
+def read_by_us(data: bytes, *, requests: bool) -> list[Message] | None:
+    """The same by the grammar of `proxy/wire`."""
+    parser = RequestParser() if requests else ResponseParser()
+    messages: list[Message] = []
+    try:
+        while (head := parser.feed(data)) is not None:
+            fields = head.pairs()
+            reader = body_reader(head.body_size if isinstance(head, RequestHead) else head.body_size("GET"))
+            body, done, data = reader.feed(parser.leftover()) if reader else (b"", True, parser.leftover())
+            if not done:
+                break
+            version = head.raw.split(b"HTTP/", 1)[1][:3].decode()
+            if isinstance(head, ResponseHead):
+                messages.append((head.status, version, fields, body))
+            else:
+                messages.append(((head.method.encode(), head.target), version, fields, body))
+            if head.raw.lower().find(b"\nupgrade:") >= 0 or (
+                isinstance(head, RequestHead) and head.form == "authority"
+            ):
+                break
+    except BadMessage:
+        return None
+    return messages
+
+
+def seeds(random: Random) -> tuple[list[bytes], list[bytes]]:
+    """Streams of requests and of answers to start from."""
+    bodies = [data for data, *_ in CHUNKED_BODIES.values()] + list(BAD_BODIES.values())
+    asked = [data for data, _ in TAKEN.values()] + [data for data, _ in REFUSED.values()]
+    asked += [request("POST / HTTP/1.1", "Transfer-Encoding: chunked") + body for body in bodies]
+    asked += [request("POST / HTTP/1.1", "Content-Length: 3") + b"abc" + request("GET /2 HTTP/1.1")]
+    told = [data for data, _ in ANSWERS.values()] + list(BAD_ANSWERS.values())
+    told += [answer("HTTP/1.1 200 OK", "Transfer-Encoding: chunked") + body for body in bodies]
+    told += [answer("HTTP/1.1 200 OK", "Content-Length: 3") + b"abc" + answer("HTTP/1.1 204 x")]
+    return asked, told
+
+
+PIECES = [
+    *(
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b" ",
+        b"\t",
+        b":",
+        b",",
+        b";",
+        b"0",
+        b"1",
+        b"\0",
+        b"\x7f",
+        b"\xff",
+        b"#",
+        b"/",
+        b"@",
+        b"%",
+    ),
+    *(b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n", b"X: y\r\n", b"HTTP/1.0"),
+]
+
+
+def mutated(data: bytes, random: Random) -> bytes:
+    out = bytearray(data)
+    for _ in range(random.randrange(1, 4)):
+        at = random.randrange(len(out) + 1)
+        kind = random.randrange(4)
+        if kind == 0:
+            out[at:at] = random.choice(PIECES)
+        elif kind == 1:
+            out[at : at + random.randrange(1, 4)] = b""
+        elif kind == 2:
+            out[at : at + 1] = random.choice(PIECES)
+        else:
+            other = random.randrange(len(out) + 1)
+            out[at:at] = out[other : other + random.randrange(1, 12)]
+    return bytes(out)
+
+
+def compare(seed: int, rounds: int) -> int:
+    """Compare that many mutants of requests and of answers; how many messages both completed."""
+    random = Random(seed)
+    asked, told = seeds(random)
+    both = 0
+    for _ in range(rounds):
+        for requests, pool in ((True, asked), (False, told)):
+            data = mutated(random.choice(pool), random)
+            ours = read_by_us(data, requests=requests)
+            theirs = read_by_llhttp(data, requests=requests)
+            if ours and theirs:
+                first = min(len(ours), len(theirs))
+                assert ours[:first] == theirs[:first], data
+                both += first
+    return both
+
+
+def test_what_both_complete_is_the_same() -> None:
+    assert compare(seed=1, rounds=8000) > 1000
