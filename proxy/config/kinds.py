@@ -221,7 +221,8 @@ class Kinds:
             return None, None
         if not isinstance(value, Map):
             return self._named_bucket(str(value), mark, path)
-        if "kind" not in value:
+        whole = "kind" in value
+        if not whole:
             if own is None:
                 message = f"needs a kind: {strategy.name} has no bucket of its own to merge it into"
                 self._problems.add(mark, path, message)
@@ -237,7 +238,8 @@ class Kinds:
             self._problems.add(mark, path, "a retry bucket is a quota, a throttle or a budget (did you mean rate: …?)")
             return None, None
         spec = self._bucket_spec(tree, mark, path)
-        return (None, None) if spec is None else (BucketRef(spec, group=group), tree)
+        # Laid over the strategy's own, it stays that strategy's; written whole, it is one for all that inherit it.
+        return (None, None) if spec is None else (BucketRef(spec, group=group or ("inline" if whole else None)), tree)
 
     def rate(self, value: Any, mark: Mark, path: Path, group: str | None) -> tuple[BucketRef | None, Map | None]:
         """A worked-out `rate`, and its whole mapping."""

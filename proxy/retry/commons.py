@@ -202,7 +202,9 @@ class Commons:
 
 
 def _key(ref: BucketRef, own: tuple[object, ...]) -> tuple[object, ...]:
-    return ("", ref.name) if ref.name is not None else own
+    if ref.name is not None:
+        return ("", ref.name)
+    return own if ref.group is None else (own[0], ref.group, own[2])
 
 
 def _label(key: tuple[object, ...]) -> str:

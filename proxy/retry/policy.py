@@ -87,8 +87,8 @@ class BucketRef:
     """Which bucket: `name` for one that `buckets:` defines (shared by all that name it), None for an own one,
     which each pair of strategy definition and scope value within an upstream has for itself.
 
-    `group` tells own buckets apart where the strategy's name does not: it then takes that name's place in the key (a
-    service config's throttling is one bucket for all its methods; a route's own bucket is not its upstream's).
+    `group` takes the strategy's place in that, where it is not None: a bucket written as a mapping is one for all the
+    strategies that inherit it, a service config's throttling is one for all its methods.
     """
 
     spec: BucketSpec
