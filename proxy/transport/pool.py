@@ -89,7 +89,10 @@ class Destination:
         self._turn = 0
 
     def choose(self, avoid: Collection[Origin], now: float) -> Origin:
-        """The next in turn: not one that the call avoids, nor one that refuses connections, while another is left."""
+        """The next in turn: not one that the call avoids, nor one that refuses connections, while another is left.
+
+        A retry takes no turn: else, of two endpoints, every call would begin with the one that fails.
+        """
         origins = self.origins
         count = len(origins)
         if count == 1:
@@ -103,7 +106,8 @@ class Destination:
                 best, best_rank = place, rank
                 if rank == 0:
                     break
-        self._turn = (best + 1) % count
+        if not avoid:
+            self._turn = (best + 1) % count
         return origins[best]
 
 

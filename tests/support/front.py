@@ -1,0 +1,315 @@
+"""The proxy port of this process, with policies made by hand, and a raw app to talk to it.
+
+async with Upstream(answer(503), answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front:
+    async with front.app() as app:
+        reply = await app.ask("GET", "/api/x")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from proxy.config.settings import Address, Buffers, Limits, Pool, Settings
+from proxy.observe.events import EndedCall, Refusal
+from proxy.retry.facts import Class, FaultKind, Outcome
+from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
+from proxy.retry.router import HostPattern, Router, Upstream
+from proxy.retry.target import ConnectMode, Endpoint, Target
+from proxy.server.listener import DataPath
+
+QUOTA = QuotaSpec()
+FAST = Backoff(0.001, 0.002, jitter="none")
+STANDARD = Strategy("standard", "standard", 3, FAST, QUOTA)
+NONE = Strategy("none", "none", 1, FAST)
+T, H, O = Class.TRANSIENT, Class.THROTTLING, Class.TIMEOUT  # noqa: E741
+CLASSIFY = Classify(
+    statuses={425: T, 500: T, 502: T, 503: T, 429: H, 408: O, 504: O},
+    faults={
+        FaultKind.CONNECT_FAILURE: T,
+        FaultKind.REFUSED_STREAM: T,
+        FaultKind.RESET: T,
+        FaultKind.ATTEMPT_TIMEOUT: O,
+    },
+)
+
+
+def policy(name: str = "api", target: Target | None = None, **changes: Any) -> Policy:
+    """The contract's default policy with a fast backoff, and `changes`."""
+    base = Policy(name, "", STANDARD, BucketRef(QUOTA), classify=CLASSIFY, target=target)
+    return replace(base, **changes)
+
+
+def endpoint(url: str) -> Endpoint:
+    if url.startswith("unix:"):
+        return Endpoint("http", "localhost", 80, unix=url.removeprefix("unix:"))
+    place = urlsplit(url)
+    scheme: Any = place.scheme
+    return Endpoint(
+        scheme, place.hostname or "", place.port or (443 if scheme == "https" else 80), place.path.rstrip("/")
+    )
+
+
+def to(
+    name: str,
+    *urls: str,
+    hosts: Iterable[str] = (),
+    connect: ConnectMode = "auto",
+    target: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Upstream:
+    """An upstream under the prefix /NAME; `changes` go to its policy, `target` to its target."""
+    where = Target(tuple(endpoint(url) for url in urls), **(target or {}))
+    patterns = []
+    for text in hosts:
+        host, _, port = text.partition(":")
+        patterns.append(HostPattern(host, int(port) if port else None))
+    return Upstream(name, name, where, policy(name, where, **changes), connect, f"/{name}", tuple(patterns))
+
+
+@dataclass
+class Told:
+    """An observer that keeps what it needs of each call."""
+
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def call_ended(self, call: EndedCall) -> None:
+        names = ("outcome", "status", "attempts", "resent", "bytes_in", "bytes_out", "endpoint", "detail", "client")
+        seen = {name: getattr(call, name) for name in names}
+        seen["history"] = list(call.history)
+        seen["took"] = call.ended - call.started
+        self.calls.append(seen)
+        self.changed.set()
+
+    def refused(self, refusal: Refusal) -> None:
+        self.refusals.append(refusal)
+
+    async def until(self, count: int) -> list[dict[str, Any]]:
+        """The calls, once so many have ended."""
+        while len(self.calls) < count:
+            self.changed.clear()
+            await self.changed.wait()
+        return self.calls
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return [call["outcome"] for call in self.calls]
+
+
+class Front:
+    """A running proxy port on loopback. `path` is the DataPath, `told` its observer."""
+
+    def __init__(
+        self,
+        *upstreams: Upstream,
+        fallback: dict[str, Any] | None = None,
+        listen: Address | None = None,
+        target: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        unmatched = Target(**(target or {}))
+        last = Upstream(
+            "unmatched", "unmatched", unmatched, policy("unmatched", unmatched, **(fallback or {})), "tunnel"
+        )
+        listen = listen or Address("127.0.0.1", 0)
+        values: dict[str, Any] = {
+            "file": None,
+            "files": (),
+            "listen": (listen,),
+            "admin": None,
+            "probe": None,
+            "workers": 1,
+            "unmatched": "forward",
+            "deny_destinations": (),
+            "via_proxy": None,
+            "buffers": Buffers(1 << 20, 64 << 20),
+            "limits": Limits(65536, 256, 10000, 2000, None),
+            "pool": Pool(4.0, 100, 30.0),
+            "redis": None,
+            "ca": None,
+            "log": None,
+            "drain": 25.0,
+            "router": Router(upstreams, last),
+            "buckets": {},
+            "provenance": None,
+        }
+        self.settings = Settings(**{**values, **settings})
+        self.listen = listen
+        self.told = Told()
+
+    async def __aenter__(self) -> Self:
+        self.path = DataPath(asyncio.get_running_loop(), self.settings, self.told)
+        await self.path.runner.setup()
+        if self.listen.unix is not None:
+            await web.UnixSite(self.path.runner, self.listen.unix).start()
+            self.path.listens(self.listen)
+            return self
+        await web.TCPSite(self.path.runner, self.listen.host, 0).start()
+        self.port: int = self.path.runner.addresses[0][1]
+        self.path.listens(Address(self.listen.host, self.port))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.path.runner.cleanup()
+        await self.path.close()
+        if error is None:
+            assert self.path.in_flight == 0
+            assert self.path.buffered == 0
+            assert self.path.waiting == 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @contextlib.asynccontextmanager
+    async def app(self) -> AsyncIterator[App]:
+        """A raw connection."""
+        if self.listen.unix is not None:
+            reader, writer = await asyncio.open_unix_connection(self.listen.unix)
+        else:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            yield App(reader, writer, f"127.0.0.1:{getattr(self, 'port', 80)}")
+        finally:
+            writer.transport.abort()
+
+
+@dataclass
+class Answer:
+    """One answer as it came. `infos` are the interim heads before it."""
+
+    head: bytes
+    body: bytes = b""
+    trailers: bytes = b""
+    infos: list[bytes] = field(default_factory=list)
+
+    @property
+    def status(self) -> int:
+        return int(self.head[9:12])
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        lines = self.head.rstrip(b"\r\n").split(b"\r\n")[1:]
+        pairs = (line.decode("latin-1").split(":", 1) for line in lines)
+        return [(name, value.strip(" \t")) for name, value in pairs]
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.fields if key.lower() == name.lower()]
+
+    def one(self, name: str) -> str | None:
+        values = self.all(name)
+        assert len(values) <= 1, values
+        return values[0] if values else None
+
+
+class CutError(Exception):
+    """The connection ended before the answer did; `answer` is what came."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
+@dataclass
+class App:
+    """A raw HTTP/1 client that reads answers by their framing and nothing more."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    authority: str
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def ask(self, method: str, target: str, *fields: str, body: bytes = b"", version: str = "1.1") -> Answer:
+        """Send a request and read its answer."""
+        self.send(request(method, target, *fields, body=body, version=version, host=self.authority))
+        return await self.read(method)
+
+    async def read(self, method: str = "GET") -> Answer:
+        """The next answer."""
+        infos = []
+        while True:
+            try:
+                head = await self.reader.readuntil(b"\r\n\r\n")
+            except (asyncio.IncompleteReadError, ConnectionError) as error:
+                raise CutError(Answer(getattr(error, "partial", b""))) from None
+            answer = Answer(head, infos=infos)
+            if 100 <= answer.status < 200 and answer.status != 101:
+                infos.append(head)
+                continue
+            try:
+                await self._read_body(answer, method)
+            except (asyncio.IncompleteReadError, ConnectionError) as error:
+                answer.body += getattr(error, "partial", b"")
+                raise CutError(answer) from None
+            return answer
+
+    async def _read_body(self, answer: Answer, method: str) -> None:
+        if method == "HEAD" or answer.status in (101, 204, 304) or (method == "CONNECT" and answer.status < 300):
+            return
+        length = answer.one("content-length")
+        if answer.one("transfer-encoding") == "chunked":
+            while size := int((await self._line()).split(b";")[0], 16):
+                answer.body += await self.reader.readexactly(size)
+                assert await self.reader.readexactly(2) == b"\r\n"
+            while (line := await self._line()) != b"\r\n":
+                answer.trailers += line
+        elif length is not None:
+            answer.body = await self.reader.readexactly(int(length))
+        else:
+            answer.body = await self.reader.read(-1)
+
+    async def _line(self) -> bytes:
+        return await self.reader.readuntil(b"\r\n")
+
+    async def rest(self) -> bytes:
+        """Everything up to the end of the connection; raises ConnectionError on a reset."""
+        return await self.reader.read(-1)
+
+    def end(self) -> None:
+        """Send no more."""
+        self.writer.write_eof()
+
+    def vanish(self) -> None:
+        """Go away without a word more: close the socket."""
+        self.writer.transport.abort()
+
+
+def request(
+    method: str, target: str, *fields: str, body: bytes = b"", version: str = "1.1", host: str | None = "proxy.test"
+) -> bytes:
+    """A request; Content-Length where there is a body and no other framing is named."""
+    lines = [f"{method} {target} HTTP/{version}"]
+    names = [line.split(":")[0].lower() for line in fields]
+    if host is not None and "host" not in names:
+        lines.append(f"Host: {host}")
+    lines += fields
+    if body and "transfer-encoding" not in names and "content-length" not in names:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def chunked(*parts: bytes, trailers: bytes = b"") -> bytes:
+    """Parts as a chunked body."""
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n" + trailers + b"\r\n"
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
