@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from proxy.retry.evidence import Evidence, FaultEvidence, ReplyEvidence
+from proxy.retry.evidence import ReplyEvidence
 from proxy.retry.facts import (
     GRPC_STATUS_NAMES,
     GRPC_STATUS_NUMBERS,
@@ -35,7 +35,10 @@ from proxy.retry.facts import (
     Request,
     Verdict,
 )
-from proxy.retry.policy import Classify, Dialect, Rule
+from proxy.retry.policy import Classify, Rule
+from proxy.retry.ruleset import NEEDS_BODY, NeedsBody, ruleset
+
+__all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault"]
 
 OK: Final = 0
 UNAVAILABLE: Final = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
@@ -47,28 +50,17 @@ _UNAVAILABLE_FAULTS = frozenset({FaultKind.CONNECT_FAILURE, FaultKind.REFUSED_ST
 _STRENGTH = {Class.THROTTLING: 3, Class.TIMEOUT: 2, Class.TRANSIENT: 1}
 
 
-class NeedsBody:
-    """The answer's body must be peeked at before its class can be told."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "NEEDS_BODY"
-
-
-NEEDS_BODY: Final = NeedsBody()
 SUCCESS: Final = Verdict(Class.SUCCESS, "success")
 
 
 def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None) -> Verdict | NeedsBody:
     """The class of an answer. `body`: what was peeked of it (b"" where it has none), None where nobody has looked."""
-    if reply.status < 400 and rules.plain_below_400 and reply.trailers is None:
-        if not reply.fields.get_all("grpc-status"):  # what nearly every call comes to
-            return SUCCESS
-    evidence = ReplyEvidence(reply, body)
+    plain = reply.status < 400 and rules.plain_below_400 and reply.trailers is None
+    if plain and not reply.fields.get_all("grpc-status"):
+        return SUCCESS  # what nearly every call comes to
     own = reply.grpc_status
     grpc = _grpc_status(rules, request, own, reply.status in _UNAVAILABLE_STATUSES)
-    verdict = _by_rules(rules, evidence, grpc, own) or _by_lists_of_reply(rules, request, reply.status, grpc, own)
+    verdict = _by_rules(rules, reply, body, grpc, own) or _by_lists_of_reply(rules, request, reply.status, grpc, own)
     if isinstance(verdict, NeedsBody):
         return verdict
     if _proves_unprocessed(verdict, request, reply.status):
@@ -79,9 +71,7 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
 def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
     """The class of an attempt that ended without a whole answer."""
     grpc = _grpc_status(rules, request, None, fault.kind in _UNAVAILABLE_FAULTS)
-    verdict = _by_rules(rules, FaultEvidence(fault), grpc, None)
-    if verdict is None or isinstance(verdict, NeedsBody):
-        verdict = _by_lists_of_fault(rules, request, fault, grpc)
+    verdict = _by_rules_of_fault(rules, fault, grpc) or _by_lists_of_fault(rules, request, fault, grpc)
     refused = fault.progress in (Progress.NEVER_SENT, Progress.REFUSED) or fault.kind is FaultKind.REFUSED_STREAM
     if refused or (verdict.cls is Class.THROTTLING and not verdict.unprocessed):
         return Verdict(verdict.cls, verdict.because, unprocessed=True)
@@ -105,29 +95,31 @@ def _speaks_grpc(rules: Classify, request: Request) -> bool:
 # -- rules and dialects -------------------------------------------------------------------------------------------
 
 
-def _by_rules(rules: Classify, evidence: Evidence, grpc: int | None, own: int | None) -> Verdict | NeedsBody | None:
+def _by_rules(
+    rules: Classify, reply: Reply, body: bytes | None, grpc: int | None, own: int | None
+) -> Verdict | NeedsBody | None:
     """The first rule that matches, the user's before the dialects'."""
-    found = _first_match(rules.rules, evidence, grpc, own)
-    if found is not None:
-        return found
-    for dialect in rules.dialects:
-        found = _first_match(dialect.rules, evidence, grpc, own, dialect)
+    evidence = ReplyEvidence(reply, body)
+    for dialect, step in ruleset(rules).steps:
+        found = step.match_reply(evidence, grpc)
+        if isinstance(found, Rule):
+            named = found.grpc is not None and own is not None
+            return Verdict(found.as_, _because(dialect, found), unprocessed=named)
         if found is not None:
             return found
     return None
 
 
-def _first_match(
-    rules: tuple[Rule, ...], evidence: Evidence, grpc: int | None, own: int | None, dialect: Dialect | None = None
-) -> Verdict | NeedsBody | None:
-    for rule in rules:
-        matched = (rule.grpc is None or grpc in rule.grpc) and evidence.matches(rule)
-        if matched is None:
-            return NEEDS_BODY
-        if matched:
-            because = rule.because if dialect is None else f"dialect {dialect.name}: {rule.because}"
-            return Verdict(rule.as_, because, unprocessed=rule.grpc is not None and own is not None)
+def _by_rules_of_fault(rules: Classify, fault: Fault, grpc: int | None) -> Verdict | None:
+    for dialect, step in ruleset(rules).steps:
+        found = step.match_fault(fault, grpc)
+        if found is not None:
+            return Verdict(found.as_, _because(dialect, found))
     return None
+
+
+def _because(dialect: str, rule: Rule) -> str:
+    return f"dialect {dialect}: {rule.because}" if dialect else rule.because
 
 
 # -- lists --------------------------------------------------------------------------------------------------------

@@ -16,83 +16,57 @@ from collections.abc import Iterator
 from fnmatch import translate
 from functools import lru_cache
 from html import unescape
-from typing import Protocol
 
-from proxy.retry.facts import Fault, Reply
-from proxy.retry.policy import Rule
+from proxy.retry.facts import Reply
 
 _ABSENT = object()
-
-
-class Evidence(Protocol):
-    """An attempt's end, as rules ask of it."""
-
-    def matches(self, rule: Rule) -> bool | None:
-        """Whether all parts but the grpc-status match; None where only the body could tell and is not there yet."""
-        ...
-
-
-class FaultEvidence:
-    """An end without an answer: only a rule's fault kinds have something to say."""
-
-    __slots__ = ("_fault",)
-
-    def __init__(self, fault: Fault) -> None:
-        self._fault = fault
-
-    def matches(self, rule: Rule) -> bool | None:
-        """By kind, for rules that name nothing of an answer."""
-        if rule.statuses is not None or rule.headers or rule.needs_body:
-            return False
-        return rule.faults is None or self._fault.kind in rule.faults
+_UNREAD = object()
 
 
 class ReplyEvidence:
-    """An answer. `body` is what was peeked of it, None where nobody has looked."""
+    """An answer. `body` is what was peeked of it, None where nobody has looked. What was looked up is kept, as packs
+    ask one place for many values.
+    """
 
-    __slots__ = ("_body", "_document", "_has_document", "_headers", "_reply", "_text")
+    __slots__ = ("_document", "_found", "_reply", "_text", "body")
 
     def __init__(self, reply: Reply, body: bytes | None) -> None:
         self._reply = reply
-        self._body = b"" if body is None and reply.end else body
-        self._headers: dict[str, list[str]] = {}
-        self._document: object = _ABSENT
-        self._has_document = False
+        self.body = b"" if body is None and reply.end else body
+        self._found: dict[tuple[str, ...] | str, list[str]] = {}
+        self._document: object = _UNREAD
         self._text: str | None = None
 
-    def matches(self, rule: Rule) -> bool | None:
-        """Every part given must match; the body is asked last."""
-        if rule.faults is not None:
-            return False
-        if rule.statuses is not None and self._reply.status not in rule.statuses:
-            return False
-        if not all(_any_matches(self._header(name), glob) for name, glob in rule.headers):
-            return False
-        if not rule.needs_body:
-            return True
-        if self._reply.status < 400 or not self._is_plain():
-            return False
-        if self._body is None:
-            return None
-        return all(_any_matches(self._json(path), glob) for path, glob in rule.json) and all(
-            _any_matches(self._xml(element), glob) for element, glob in rule.xml
-        )
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._reply.status
 
-    def _header(self, name: str) -> list[str]:
-        values = self._headers.get(name)
+    @property
+    def may_look(self) -> bool:
+        """Whether a body may decide: on status 400 and above, where no content coding hides it."""
+        if self._reply.status < 400:
+            return False
+        return all(value.lower() in ("", "identity") for value in self.header("content-encoding"))
+
+    def header(self, name: str) -> list[str]:
+        """Every value of a field."""
+        values = self._found.get(name)
         if values is None:
-            values = self._headers[name] = list(self._reply.fields.get_all(name))
+            values = self._found[name] = list(self._reply.fields.get_all(name))
         return values
 
-    def _is_plain(self) -> bool:
-        """No content coding hides the body."""
-        return all(value.lower() in ("", "identity") for value in self._header("content-encoding"))
+    def json(self, path: tuple[str, ...]) -> list[str]:
+        """The scalars at a path of the body."""
+        values = self._found.get(path)
+        if values is None:
+            values = self._found[path] = self._scalars(path)
+        return values
 
-    def _json(self, path: tuple[str, ...]) -> list[str]:
-        if not self._has_document:
-            self._has_document = True
+    def _scalars(self, path: tuple[str, ...]) -> list[str]:
+        if self._document is _UNREAD:
             try:
-                self._document = json.loads(self._body or b"", parse_int=str, parse_float=str)
+                self._document = json.loads(self.body or b"", parse_int=str, parse_float=str)
             except (ValueError, RecursionError):
                 self._document = _ABSENT
         try:
@@ -100,15 +74,22 @@ class ReplyEvidence:
         except RecursionError:  # lists within lists, deeper than anybody's error message
             return []
 
-    def _xml(self, element: str) -> list[str]:
-        if self._text is None:
-            self._text = (self._body or b"").decode("utf-8", "replace")
-        return [unescape(text.strip()) for text in _element(element).findall(self._text)]
+    def xml(self, element: str) -> list[str]:
+        """The texts of all elements of this name."""
+        values = self._found.get(key := ("", element))
+        if values is None:
+            if self._text is None:
+                self._text = (self.body or b"").decode("utf-8", "replace")
+            values = self._found[key] = [unescape(text.strip()) for text in _element(element).findall(self._text)]
+        return values
 
 
-def _any_matches(values: list[str], glob: str) -> bool:
+def any_matches(values: list[str], glob: str) -> bool:
+    """Whether one of the values matches."""
     if glob == "*":
         return bool(values)
+    if not values:
+        return False
     pattern = _glob(glob)
     return any(pattern.match(value) for value in values)
 

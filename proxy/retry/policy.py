@@ -179,11 +179,11 @@ class Classify:
     dialects: tuple[Dialect, ...] = ()
     service_codes: frozenset[int] | None = None  # a service config's codes, in place of lists and grpc dialect
     unsafe_methods: UnsafeMethods = "unprocessed"
-    #: Worked out: nothing but a grpc-status could name an answer below 400, so that it needs no further look.
+    # Worked out from the above: whether nothing but a grpc-status could name an answer below 400, so that it needs no
+    # further look; whether one of the dialects is gRPC's; and, when first asked for, the rules made ready (ruleset.py).
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
-    grpc_dialect: bool = field(
-        init=False, repr=False, compare=False, default=False
-    )  # worked out: one of them is gRPC's
+    grpc_dialect: bool = field(init=False, repr=False, compare=False, default=False)
+    ruleset: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         rules = [*self.rules, *(rule for dialect in self.dialects for rule in dialect.rules)]

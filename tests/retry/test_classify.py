@@ -20,6 +20,7 @@ from proxy.retry.facts import (
     Verdict,
 )
 from proxy.retry.policy import Classify, Dialect, Rule
+from proxy.retry.ruleset import Ruleset, SingleRule
 
 UNAVAILABLE = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
 ABORTED = GRPC_STATUS_NUMBERS["ABORTED"]
@@ -279,6 +280,37 @@ def test_hostile_bodies_cost_little() -> None:
         assert of(by_both, 400, body=body).cls is Class.UNNAMED
 
 
+# -- packs of many values ----------
+
+PACK = Dialect(
+    "pack",
+    tuple(
+        rule
+        for code in ("Slow", "Slower", "T*", "a.b#*")
+        for rule in (
+            Rule(Class.THROTTLING, code, headers=(("x-code", code),)),
+            Rule(Class.THROTTLING, code, json=((("code",), code),)),
+            Rule(Class.THROTTLING, code, xml=(("Code", code),)),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("code", ["Slow", "Slower", "Throttled", "a.b#c"])
+def test_a_pack_is_asked_header_first(code: str) -> None:
+    by_pack = rules(dialects=(PACK,))
+    assert of(by_pack, 400, ("x-code", code), body=None).cls is Class.THROTTLING  # no peek: the header decides
+    assert classify(by_pack, GET, reply(400, ("x-code", "Other")), None) is NEEDS_BODY
+    assert of(by_pack, 400, body=json.dumps({"code": code}).encode()).cls is Class.THROTTLING
+    assert of(by_pack, 400, body=f"<Code>{code}</Code>".encode()).cls is Class.THROTTLING
+    assert of(by_pack, 400, body=b'{"code": "slow"}').cls is Class.UNNAMED
+
+
+def test_a_pack_says_which_value_it_was() -> None:
+    assert of(rules(dialects=(PACK,)), 400, ("x-code", "Tired")).because == "dialect pack: T*"
+    assert of(rules(dialects=(PACK,)), 400, ("x-code", "Slow")).because == "dialect pack: Slow"
+
+
 # -- gRPC ----------
 
 
@@ -408,6 +440,16 @@ some_rules = st.builds(
     st.none() | st.frozensets(st.integers(0, 16)),
     st.none() | st.frozensets(st.sampled_from(FaultKind)),
 )
+single_parts = st.builds(
+    lambda as_, statuses, part: Rule(as_, "rule", statuses, **part),
+    st.sampled_from([Class.TRANSIENT, Class.FATAL]),
+    st.sampled_from([None, frozenset({400, 503})]),
+    st.one_of(
+        globs.map(lambda glob: {"headers": (("a", glob),)}),
+        globs.map(lambda glob: {"json": ((("a",), glob),)}),
+        globs.map(lambda glob: {"xml": (("a", glob),)}),
+    ),
+)
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
@@ -417,7 +459,7 @@ documents = st.recursive(
 @settings(max_examples=200)
 @given(
     st.lists(some_rules, max_size=4).map(tuple),
-    st.lists(some_rules, max_size=3).map(tuple),
+    st.lists(some_rules | single_parts, max_size=8).map(tuple),
     st.booleans(),
     st.none() | st.frozensets(st.integers(0, 16)),
     st.sampled_from([100, 200, 302, 400, 425, 429, 503, 504, 999]),
@@ -443,5 +485,11 @@ def test_every_answer_gets_one_class_and_the_fast_way_agrees_with_the_slow(
     assert peeked is not NEEDS_BODY or status >= 400
     object.__setattr__(by, "plain_below_400", False)
     assert classify(by, request, reply(status, *pairs), body) == verdict
+    one_by_one = Ruleset(by)
+    one_by_one.steps = (*(("", SingleRule(rule)) for rule in user), *(("pack", SingleRule(rule)) for rule in pack))
+    object.__setattr__(by, "ruleset", one_by_one)
+    slow = classify(by, request, reply(status, *pairs), body)
+    assert isinstance(slow, Verdict)
+    assert (slow.cls, slow.unprocessed) == (verdict.cls, verdict.unprocessed)
     for kind in FaultKind:
         assert isinstance(classify_fault(by, request, Fault(kind, Progress.UNKNOWN)), Verdict)
