@@ -198,6 +198,8 @@ class _Compiler:
         hosts = self._hosts(tree, endpoints, path)
         made = self._routed(merged, name, endpoints, path, at)
         prefix = self._prefix(name, tree, path)
+        if not endpoints:  # by prefix there would be nowhere to go
+            prefix = None
         if made is None:
             return None
         base, routes = made

@@ -295,6 +295,9 @@ class Kinds:
         if "rate" not in typed:
             self._problems.add(tree.mark if tree.mark.line else mark, (*path, "rate"), "is missing, as 100/s")
             return None
+        if typed.get("burst", 1.0) < 1:
+            self._problems.add(tree.values_at["burst"], (*path, "burst"), "must be at least 1: an attempt takes one")
+            return None
         typed.setdefault("burst", max(1.0, typed["rate"]))  # one second's worth, and one attempt at the least
         return self._started(RateSpec(**typed), typed["burst"], tree, path)
 

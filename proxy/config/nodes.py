@@ -271,6 +271,8 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
             message += f" ({error.context} that began in line {error.context_mark.line + 1})"
         if at is not None and text.splitlines()[at.line : at.line + 1] and _char(text, at) == "\t":
             message = "a tab where YAML wants spaces"
+        if at is not None and "${" in "".join(text.splitlines()[at.line : at.line + 1]):
+            message += "; within { } or [ ] a ${NAME} stands in quotes"
         mark = Mark(file, at.line + 1, at.column + 1) if at is not None else Mark(file, 1, 1)
         return mark, f"this is no YAML: {_one_line(message)}"
     position = getattr(error, "position", None)
