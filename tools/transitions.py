@@ -285,7 +285,6 @@ class Table:
     """(phase, event) -> what was answered, each a tuple of action names and the next phase, with the outcomes seen."""
 
     rows: dict[tuple[Phase, str], dict[tuple[tuple[str, ...], Phase], set[Outcome]]]
-    states: int = 0
 
 
 def explore(settings: list[tuple[Policy, int, bool]], kind: type[Call]) -> Table:
@@ -304,7 +303,6 @@ def explore(settings: list[tuple[Policy, int, bool]], kind: type[Call]) -> Table
                 if driven.key not in seen and not driven.done:
                     seen.add(driven.key)
                     paths.append(((*path, step), driven))
-        table.states += len(seen)
     return table
 
 
@@ -391,14 +389,12 @@ def page() -> str:
         [
             _HEAD,
             "## One attempt after another\n",
-            f"{one.states} states were visited.\n",
             *_diagram(one),
             "",
             *_rows(one),
             "",
             "## Hedged\n",
-            f"Several attempts may be in flight ({other.states} states were visited). A call that is not safe to hedge"
-            " goes by the table above.\n",
+            "Several attempts may be in flight. A call that is not safe to hedge goes by the table above.\n",
             *_rows(other),
             "",
         ]
