@@ -190,7 +190,7 @@ class Reply:
             value = first(self.fields, "grpc-status")
         if value is None:
             return None
-        return int(value) if value.isascii() and value.isdigit() and int(value) <= 16 else 2
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 9 and int(value) <= 16 else 2
 
 
 class Outcome(StrEnum):

@@ -98,7 +98,8 @@ def test_grpc_names_in_lists_need_no_dialect() -> None:
     assert of(lists, 200, ("grpc-status", "5")).cls is Class.UNNAMED
     assert of(lists, 503, ("grpc-status", "8")).cls is Class.THROTTLING  # named twice: the stronger class
     assert of(lists, 504, ("grpc-status", "10")).cls is Class.TIMEOUT
-    assert of(lists, 200, ("grpc-status", "nonsense")).cls is Class.UNNAMED
+    for unreadable in ("nonsense", "-1", "17", "", "9" * 5000):
+        assert of(lists, 200, ("grpc-status", unreadable)).cls is Class.UNNAMED
 
 
 @pytest.mark.parametrize(("kind", "cls"), FAULTS.items())
