@@ -6,6 +6,7 @@ fields, body, and how many bytes the message took, seen as the number of message
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import httptools
@@ -53,18 +54,16 @@ class Oracle:
         self.messages.append((first, parser.get_http_version(), self.fields, self.body))
 
 
-def read_by_llhttp(data: bytes, *, requests: bool) -> list[Message] | None:
-    """The messages that are whole in `data`; None where it raises."""
+def read_by_llhttp(data: bytes, *, requests: bool) -> list[Message]:
+    """The messages that are whole in `data`, up to where it goes wrong."""
     oracle = Oracle()
     oracle._parser = httptools.HttpRequestParser(oracle) if requests else httptools.HttpResponseParser(oracle)
-    try:
+    with suppress(httptools.HttpParserError, httptools.HttpParserUpgrade):
         oracle._parser.feed_data(data)
-    except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-        return None
     return oracle.messages
 
 
-def read_by_us(data: bytes, *, requests: bool) -> list[Message] | None:
+def read_by_us(data: bytes, *, requests: bool) -> list[Message]:
     """The same by the grammar of `proxy/wire`."""
     parser = RequestParser() if requests else ResponseParser()
     messages: list[Message] = []
@@ -75,27 +74,27 @@ def read_by_us(data: bytes, *, requests: bool) -> list[Message] | None:
             body, done, data = reader.feed(parser.leftover()) if reader else (b"", True, parser.leftover())
             if not done:
                 break
-            version = head.raw.split(b"HTTP/", 1)[1][:3].decode()
+            line = head.raw.split(b"\r\n", 1)[0].decode("latin-1")
             if isinstance(head, ResponseHead):
-                messages.append((head.status, version, fields, body))
+                messages.append((head.status, line[5:8], fields, body))
             else:
-                messages.append(((head.method.encode(), head.target), version, fields, body))
+                messages.append(((head.method.encode(), head.target), line[-3:], fields, body))
             if head.raw.lower().find(b"\nupgrade:") >= 0 or (
                 isinstance(head, RequestHead) and head.form == "authority"
             ):
                 break
     except BadMessage:
-        return None
+        pass
     return messages
 
 
 def seeds(random: Random) -> tuple[list[bytes], list[bytes]]:
     """Streams of requests and of answers to start from."""
     bodies = [data for data, *_ in CHUNKED_BODIES.values()] + list(BAD_BODIES.values())
-    asked = [data for data, _ in TAKEN.values()] + [data for data, _ in REFUSED.values()]
+    asked = [data for data, _ in TAKEN.values()] * 3 + [data for data, _ in REFUSED.values()]
     asked += [request("POST / HTTP/1.1", "Transfer-Encoding: chunked") + body for body in bodies]
     asked += [request("POST / HTTP/1.1", "Content-Length: 3") + b"abc" + request("GET /2 HTTP/1.1")]
-    told = [data for data, _ in ANSWERS.values()] + list(BAD_ANSWERS.values())
+    told = [data for data, _ in ANSWERS.values()] * 3 + list(BAD_ANSWERS.values())
     told += [answer("HTTP/1.1 200 OK", "Transfer-Encoding: chunked") + body for body in bodies]
     told += [answer("HTTP/1.1 200 OK", "Content-Length: 3") + b"abc" + answer("HTTP/1.1 204 x")]
     return asked, told
@@ -127,7 +126,7 @@ PIECES = [
 
 def mutated(data: bytes, random: Random) -> bytes:
     out = bytearray(data)
-    for _ in range(random.randrange(1, 4)):
+    for _ in range(random.choice((1, 1, 1, 2, 3))):
         at = random.randrange(len(out) + 1)
         kind = random.randrange(4)
         if kind == 0:
@@ -152,10 +151,9 @@ def compare(seed: int, rounds: int) -> int:
             data = mutated(random.choice(pool), random)
             ours = read_by_us(data, requests=requests)
             theirs = read_by_llhttp(data, requests=requests)
-            if ours and theirs:
-                first = min(len(ours), len(theirs))
-                assert ours[:first] == theirs[:first], data
-                both += first
+            first = min(len(ours), len(theirs))
+            assert ours[:first] == theirs[:first], data
+            both += first
     return both
 
 
