@@ -1,0 +1,22 @@
+"""TLS ended here: a local CA, leaf certificates for the names that apps ask for (contract, section 6).
+
+Law: only what an upstream's `connect: intercept` names is ever intercepted, and nothing leaves this package but public
+certificates and TLS contexts. `cryptography` is the extra `intercept`: importing the package asks for nothing, the
+modules below it (`ca`, `leaves`) do, and `needed()` says in one line what to install.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+REMEDY = "pip install 'redrive[intercept]'"
+
+
+class CaError(Exception):
+    """The local CA cannot do what is asked of it; the text is for people, one line, and names the remedy."""
+
+
+def needed() -> None:
+    """Raise CaError where the extra is not installed."""
+    if find_spec("cryptography") is None:
+        raise CaError(f"interception needs the package cryptography: {REMEDY}")

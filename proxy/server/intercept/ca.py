@@ -1,0 +1,229 @@
+"""The local CA: made once, kept in two files, read at start.
+
+Law: the key is written once, for its owner alone, whole or not at all, and never over another; nothing prints it.
+
+The CA is EC P-256 (every TLS client of the last ten years takes it, and it signs in a tenth of a millisecond), may
+sign leaves and nothing below (`pathlen:0`), and has the extensions that strict verifiers ask for (RFC 5280 section
+4.2.1; OpenSSL's X509_V_FLAG_X509_STRICT, which Python sets from 3.13 on). A key and certificate from elsewhere do as
+well: a company's intermediate, RSA or EC, its chain behind it in the same file.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+from proxy.server.intercept import CaError
+from proxy.server.intercept.files import replace, write_new
+from proxy.server.intercept.naming import NO_DNS, constraints, shown
+from proxy.server.intercept.roots import Roots, bundle_text, system_roots
+
+#: Long enough to be forgotten about, short enough to be no burden for ever.
+CA_LIFE = timedelta(days=5 * 365)
+#: For clocks that are behind ours.
+BACKDATED = timedelta(hours=1)
+
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A CA that can sign. `chain` is the issuing certificate and what is above it, as the file has them."""
+
+    key: PrivateKey
+    chain: tuple[x509.Certificate, ...]
+
+    @property
+    def cert(self) -> x509.Certificate:
+        """The certificate that leaves are signed under."""
+        return self.chain[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What `init` wrote, and the roots that are in the bundle."""
+
+    cert: Path
+    key: Path
+    bundle: Path
+    roots: Roots
+
+
+def bundle_path(cert: Path) -> Path:
+    """The bundle lies beside the CA's certificate."""
+    return cert.with_name("bundle.pem")
+
+
+def init(cert: Path, key: Path, hosts: list[str], now: datetime, environ: Mapping[str, str]) -> Made:
+    """Make a CA and its bundle. Raises CaError where one is there already, or the place cannot be written.
+
+    `hosts`: the CA is for these and their subdomains alone; none: for any. `now` is aware.
+    """
+    for path in (key, cert):
+        if path.exists() or path.is_symlink():
+            raise CaError(f"{path} is there already and is left alone: remove it by hand to have a new CA made")
+    made_key = ec.generate_private_key(ec.SECP256R1())
+    made = _self_signed(made_key, hosts, now)
+    try:
+        for path in (key, cert):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_new(key, _key_pem(made_key), 0o600)
+        try:
+            replace(cert, made.public_bytes(serialization.Encoding.PEM), 0o644)
+            roots = refresh_bundle(cert, environ)
+        except BaseException:
+            key.unlink()
+            cert.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise CaError(f"{error.filename2 or error.filename}: {error.strerror}") from error
+    return Made(cert, key, bundle_path(cert), roots)
+
+
+def refresh_bundle(cert: Path, environ: Mapping[str, str]) -> Roots:
+    """Write the bundle anew, from what the machine trusts now. Apps of other users read it, so everybody may."""
+    roots, text = bundle(cert, environ)
+    replace(bundle_path(cert), text.encode("ascii"), 0o644)
+    return roots
+
+
+def bundle(cert: Path, environ: Mapping[str, str]) -> tuple[Roots, str]:
+    """The bundle for this CA, and where its roots are from."""
+    roots = system_roots(environ, bundle_path(cert))
+    own = "".join(one.public_bytes(serialization.Encoding.PEM).decode("ascii") for one in load_chain(cert))
+    return roots, bundle_text(roots, own)
+
+
+def load(cert: Path, key: Path, now: datetime) -> Authority:
+    """The CA of these files. Raises CaError, in one line, for whatever is wrong with it."""
+    chain = load_chain(cert)
+    try:
+        found = serialization.load_pem_private_key(key.read_bytes(), None)
+    except OSError as error:
+        raise CaError(_unreadable(key, error)) from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it is encrypted
+        raise CaError(f"{key}: no private key in PEM without a passphrase") from error
+    if not isinstance(found, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise CaError(f"{key}: neither an EC nor an RSA key")
+    if found.public_key() != chain[0].public_key():
+        raise CaError(f"{key}: not the key of {cert}")
+    if not _may_sign(chain[0]):
+        raise CaError(f"{cert}: not the certificate of a CA (basicConstraints CA, keyUsage keyCertSign)")
+    ends = chain[0].not_valid_after_utc
+    if ends <= now:
+        raise CaError(f"{cert}: expired on {ends:%Y-%m-%d}: remove it and its key, then redrive ca init")
+    return Authority(found, chain)
+
+
+def load_chain(cert: Path) -> tuple[x509.Certificate, ...]:
+    """The certificates of the CA's file, at least one."""
+    try:
+        return tuple(x509.load_pem_x509_certificates(cert.read_bytes()))
+    except OSError as error:
+        raise CaError(_unreadable(cert, error)) from error
+    except ValueError as error:
+        raise CaError(f"{cert}: no certificate in PEM") from error
+
+
+def limits_of(cert: x509.Certificate) -> x509.NameConstraints | None:
+    """A CA's name constraints."""
+    try:
+        return cert.extensions.get_extension_for_class(x509.NameConstraints).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def describe(cert: Path, key: Path, now: datetime) -> list[tuple[str, str]]:
+    """What `redrive ca show` prints, label and value; of the key, its place and mode alone."""
+    issuer = load_chain(cert)[0]
+    limits = limits_of(issuer)
+    subtrees = [one for one in limits.permitted_subtrees or () if one != NO_DNS] if limits is not None else []
+    begins, ends = issuer.not_valid_before_utc, issuer.not_valid_after_utc
+    left = f"{(ends - now).days} days left" if ends > now else "expired"
+    beside = bundle_path(cert)
+    return [
+        ("certificate", str(cert)),
+        ("key", f"{key} ({_key_state(key)})"),
+        ("bundle", str(beside) if beside.exists() else f"{beside} (missing)"),
+        ("subject", issuer.subject.rfc4514_string()),
+        ("sha256", issuer.fingerprint(hashes.SHA256()).hex(":").upper()),
+        ("valid", f"{begins:%Y-%m-%d} to {ends:%Y-%m-%d} ({left})"),
+        ("for", ", ".join(shown(subtree) for subtree in subtrees) or "any host"),
+    ]
+
+
+def key_usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:
+    """A keyUsage with these bits and no other."""
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=key_cert_sign,
+        crl_sign=crl_sign,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _self_signed(key: ec.EllipticCurvePrivateKey, hosts: list[str], now: datetime) -> x509.Certificate:
+    ski = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    # Named by its key, so that two of them in one trust store are told apart by people and by verifiers.
+    name = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "redrive"),
+            x509.NameAttribute(NameOID.COMMON_NAME, f"redrive local CA {ski.digest[:4].hex()}"),
+        ]
+    )
+    builder = (
+        x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + CA_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(key_usage(key_cert_sign=True, crl_sign=True), critical=True)
+        .add_extension(ski, critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ski), critical=False)
+    )
+    if hosts:
+        builder = builder.add_extension(constraints(hosts), critical=True)
+    return builder.sign(key, hashes.SHA256())
+
+
+def _may_sign(cert: x509.Certificate) -> bool:
+    try:
+        if not cert.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            return False
+        return cert.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    except x509.ExtensionNotFound as missing:
+        return missing.oid == x509.KeyUsage.oid  # a CA without keyUsage may do anything (RFC 5280 section 4.2.1.3)
+
+
+def _key_state(key: Path) -> str:
+    try:
+        mode = stat.S_IMODE(key.stat().st_mode)
+    except OSError:
+        return "missing"
+    return "only its owner can read it" if not mode & 0o077 else f"mode {mode:04o}: others can read it, chmod 600"
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{path}: there is no local CA yet: redrive ca init"
+    return f"{path}: {error.strerror}"

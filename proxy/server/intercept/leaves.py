@@ -1,0 +1,164 @@
+"""Leaf certificates for the names that apps ask for, and the TLS contexts that show them.
+
+Law: a name is minted once and kept while it is used; making one never stalls the loop. Signing takes a tenth of a
+millisecond, but OpenSSL takes most of one more to read a key back from PEM, and Python's ssl reads it from a file only;
+so it is done in a thread, and a name that is kept costs a look-up. The file is one in memory where the system has such.
+
+All leaves share one key pair, made anew in every process and never stored: whoever has it has this process. A leaf
+lives 30 days (public CAs are on the way to 47, clients refuse more than 398), and a new one is made in its last third.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from proxy.server.intercept import CaError
+from proxy.server.intercept.ca import BACKDATED, Authority, key_usage, limits_of
+from proxy.server.intercept.naming import covers, shown, subject_alternative
+
+LEAF_LIFE = timedelta(days=30)
+#: Contexts kept; one is about 20 KiB, and a glob such as *.amazonaws.com stands for many names.
+KEPT = 512
+#: RFC 5280's upper bound for a common name.
+_LONGEST_COMMON_NAME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A context that shows a leaf, and when (seconds since the epoch) another one is due."""
+
+    context: ssl.SSLContext
+    renew: float
+
+
+class Leaves:
+    """The TLS contexts of one CA, by name. `wall` gives seconds since the epoch."""
+
+    __slots__ = ("_authority", "_flying", "_kept", "_key", "_key_pem", "_limits", "_wall", "minted")
+
+    def __init__(self, authority: Authority, wall: Callable[[], float]) -> None:
+        self._authority = authority
+        self._limits = limits_of(authority.cert)
+        self._wall = wall
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._key_pem = self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        self._kept: OrderedDict[str, Leaf] = OrderedDict()
+        self._flying: dict[str, asyncio.Future[Leaf]] = {}
+        self.minted = 0
+
+    def kept(self, host: str) -> ssl.SSLContext | None:
+        """The context for this host, where there is one that is still good."""
+        found = self._kept.get(host)
+        if found is None or self._wall() >= found.renew:
+            return None
+        self._kept.move_to_end(host)
+        return found.context
+
+    async def context(self, host: str) -> ssl.SSLContext:
+        """The context for this host, made in a thread where it is not kept. Raises CaError where it cannot be made."""
+        found = self.kept(host)
+        if found is not None:
+            return found
+        making = self._flying.get(host)
+        if making is None:
+            loop = asyncio.get_running_loop()
+            making = self._flying[host] = loop.run_in_executor(None, self.make, host)
+            making.add_done_callback(lambda future: self._made(host, future))
+        return (await asyncio.shield(making)).context
+
+    def make(self, host: str) -> Leaf:
+        """Mint a leaf and make its context. Blocks for about a millisecond; from any thread."""
+        now = datetime.fromtimestamp(self._wall(), UTC)
+        cert = self.mint(host, now)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_alpn_protocols(["http/1.1"])
+        _load(context, b"".join([_pem(cert), *map(_pem, self._above()), self._key_pem]))
+        good_for = (cert.not_valid_after_utc - now) * 2 / 3
+        return Leaf(context, (now + good_for).timestamp())
+
+    def mint(self, host: str, now: datetime) -> x509.Certificate:
+        """A leaf for this host. Raises CaError where the CA may not vouch for it, or has expired."""
+        name, issuer = subject_alternative(host), self._authority.cert
+        if not covers(self._limits, name):
+            raise CaError(
+                f"the local CA is not for {shown(name)}: redrive ca init --for {shown(name)} makes one that is"
+            )
+        if now >= issuer.not_valid_after_utc:
+            raise CaError(
+                f"the local CA expired on {issuer.not_valid_after_utc:%Y-%m-%d}: redrive ca init makes another"
+            )
+        subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "redrive")]
+        # For people; verifiers read the alternative name. An address here would be held against the CA's DNS names.
+        if isinstance(name, x509.DNSName) and len(name.value) <= _LONGEST_COMMON_NAME:
+            subject.append(x509.NameAttribute(NameOID.COMMON_NAME, name.value))
+        public = self._key.public_key()
+        builder = (
+            x509.CertificateBuilder(issuer.subject, x509.Name(subject), public, x509.random_serial_number())
+            .not_valid_before(max(now - BACKDATED, issuer.not_valid_before_utc))
+            .not_valid_after(min(now + LEAF_LIFE, issuer.not_valid_after_utc))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(key_usage(digital_signature=True), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([name]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(_issuer_key(self._authority), critical=False)
+        )
+        return builder.sign(self._authority.key, hashes.SHA256())
+
+    def _above(self) -> list[x509.Certificate]:
+        """What a client needs between the leaf and a root: roots themselves it has, or they are worth nothing."""
+        return [cert for cert in self._authority.chain if cert.subject != cert.issuer]
+
+    def _made(self, host: str, future: asyncio.Future[Leaf]) -> None:
+        del self._flying[host]
+        if future.cancelled() or future.exception() is not None:
+            return
+        self.minted += 1
+        self._kept[host] = future.result()
+        self._kept.move_to_end(host)
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+
+
+def _issuer_key(authority: Authority) -> x509.AuthorityKeyIdentifier:
+    try:
+        ski = authority.cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ski)
+
+
+def _pem(cert: x509.Certificate) -> bytes:
+    return cert.public_bytes(serialization.Encoding.PEM)
+
+
+def _load(context: ssl.SSLContext, pem: bytes) -> None:
+    """Hand a chain and its key to a context; Python's ssl takes them from a file alone."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("leaf")
+        try:
+            os.write(handle, pem)
+            context.load_cert_chain(f"/proc/self/fd/{handle}")
+            return
+        except FileNotFoundError:  # no /proc
+            pass
+        finally:
+            os.close(handle)
+    with tempfile.NamedTemporaryFile() as file:  # for its owner alone
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name)
