@@ -177,7 +177,7 @@ class Attempt:
             self.kept_size = len(data)
         fields = trailer_fields(trailers) if trailers else None
         reply = Reply(head.status, head, end and not data, fields)
-        exchange.run(exchange.call.head(self.number, reply, now), now)
+        exchange.tell(now, exchange.call.head, self.number, reply, now)
 
     def on_data(self, data: bytes) -> None:
         """More of the answer's body."""
@@ -265,7 +265,7 @@ class Attempt:
         exchange = self.exchange
         now = monotonic()
         body = b"".join(self.kept or ())
-        exchange.run(exchange.call.peeked(self.number, body[: self.limit], now), now)
+        exchange.tell(now, exchange.call.peeked, self.number, body[: self.limit], now)
 
     def _pin(self, exchange: Exchange) -> None:
         if self.stream is not None:

@@ -12,8 +12,9 @@ event about at once (Peek, Deliver) is always the last of its tuple.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from proxy.forward.answers import own_answer
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
@@ -142,13 +143,14 @@ class Exchange:
         call = self.call = make_call(
             self.request, policy, means.commons.scope(policy, self.request), means.env, self._set_alarm
         )
-        actions = call.start(now)
-        if call.deadline is not None:
-            self.due = call.deadline
-        if not done and policy.timeouts.idle is not None:
-            self.due = min(self.due, now + policy.timeouts.idle)
         means.watch.add(self, now)
-        self.run(actions, now)
+        self.tell(now, call.start, now)
+        if self.over:
+            return
+        if call.deadline is not None:
+            self.due_by(call.deadline)
+        if not done and policy.timeouts.idle is not None:
+            self.due_by(now + policy.timeouts.idle)
 
     def app_data(self, data: bytes) -> None:
         """More of the request's body; in a tunnel, bytes."""
@@ -179,7 +181,7 @@ class Exchange:
         """The app went away."""
         if not self.over:
             now = monotonic()
-            self.run(self.call.app_gone(now), now)
+            self.tell(now, self.call.app_gone, now)
 
     def app_broke(self, detail: str) -> None:
         """The request's body breaks its framing: 400 while nothing of an answer has gone, else the end of it."""
@@ -209,9 +211,9 @@ class Exchange:
             if not fault.reused:
                 self._avoid(attempt.origin)
         if fault.error == faults.PROHIBITED:
-            self.run(self.call.denied(attempt.number, fault.detail, now), now)
+            self.tell(now, self.call.denied, attempt.number, fault.detail, now)
         else:
-            self.run(self.call.failed(attempt.number, fault, now), now)
+            self.tell(now, self.call.failed, attempt.number, fault, now)
 
     def hand_on(self, attempt: Attempt, data: bytes) -> None:
         """More of the answer that the app is given."""
@@ -224,7 +226,7 @@ class Exchange:
         """The answer that the app is given is whole."""
         self.app.finish(attempt.trailers)
         now = monotonic()
-        self.run(self.call.ended(attempt.number, now, attempt.trailer_fields()), now)
+        self.tell(now, self.call.ended, attempt.number, now, attempt.trailer_fields())
 
     def upstream_ended(self) -> None:
         """In a tunnel, the upstream sends no more."""
@@ -247,8 +249,14 @@ class Exchange:
 
     # -- actions --------------------------------------------------------------------------------------------------
 
-    def run(self, actions: Actions, now: float) -> None:
-        """Carry out what the call asks for."""
+    def tell(self, now: float, event: Callable[..., Actions], *facts: object) -> None:
+        """Tell the call what happened, and carry out what it asks for. A defect of ours ends the call, never hangs it."""
+        try:
+            self._run(event(*facts), now)
+        except Exception as error:
+            self._break_down(error, now)
+
+    def _run(self, actions: Actions, now: float) -> None:
         for action in actions:
             kind = type(action)
             if kind is Launch:
@@ -321,10 +329,10 @@ class Exchange:
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
         if ended:
             trailers = attempt.trailer_fields() if attempt.trailers else None
-            self.run(call.ended(attempt.number, now, trailers), now)
+            self.tell(now, call.ended, attempt.number, now, trailers)
         elif attempt.fault is not None:
             self.app.reset()
-            self.run(call.failed(attempt.number, attempt.fault, now), now)
+            self.tell(now, call.failed, attempt.number, attempt.fault, now)
         else:
             self._stream_on(attempt, now)
 
@@ -393,6 +401,24 @@ class Exchange:
         self.flights.clear()
         self.app.done()
 
+    def _break_down(self, error: Exception, now: float) -> None:
+        """A defect of the proxy: say so to whoever runs it, and to the app that its call has failed."""
+        self.means.loop.call_exception_handler({"message": "a call broke down", "exception": error})
+        if self.over:
+            return
+        if self.status:
+            self.app.reset()
+        else:
+            detail = "the proxy made a mistake; its log says more"
+            self.status, head, body = own_answer(
+                500, "Internal Server Error", detail, outcome=Outcome.NOT_RETRYABLE, upstream=self.policy.upstream
+            )
+            self.app.answer(head, body)
+            self.detail = detail
+        with contextlib.suppress(Exception):
+            self.call.app_gone(now)  # gives back what it holds; its actions are done below
+        self._finish(Outcome.NOT_RETRYABLE, now)
+
     # -- what an attempt sends ------------------------------------------------------------------------------------
 
     async def connect(self, origin: Origin) -> Connection:
@@ -440,7 +466,7 @@ class Exchange:
             return
         now = monotonic()
         self.replay.lose()
-        self.run(self.call.replay_lost(now), now)
+        self.tell(now, self.call.replay_lost, now)
         if not self.over and self.policy.timeouts.idle is not None:
             self.due_by(now + self.policy.timeouts.idle)
 
@@ -482,7 +508,7 @@ class Exchange:
                 attempt.stream.finish()
             if self._half == 3:
                 now = monotonic()
-                self.run(self.call.ended(attempt.number, now), now)
+                self.tell(now, self.call.ended, attempt.number, now)
                 return
 
     # -- time -----------------------------------------------------------------------------------------------------
@@ -497,7 +523,7 @@ class Exchange:
         """See to deadlines and timeouts; when the next one is due."""
         deadline = self.call.deadline
         if deadline is not None and now >= deadline:
-            self.run(self.call.woke(now), now)
+            self.tell(now, self.call.woke, now)
             deadline = self.call.deadline
         due = _NEVER if deadline is None or now >= deadline else deadline
         for attempt in list(self.flights.values()):
@@ -556,7 +582,7 @@ class Exchange:
             self._alarm = self.means.loop.call_later(0.001, self._ring)
             return
         self._alarm = None
-        self.run(self.call.woke(now), now)
+        self.tell(now, self.call.woke, now)
 
     # -- small change ---------------------------------------------------------------------------------------------
 
@@ -571,7 +597,7 @@ class Exchange:
         else:
             answer = Answer(status, title, detail, outcome, None, error)
             self._answer(answer)
-        self.run(self.call.app_gone(now), now)
+        self.tell(now, self.call.app_gone, now)
 
     def _part_with(self, attempt: Attempt) -> None:
         """An attempt is over before the call is."""
