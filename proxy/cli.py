@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to end."""
-    file, loaded = _load(options)
+    file, loaded = _load(options, "warning")
     if loaded.settings is None:
         return BAD_INPUT
     from proxy.main import serve
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Say everything that is wrong, or that nothing is."""
-    file, loaded = _load(options)
+    file, loaded = _load(options, "warning", "note")
     settings = loaded.settings
     if settings is None:
         return BAD_INPUT
@@ -167,14 +167,15 @@ def healthcheck(options: argparse.Namespace) -> int:
     return FINE
 
 
-def _load(options: argparse.Namespace) -> tuple[str | None, LoadResult]:
-    """The file a verb works on, and what came of loading it. Problems are printed."""
+def _load(options: argparse.Namespace, *told: str) -> tuple[str | None, LoadResult]:
+    """The file a verb works on, and what came of loading it. Errors are printed, and problems of the kinds `told`."""
     from proxy.config.load import find, load
 
     file = find(options.config, os.environ)
     result = load(file, os.environ)
     for problem in result.problems:
-        print(problem, file=sys.stderr)
+        if problem.severity == "error" or problem.severity in told:
+            print(problem, file=sys.stderr)
     return file, result
 
 

@@ -244,8 +244,8 @@ class House:
 
 
 def warnings(loaded: LoadResult) -> list[str]:
-    """What was said beside the errors."""
-    return [str(problem) for problem in loaded.problems if problem.severity != "error"]
+    """Settings without effect, and the like."""
+    return [str(problem) for problem in loaded.problems if problem.severity == "warning"]
 
 
 def _app_runner(app: web.Application) -> web.AppRunner:

@@ -11,7 +11,7 @@ import pytest
 from proxy import __version__
 from proxy.cli import main
 
-SMALL = "upstreams: {a: {url: 'http://127.0.0.1:9'}, b: {url: 'http://127.0.0.1:9'}}\n"
+SMALL = "upstreams: {a: {url: 'http://a.example'}, b: {url: 'http://b.example', strategy: none}}\n"
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_a_good_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(file)]) == 0
     told = capsys.readouterr()
     assert told.out == f"{file}: fine, 2 upstreams\n"
-    assert told.err == ""
+    assert all(": note: " in line for line in told.err.splitlines())
 
 
 def test_no_file_means_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +117,7 @@ config: redrive.yaml
 tests:
   - name: ridden out
     calls:
-      - request: {method: GET, url: "http://127.0.0.1:9/"}
+      - request: {method: GET, url: "http://a.example/"}
         attempts: [{status: 503}, {status: 200}]
         expect: {attempts: %d}
 """
@@ -137,8 +137,7 @@ def test_checking_imports_no_server(file: Path) -> None:
         "sys.exit(status)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "[]"), done.stderr
 
 
 def test_a_reader_that_has_seen_enough(file: Path) -> None:
