@@ -40,18 +40,27 @@ class _Replacing:
             for key, item in tree.items():
                 tree[key] = self.value(item, tree.values_at[key], (*path, key))
         elif isinstance(tree, Seq):
-            for number, item in enumerate(tree):
-                tree[number] = self.value(item, tree.marks[number], (*path, number))
+            kept = Seq(tree.mark)
+            for number, (item, at) in enumerate(zip(tree, tree.marks, strict=True)):
+                value = self.value(item, at, (*path, number))
+                if value is not None or item is None:
+                    kept.put(value, at)
+            tree[:], tree.marks = kept, kept.marks
         return tree
 
-    def _text(self, text: Text, mark: Mark, path: Path) -> Text:
+    def _text(self, text: Text, mark: Mark, path: Path) -> Text | None:
+        """The text replaced; nothing at all where that cannot be done, so that it is told once."""
+        fine = True
+
         def found(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
+            nonlocal fine
             name = _NAME.fullmatch(match[1])
             if name is None or not match[2]:
                 message = f"{match[0]!r} is no reference; write ${{NAME}} or ${{NAME:-default}} ($${{ for a plain ${{)"
                 self._problems.add(mark, path, message)
+                fine = False
                 return ""
             value = self._environ.get(name[1], "")
             if value or (name[1] in self._environ and name[2] is None):
@@ -60,9 +69,11 @@ class _Replacing:
                 return name[2]
             hint = did_you_mean(name[1], self._environ)
             self._problems.add(mark, path, f"the environment has no {name[1]}, and there is no default{hint}")
+            fine = False
             return ""
 
-        return Text.make(_REFERENCE.sub(found, text), plain=text.plain, raw=text.raw)
+        replaced = _REFERENCE.sub(found, text)
+        return Text.make(replaced, plain=text.plain, raw=text.raw) if fine else None
 
 
 def aws_layer(environ: Mapping[str, str], problems: Problems) -> Map:

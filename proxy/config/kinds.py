@@ -160,7 +160,7 @@ class Kinds:
             return self._with_kind("strategy", value, str(value["kind"]), path)
         found = self._definition("strategy", str(value))
         if found is None and value not in self._raw["strategy"].keys_at:
-            known = [*self._raw["strategy"], *BUILT_IN]
+            known = [*self._raw["strategy"].keys_at, *BUILT_IN]
             message = f"no strategy is called {str(value)!r}{did_you_mean(str(value), known)}"
             self._problems.add(mark, path, message)
         return found
@@ -260,8 +260,7 @@ class Kinds:
         ref = self.buckets.get(name)
         if ref is None:
             if name not in self._raw["bucket"].keys_at:
-                fits = [each for each, ref in self.buckets.items() if isinstance(ref.spec, RateSpec) is rate]
-                hint = did_you_mean(name, fits)
+                hint = did_you_mean(name, self._raw["bucket"].keys_at)
                 if not hint and name in BUCKET_KEYS:
                     hint = f" (did you mean {{kind: {name}}}?)"
                 self._problems.add(mark, path, f"no bucket is called {name!r}{hint}")

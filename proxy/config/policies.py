@@ -6,8 +6,8 @@ Sections that nobody changed are the same object everywhere and are read once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from proxy.config.model import DEFAULTS
 from proxy.config.nodes import Map, Seq
 from proxy.config.problem import Mark, Problems
 from proxy.config.problem import Path as KeyPath
-from proxy.config.service_config import MethodPolicy
+from proxy.retry.kinds import STANDARD
 from proxy.retry.policy import (
     BucketRef,
     HeaderEdits,
@@ -33,6 +33,18 @@ from proxy.retry.target import Endpoint, Target
 
 #: Keys of an upstream or route that are worked out elsewhere.
 _ELSEWHERE = frozenset({"strategy", "bucket", "rate", "service_config", "routes", "url", "hosts", "prefix", "match"})
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPlace:
+    """Which policy is made: its labels, where it was written, and the keys that are its own and not inherited."""
+
+    upstream: str
+    route: str
+    endpoints: tuple[Endpoint, ...]
+    path: KeyPath
+    at: Mark
+    own: frozenset[str] = frozenset()
 
 
 class Policies:
@@ -77,44 +89,48 @@ class Policies:
     def make(
         self,
         tree: Map,
-        upstream: str,
-        route: str,
-        endpoints: Sequence[Endpoint],
-        path: KeyPath,
-        method: MethodPolicy | None = None,
-        group: str | None = None,
+        place: PolicyPlace,
+        groups: Mapping[str, str | None],
+        codes: frozenset[int] | None = None,
+        *,
+        hedged: bool = False,
     ) -> Policy | None:
-        """The policy of a merged tree; None where something in it is wrong, which was told. `group`: see BucketRef."""
-        strategy = self._kinds.strategy(tree["strategy"], tree.values_at["strategy"], (*path, "strategy"))
-        if strategy is None:
-            return None
-        if method is not None and method.hedged:
+        """The policy of a merged tree; None where something in it is wrong, which was told.
+
+        `groups`: see BucketRef. `codes` are a service config's; `hedged`: it calls its methods safe.
+        """
+        path = place.path
+        found = self._kinds.strategy(tree["strategy"], tree.values_at["strategy"], (*path, "strategy"))
+        strategy = found if found is not None else STANDARD  # what else is wrong is told all the same
+        if hedged:
             strategy = replace(strategy, safe_methods=True)
-        bucket = self._bucket(tree, "bucket", strategy, path, group)
-        rate = self._bucket(tree, "rate", strategy, path, f"rate {group}" if group else "rate")
+        bucket = self._bucket(tree, "bucket", strategy, path, groups.get("bucket"))
+        rate = self._bucket(tree, "rate", strategy, path, groups.get("rate") or "rate")
         key = tree.values_at.get("dialects", tree.mark)
         marks = tree["dialects"].marks if isinstance(tree["dialects"], Seq) else [key]
         packs = dialects(self._typed(tree, "dialects"), marks, (*path, "dialects"), self._problems)
         typed = {name: self._typed(tree, name) for name in DEFAULTS.keys if name in tree and name not in _ELSEWHERE}
         idempotency, pushback = typed["idempotency_key"], typed["pushback"]
         policy = Policy(
-            upstream,
-            route,
+            place.upstream,
+            place.route,
             strategy,
             bucket[0],
             rate[0],
             _scope(typed["scope"]),
             Timeouts(**typed["timeouts"]),
-            classify(typed["classify"], packs, method.codes if method is not None else None),
+            classify(typed["classify"], packs, codes),
             frozenset(typed["attempt_headers"]),
             IdempotencyKey(idempotency["header"], idempotency["inject"]),
             PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["spread"]),
             typed["mode"],
             _edits(typed["headers"]["request"]),
             _edits(typed["headers"]["response"]),
-            self._target(tree, endpoints, path),
+            self._target(tree, place.endpoints, path),
         )
-        self.trees[upstream, route] = self._effective(tree, strategy, bucket, rate, path)
+        if found is None:
+            return None
+        self.trees[place.upstream, place.route] = self._effective(tree, strategy, bucket, rate, path)
         return policy
 
     def _typed(self, tree: Map, name: str) -> Any:
@@ -135,7 +151,7 @@ class Policies:
             return self._kinds.rate(value, mark, (*path, key), group)
         return self._kinds.bucket(value, strategy, mark, (*path, key), group)
 
-    def _target(self, tree: Map, endpoints: Sequence[Endpoint], path: KeyPath) -> Target:
+    def _target(self, tree: Map, endpoints: tuple[Endpoint, ...], path: KeyPath) -> Target:
         verify: bool | str = True
         if "verify" in tree:
             word = str(tree["verify"])
@@ -155,7 +171,7 @@ class Policies:
                     for key in ("cert", "key")
                 )
         via = self._typed(tree, "via_proxy") if "via_proxy" in tree else None
-        target = Target(tuple(endpoints), verify, (pair[0], pair[1]) if pair else None, via)
+        target = Target(endpoints, verify, (pair[0], pair[1]) if pair else None, via)
         return self._targets.setdefault(target, target)
 
     def _file(self, name: str, mark: Mark, path: KeyPath) -> str:

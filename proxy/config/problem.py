@@ -55,15 +55,19 @@ class Problem:
 
 
 class Problems:
-    """The collected problems of one load; each is kept once."""
+    """The collected problems of one load. What many inherit is told once, where it was written."""
 
     def __init__(self) -> None:
-        self._found: dict[Problem, None] = {}
+        self._found: list[Problem] = []
+        self._seen: set[tuple[Mark, str, str]] = set()
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
         """Note one problem at a place."""
         where = path if isinstance(path, str) else dotted(path)
-        self._found[Problem(mark.file, mark.line, mark.column, where, message, severity)] = None
+        key = mark, where.rpartition(".")[2], message
+        if key not in self._seen:
+            self._seen.add(key)
+            self._found.append(Problem(mark.file, mark.line, mark.column, where, message, severity))
 
     def warn(self, mark: Mark, path: Path | str, message: str) -> None:
         """Note a setting without effect."""

@@ -1,0 +1,143 @@
+"""The policies of an upstream and its routes; the methods of a gRPC service config are routes too.
+
+Law: the first match wins, so the order is the file's: a user's routes before the service config's methods, those before
+the policy of all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from proxy.config import service_config
+from proxy.config.nodes import Map, Seq
+from proxy.config.policies import Policies, PolicyPlace, relative_to
+from proxy.config.problem import Mark, Path, Problems
+from proxy.config.service_config import MethodPolicy
+from proxy.retry.policy import Policy
+from proxy.retry.router import Match, Route
+from proxy.retry.target import Endpoint
+
+
+class Routes:
+    """Makes the policies of one configuration. `placed` says where each was written, `files` what else was read."""
+
+    def __init__(self, policies: Policies, problems: Problems) -> None:
+        self._policies = policies
+        self._problems = problems
+        self._services: dict[int, tuple[Any, list[MethodPolicy] | None]] = {}
+        self.files: list[str] = []
+        self.placed: list[tuple[Policy, Mark, Path]] = []
+
+    def routed(
+        self, merged: Map, name: str, endpoints: Iterable[Endpoint], path: Path, at: Mark
+    ) -> tuple[Policy, list[Route]] | None:
+        """The policy of an upstream and of each of its routes; a service config's methods are routes too."""
+        ends = tuple(endpoints)
+        labels: set[str] = set()
+        routes: list[Route] = []
+        fine = True
+        written = merged.get("routes")
+        under = merged.copy()
+        under.drop("routes")
+        for number, tree in enumerate(written if isinstance(written, Seq) else ()):
+            where: Path = (*path, "routes", number)
+            over = tree.copy()
+            over.drop("match")
+            laid = self._policies.layer(over, under, where)
+            match = self._match(submap(tree, "match"))
+            label = _unique(_label(match, number), labels)
+            own = frozenset(key for key in ("bucket", "rate") if key in tree)
+            for each, glob in self._methods(laid, where):
+                joined = match if glob is None else replace(match, paths=(*match.paths, glob))
+                title = label if glob is None else _unique(f"{label} {each.label if each else ''}", labels)
+                policy = self._make(laid, PolicyPlace(name, title, ends, where, tree.mark, own), each)
+                if policy is None:
+                    fine = False
+                else:
+                    routes.append(Route(joined, policy))
+        base: Policy | None = None
+        for each, glob in self._methods(under, path):
+            title = "" if glob is None or each is None else _unique(each.label, labels)
+            policy = self._make(under, PolicyPlace(name, title, ends, path, at), each)
+            if policy is None:
+                fine = False
+            elif glob is None:
+                base = policy
+            else:
+                routes.append(Route(Match(paths=(glob,)), policy))
+        return (base, routes) if base is not None and fine else None
+
+    def _make(self, tree: Map, place: PolicyPlace, method: MethodPolicy | None) -> Policy | None:
+        """One policy; a method of a service config lays its layer over the tree first."""
+        groups: dict[str, str | None] = dict.fromkeys(place.own, place.route)
+        if method is not None:
+            layer = method.layer
+            if "bucket" in tree:  # named above the service config, so it is meant to replace its throttling
+                layer = self._policies.layer(_only(tree, "bucket"), layer, place.path)
+            else:
+                groups["bucket"] = "service_config"
+            tree = self._policies.layer(layer, tree, place.path)
+        codes = method.codes if method is not None else None
+        hedged = method is not None and method.hedged
+        policy = self._policies.make(tree, place, groups, codes, hedged=hedged)
+        if policy is not None:
+            self.placed.append((policy, place.at, place.path))
+        return policy
+
+    def _methods(self, tree: Map, path: Path) -> list[tuple[MethodPolicy | None, str | None]]:
+        """The service config's methods, the one for all the rest at the end; without one, just the policy itself."""
+        value = tree.get("service_config")
+        if value is None:
+            return [(None, None)]
+        known = self._services.get(id(value))
+        if known is None:
+            mark = tree.values_at["service_config"]
+            found = service_config.read(value, mark, (*path, "service_config"), self._problems)
+            if isinstance(value, str):
+                self.files.append(relative_to(mark, value))
+            known = self._services[id(value)] = value, found
+        return [(each, each.glob) for each in known[1] or ()] or [(None, None)]
+
+    def _match(self, tree: Map) -> Match:
+        methods = tree.get("methods")
+        marked = zip(methods, methods.marks, strict=True) if isinstance(methods, Seq) else ()
+        for method, mark in marked:
+            if not method.isupper():
+                message = f"methods are told apart by case (did you mean {method.upper()}?)"
+                self._problems.warn(mark, "match.methods", message)
+        return Match(
+            frozenset(str(method) for method in methods) if isinstance(methods, Seq) else None,
+            (str(tree["path"]),) if "path" in tree else (),
+            tuple((name.lower(), str(glob)) for name, glob in submap(tree, "headers").items()),
+        )
+
+
+def submap(tree: Map, key: str) -> Map:
+    """A mapping inside a mapping; an empty one where there is none."""
+    found = tree.get(key)
+    return found if isinstance(found, Map) else Map(tree.mark)
+
+
+def _only(tree: Map, key: str) -> Map:
+    """A tree of one key."""
+    result = Map(tree.mark)
+    result.take(key, tree)
+    return result
+
+
+def _label(match: Match, number: int) -> str:
+    """A route's name in metrics and logs, made of what it asks for."""
+    parts = [",".join(sorted(match.methods))] if match.methods else []
+    parts += match.paths
+    parts += [f"{name}: {glob}" for name, glob in match.headers] if not parts else []
+    return " ".join(parts) or f"route {number + 1}"
+
+
+def _unique(label: str, taken: set[str]) -> str:
+    found, number = label, 2
+    while found in taken:
+        found, number = f"{label} #{number}", number + 1
+    taken.add(found)
+    return found

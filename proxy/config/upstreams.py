@@ -1,0 +1,132 @@
+"""The upstreams of a configuration, and what stands for all the hosts that none of them names.
+
+Law: a place is read once and for all here: urls become endpoints, hosts patterns, prefixes plain paths, each mistake
+with its own line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+from proxy.config import places
+from proxy.config.layers import lay
+from proxy.config.nodes import Map, Seq, adopt
+from proxy.config.policies import Policies
+from proxy.config.problem import DEFAULT, Mark, Path, Problems
+from proxy.config.routes import Routes, submap
+from proxy.config.units import is_off
+from proxy.retry.policy import Policy, Scope
+from proxy.retry.router import HostPattern, Upstream
+from proxy.retry.target import ConnectMode, Endpoint, Target
+
+#: The label of upstreams that no configuration names.
+UNMATCHED = "unmatched"
+
+
+class Upstreams:
+    """Makes the upstreams of one file's tree."""
+
+    def __init__(self, tree: Map, policies: Policies, routes: Routes, problems: Problems) -> None:
+        self._tree = tree
+        self._policies = policies
+        self._routes = routes
+        self._problems = problems
+
+    def named(self, defaults: Map) -> list[Upstream]:
+        """Every named upstream, in file order."""
+        named = submap(self._tree, "upstreams")
+        found: list[Upstream] = []
+        prefixes: dict[str, str] = {}
+        for name, tree in named.items():
+            if name == UNMATCHED:
+                message = f"{UNMATCHED} is the label of hosts that no upstream names"
+                self._problems.add(named.keys_at[name], ("upstreams", name), message)
+                continue
+            upstream = self._upstream(name, tree, defaults, named.keys_at[name])
+            if upstream is None:
+                continue
+            if upstream.prefix is not None:
+                taken = prefixes.setdefault(upstream.prefix, name)
+                if taken != name:
+                    mark = tree.values_at.get("prefix", named.keys_at[name])
+                    message = f"{upstream.prefix} is the prefix of {taken} already"
+                    self._problems.add(mark, ("upstreams", name, "prefix"), message)
+            found.append(upstream)
+        return found
+
+    def _upstream(self, name: str, tree: Map, defaults: Map, at: Mark) -> Upstream | None:
+        path: Path = ("upstreams", name)
+        merged = self._policies.layer(tree, defaults, path)
+        merged.mark = at
+        endpoints = [end for end in self._each(tree, "url", places.endpoint, path) if isinstance(end, Endpoint)]
+        hosts = self._hosts(tree, endpoints, path)
+        made = self._routes.routed(merged, name, endpoints, path, at)
+        prefix = self._prefix(name, tree, path)
+        if not endpoints:  # by prefix there would be nowhere to go
+            prefix = None
+        if made is None:
+            return None
+        base, routes = made
+        connect = cast(ConnectMode, str(merged["connect"]))
+        return Upstream(name, name, cast(Target, base.target), base, connect, prefix, hosts, tuple(routes))
+
+    def fallback(self, defaults: Map) -> Upstream | None:
+        """The pattern of upstreams for hosts that none names. Their cooldown is off unless `defaults` sets it."""
+        tree = defaults
+        if not submap(defaults, "pushback").values_at["cooldown"].line:
+            off = Map()
+            pushback = Map()
+            pushback.put("cooldown", adopt("off"), DEFAULT, DEFAULT)
+            off.put("pushback", pushback, DEFAULT, DEFAULT)
+            tree = lay(off, tree)
+        made = self._routes.routed(tree, UNMATCHED, (), ("defaults",), tree.mark)
+        if made is None:
+            return None
+        base, routes = _per_host(made[0]), [replace(route, policy=_per_host(route.policy)) for route in made[1]]
+        connect: ConnectMode = "deny" if tree["connect"] == "deny" else "tunnel"
+        return Upstream(UNMATCHED, UNMATCHED, cast(Target, base.target), base, connect, None, (), tuple(routes))
+
+    # -- places ----------------------------------------------------------------------------------------------------
+
+    def _each(self, tree: Map, key: str, reader: Any, path: Path) -> list[Any]:
+        """A word or a list of words, each read by `reader`."""
+        value = tree.get(key)
+        if value is None:
+            return []
+        items = zip(value, value.marks, strict=True) if isinstance(value, Seq) else [(value, tree.values_at[key])]
+        found = []
+        for number, (item, mark) in enumerate(items):
+            try:
+                found.append(reader(item))
+            except ValueError as error:
+                where = (*path, key, number) if isinstance(value, Seq) else (*path, key)
+                self._problems.add(mark, where, str(error))
+        if isinstance(value, Seq) and not value:
+            self._problems.add(tree.values_at[key], (*path, key), "must not be empty")
+        return found
+
+    def _hosts(self, tree: Map, endpoints: list[Endpoint], path: Path) -> tuple[HostPattern, ...]:
+        """As written, or the hosts of url, each for the url's own port and for 80 and 443."""
+        if "hosts" in tree:
+            return tuple(self._each(tree, "hosts", places.host_pattern, path))
+        named = [end for end in endpoints if end.unix is None]
+        ports = [(end.host, port) for end in named for port in (end.port, 80, 443)]
+        return tuple(HostPattern(places.pattern_host(host), port) for host, port in dict.fromkeys(ports))
+
+    def _prefix(self, name: str, tree: Map, path: Path) -> str | None:
+        value = tree.get("prefix")
+        if value is None:
+            return f"/{name}"
+        if is_off(value):
+            return None
+        try:
+            return places.prefix(value)
+        except ValueError as error:
+            self._problems.add(tree.values_at["prefix"], (*path, "prefix"), str(error))
+            return None
+
+
+def _per_host(policy: Policy) -> Policy:
+    """An unmatched place is an upstream of its own: what is kept by upstream is kept by host there."""
+    return replace(policy, scope=Scope("host")) if policy.scope.by == "upstream" else policy
