@@ -67,13 +67,11 @@ class _HeadParser(Generic[_Head]):
         self._skipped = False  # an empty line in front of it
 
     def _read(self, data: bytes) -> _Head | None:
-        """Add bytes; the next head if it is whole now, else None."""
-        start = 0
+        """The next head where bytes are held, `data` behind them."""
         if self._partial:
             return self._go_on(data)
-        if self._rest:
-            data, start = (self._rest[self._at :] + data, 0) if data else (self._rest, self._at)
-            self._rest = b""
+        data, start = (self._rest[self._at :] + data, 0) if data else (self._rest, self._at)
+        self._rest = b""
         found = self._match(data, start)
         if found is None:
             return self._go_on(data[start:])
@@ -193,8 +191,10 @@ class RequestParser(_HeadParser[RequestHead]):
 
     def feed(self, data: bytes) -> RequestHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
+        if self._rest or self._partial:
+            return self._read(data)
         last = self._last
-        if last is not None and data.endswith(self._fields) and not self._rest and not self._partial:
+        if last is not None and data.endswith(self._fields):
             self._skipped = False
             if data == last.raw:
                 return last
@@ -202,8 +202,11 @@ class RequestParser(_HeadParser[RequestHead]):
             if line is not None and len(data) <= self.header_bytes:
                 self._last = last = RequestHead.alike(last, data, *line.groups())
                 return last
-        head = self._read(data)
-        if head is not None and head.common and len(head.raw) <= REPEATABLE:
+        found = REQUEST(data)
+        if found is None:
+            return self._go_on(data)
+        head = self._taken(data, 0, found)
+        if head.common and len(head.raw) <= REPEATABLE:
             self._last = head
             self._fields = head.raw[head.raw.find(b"\r\n") :]
         return head
@@ -236,15 +239,20 @@ class ResponseParser(_HeadParser[ResponseHead]):
 
     def feed(self, data: bytes) -> ResponseHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
+        if self._rest or self._partial:
+            return self._read(data)
         last = self._last
-        if last is not None and data.startswith(last.raw) and not self._rest and not self._partial:
+        if last is not None and data.startswith(last.raw):
             end = len(last.raw)
             if end != len(data):
                 self._rest = data
                 self._at = end
             return last
-        head = self._read(data)
-        if head is not None and len(head.raw) <= REPEATABLE:
+        found = RESPONSE(data)
+        if found is None:
+            return self._go_on(data)
+        head = self._taken(data, 0, found)
+        if len(head.raw) <= REPEATABLE:
             self._last = head
         return head
 

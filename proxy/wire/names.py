@@ -27,7 +27,7 @@ REQUEST_TOLD = (
     *(b"amz-sdk-invocation-id", b"amz-sdk-request", b"grpc-previous-rpc-attempts", b"x-envoy-attempt-count"),
     b"x-stainless-retry-count",
 )
-ANSWER_TOLD = (b"grpc-status", b"date", b"retry-after", b"x-should-retry")
+ANSWER_TOLD = (b"date", b"grpc-status", b"retry-after", b"x-should-retry")
 
 KEEP_ALIVE = b"keep-alive"
 

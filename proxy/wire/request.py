@@ -2,7 +2,8 @@
 
 Law: a head is validated whole and then forwarded as slices of the same bytes. The common head takes one pass, no loop
 over fields. Anything unusual about connection, framing or place goes by the slow path (`wire/awkward.py`), which
-decides by the same rules and refuses what is ambiguous. A head is a value: it never changes, and may be shared.
+decides by the same rules and refuses what is ambiguous. A head is a value: it never changes, and may be shared by calls
+(what it once rendered is kept for the next).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class RequestHead(FieldBlock):
     __slots__ = (
         "_awkward",
         "_host",
+        "_kept",
         "authority",
         "chunked",
         "content_length",
@@ -71,6 +73,7 @@ class RequestHead(FieldBlock):
         self.content_length: int | None = None
         self.chunked = False
         self._awkward: awkward.Awkward | None = None
+        self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the fields to send with it
         found: list[tuple[bytes, bytes]] = find_request(lowered)
         self.specials = specials = dict(found)
         if (
@@ -98,6 +101,7 @@ class RequestHead(FieldBlock):
         self.content_length = like.content_length
         self.chunked = like.chunked
         self._awkward = None
+        self._kept = like._kept
         self.specials = like.specials
         self.keep_alive = True
         self.simple = like.simple
@@ -216,40 +220,38 @@ class RequestHead(FieldBlock):
             named in `drop`. Max-Forwards of OPTIONS and TRACE is counted down in its place. An upgrade keeps its
             Upgrade (without h2c), TE its `trailers`, and Connection names them (RFC 9110 sections 7.8, 10.1.4).
         """
-        if self.form == "absolute":
-            if target is None:
-                target = self.path
-            if host is None:
-                host = self._host
-        if not self.simple or not drop <= REQUEST_CUT:
-            return self._render_closely(target, host, drop, add)
-        raw = self.raw
-        start = 0 if target is None else raw.find(b"\n") + 1
-        if host is not None:
-            parts = self._with_host(start, host)
-        elif b"connection" in self.specials:
-            cut = self.lowered.find(b"\nconnection:") + 1
-            parts = b"%b%b" % (raw[start:cut], raw[raw.find(b"\n", cut) + 1 : -2])
-        else:
-            parts = raw[start:-2]
         if target is None:
-            return b"%b%b\r\n" % (parts, add)
-        return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (self.method.encode("ascii"), target, parts, add)
+            target = self.path if self.form == "absolute" else self.target
+        if host is None:
+            host = self._host
+        if drop <= REQUEST_CUT:
+            kept = self._kept
+            if kept is None or kept[0] != host:
+                self._kept = kept = (host, self._simple_fields(host) if self.simple else self._fields(host, drop))
+            fields = kept[1]
+        else:
+            fields = self._fields(host, drop)
+        return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (self.method.encode("ascii"), target, fields, add)
 
-    def _with_host(self, start: int, host: bytes) -> bytes:
-        """The bytes of a simple head from `start` on, without the empty line, with this Host."""
+    def _simple_fields(self, host: bytes | None) -> bytes:
+        """The field lines of a simple head to send on, with this Host if there is one."""
         raw, lowered = self.raw, self.lowered
+        start = raw.find(b"\n") + 1
+        kept = b"connection" not in self.specials
+        if not kept:
+            cut = lowered.find(b"\nconnection:") + 1
+            behind = raw.find(b"\n", cut) + 1
+        if host is None:
+            return raw[start:-2] if kept else raw[start:cut] + raw[behind:-2]
         at = lowered.find(b"\nhost:") + 1
         end = raw.find(b"\n", at) + 1
-        if b"connection" not in self.specials:
+        if kept:
             return b"%bHost: %b\r\n%b" % (raw[start:at], host, raw[end:-2])
-        cut = lowered.find(b"\nconnection:") + 1
-        behind = raw.find(b"\n", cut) + 1
         if at < cut:
             return b"%bHost: %b\r\n%b%b" % (raw[start:at], host, raw[end:cut], raw[behind:-2])
         return b"%b%bHost: %b\r\n%b" % (raw[start:cut], raw[behind:at], host, raw[end:-2])
 
-    def _render_closely(self, target: bytes | None, host: bytes | None, drop: frozenset[bytes], add: bytes) -> bytes:
+    def _fields(self, host: bytes | None, drop: frozenset[bytes]) -> bytes:
         """The same for a head of which more must be cut or changed."""
         cut = REQUEST_CUT.intersection(self.specials) | (drop - REQUEST_CUT)
         put: dict[bytes, bytes] = {}
@@ -261,6 +263,4 @@ class RequestHead(FieldBlock):
         hops = self.max_forwards
         if hops is not None and b"max-forwards" not in cut:
             put[b"max-forwards"] = b"Max-Forwards: %d\r\n" % max(hops - 1, 0)
-        fields = edited(self, self.raw.find(b"\n") + 1, cut, put)
-        line = (self.method.encode("ascii"), self.target if target is None else target)
-        return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (*line, fields, add)
+        return edited(self, self.raw.find(b"\n") + 1, cut, put)

@@ -37,6 +37,7 @@ class ResponseHead(FieldBlock):
 
     __slots__ = (
         "_awkward",
+        "_kept",
         "_length_line",
         "chunked",
         "content_length",
@@ -53,6 +54,7 @@ class ResponseHead(FieldBlock):
         self.status = code = int(status)
         self.minor = 1
         self._awkward: awkward.Awkward | None = None
+        self._kept: bytes | None = None  # the head to hand on, without the empty line
         found: list[tuple[bytes, bytes]] = find_answer(lowered)
         self.specials = specials = dict(found)
         if (
@@ -134,15 +136,23 @@ class ResponseHead(FieldBlock):
         (lower-case names) too. Transfer-Encoding and Content-Length stay unless `drop` names them, but 1xx and 204
         have neither (RFC 9110 section 8.6, RFC 9112 section 6.1). A 101 or 426 keeps its upgrade.
         """
-        if not self.simple or not drop <= ANSWER_CUT:
-            return self._render_closely(drop, add)
-        raw = self.raw
-        if b"connection" in self.specials:
-            cut = self.lowered.find(b"\nconnection:") + 1
-            return b"%b%b%b\r\n" % (raw[:cut], raw[raw.find(b"\n", cut) + 1 : -2], add)
-        return b"%b%b\r\n" % (raw[:-2], add)
+        if drop <= ANSWER_CUT:
+            kept = self._kept
+            if kept is None:
+                self._kept = kept = self._simple_lines() if self.simple else self._lines(drop)
+        else:
+            kept = self._lines(drop)
+        return b"%b%b\r\n" % (kept, add)
 
-    def _render_closely(self, drop: frozenset[bytes], add: bytes) -> bytes:
+    def _simple_lines(self) -> bytes:
+        """A simple head to hand on, without the empty line."""
+        raw = self.raw
+        if b"connection" not in self.specials:
+            return raw[:-2]
+        cut = self.lowered.find(b"\nconnection:") + 1
+        return raw[:cut] + raw[raw.find(b"\n", cut) + 1 : -2]
+
+    def _lines(self, drop: frozenset[bytes]) -> bytes:
         """The same for a head of which more must be cut or changed."""
         cut = ANSWER_CUT.intersection(self.specials) | (drop - ANSWER_CUT)
         put: dict[bytes, bytes] = {}
@@ -156,4 +166,4 @@ class ResponseHead(FieldBlock):
         start = self.raw.find(b"\n") + 1
         # A status line without a reason lacks the space that RFC 9112 section 4 asks of who writes one.
         reason = self.raw[12 : start - 2] or b" "
-        return b"HTTP/1.1 %d%b\r\n%b%b\r\n" % (self.status, reason, edited(self, start, cut, put), add)
+        return b"HTTP/1.1 %d%b\r\n%b" % (self.status, reason, edited(self, start, cut, put))
