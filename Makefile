@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 .PHONY: run
 run: $(STAMP) ## serve config/redrive.yaml (CONFIG=FILE for another), with a small flaky upstream beside it
-	@$(BIN)/python -m proxy.lab.flaky --with-parent & exec $(BIN)/redrive run -c $(CONFIG)
+	@$(BIN)/python -m proxy.lab.flaky --parent $$$$ & exec $(BIN)/redrive run -c $(CONFIG)
 
 .PHONY: test
 test: $(STAMP) ## install what the tests need, and run them (ARGS="-k name" for some)

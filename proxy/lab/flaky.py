@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import os
 import sys
 from itertools import count
@@ -35,14 +36,14 @@ class Flaky:
         return web.Response(status=status, text=text, headers=headers)
 
 
-async def serve(host: str, port: int, *, with_parent: bool) -> None:
-    """Serve until interrupted; `with_parent`: or until the process that started this one is gone."""
+async def serve(host: str, port: int, parent: int) -> None:
+    """Serve until interrupted, or until `parent` (0: nobody) is not this process's parent any more."""
     runner = web.ServerRunner(web.Server(Flaky().answer))
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
-        parent, forever = os.getppid(), asyncio.Event()
-        while not with_parent or os.getppid() == parent:
+        forever = asyncio.Event()
+        while parent in (0, os.getppid()):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(forever.wait(), 0.5)
     finally:
@@ -53,12 +54,13 @@ def main() -> int:
     """The command line of this module."""
     parser = argparse.ArgumentParser(prog="python -m proxy.lab.flaky", description="a flaky upstream on loopback")
     parser.add_argument("--port", type=int, default=PORT)
-    parser.add_argument("--with-parent", action="store_true", help="end with the process that started this one")
+    parser.add_argument("--parent", type=int, default=0, metavar="PID", help="end with this process, the parent")
     options = parser.parse_args()
     try:
-        asyncio.run(serve(HOST, options.port, with_parent=options.with_parent))
+        asyncio.run(serve(HOST, options.port, options.parent))
     except OSError as error:
-        print(f"the flaky upstream can't listen on {HOST}:{options.port}: {error.strerror}", file=sys.stderr)
+        why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
+        print(f"the flaky upstream can't listen on {HOST}:{options.port}: {why}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 0
