@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from wire_cases import REFUSED, TAKEN, request
 
+from proxy.retry import facts
+from proxy.wire import names
 from proxy.wire.grammar import Refused, RequestParser
 
 
@@ -172,3 +174,10 @@ def test_a_name_in_a_value_or_target_is_no_field() -> None:
     assert head is not None
     assert list(head.get_all("x-a")) == []
     assert head.simple
+
+
+def test_every_field_that_steers_a_call_is_among_the_names_that_matter() -> None:
+    """Who reads a head may take their absence from `specials` for a fact."""
+    assert set(names.REQUEST_KEYS) >= facts.STEERING_FIELDS
+    assert set(names.REQUEST_KEYS) >= {"via", "expect", "content-type", "early-data", "sec-fetch-site"}
+    assert set(names.ANSWER_KEYS) >= {"date", "grpc-status"}
