@@ -250,7 +250,7 @@ class Exchange:
     # -- actions --------------------------------------------------------------------------------------------------
 
     def tell(self, now: float, event: Callable[..., Actions], *facts: object) -> None:
-        """Tell the call what happened, and carry out what it asks for. A defect of ours ends the call, never hangs it."""
+        """Tell the call what happened, and carry out what it asks for. A defect ends the call, never hangs it."""
         try:
             self._run(event(*facts), now)
         except Exception as error:

@@ -14,6 +14,8 @@ the answer is not lost to a reset.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import TYPE_CHECKING, cast
 
 from proxy.forward.exchange import Exchange
@@ -35,6 +37,7 @@ _CLOSE = b"Connection: close\r\n"
 _KEEP = b"Connection: keep-alive\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
+_RST = struct.pack("ii", 1, 0)
 #: Why nothing is read for now.
 _BODY, _AHEAD = 1, 2
 
@@ -60,6 +63,7 @@ class AppConnection(asyncio.Protocol):
         "_running",
         "_timer",
         "_tunnel",
+        "_until_close",
         "blocked",
         "door",
         "exchange",
@@ -84,6 +88,7 @@ class AppConnection(asyncio.Protocol):
         self._pins: dict[Origin, list[Connection]] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._chunked = self._close = self._half_closed = self._informed = self._running = self._tunnel = False
+        self._until_close = False
         self._held = 0
         self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
         self._fd = -1
@@ -269,7 +274,7 @@ class AppConnection(asyncio.Protocol):
         if size < 0:
             if minor == 0:
                 drop |= _UNFRAMED
-                self._close = True
+                self._close = self._until_close = True
             else:
                 self._chunked = True
                 if size == UNTIL_CLOSE:
@@ -343,7 +348,22 @@ class AppConnection(asyncio.Protocol):
             transport.write(end_chunked(trailers))
 
     def reset(self) -> None:
-        """Break the answer off."""
+        """Break the answer off. What has come of it goes to the app, and then what is missing is seen to be missing:
+        the last chunk, or the rest of its length; an answer that ends with the connection ends with a RST.
+        """
+        transport = self.transport
+        if transport is None:
+            return
+        self._lingered = 0
+        if self._until_close:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)
+        if self._until_close or self.blocked or self._tunnel:
+            transport.abort()
+        else:
+            transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -368,7 +388,7 @@ class AppConnection(asyncio.Protocol):
     def done(self) -> None:
         """The call is over; what was written is whole."""
         self.exchange = None
-        if self.transport is None:
+        if self.transport is None or self._lingered >= 0:
             return
         if self._held:
             self._release(_BODY)
@@ -393,7 +413,7 @@ class AppConnection(asyncio.Protocol):
         if self._half_closed or (self._held and presence.has_ended(self._fd)):
             exchange = self.exchange
             if exchange is not None and not self._is_there():
-                self.reset()
+                self.abort()
 
     def _is_there(self) -> bool:
         """Whether an app that has closed its sending direction still reads."""
@@ -445,9 +465,9 @@ class AppConnection(asyncio.Protocol):
             transport.close()
             return
         transport.write_eof()
-        self._timer = asyncio.get_running_loop().call_later(LINGER, self.reset)
+        self._timer = asyncio.get_running_loop().call_later(LINGER, self.abort)
 
     def _linger_on(self, size: int) -> None:
         self._lingered += size
         if self._lingered > LINGER_BYTES:
-            self.reset()
+            self.abort()

@@ -87,7 +87,7 @@ class Door(web.Server):
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
         """Close what is left."""
         for connection in list(self.open):
-            connection.reset()
+            connection.abort()
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class Door(web.Server):
         self.open[connection] = None
         if len(self.open) > limit and not self._make_room():
             if len(self.open) > limit + TOLD:
-                connection.reset()
+                connection.abort()
             else:
                 connection.surplus = True
 
@@ -125,7 +125,7 @@ class Door(web.Server):
         now = monotonic()
         for connection in self.open:
             if connection.exchange is None and 0 < connection.since < now - REST_SECONDS:
-                connection.reset()
+                connection.abort()
                 return True
         return False
 

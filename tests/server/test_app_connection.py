@@ -1,5 +1,6 @@
 """The app's connection: keep-alive, pipelining, versions, interim answers, early answers, going away, half-closing."""
 
+# ruff: noqa: SIM117  upstream, proxy and app are nested as they depend on each other
 from __future__ import annotations
 
 import asyncio
@@ -210,9 +211,25 @@ async def test_an_answer_that_breaks_its_chunks_is_cut() -> None:
             app.send(request("GET", "/api/", host="127.0.0.1"))
             await app.reader.readuntil(b"first\r\n")
             more.set()
-            with pytest.raises(ConnectionError):
-                await app.rest()
+            assert await app.rest() == b""  # and no last chunk
             assert (await front.told.until(1))[0]["outcome"] is Outcome.COMMITTED
+
+
+async def test_an_answer_that_only_its_connection_ends_is_cut_by_a_reset() -> None:
+    more = asyncio.Event()
+    begun = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"
+
+    async def step(turn: Turn) -> None:
+        await turn.write(begun)
+        await more.wait()
+        turn.close()
+
+    async with Upstream(step) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        app.send(b"GET /api/ HTTP/1.0\r\n\r\n")
+        await app.reader.readuntil(b"first")
+        more.set()
+        with pytest.raises(ConnectionError):
+            await app.rest()
 
 
 async def test_a_malformed_answer_is_502() -> None:

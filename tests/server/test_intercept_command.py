@@ -1,0 +1,170 @@
+"""`redrive ca` and `redrive env`: what is printed, where, and what it is worth to a shell."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from proxy.cli import main
+
+BUNDLES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "AWS_CA_BUNDLE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+)
+INTERCEPTING = "upstreams: {a: {url: 'https://a.example', connect: intercept}, b: {url: 'https://b.example'}}\n"
+BLIND = "upstreams: {a: {url: 'https://a.example', connect: tunnel}}\n"
+
+
+@pytest.fixture(autouse=True)
+def nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REDRIVE_CONFIG", "AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    folder = tmp_path / "it's a folder"  # paths are quoted for a shell
+    folder.mkdir()
+    made = folder / "redrive.yaml"
+    made.write_text(INTERCEPTING)
+    return made
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
+    """Standard output, and the lines of standard error without what is said of the configuration."""
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert "PRIVATE" not in out + err
+    return out, [line for line in err.splitlines() if ": warning: " not in line and ": note: " not in line]
+
+
+def test_init_show_export(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = file.parent / "ca"
+    assert main(["ca", "init", "-c", str(file), "--for", "a.example", "b.example", "--for", "10.0.0.1"]) == 0
+    out, err = told(capsys)
+    assert f"{folder}/cert.pem" in out
+    assert "a.example, b.example, 10.0.0.1/32" in out
+    assert all(line.startswith("redrive: ") for line in err)
+    assert stat.S_IMODE((folder / "key.pem").stat().st_mode) == 0o600
+
+    assert main(["ca", "show", "-c", str(file)]) == 0
+    assert told(capsys) == (out, [])
+
+    assert main(["ca", "export", "-c", str(file)]) == 0
+    assert told(capsys) == ((folder / "cert.pem").read_text(), [])
+
+    bundle = (folder / "bundle.pem").read_text()
+    assert main(["ca", "export", "--bundle", "-c", str(file)]) == 0
+    assert told(capsys)[0] == bundle
+    last = x509.load_pem_x509_certificate(bundle[bundle.rindex("-----BEGIN") :].encode())
+    assert last.subject.rfc4514_string() in out
+
+    key = (folder / "key.pem").read_bytes()
+    assert main(["ca", "init", "-c", str(file)]) == 2
+    assert told(capsys)[1] == [
+        f"redrive: {folder}/key.pem is there already and is left alone: remove it by hand to have a new CA made"
+    ]
+    assert (folder / "key.pem").read_bytes() == key
+
+
+def test_where_the_file_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("ca: {cert: ../pub/c.pem, key: ../sec/k.pem}\n" + INTERCEPTING)
+    assert main(["ca", "init", "-c", str(file)]) == 0
+    above = file.parent.parent
+    assert sorted(path.name for path in (above / "pub").iterdir()) == ["bundle.pem", "c.pem"]
+    assert [path.name for path in (above / "sec").iterdir()] == ["k.pem"]
+    out = told(capsys)[0]
+    assert main(["env", "-c", str(file)]) == 0
+    lines = told(capsys)[0]
+    assert "pub/bundle.pem" in lines
+    assert "pub/c.pem" in lines
+    assert "any host" in out
+
+
+@pytest.mark.parametrize("verb", [["show"], ["export"], ["export", "--bundle"]])
+def test_before_there_is_a_ca(file: Path, verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ca", *verb, "-c", str(file)]) == 2
+    assert told(capsys) == ("", [f"redrive: {file.parent}/ca/cert.pem: there is no local CA yet: redrive ca init"])
+
+
+def test_what_is_no_host(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ca", "init", "--for", "https://a.example", "-c", str(file)]) == 2
+    assert told(capsys)[1] == ["redrive: --for https://a.example: neither a host name, an address nor a network"]
+    assert not (file.parent / "ca").exists()
+
+
+def test_a_wrong_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["ca"], ["ca", "fly"], ["ca", "init", "--for"]):
+        with pytest.raises(SystemExit) as left:
+            main(arguments)
+        assert left.value.code == 2
+        assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("verb", [["init"], ["show"], ["export"]])
+def test_without_the_extra(
+    file: Path, verb: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.server.intercept.find_spec", lambda name: None)
+    assert main(["ca", *verb, "-c", str(file)]) == 2
+    assert told(capsys) == (
+        "",
+        ["redrive: interception needs the package cryptography: pip install 'redrive[intercept]'"],
+    )
+
+
+# -- env ---------------------------------------------------------------------------------------------------------------
+
+
+def variables(lines: str) -> dict[str, str]:
+    """What a shell makes of them."""
+    names = [line.removeprefix("export ").partition("=")[0] for line in lines.splitlines()]
+    script = f"eval {shlex.quote(lines)}\nenv -0"
+    out = subprocess.run(["sh", "-euc", script], capture_output=True, text=True, check=True, env={}).stdout
+    found = dict(item.split("=", 1) for item in out.split("\0") if item)
+    return {name: found[name] for name in names}
+
+
+def test_env_where_nothing_is_intercepted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An app whose roots were replaced for nothing would be none the better."""
+    file.write_text(BLIND)
+    assert main(["env", "-c", str(file)]) == 0
+    out, err = told(capsys)
+    assert err == []
+    names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "NODE_USE_ENV_PROXY"]
+    assert list(variables(out)) == names
+
+
+def test_env_where_an_upstream_intercepts(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ca", "init", "-c", str(file)]) == 0
+    told(capsys)
+    assert main(["env", "-c", str(file)]) == 0
+    out, err = told(capsys)
+    found = variables(out)
+    assert err == []
+    assert {name: found[name] for name in BUNDLES} == dict.fromkeys(BUNDLES, f"{file.parent}/ca/bundle.pem")
+    assert found["NODE_EXTRA_CA_CERTS"] == f"{file.parent}/ca/cert.pem"
+    assert found["NODE_USE_ENV_PROXY"] == "1"
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+        assert found[name] == "http://127.0.0.1:8080"
+    for name in ("NO_PROXY", "no_proxy"):
+        here = {"localhost", "127.0.0.1", "::1"}
+        clouds = {"169.254.169.254", "fd00:ec2::254", "168.63.129.16", "100.100.100.200", "metadata.google.internal"}
+        assert here | clouds <= set(found[name].split(","))
+
+
+def test_env_before_there_is_a_ca(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said, since curl with a bundle that is not there trusts nobody."""
+    assert main(["env", "-c", str(file)]) == 0
+    out, err = told(capsys)
+    assert "SSL_CERT_FILE" in out
+    assert len(err) == 1
+    assert "redrive ca init makes them" in err[0]
