@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -57,9 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=help_, description=help_)
         made.set_defaults(verb=verb)
         if config:
-            made.add_argument(
-                "-c", "--config", metavar="FILE", help="configuration ($REDRIVE_CONFIG, config/redrive.yaml)"
-            )
+            _takes_config(made)
         return made
 
     add("run", run, "serve")
@@ -78,7 +77,27 @@ def _parser() -> argparse.ArgumentParser:
     add("schema", schema, "print the JSON Schema of the configuration", config=False)
     add("env", env, 'print the lines that point an app here: eval "$(redrive env)"')
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
+    _ca_verbs(add("ca", ca, "make, show or export the local CA for TLS interception", config=False))
     return parser
+
+
+def _takes_config(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("-c", "--config", metavar="FILE", help="configuration ($REDRIVE_CONFIG, config/redrive.yaml)")
+
+
+def _ca_verbs(local: argparse.ArgumentParser) -> None:
+    verbs = local.add_subparsers(title="verbs", metavar="VERB", dest="ca", required=True)
+    told = "make the CA, its key readable to its owner alone, and bundle.pem beside it"
+    made = verbs.add_parser("init", help=told, description=told)
+    only = "for these hosts and their subdomains alone (name constraints)"
+    made.add_argument("--for", dest="hosts", nargs="+", action="extend", default=[], metavar="HOST", help=only)
+    told = "print where the CA is, its fingerprint, its hosts, and how long it is good"
+    shown = verbs.add_parser("show", help=told, description=told)
+    told = "print the CA's certificate, for a trust store"
+    exported = verbs.add_parser("export", help=told, description=told)
+    exported.add_argument("--bundle", action="store_true", help="print the machine's roots and the CA, made anew")
+    for verb in (made, shown, exported):
+        _takes_config(verb)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -142,11 +161,36 @@ def env(options: argparse.Namespace) -> int:
     address = next((address for address in settings.listen if address.unix is None and address.port), None)
     if address is None:
         return _refuse("there is no listener on a TCP port that an app could be pointed to")
+    from proxy.server.intercept.command import tell_if_missing, variables
+
     url = f"http://{address.nearby}"
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
         print(f"export {name}={url}")
     for name in ("NO_PROXY", "no_proxy"):
         print(f"export {name}={NO_PROXY}")
+    print("export NODE_USE_ENV_PROXY=1")  # Node's fetch knows of the others from 24 on, and only then
+    tell_if_missing(settings)
+    for name, path in variables(settings).items():
+        print(f"export {name}={shlex.quote(path)}")
+    return FINE
+
+
+def ca(options: argparse.Namespace) -> int:
+    """Make, show or export the local CA."""
+    settings = _load(options)[1].settings
+    if settings is None:
+        return BAD_INPUT
+    from proxy.server.intercept import CaError, command
+
+    try:
+        if options.ca == "init":
+            command.init(settings, options.hosts)
+        elif options.ca == "show":
+            command.show(settings)
+        else:
+            command.export(settings, bundle=options.bundle)
+    except CaError as error:
+        return _refuse(str(error))
     return FINE
 
 
