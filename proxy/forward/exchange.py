@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from typing import ClassVar
 
 from proxy.forward.answers import own_answer
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
@@ -90,6 +91,7 @@ class Exchange:
 
     call: Call
     outcome: Outcome
+    _attempt: ClassVar[type[Attempt]] = Attempt
 
     def __init__(
         self,
@@ -284,26 +286,25 @@ class Exchange:
                 self._answer(action)
 
     def _launch(self, number: int, fresh: bool, now: float) -> None:
-        means = self.means
         origin = self.destination.choose(self._avoided(), now)
-        attempt = Attempt(self, number, origin)
+        attempt = self._attempt(self, number, origin)
         if number > 1 or fresh:
             self._label_records()
             self._label(number, origin)
         self.flights[number] = attempt
-        connection = None
-        if not fresh:
-            connection = self._pinned(origin) or means.pool.lease(origin, now, idempotent=self.call.idempotent)
+        connection = None if fresh else self._resting(origin, now)
         if connection is None:
             attempt.dial()
             self._settle_flow()
         else:
             attempt.begin(connection)
 
-    def _pinned(self, origin: Origin) -> Connection | None:
-        """A resting connection that belongs to this app connection (NTLM, Negotiate)."""
+    def _resting(self, origin: Origin, now: float) -> Connection | None:
+        """A connection that may be used again: this app connection's own (NTLM, Negotiate), or a pooled one."""
         pins = self.app.pins(origin)
-        return pins.pop() if pins else None
+        if pins:
+            return pins.pop()
+        return self.means.pool.lease(origin, now, idempotent=self.call.idempotent)
 
     def _deliver(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
         head = attempt.head
@@ -338,8 +339,6 @@ class Exchange:
 
     def _stream_on(self, attempt: Attempt, now: float) -> None:
         """The answer goes on as it comes."""
-        if attempt.head.status == 101:
-            self.tunnelling = True
         if self.policy.timeouts.idle is not None:
             self.moved = now
             self.due_by(now + self.policy.timeouts.idle)
@@ -349,6 +348,9 @@ class Exchange:
             attempt.stream.pause()
         else:
             attempt.stream.resume()
+        if attempt.head.status == 101 or self.head.method == "CONNECT":
+            self.tunnelling = True
+            self.app.tunnel()
 
     def _answer(self, action: Answer) -> None:
         """Write the proxy's own answer."""

@@ -40,6 +40,10 @@ class AppStream(Protocol):
         """Write an answer of our own: a status line with fields, and a body."""
         ...
 
+    def tunnel(self) -> None:
+        """From now on it carries bytes both ways; those that have come already are told at once."""
+        ...
+
     def write(self, data: bytes) -> None:
         """More of the body."""
         ...

@@ -14,6 +14,7 @@ from proxy.forward.headers import went_through
 from proxy.retry.facts import STEERING_FIELDS, Outcome, Request
 from proxy.retry.policy import Policy
 from proxy.retry.router import ClimbsOut, Upstream, split_authority
+from proxy.retry.target import Endpoint
 from proxy.wire.head import RequestHead
 
 _STEERING = frozenset(name.encode() for name in STEERING_FIELDS)
@@ -139,3 +140,45 @@ def _is_literal(authority: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def admit_connect(head: RequestHead, settings: Settings, via: str) -> Admitted:
+    """Find the upstream of a CONNECT, and whether it may have a tunnel. Raises Rejection."""
+    if b"via" in head.specials and went_through(head.get_all("via"), via):
+        raise looping()
+    router = settings.router
+    authority = head.authority
+    place = split_authority(authority, 443)
+    port = place[1] if place is not None else 0
+    ports = settings.limits.connect_ports
+    if ports is not None and port not in ports and port not in router.named_ports:
+        raise Rejection(
+            403,
+            "Forbidden",
+            f"port {port} is not one of `limits.connect_ports`",
+            Outcome.DENIED,
+            "http_request_denied",
+        )
+    upstream = router.by_authority(authority, port) or _unmatched(authority, settings)
+    if upstream.connect == "deny":
+        raise Rejection(
+            403, "Forbidden", f"`connect` is deny for {upstream.name}", Outcome.DENIED, "http_request_denied"
+        )
+    request = Request("CONNECT", authority, "", head, plain=_STEERING.isdisjoint(head.specials))
+    return Admitted(upstream, request, upstream.policy, "http")
+
+
+def tunnel_endpoints(upstream: Upstream, authority: str) -> tuple[Endpoint, ...]:
+    """Where a tunnel to this authority is dialled: () for the authority itself.
+
+    Inside is the app's own TLS with the name that it asked for, so an endpoint takes the place of the authority only
+    where it is that very place, or where the name is one that the configuration maps to the endpoints.
+    """
+    endpoints = upstream.target.endpoints
+    place = split_authority(authority, 443)
+    if place is None or not endpoints:
+        return ()
+    host = place[0].strip("[]")
+    if any(end.host.lower() == host for end in endpoints):
+        return tuple(end for end in endpoints if end.host.lower() == host and end.port == place[1])
+    return endpoints

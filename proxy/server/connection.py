@@ -279,14 +279,13 @@ class AppConnection(asyncio.Protocol):
                 self._chunked = True
                 if size == UNTIL_CLOSE:
                     add += _CHUNKED
-        if b"date" not in head.specials:
-            add += self.door.date_line()
-        if head.status == 101:
-            self._tunnel = True
-        elif self._close:
-            add += _CLOSE
-        elif minor == 0:
-            add += _KEEP
+        if head.status != 101 and self.head.method != "CONNECT":
+            if b"date" not in head.specials:
+                add += self.door.date_line()
+            if self._close:
+                add += _CLOSE
+            elif minor == 0:
+                add += _KEEP
         whole = head.render(drop=drop, add=add)
         if self._chunked:
             if data:
@@ -296,14 +295,14 @@ class AppConnection(asyncio.Protocol):
         elif data:
             whole += data
         transport.write(whole)
-        if self._tunnel and self._buffer and self.exchange is not None:
-            early, self._buffer = self._buffer, b""
-            asyncio.get_running_loop().call_soon(self._early, self.exchange, early)
 
-    def _early(self, exchange: Exchange, data: bytes) -> None:
-        """Bytes of a tunnel that came before it was open."""
-        if self.exchange is exchange:
-            exchange.app_data(data)
+    def tunnel(self) -> None:
+        """Carry bytes from now on; those that came before are the tunnel's too."""
+        self._tunnel = True
+        early, self._buffer = self._buffer, b""
+        self._release(_AHEAD)
+        if early and self.exchange is not None:
+            self.exchange.app_data(early)
 
     def answer(self, head: bytes, body: bytes) -> None:
         """Write an answer of our own."""

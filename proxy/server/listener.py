@@ -20,13 +20,14 @@ from proxy.forward.answers import own_answer
 from proxy.forward.exchange import Exchange
 from proxy.forward.headers import answers_for_nobody
 from proxy.forward.means import Means
+from proxy.forward.tunnel import Tunnel
 from proxy.forward.watch import Watch
 from proxy.observe.events import Observer, Refusal
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Outcome
 from proxy.retry.gated import Env
 from proxy.retry.gates import WaitingRoom
-from proxy.server.admission import Place, Rejection, admit
+from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.server.connection import AppConnection
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
@@ -66,6 +67,7 @@ class Door(web.Server):
         self._listening: dict[tuple[str, int], Place] = {}
         self._any: dict[int, Place] = {}  # by port, of listeners on every address
         self._drip_timer: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Future[None] | None = None
         self._date = b""
         self._date_until = 0.0
 
@@ -88,6 +90,9 @@ class Door(web.Server):
         """Close what is left."""
         for connection in list(self.open):
             connection.abort()
+        while self.open:
+            self._emptied = self.means.loop.create_future()
+            await self._emptied
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -119,6 +124,9 @@ class Door(web.Server):
         """A connection is closed."""
         self.open.pop(connection, None)
         self.dripping.discard(connection)
+        if self._emptied is not None and not self.open:
+            self._emptied.set_result(None)
+            self._emptied = None
 
     def _make_room(self) -> bool:
         """Close the connection that has rested longest, if one has rested long."""
@@ -155,6 +163,8 @@ class Door(web.Server):
             return None
         place = connection.place
         try:
+            if head.method == "CONNECT":
+                return self._admit_connect(connection, head)
             admitted = admit(head, self.settings, place, self.means.via)
         except Rejection as rejection:
             self._reject(connection, head, rejection)
@@ -163,6 +173,17 @@ class Door(web.Server):
             admitted.upstream.target, admitted.scheme, head.authority, strict=not place.loopback
         )
         return Exchange(self.means, connection, head, admitted.request, admitted.policy, destination, admitted.rest)
+
+    def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Exchange:
+        admitted = admit_connect(head, self.settings, self.means.via)
+        upstream = admitted.upstream
+        destination = self.means.pool.tunnel_destination(
+            upstream.target,
+            tunnel_endpoints(upstream, head.authority),
+            head.authority,
+            strict=not connection.place.loopback,
+        )
+        return Tunnel(self.means, connection, head, admitted.request, admitted.policy, destination)
 
     def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
         """Answer what is no request, and close."""

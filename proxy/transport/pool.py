@@ -125,6 +125,7 @@ class Pool:
         self._resting: set[Origin] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.connections: set[Connection] = set()
+        self._emptied: asyncio.Future[None] | None = None
 
     # -- where to -------------------------------------------------------------------------------------------------
 
@@ -146,6 +147,17 @@ class Pool:
             if len(self._named) > KEPT:
                 del self._named[next(iter(self._named))]
         return found[1]
+
+    def tunnel_destination(
+        self, target: Target, endpoints: tuple[Endpoint, ...], authority: str, *, strict: bool
+    ) -> Destination:
+        """Where a tunnel is dialled: these endpoints of the target, else the authority that was asked for."""
+        if not endpoints:
+            endpoint = endpoint_of("http", authority)
+            return Destination((self.origin(endpoint, target, named=False, strict=strict),))
+        if endpoints == target.endpoints:
+            return self.destination(target, "http", authority, strict=strict)
+        return Destination(tuple(self.origin(end, target, named=True, strict=strict) for end in endpoints))
 
     def origin(self, endpoint: Endpoint, target: Target, *, named: bool, strict: bool) -> Origin:
         """The origin of an endpoint, the same one for the same definition."""
@@ -229,6 +241,9 @@ class Pool:
     def lost(self, connection: Connection) -> None:
         """A connection of ours is closed."""
         self.connections.discard(connection)
+        if self._emptied is not None and not self.connections:
+            self._emptied.set_result(None)
+            self._emptied = None
         origin = connection.origin
         origin.open -= 1
         if connection in origin.idle:
@@ -265,6 +280,9 @@ class Pool:
             self._timer = None
         for connection in list(self.connections):
             connection.abort()
+        while self.connections:
+            self._emptied = self._loop.create_future()
+            await self._emptied
         await self.dialer.resolver.close()
 
 
