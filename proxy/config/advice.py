@@ -39,6 +39,7 @@ class _Advice:
         self._tree = tree
         self._problems = problems
         self._told: set[object] = set()
+        self._routes_at = {policy: (at, path) for policy, at, path in self._placed if "routes" in path}
 
     def all(self) -> None:
         for policy, at, path in self._placed:
@@ -58,6 +59,8 @@ class _Advice:
         if limits.total is None:
             return
         for key, value in (("attempt", limits.attempt), ("connect", limits.connect)):
+            if key == "connect" and not place(self._tree_of(policy), ("timeouts", key)).line:
+                continue
             if value is not None and value >= limits.total:
                 message = f"has no effect: {value:g}s is not shorter than timeouts.total, {limits.total:g}s"
                 self._tell(policy, at, path, ("timeouts", key), message)
@@ -124,8 +127,7 @@ class _Advice:
         self._tell(policy, at, path, ("bucket",), message, "note")
 
     def _backoff(self, policy: Policy, at: Mark, path: KeyPath) -> None:
-        tree = self._settings.provenance.policies[policy.upstream, policy.route]
-        mark = place(tree, ("strategy", "backoff", "multiplier"))
+        mark = place(self._tree_of(policy), ("strategy", "backoff", "multiplier"))
         if policy.strategy.backoff.jitter == "decorrelated" and mark.line:
             where = ("strategy", "backoff", "multiplier")
             self._tell(policy, at, path, where, "has no effect: jitter decorrelated does not multiply")
@@ -134,9 +136,7 @@ class _Advice:
 
     def _routes(self, upstream: Upstream) -> None:
         """A route that an earlier one takes every call of. Service config methods were put in the right order."""
-        written = {
-            policy: (at, path) for policy, at, path in self._placed if "routes" in path and path[1] == upstream.name
-        }
+        written = self._routes_at
         for number, route in enumerate(upstream.routes):
             found = written.get(route.policy)
             earlier = next((each for each in upstream.routes[:number] if shadows(each.match, route.match)), None)
@@ -188,8 +188,7 @@ class _Advice:
         self, policy: Policy, at: Mark, path: KeyPath, key: KeyPath, message: str, severity: Severity = "warning"
     ) -> None:
         """Where the key was written; where nobody wrote it, at the upstream or route. The same is told once."""
-        tree = self._settings.provenance.policies[policy.upstream, policy.route]
-        mark = place(tree, key)
+        mark = place(self._tree_of(policy), key)
         if not mark.line:
             mark = at
         if (mark, key, message) in self._told:
@@ -197,6 +196,9 @@ class _Advice:
         self._told.add((mark, key, message))
         if mark.line:
             self._problems.add(mark, dotted((*path, *key)), message, severity)
+
+    def _tree_of(self, policy: Policy) -> Map:
+        return self._settings.provenance.policies[policy.upstream, policy.route]
 
     def _warn(self, mark: Mark, path: KeyPath, message: str) -> None:
         self._problems.warn(mark, path, message)

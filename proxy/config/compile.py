@@ -6,7 +6,7 @@ the listeners. Nothing stops at the first mistake.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +48,9 @@ class Compiled:
 
 
 def compile_tree(
-    tree: Map, file: str | None, files: Iterable[str], environ: Mapping[str, str], problems: Problems
+    tree: Map, file: str | None, files: list[str], environ: Mapping[str, str], problems: Problems
 ) -> Compiled | None:
-    """A checked tree, compiled; None where something is wrong, which was told."""
+    """A checked tree, compiled; None where something is wrong, which was told. `files` gets what else was read."""
     top = Map(tree.mark)
     for key in tree:
         if key not in _POLICY_SECTIONS:
@@ -66,6 +66,7 @@ def compile_tree(
     defaults = _defaults(tree, top, submap(builtin, "defaults"), policies, aws_layer(environ, problems))
     named = upstreams.named(defaults)
     fallback = upstreams.fallback(defaults)
+    files += [each for each in routes.files if each not in files]
     listen = typed["listen"] if isinstance(typed["listen"], tuple) else (typed["listen"],)
     loopback = all(address.is_loopback for address in listen)
     admin = _admin(typed["admin"], top, problems)
@@ -74,7 +75,7 @@ def compile_tree(
     ports = typed["limits"].pop("connect_ports", "any" if loopback else (80, 443))
     settings = Settings(
         file=file,
-        files=tuple(dict.fromkeys([*files, *routes.files])),
+        files=tuple(files),
         listen=listen,
         admin=admin,
         probe=typed["probe"],

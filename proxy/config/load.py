@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
 from proxy.config.environment import replace
 from proxy.config.form import Section
@@ -30,10 +31,15 @@ _PLACES = ("config/redrive.yaml", "/etc/redrive/redrive.yaml")
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """`settings` is None where any problem is an error; warnings and notes come beside settings."""
+    """`settings` is None where any problem is an error; warnings and notes come beside settings.
+
+    `files` were read or should have been, `patterns` are the include globs, absolute: what a watcher looks at.
+    """
 
     settings: Settings | None
     problems: tuple[Problem, ...]
+    files: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -68,9 +74,9 @@ def find(path: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 def _finished(tree: Map | None, file: str | None, environ: Mapping[str, str], problems: Problems) -> LoadResult:
-    if tree is None:
-        return LoadResult(None, tuple(problems.sorted()))
     files = [] if file is None else [file]
+    if tree is None:
+        return LoadResult(None, tuple(problems.sorted()), tuple(files))
     for included in _included(tree, problems):
         files.append(included)
         other = _read(included, INCLUDED, environ, problems)
@@ -78,10 +84,15 @@ def _finished(tree: Map | None, file: str | None, environ: Mapping[str, str], pr
             _take_over(tree, other, problems)
     compiled = compile_tree(tree, file, files, environ, problems)
     if compiled is not None:
-        from proxy.config.advice import advise
-
         advise(compiled, tree, problems)
-    return LoadResult(None if compiled is None else compiled.settings, tuple(problems.sorted()))
+    settings = None if compiled is None else compiled.settings
+    return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(_patterns(tree)))
+
+
+def _patterns(tree: Map) -> Iterator[str]:
+    patterns = tree.get("include")
+    for pattern, mark in zip(patterns, patterns.marks, strict=True) if isinstance(patterns, Seq) else ():
+        yield str((Path(mark.file).parent / pattern).absolute())
 
 
 def _read(file: str, form: Section, environ: Mapping[str, str], problems: Problems) -> Map | None:

@@ -21,6 +21,8 @@ from proxy.config.problem import Path as KeyPath
 from proxy.retry.kinds import STANDARD
 from proxy.retry.policy import (
     BucketRef,
+    Classify,
+    Dialect,
     HeaderEdits,
     IdempotencyKey,
     Policy,
@@ -55,6 +57,8 @@ class Policies:
         self._problems = problems
         self._read: dict[tuple[str, int], tuple[Any, Any]] = {}
         self._targets: dict[object, Target] = {}
+        self._packs: dict[tuple[str, ...], tuple[Dialect, ...]] = {}
+        self._classified: dict[object, Classify] = {}
         self.trees: dict[tuple[str, str], Map] = {}
 
     def layer(self, over: Map, under: Map, path: KeyPath) -> Map:
@@ -106,9 +110,6 @@ class Policies:
             strategy = replace(strategy, safe_methods=True)
         bucket = self._bucket(tree, "bucket", strategy, path, groups.get("bucket"))
         rate = self._bucket(tree, "rate", strategy, path, groups.get("rate") or "rate")
-        key = tree.values_at.get("dialects", tree.mark)
-        marks = tree["dialects"].marks if isinstance(tree["dialects"], Seq) else [key]
-        packs = dialects(self._typed(tree, "dialects"), marks, (*path, "dialects"), self._problems)
         typed = {name: self._typed(tree, name) for name in DEFAULTS.keys if name in tree and name not in _ELSEWHERE}
         idempotency, pushback = typed["idempotency_key"], typed["pushback"]
         policy = Policy(
@@ -119,7 +120,7 @@ class Policies:
             rate[0],
             _scope(typed["scope"]),
             Timeouts(**typed["timeouts"]),
-            classify(typed["classify"], packs, codes),
+            self._classify(tree, codes, path),
             frozenset(typed["attempt_headers"]),
             IdempotencyKey(idempotency["header"], idempotency["inject"]),
             PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["spread"]),
@@ -142,6 +143,21 @@ class Policies:
             typed = form.read(value, tree.values_at[name], (name,), _nobody)
             known = self._read[name, id(value)] = value, typed
         return known[1]
+
+    def _classify(self, tree: Map, codes: frozenset[int] | None, path: KeyPath) -> Classify:
+        """Lists, rules and packs; the same ones are compiled once."""
+        typed, names = self._typed(tree, "classify"), self._typed(tree, "dialects")
+        key = id(typed), id(names), codes
+        known = self._classified.get(key)
+        if known is None:
+            named = tree["dialects"]
+            marks = named.marks if isinstance(named, Seq) else [tree.values_at["dialects"]]
+            packs = self._packs.get(names) if not any(name.endswith(("yaml", "yml")) for name in names) else None
+            if packs is None:
+                packs = dialects(names, marks, (*path, "dialects"), self._problems)
+                self._packs[names] = packs
+            known = self._classified[key] = classify(typed, packs, codes)
+        return known
 
     def _bucket(
         self, tree: Map, key: str, strategy: Strategy, path: KeyPath, group: str | None

@@ -7,6 +7,7 @@ keys can be laid over them and `explain` can show them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from proxy.config.model import BACKOFF
@@ -58,8 +59,9 @@ def _seconds(value: float) -> str:
     return f"{value:g}s" if value == 0 or value >= 1 else f"{value * 1000:g}ms"
 
 
+@lru_cache(maxsize=64)
 def spelled(strategy: Strategy) -> Map:
-    """A built-in kind's keys and defaults as a mapping."""
+    """A built-in kind's keys and defaults as a mapping, which nobody changes."""
     keys = STRATEGY_KEYS[strategy.kind]
     tree: dict[str, Any] = {"kind": strategy.kind}
     if "max_attempts" in keys:
@@ -87,6 +89,7 @@ def _in_order(failures: Iterable[int | str | FaultKind]) -> list[str]:
     return sorted((str(each) for each in failures), key=lambda text: (text.isdigit(), not text.isupper(), text))
 
 
+@lru_cache(maxsize=256)
 def spelled_bucket(spec: BucketSpec) -> Map:
     """A bucket's keys as a mapping. Costs that are no other than retry_cost are left out: they follow it."""
     tree: dict[str, Any] = {"kind": spec.kind}

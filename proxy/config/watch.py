@@ -1,0 +1,114 @@
+"""A configuration that changes on disk is loaded again.
+
+Law: the directory is watched, not the file, and the content decides, not its times: an editor saves by renaming, and
+Kubernetes swaps a symlink two levels up (`..data`), after which a watch on the file itself sees nothing any more. The
+content's digest is taken before the file is read, so a change in between is seen as one. A look every second
+catches what a file system does not tell. Loading runs in a thread: the loop goes on serving meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from proxy.config.load import LoadResult, load
+
+#: How long changes are gathered (an editor makes several of one), and how often the content is looked at in any case.
+GATHER_MS = 100
+LOOK_MS = 1000
+
+#: Takes what a load gave and why it was made: "file", "SIGHUP", "POST /reload", as the caller of `reload` says.
+OnLoad = Callable[[LoadResult, str], None]
+
+
+class Watcher:
+    """Loads a file again when it changes, or when asked. `on_load` is called on the loop, once for each load.
+
+    `loaded` is the result that the process runs on; it says which files and folders to watch.
+    """
+
+    def __init__(self, file: str | None, environ: Mapping[str, str], loaded: LoadResult, on_load: OnLoad) -> None:
+        self._file = file
+        self._environ = environ
+        self._on_load = on_load
+        self._one_at_a_time = asyncio.Lock()
+        self._files = loaded.files
+        self._patterns = loaded.patterns
+        self._digest = digest(self._files, self._patterns)
+
+    async def reload(self, why: str) -> LoadResult:
+        """Load now, whatever the content. A call while another load runs waits for it and then loads again."""
+        async with self._one_at_a_time:
+            return await self._load(why)
+
+    async def run(self) -> None:
+        """Watch until cancelled. Without a file there is nothing to watch."""
+        if self._file is None:
+            return
+        while True:
+            await self._watch(self._folders())
+
+    async def _watch(self, folders: tuple[str, ...]) -> None:
+        """Until the folders to watch are others."""
+        from watchfiles import awatch  # only a running proxy needs it
+
+        changes = awatch(
+            *folders,
+            watch_filter=None,
+            debounce=GATHER_MS,
+            step=GATHER_MS // 2,
+            rust_timeout=LOOK_MS,
+            yield_on_timeout=True,
+            recursive=False,
+            ignore_permission_denied=True,
+        )
+        async for _ in changes:
+            async with self._one_at_a_time:
+                found = await asyncio.to_thread(digest, self._files, self._patterns)
+                if found != self._digest:
+                    await self._load("file")
+            if self._folders() != folders:
+                return
+
+    async def _load(self, why: str) -> LoadResult:
+        self._digest = await asyncio.to_thread(digest, self._files, self._patterns)
+        result = await asyncio.to_thread(load, self._file, self._environ)
+        if result.files != self._files or result.patterns != self._patterns:
+            self._files, self._patterns = result.files, result.patterns
+            self._digest = await asyncio.to_thread(digest, self._files, self._patterns)
+        self._on_load(result, why)
+        return result
+
+    def _folders(self) -> tuple[str, ...]:
+        """The folders of all files, by name and by what their links lead to, and those that patterns look into."""
+        named = [Path(file) for file in self._files]
+        folders = {path.absolute().parent for path in named} | {path.resolve().parent for path in named}
+        folders |= {_fixed_part(pattern) for pattern in self._patterns}
+        there = sorted(str(folder) for folder in folders if folder.is_dir())
+        return tuple(there) or (os.curdir,)
+
+
+def _fixed_part(pattern: str) -> Path:
+    """The folder that a pattern's first wildcard stands in."""
+    path = Path(pattern).absolute()
+    while glob.has_magic(str(path)):
+        path = path.parent
+    return path
+
+
+def digest(files: Iterable[str], patterns: Iterable[str]) -> bytes:
+    """What the files hold and which files the patterns find; a file that cannot be read counts as such."""
+    found = hashlib.blake2b(digest_size=16)
+    matched = (each for pattern in patterns for each in glob.glob(pattern, recursive=True))  # noqa: PTH207
+    for file in sorted({*files, *matched}):
+        found.update(file.encode("utf-8", "surrogateescape") + b"\0")
+        try:
+            content = Path(file).read_bytes()
+        except OSError as error:
+            content = f"! {error.errno}".encode()
+        found.update(len(content).to_bytes(8, "big") + content)
+    return found.digest()
