@@ -16,7 +16,7 @@ from proxy.retry.bucket import Bucket, RateBucket, make_bucket
 from proxy.retry.facts import Request
 from proxy.retry.gates import Cooldown, TokenGate
 from proxy.retry.pacing import CubicLimiter
-from proxy.retry.policy import BucketRef, BucketSpec, Policy, RateSpec
+from proxy.retry.policy import BucketRef, BucketSpec, Policy, RateSpec, Strategy
 
 #: Contract, sections 3 and 5: header scopes and remembered keys are bounded.
 MOST_SCOPES = 10_000
@@ -111,6 +111,7 @@ class Commons:
         self._pacing: OrderedDict[tuple[object, ...], tuple[CubicLimiter, TokenGate]] = OrderedDict()
         self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
+        self._definitions: dict[tuple[str, str], list[Strategy]] = {}
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
         """The shared state for this policy and this request's scope value. `now`: what is made anew begins here."""
@@ -134,6 +135,7 @@ class Commons:
     def forget_policies(self) -> None:
         """After a reload: the old generation's policies keep what their calls hold, new ones look shared state up."""
         self._by_policy.clear()
+        self._definitions.clear()
 
     def shared(self) -> Iterator[Shared]:
         """Every bucket that has been used, with a label that tells it apart."""
@@ -157,7 +159,7 @@ class Commons:
     # -- making ---------------------------------------------------------------------------------------------------
 
     def _make(self, policy: Policy, value: str, now: float) -> ScopeState:
-        own = (policy.upstream, policy.strategy.name, value)
+        own = (policy.upstream, self._definition(policy), value)
         rate = rate_gate = pacing = limiter = None
         if policy.rate is not None:
             rate, rate_gate = self._rate(_key(policy.rate, own), policy.rate.spec, now)
@@ -165,6 +167,18 @@ class Commons:
             pacing, limiter = self._limiter(own, now)
         cooldown, seen = self._place(policy.upstream, value)
         return ScopeState(value, self._bucket(policy.bucket, own), rate_gate, rate, pacing, limiter, cooldown, seen)
+
+    def _definition(self, policy: Policy) -> str:
+        """What tells one strategy definition of an upstream from another: its name, numbered where two share one.
+
+        The number is the order of first use, not a digest: a definition that is edited finds its state again.
+        """
+        name = policy.strategy.name
+        alike = self._definitions.setdefault((policy.upstream, name), [])
+        if policy.strategy not in alike:
+            alike.append(policy.strategy)
+        place = alike.index(policy.strategy)
+        return f"{name}-{place + 1}" if place else name
 
     def _bucket(self, ref: BucketRef | None, own: tuple[object, ...]) -> Bucket | None:
         if ref is None:

@@ -38,6 +38,7 @@ class Gated:
     words: AppWords = NOTHING_SAID
 
     _granted: float | None = None  # what the retry that is waited for has paid
+    _granted_at: float = 0.0
     _paid: float | None = None  # what the last retry that was sent had paid
     _parked: str = ""  # "", "waiting" or "cooling": the place taken in the waiting room
     _paid_rate: bool = False
@@ -146,7 +147,7 @@ class Gated:
         """What was paid for an attempt that is not sent comes back."""
         bucket = self._bucket
         if self._granted is not None and bucket is not None:
-            bucket.give_back(self._granted, now)
+            bucket.give_back(self._granted, now, taken_at=self._granted_at)
         self._granted = None
         self._leave_gates(now)
         if self._paid_rate and self.scope.rate is not None:

@@ -75,7 +75,7 @@ class Judged(Gated):
         if bucket is not None and not bucket.take(price, now):
             self._leave_room()
             return Outcome.BUCKET_EMPTY
-        self._granted = price
+        self._granted, self._granted_at = price, now
         self._due = now + wait
         return None
 
