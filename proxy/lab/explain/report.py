@@ -45,10 +45,12 @@ def what_applies(settings: Settings, chosen: Chosen, how: str) -> Iterator[str]:
     policy = chosen.policy
     upstream = settings.router.by_name.get(policy.upstream)
     one = play(settings, chosen, fate_of_status("200"), LEAST, 0.0)
-    deadline = one.call.deadline if one.call.deadline is not None else policy.timeouts.total
+    no_route = "none of its routes matches" if upstream and upstream.routes else "it has none"
+    bounds = [each for each in (policy.timeouts.total, one.call.words.timeout) if each is not None]
+    deadline = min(bounds, default=None)
     rows = [
-        ("upstream", f"{policy.upstream}, {how}"),
-        ("route", policy.route or ("none of its routes matches" if upstream and upstream.routes else "it has none")),
+        ("upstream", f"{policy.upstream}, {how}{_at(settings, policy.upstream)}"),
+        ("route", f"{policy.route}{_at(settings, policy.upstream, policy.route)}" if policy.route else no_route),
         ("sent to", _endpoints(chosen)),
         ("strategy", wording.strategy(policy.strategy)),
         ("bucket", wording.bucket(policy.bucket)),
@@ -65,6 +67,12 @@ def what_applies(settings: Settings, chosen: Chosen, how: str) -> Iterator[str]:
     if one.call.words.retries_itself:
         rows.append(("app says", "this is a retry of its own: it pays a retry's price, and is never refused for it"))
     yield from columns(rows)
+
+
+def _at(settings: Settings, upstream: str, route: str = "") -> str:
+    """` (file:line)` where an upstream or a route begins."""
+    tree = settings.provenance.policies.get((upstream, route))
+    return f" ({tree.mark})" if tree is not None and tree.mark.line else ""
 
 
 def _endpoints(chosen: Chosen) -> str:
@@ -91,7 +99,7 @@ def every_attempt(settings: Settings, chosen: Chosen, fate: Fate, wall: float) -
     least, greatest = (play(settings, chosen, fate, draw, wall) for draw in (LEAST, GREATEST))
     yield f"If every attempt ends with {fate.label}:"
     yield ""
-    yield from _class_lines(chosen, fate, greatest)
+    yield from _class_lines(settings, chosen, fate, greatest)
     yield from columns(_judgements(greatest, least, fate))
     if len(greatest.starts) > 1 or len(least.starts) > 1:
         yield ""
@@ -100,7 +108,7 @@ def every_attempt(settings: Settings, chosen: Chosen, fate: Fate, wall: float) -
     yield from _answer_lines(least, greatest, fate)
 
 
-def _class_lines(chosen: Chosen, fate: Fate, one: Play) -> Iterator[str]:
+def _class_lines(settings: Settings, chosen: Chosen, fate: Fate, one: Play) -> Iterator[str]:
     """The class, the rule that gave it, and whether a repetition is safe."""
     verdict = verdict_on(chosen, fate)
     if verdict is None:
@@ -113,11 +121,22 @@ def _class_lines(chosen: Chosen, fate: Fate, one: Play) -> Iterator[str]:
         idempotent=one.call.idempotent,
         unsafe_methods=chosen.policy.classify.unsafe_methods,
     )
-    rows = [("class", f"{verdict.cls} ({verdict.because})")]
+    rows = [("class", f"{verdict.cls} ({verdict.because}{_rule_at(settings, chosen, verdict)})")]
     if verdict.cls != "success":
         rows.append(("safety", wording.safety(one, verdict, sent.fault, safe=safe)))
     yield from columns(rows)
     yield ""
+
+
+def _rule_at(settings: Settings, chosen: Chosen, verdict: Verdict) -> str:
+    """`, file:line` of the user's rule that gave the class."""
+    rules = chosen.policy.classify.rules
+    number = next((place for place, rule in enumerate(rules) if rule.because == verdict.because), None)
+    tree = settings.provenance.policies.get((chosen.policy.upstream, chosen.policy.route))
+    if number is None or tree is None:
+        return ""
+    marks = tree["classify"]["rules"].marks
+    return f", {marks[number]}" if number < len(marks) else ""
 
 
 def verdict_on(chosen: Chosen, fate: Fate) -> Verdict | None:
@@ -137,7 +156,7 @@ def _judgements(one: Play, other: Play, fate: Fate) -> Iterator[Row]:
         least = waits[place] if place < len(waits) else None
         yield (f"attempt {record.attempt}", _decision(one, record, least, fate))
     if not one.history:
-        yield ("attempt 1", "goes to the app as it comes")
+        yield ("attempt 1", "goes to the app as it comes" if one.starts else "is not sent")
 
 
 def _decision(one: Play, record: AttemptRecord, least: float | None, fate: Fate) -> str:

@@ -154,7 +154,8 @@ def no(play: Play, record: AttemptRecord, reply: Reply | None, fault: Fault | No
         case Outcome.PUSHBACK_TOO_LONG:
             return f"{record.pushback} names more than pushback.max_delay, {span(policy.pushback.max_delay)}"
         case Outcome.DEADLINE:
-            return "the next attempt would begin after the deadline"
+            cut = record.status is None and record.fault is None
+            return "the deadline ended the attempt" if cut else "the next attempt would begin after the deadline"
         case Outcome.OVERLOADED:
             return "limits.waiting has no place for the wait"
         case _:

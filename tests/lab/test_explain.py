@@ -1,0 +1,264 @@
+"""`redrive explain`: what it says is what the same objects do that serve traffic."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import main
+
+CONFIG = """\
+buckets:
+  shared: {kind: quota, capacity: 12, retry_cost: 5}
+strategies:
+  patient: {kind: standard, max_attempts: 5, backoff: {base: 200ms}}
+upstreams:
+  payments:
+    url: https://api.payments.example
+    strategy: patient
+    dialects: [http, aws]
+    headers: {request: {set: {X-Api-Key: hunter2}}}
+    classify:
+      rules:
+        - {status: 418, as: fatal}
+        - {status: 400, json: {error.code: rate_limited}, as: throttling}
+    routes:
+      - match: {methods: [DELETE]}
+        strategy: none
+      - match: {path: /v1/search}
+        strategy: {kind: hedging, hedging_delay: 50ms}
+      - match: {path: /v1/tight}
+        bucket: shared
+  slow:
+    hosts: ["*.slow.example"]
+    timeouts: {attempt: 40s, total: 1m}
+    mode: observe
+  inside: {url: "https://inside.example", connect: intercept}
+"""
+
+
+@pytest.fixture
+def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.yaml").write_text(CONFIG)
+
+    def ask(*arguments: str, status: int = 0) -> str:
+        assert main(["explain", "-c", "r.yaml", *arguments]) == status
+        out, err = capsys.readouterr()
+        return out if status == 0 else err
+
+    return ask
+
+
+def says(text: str, *lines: str) -> None:
+    """Each of these lines is there, in this order, white space aside."""
+    found = [" ".join(line.split()) for line in text.splitlines()]
+    for line in lines:
+        assert line in found, f"{line!r} is not in (what is left of)\n" + "\n".join(found)
+        found = found[found.index(line) + 1 :]
+
+
+def test_upstream_route_strategy_bucket_and_scope(explain) -> None:  # type: ignore[no-untyped-def]
+    says(
+        explain("GET", "http://api.payments.example/v1/x"),
+        "GET http://api.payments.example/v1/x",
+        "upstream payments, by host api.payments.example:80 (r.yaml:6)",
+        "route none of its routes matches",
+        "sent to https://api.payments.example",
+        "strategy patient (standard): 5 attempts; retry n waits r · min(20s, 200ms · 2^(n-1))",
+        "bucket its own: quota of 500; a retry pays 5, after a timeout 5, after throttling 5; "
+        "a first attempt's success gives 1",
+        "scope host api.payments.example",
+        "deadline 15m for all attempts and waits; each attempt: off",
+        "repeating GET is idempotent",
+    )
+
+
+def test_the_schedule_of_possible_attempts(explain) -> None:  # type: ignore[no-untyped-def]
+    says(
+        explain("GET", "http://api.payments.example/v1/x", "--status", "503"),
+        "class transient (transient: 503)",
+        "safety safe to repeat: GET is idempotent",
+        "attempt 1 retried after 0s to 200ms",
+        "attempt 4 retried after 0s to 1.6s",
+        "attempt 5 not retried: attempts_exhausted, that was the last of 5 attempts",
+        "attempt earliest latest pays bucket after",
+        "1 0s 0s 0 495",
+        "3 0s 600ms 5 485",
+        "5 0s 3s 5 480",
+        "the app gets 503 after 0s to 3s: that answer, outcome attempts_exhausted",
+        "X-Attempt-Count: 5",
+        "x-should-retry: false",
+        "Proxy-Status: redrive; received-status=503; attempts=5; outcome=attempts_exhausted",
+    )
+
+
+def test_without_an_end_every_end_is_tried(explain) -> None:  # type: ignore[no-untyped-def]
+    says(
+        explain("POST", "http://api.payments.example/v1/x"),
+        "class attempts outcome waits, or why not",
+        "connect_failure transient (transient: connect_failure) 5 attempts_exhausted "
+        "0s to 200ms, 0s to 400ms, 0s to 800ms, 0s to 1.6s",
+        "reset transient (transient: reset) 1 not_retryable repeating it is not safe",
+        "404 unnamed (not named: 404) 1 not_retryable nothing names it as retryable",
+        "429 throttling (throttling: 429) 5 attempts_exhausted 0s to 200ms, 0s to 400ms, 0s to 800ms, 0s to 1.6s",
+    )
+
+
+REASONS = [
+    ("GET --status 418", "class fatal (rule 1, r.yaml:13)"),
+    ("GET --status 400 -H 'x-amzn-errortype: SlowDown'", "class throttling (dialect aws: SlowDown)"),
+    ("POST --status 503", "attempt 1 not retried: not_retryable, repeating it is not safe"),
+    (
+        "POST --status 503",
+        "safety not safe to repeat: POST is not idempotent, and the upstream may have carried it out",
+    ),
+    ("POST --status 429", "safety safe to repeat: the upstream did not carry the request out"),
+    ("POST --status 503 -H 'Idempotency-Key: 7'", "safety safe to repeat: the request carries Idempotency-Key"),
+    (
+        "GET --fail connect_failure",
+        "attempt 1 sent again at once, on a new connection: it counts neither as an attempt nor against a bucket",
+    ),
+    ("GET --status 429 -H 'Retry-After: 7'", "attempt 1 retried after 7s (retry-after)"),
+    (
+        "GET --status 429 -H 'Retry-After: 70'",
+        "attempt 1 not retried: pushback_too_long, retry-after names more than pushback.max_delay, 1m",
+    ),
+    (
+        "GET --status 503 -H 'X-Should-Retry: false'",
+        "attempt 1 not retried: pushback_stop, the upstream said not to retry (x-should-retry)",
+    ),
+    ("GET --status 503 -H 'X-Retry-Disable: true'", "attempt 1 not retried: disabled, X-Retry-Disable"),
+    (
+        "GET --status 503 -H 'X-Retry-Timeout: 50ms'",
+        "deadline 50ms for all attempts and waits; each attempt: off",
+    ),
+    (
+        "GET --status 503 -H 'X-Retry-Timeout: soon'",
+        "the app gets 400 after 0s: the proxy's own answer, 'Bad request', outcome bad_request",
+    ),
+    ("GET --status 200", "attempt 1 goes to the app as it comes"),
+    ("DELETE --status 503", "attempt 1 not retried: attempts_exhausted, the strategy makes one attempt"),
+    ("DELETE --status 503", "route DELETE (r.yaml:16)"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "line"), REASONS)
+def test_the_reason(explain, arguments: str, line: str) -> None:  # type: ignore[no-untyped-def]
+    method, *rest = shlex.split(arguments)
+    says(explain(method, "http://api.payments.example/v1/x", *rest), line)
+
+
+def test_a_rule_that_looks_into_the_body(explain) -> None:  # type: ignore[no-untyped-def]
+    body = '{"error": {"code": "rate_limited"}}'
+    text = explain("GET", "http://api.payments.example/", "--status", "400", "--body", body)
+    says(text, "class throttling (rule 2, r.yaml:14)")
+    text = explain("GET", "http://api.payments.example/", "--status", "400")
+    says(text, "class unnamed (not named: 400)")
+
+
+def test_a_hedge(explain) -> None:  # type: ignore[no-untyped-def]
+    says(
+        explain("GET", "http://api.payments.example/v1/search", "--status", "503"),
+        "route /v1/search (r.yaml:18)",
+        "repeating GET is idempotent: hedged",
+        "attempt 1 the next goes at once",
+        "attempt 3 not retried: attempts_exhausted, that was the last of 3 attempts",
+    )
+    says(
+        explain("POST", "http://api.payments.example/v1/search", "--status", "404"),
+        "repeating POST is not idempotent; unsafe_methods is unprocessed: not hedged, one attempt after another",
+        "attempt 1 not retried: not_retryable, non_fatal does not name it",
+    )
+
+
+def test_a_bucket_that_cannot_pay(explain) -> None:  # type: ignore[no-untyped-def]
+    says(
+        explain("GET", "http://api.payments.example/v1/tight", "--status", "503"),
+        "bucket shared: quota of 12; a retry pays 5, after a timeout 5, after throttling 5; "
+        "a first attempt's success gives 1",
+        "attempt 3 not retried: bucket_empty, the bucket cannot pay for a retry",
+        "3 0s 600ms 5 2",
+    )
+
+
+def test_observe_says_what_would_be_done(explain) -> None:  # type: ignore[no-untyped-def]
+    says(
+        explain("GET", "http://a.slow.example/", "--fail", "attempt_timeout"),
+        "upstream slow, by host *.slow.example (r.yaml:22)",
+        "mode observe: nothing is retried or held",
+        "attempt 1 not retried: disabled, the mode is observe; observed: would retry after 0.100 s",
+        "the app gets 504 after 40s: the proxy's own answer, 'Gateway timeout', outcome disabled",
+    )
+
+
+def test_a_base_url_is_reverse_use(explain) -> None:  # type: ignore[no-untyped-def]
+    for url in ("http://127.0.0.1:8080/payments/v1/search?k=secret", "/payments/v1/search?k=secret"):
+        text = explain("GET", url)
+        says(text, "upstream payments, by prefix /payments (r.yaml:6)", "route /v1/search (r.yaml:18)")
+        assert "secret" not in text
+
+
+def test_where_each_value_comes_from(explain) -> None:  # type: ignore[no-untyped-def]
+    text = explain("GET", "http://api.payments.example/v1/x")
+    says(
+        text,
+        "strategy.name patient r.yaml:8",
+        "strategy.max_attempts 5 r.yaml:4",
+        "strategy.backoff.base 200ms r.yaml:4",
+        "strategy.backoff.max 20s default",
+        "dialects [http, aws] r.yaml:9",
+        "headers.request.set.X-Api-Key *** r.yaml:10",
+    )
+    assert "hunter2" not in text
+
+
+def test_remarks_about_this_upstream_and_no_other(explain) -> None:  # type: ignore[no-untyped-def]
+    text = explain("GET", "http://api.payments.example/v1/x")
+    assert "drains where more than" in text
+    assert "upstreams.inside" not in text
+    assert "needs the local CA" in explain("GET", "http://inside.example/")
+
+
+def test_a_connect(explain) -> None:  # type: ignore[no-untyped-def]
+    says(
+        explain("CONNECT", "inside.example:443"),
+        "upstream inside, by host inside.example:443",
+        "connect intercept: TLS is ended here, and the requests inside are calls like any other",
+    )
+    assert "tunnel: a blind tunnel" in explain("CONNECT", "elsewhere.example:443")
+
+
+def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
+    assert "refused: 404, outcome denied" in explain("GET", "/nobody/x")
+    assert "refused: 400, outcome bad_request" in explain("GET", "/payments/../../x")
+    assert "refused: 403, outcome denied (the address is on the deny list)" in explain("GET", "http://169.254.169.254/")
+    assert "refused: 403, outcome denied (the address is the proxy's own)" in explain("GET", "http://127.0.0.1:9901/")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["G ET", "http://x/"], "'G ET' is no method"),
+        (["GET", "x.example"], "the url should be http://…, https://… or /…, not 'x.example'"),
+        (["CONNECT", "http://x/"], "the url should be HOST:PORT, not 'http://x/'"),
+        (
+            ["GET", "http://x/", "--status", "99"],
+            "a status is a number from 200 to 999 or a gRPC status name, not '99'",
+        ),
+        (["GET", "http://x/", "--fail", "boom"], "a fault is one of"),
+        (["GET", "http://x/", "-H", "no colon"], "a field should be 'Name: value', not 'no colon'"),
+    ],
+)
+def test_bad_questions(explain, arguments: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
+    text = explain(*arguments, status=2)
+    assert message in text
+    assert len(text.splitlines()) == 1
+
+
+def test_a_refused_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.yaml").write_text("upstreams:\n  a: {urls: http://x}\n")
+    assert main(["explain", "-c", str(tmp_path / "bad.yaml"), "GET", "http://x/"]) == 2
+    assert "bad.yaml:2:" in capsys.readouterr().err
