@@ -431,9 +431,10 @@ FILE = Section(
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of the file (draft 2020-12), for editors."""
+    """The JSON Schema of the file (draft 2020-12), for editors; that of dialect packs is among its definitions."""
     named: dict[str, Any] = {}
     root = FILE.schema(named)
+    PACK.schema(named)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "redrive configuration",

@@ -155,18 +155,6 @@ def place(tree: Any, path: Path) -> Mark:
     return found
 
 
-def key_place(tree: Any, path: Path) -> Mark:
-    """Where the key at the end of a path stands."""
-    for part in path[:-1]:
-        try:
-            tree = tree[part]
-        except (KeyError, IndexError, TypeError):
-            return place(tree, path)
-    if isinstance(tree, Map) and path:
-        return tree.keys_at.get(str(path[-1]), tree.mark)
-    return place(tree, path[-1:])
-
-
 class _TooMuchError(Exception):
     def __init__(self, mark: Mark, message: str) -> None:
         super().__init__(message)

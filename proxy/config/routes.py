@@ -34,13 +34,12 @@ class Routes:
         self, merged: Map, name: str, endpoints: Iterable[Endpoint], path: Path, at: Mark
     ) -> tuple[Policy, list[Route]] | None:
         """The policy of an upstream and of each of its routes; a service config's methods are routes too."""
-        ends = tuple(endpoints)
-        labels: set[str] = set()
-        routes: list[Route] = []
-        fine = True
-        written = merged.get("routes")
+        ends, labels = tuple(endpoints), set[str]()
         under = merged.copy()
         under.drop("routes")
+        base = self._rest(under, PolicyPlace(name, "", ends, path, at), labels)
+        written = merged.get("routes")
+        routes: list[Route | None] = []
         for number, tree in enumerate(written if isinstance(written, Seq) else ()):
             where: Path = (*path, "routes", number)
             over = tree.copy()
@@ -48,26 +47,33 @@ class Routes:
             laid = self._policies.layer(over, under, where)
             match = self._match(submap(tree, "match"))
             label = _unique(_label(match, number), labels)
-            own = frozenset(key for key in ("bucket", "rate") if key in tree)
-            for each, glob in self._methods(laid, where):
-                joined = match if glob is None else replace(match, paths=(*match.paths, glob))
-                title = label if glob is None else _unique(f"{label} {each.label if each else ''}", labels)
-                policy = self._make(laid, PolicyPlace(name, title, ends, where, tree.mark, own), each)
-                if policy is None:
-                    fine = False
-                else:
-                    routes.append(Route(joined, policy))
-        base: Policy | None = None
-        for each, glob in self._methods(under, path):
-            title = "" if glob is None or each is None else _unique(each.label, labels)
-            policy = self._make(under, PolicyPlace(name, title, ends, path, at), each)
-            if policy is None:
-                fine = False
-            elif glob is None:
-                base = policy
-            else:
-                routes.append(Route(Match(paths=(glob,)), policy))
-        return (base, routes) if base is not None and fine else None
+            place = PolicyPlace(name, label, ends, where, tree.mark, frozenset(tree) & {"bucket", "rate"})
+            routes += self._route(laid, match, place, labels)
+        routes += base[:-1]
+        fine = [route for route in routes if route is not None]
+        rest = base[-1]
+        return (rest.policy, fine) if rest is not None and len(fine) == len(routes) else None
+
+    def _route(self, tree: Map, match: Match, place: PolicyPlace, labels: set[str]) -> list[Route | None]:
+        """A user's route; under a service config, one for each of its methods besides."""
+        found: list[Route | None] = []
+        for method, glob in self._methods(tree, place.path):
+            joined, at = match, place
+            if glob is not None and method is not None:
+                joined = replace(match, paths=(*match.paths, glob))
+                at = replace(place, route=_unique(f"{place.route} {method.label}", labels))
+            policy = self._make(tree, at, method)
+            found.append(None if policy is None else Route(joined, policy))
+        return found
+
+    def _rest(self, tree: Map, place: PolicyPlace, labels: set[str]) -> list[Route | None]:
+        """The service config's methods, and the policy of all the rest as a last route that matches everything."""
+        found: list[Route | None] = []
+        for method, glob in self._methods(tree, place.path):
+            at = place if glob is None or method is None else replace(place, route=_unique(method.label, labels))
+            policy = self._make(tree, at, method)
+            found.append(None if policy is None else Route(Match(paths=() if glob is None else (glob,)), policy))
+        return found
 
     def _make(self, tree: Map, place: PolicyPlace, method: MethodPolicy | None) -> Policy | None:
         """One policy; a method of a service config lays its layer over the tree first."""
