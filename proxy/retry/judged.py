@@ -83,26 +83,18 @@ class Judged(Gated):
         self, failure: Failure, standing: Standing, shadow: Bucket | None, retryable: bool, now: float
     ) -> Outcome:
         """Mode observe: work out what would have happened against the shadow, and let it show in the record."""
+        real = first_no(failure, standing, self.policy, retryable=retryable)
+        if real is not None and real is not Outcome.DISABLED:
+            return real  # a check ahead of the mode's: the same in every mode
         standing.disabled = False
         no = first_no(failure, standing, self.policy, retryable=retryable)
         if no is None:
             no = self._grant(failure, shadow, now)
             self._leave_room()
             self._granted = None
-        if no is None:
-            failure.verdict = Verdict(
-                failure.verdict.cls,
-                f"{failure.verdict.because}; observed: would retry after {self._due - now:.3f} s",
-                failure.verdict.unprocessed,
-            )
-            return Outcome.DISABLED
-        if no in (Outcome.NOT_RETRYABLE, Outcome.PUSHBACK_STOP, Outcome.COMMITTED):
-            return no  # the same in every mode
-        failure.verdict = Verdict(
-            failure.verdict.cls,
-            f"{failure.verdict.because}; observed: would not retry ({no.value})",
-            failure.verdict.unprocessed,
-        )
+        what = f"would retry after {self._due - now:.3f} s" if no is None else f"would not retry ({no.value})"
+        because = f"{failure.verdict.because}; observed: {what}"
+        failure.verdict = Verdict(failure.verdict.cls, because, failure.verdict.unprocessed)
         return Outcome.DISABLED
 
     def _goes_on(self, failure: Failure) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from proxy.config.settings import Settings
 from proxy.lab.clock import BEGIN, Buffers, Clock, Driver, Sending
+from proxy.lab.fresh import Fresh
 from proxy.lab.policy_tests.choosing import Refused, choose
 from proxy.lab.policy_tests.comparing import Played
 from proxy.lab.policy_tests.loading import Suite
@@ -78,6 +79,7 @@ class _Stage:
     commons: Commons
     env: Env
     buffers: Buffers
+    fresh: Fresh = field(default_factory=Fresh)
 
 
 class _Player(Driver):
@@ -100,7 +102,7 @@ class _Player(Driver):
         if isinstance(chosen, Refused):
             self.played.outcome, self.played.status, self.played.elapsed = chosen.outcome.value, chosen.status, 0.0
             return
-        request, policy = chosen.request, chosen.policy
+        request, policy = chosen.request, self.stage.fresh.policy(chosen.policy)
         self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
         self.scope = self.stage.commons.scope(policy, request)
         self.begin(make_call(request, policy, self.scope, self.stage.env, self.set_alarm))

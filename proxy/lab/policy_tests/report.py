@@ -51,9 +51,7 @@ class TestResult:
 def as_json(results: Sequence[TestResult]) -> str:
     """The contract's array: an object for every call, times in seconds."""
     rows = [
-        _row(result.test.name, number, call)
-        for result in results
-        for number, call in enumerate(result.calls, start=1)
+        _row(result.test.name, number, call) for result in results for number, call in enumerate(result.calls, start=1)
     ]
     return json.dumps(rows, indent=1)
 

@@ -271,8 +271,9 @@ def _durations(reader: Reader, node: yaml.Node, path: str) -> list[float]:
     return reader.each(node, path, reader.duration)
 
 
-def _numbers(reader: Reader, node: yaml.Node, path: str) -> list[float]:
-    return reader.each(node, path, reader.number)
+def _levels(reader: Reader, node: yaml.Node, path: str) -> list[float | None]:
+    items = reader.sequence(node, path)
+    return [_number_or_none(reader, item, f"{path}[{index}]") for index, item in enumerate(items)]
 
 
 def _number_or_none(reader: Reader, node: yaml.Node, path: str) -> float | None:
@@ -301,7 +302,7 @@ def _sent_fields(reader: Reader, node: yaml.Node, path: str) -> dict[str, str | 
 #: What `expect` may name, and how each is read.
 EXPECTATIONS: dict[str, Callable[[Reader, yaml.Node, str], Any]] = {
     "attempts": lambda reader, node, path: reader.whole(node, path),
-    "tokens_after_each": _numbers,
+    "tokens_after_each": _levels,
     "delays": _durations,
     "starts": _durations,
     "status": lambda reader, node, path: reader.whole(node, path),
