@@ -1,0 +1,285 @@
+"""The clients that people really have in front of a sidecar: boto3, openai, stripe, each against a scripted provider.
+
+What is shown: failures that the client would see are ridden out; a client that is told to stop does not retry on top;
+one that retries all the same is recognised, charged and counted; idempotency keys are one for each call, and an app's own
+is never touched. gRPC's client (grpcio) speaks HTTP/2 alone, which redrive does not serve yet: it is not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import boto3
+import botocore.exceptions
+import openai
+import pytest
+import stripe
+from botocore.config import Config
+from support.process import Redrive
+from support.scripted import Upstream, answer
+
+T = TypeVar("T")
+
+#: No wait of ours but what an upstream asks for.
+AT_ONCE = "backoff: {base: 0s, jitter: none}"
+
+
+@pytest.fixture(autouse=True)
+def no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of the developer's own proxies, keys and profiles; and clients wait for nobody."""
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "OPENAI_BASE_URL",
+        "OPENAI_API_KEY",
+        "AWS_PROFILE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
+
+
+async def ask(call: Callable[[], T]) -> T:
+    """A client's blocking call, beside the loop that plays the provider."""
+    return await asyncio.to_thread(call)
+
+
+async def levels(redrive: Redrive) -> list[float]:
+    async with aiohttp.ClientSession() as session, session.get(f"{redrive.admin}/buckets") as got:
+        return [bucket["level"] for bucket in json.loads(await got.text())["buckets"]]
+
+
+async def app_retries(redrive: Redrive) -> float:
+    async with aiohttp.ClientSession() as session, session.get(f"{redrive.admin}/metrics") as got:
+        lines = [line for line in (await got.text()).splitlines() if line.startswith("redrive_app_retries_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+# -- boto3 ------------------------------------------------------------------------------------------------------------
+
+
+def dynamodb(upstream: Upstream, redrive: Redrive, attempts: int) -> Any:
+    """As README says: the service's own name, through HTTP_PROXY."""
+    config = Config(proxies={"http": redrive.url}, retries={"total_max_attempts": attempts, "mode": "standard"})
+    return boto3.client(
+        "dynamodb",
+        endpoint_url=upstream.url,
+        region_name="eu-central-1",
+        aws_access_key_id="AKIDEXAMPLE",
+        aws_secret_access_key="secret",
+        config=config,
+    )
+
+
+def aws(upstream: Upstream, strategy: str) -> str:
+    return f"upstreams:\n  aws:\n    url: {upstream.url}\n    dialects: [http, aws]\n    strategy: {strategy}\n"
+
+
+THROTTLED = answer(
+    400,
+    b'{"__type": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "message": "slow"}',
+    "Content-Type: application/x-amz-json-1.0",
+)
+TABLES = answer(200, b'{"TableNames": ["orders"]}', "Content-Type: application/x-amz-json-1.0")
+
+
+async def test_boto3_never_sees_a_throttling_that_is_ridden_out(tmp_path: Path) -> None:
+    more = f"{{kind: standard, {AT_ONCE}}}\n    classify: {{unsafe_methods: always}}"
+    async with (
+        Upstream(THROTTLED, answer(500), TABLES) as upstream,
+        Redrive(tmp_path, aws(upstream, more)) as redrive,
+    ):
+        client = dynamodb(upstream, redrive, attempts=1)
+        got = await ask(client.list_tables)
+    assert got["TableNames"] == ["orders"]
+    assert got["ResponseMetadata"]["HTTPHeaders"]["x-attempt-count"] == "3"
+    assert got["ResponseMetadata"]["RetryAttempts"] == 0
+    assert [request.one("x-attempt-count") for request in upstream.requests] == ["1", "2", "3"]
+    # what the SDK has signed, and may have signed, is the same on every attempt
+    for name in ("authorization", "host", "x-amz-date", "x-amz-target", "amz-sdk-request", "amz-sdk-invocation-id"):
+        assert len({request.one(name) for request in upstream.requests}) == 1, name
+    assert upstream.requests[0].one("amz-sdk-request") == "attempt=1; max=1"
+    assert len({request.body for request in upstream.requests}) == 1
+
+
+async def test_boto3_that_retries_by_itself_is_charged_and_counted(tmp_path: Path) -> None:
+    async with (
+        Upstream(THROTTLED) as upstream,
+        Redrive(tmp_path, aws(upstream, "{kind: standard, max_attempts: 1}")) as redrive,
+    ):
+        client = dynamodb(upstream, redrive, attempts=3)
+        with pytest.raises(botocore.exceptions.ClientError, match="ProvisionedThroughputExceeded"):
+            await ask(client.list_tables)
+        assert await levels(redrive) == [490]  # its second and third try, 5 each
+        assert await app_retries(redrive) == 2
+    marks = [request.one("amz-sdk-request") for request in upstream.requests]
+    assert [str(mark).partition("attempt=")[2] for mark in marks] == ["1; max=3", "2; max=3", "3; max=3"]
+    assert len({request.one("amz-sdk-invocation-id") for request in upstream.requests}) == 1
+
+
+# -- openai -----------------------------------------------------------------------------------------------------------
+
+
+def openai_client(redrive: Redrive, retries: int) -> openai.OpenAI:
+    return openai.OpenAI(api_key="sk-test", base_url=f"{redrive.url}/openai/v1", max_retries=retries)
+
+
+def complete(client: openai.OpenAI) -> Callable[[], Any]:
+    return lambda: client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hello"}])
+
+
+COMPLETION = answer(
+    200,
+    json.dumps(
+        {
+            "id": "c-1",
+            "object": "chat.completion",
+            "created": 0,
+            "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
+        }
+    ).encode(),
+    "Content-Type: application/json",
+)
+#: A delay of a millisecond, so that a client which retries does not make the test wait.
+FAILED = answer(500, b'{"error": {"message": "no"}}', "Content-Type: application/json", "Retry-After-Ms: 1")
+
+
+def openai_config(upstream: Upstream, more: str = "") -> str:
+    lines = ["upstreams:", "  openai:", f"    url: {upstream.url}", "    dialects: [http, openai]", more]
+    return "\n".join(lines) + "\n"
+
+
+ALWAYS = f"    classify: {{unsafe_methods: always}}\n    strategy: {{kind: standard, max_attempts: 2, {AT_ONCE}}}"
+
+
+async def test_openai_never_sees_a_failure_that_is_ridden_out(tmp_path: Path) -> None:
+    async with (
+        Upstream(FAILED, COMPLETION) as upstream,
+        Redrive(tmp_path, openai_config(upstream, ALWAYS)) as redrive,
+    ):
+        got = await ask(complete(openai_client(redrive, retries=0)))
+    assert got.choices[0].message.content == "hi"
+    assert [request.target for request in upstream.requests] == ["/v1/chat/completions"] * 2
+
+
+async def test_openai_stops_where_the_sidecar_has_given_up(tmp_path: Path) -> None:
+    async with (
+        Upstream(FAILED) as upstream,
+        Redrive(tmp_path, openai_config(upstream, ALWAYS)) as redrive,
+    ):
+        with pytest.raises(openai.InternalServerError) as caught:
+            await ask(complete(openai_client(redrive, retries=5)))
+    assert caught.value.response.headers["x-should-retry"] == "false"
+    assert caught.value.response.headers["x-attempt-count"] == "2"
+    assert "outcome=attempts_exhausted" in caught.value.response.headers["proxy-status"]
+    assert len(upstream.requests) == 2  # and not 2 x 6
+
+
+async def test_openai_may_go_on_where_nothing_was_retried_here_and_is_charged_for_it(tmp_path: Path) -> None:
+    async with (
+        Upstream(FAILED) as upstream,
+        Redrive(tmp_path, openai_config(upstream)) as redrive,  # a POST, and a 500 proves nothing: not retried here
+    ):
+        with pytest.raises(openai.InternalServerError) as caught:
+            await ask(complete(openai_client(redrive, retries=2)))
+        assert await levels(redrive) == [490]
+        assert await app_retries(redrive) == 2
+    assert "x-should-retry" not in caught.value.response.headers
+    assert [request.one("x-stainless-retry-count") for request in upstream.requests] == ["0", "1", "2"]
+
+
+async def test_an_injected_key_is_one_for_each_call(tmp_path: Path) -> None:
+    inject = f"    idempotency_key: {{inject: true}}\n    strategy: {{kind: standard, {AT_ONCE}}}"
+    async with (
+        Upstream(FAILED, FAILED, COMPLETION, FAILED, COMPLETION) as upstream,
+        Redrive(tmp_path, openai_config(upstream, inject)) as redrive,
+    ):
+        client = openai_client(redrive, retries=0)
+        await ask(complete(client))
+        await ask(complete(client))
+    keys = [request.one("idempotency-key") for request in upstream.requests]
+    assert all(keys)
+    assert len(set(keys[:3])) == 1
+    assert len(set(keys[3:])) == 1
+    assert keys[0] != keys[3]
+
+
+# -- stripe -----------------------------------------------------------------------------------------------------------
+
+
+class Impatient(stripe.RequestsClient):
+    """The library's own client, without its waits."""
+
+    def _sleep_time_seconds(self, num_retries: int, response: Any = None) -> float:
+        return 0.0
+
+
+def stripe_client(redrive: Redrive, retries: int) -> stripe.StripeClient:
+    return stripe.StripeClient(
+        "sk_test_x",
+        base_addresses={"api": f"{redrive.url}/stripe"},
+        max_network_retries=retries,
+        http_client=Impatient(),
+    )
+
+
+def stripe_config(upstream: Upstream, more: str = "") -> str:
+    lines = ["upstreams:", "  stripe:", f"    url: {upstream.url}", "    dialects: [http, stripe]", more]
+    return "\n".join(lines) + "\n"
+
+
+LOCKED = answer(409, b'{"error": {"code": "lock_timeout", "message": "busy"}}', "Content-Type: application/json")
+CUSTOMER = answer(200, b'{"id": "cus_1", "object": "customer"}', "Content-Type: application/json")
+DOWN = answer(503, b'{"error": {"message": "down"}}', "Content-Type: application/json")
+
+
+async def test_stripe_keeps_its_own_key_and_never_sees_a_lock(tmp_path: Path) -> None:
+    more = f"    idempotency_key: {{inject: true}}\n    strategy: {{kind: standard, {AT_ONCE}}}"
+    async with (
+        Upstream(LOCKED, DOWN, CUSTOMER) as upstream,
+        Redrive(tmp_path, stripe_config(upstream, more)) as redrive,
+    ):
+        client = stripe_client(redrive, retries=0)
+        got = await ask(lambda: client.v1.customers.create({}, {"idempotency_key": "order-7"}))
+    assert got.id == "cus_1"
+    assert [request.one("idempotency-key") for request in upstream.requests] == ["order-7"] * 3
+    assert [request.target for request in upstream.requests] == ["/v1/customers"] * 3
+
+
+async def test_stripe_that_retries_by_itself_is_recognised_by_its_key(tmp_path: Path) -> None:
+    async with (
+        Upstream(DOWN) as upstream,
+        Redrive(tmp_path, stripe_config(upstream, "    strategy: {kind: standard, max_attempts: 1}")) as redrive,
+    ):
+        client = stripe_client(redrive, retries=2)
+        with pytest.raises(stripe.APIError):
+            await ask(lambda: client.v1.customers.create({}))
+        assert await levels(redrive) == [490]
+        assert await app_retries(redrive) == 2
+    keys = {request.one("idempotency-key") for request in upstream.requests}
+    assert len(upstream.requests) == 3
+    assert len(keys) == 1 and keys != {None}
+
+
+async def test_a_stop_of_stripes_own_reaches_both(tmp_path: Path) -> None:
+    stop = answer(500, b'{"error": {"message": "no"}}', "Content-Type: application/json", "Stripe-Should-Retry: false")
+    async with (
+        Upstream(stop) as upstream,
+        Redrive(tmp_path, stripe_config(upstream, f"    strategy: {{kind: standard, {AT_ONCE}}}")) as redrive,
+    ):
+        client = stripe_client(redrive, retries=3)
+        with pytest.raises(stripe.APIError):
+            await ask(lambda: client.v1.customers.create({}))
+        line = await redrive.call()
+    assert len(upstream.requests) == 1
+    assert line["outcome"] == "pushback_stop"
