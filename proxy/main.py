@@ -14,12 +14,14 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Coroutine
 
 import uvloop
 from aiohttp import web
 
-from proxy.config.load import LoadResult, load
+from proxy.config.load import LoadResult
 from proxy.config.settings import Address, Settings
+from proxy.config.watch import Watcher
 from proxy.observe.access_log import AccessLog
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.mask import config as masked
@@ -55,8 +57,7 @@ def serve(file: str | None, loaded: LoadResult) -> int:
 
 
 async def _serve(file: str | None, loaded: LoadResult) -> int:
-    assert loaded.settings is not None
-    house = House(file, loaded.settings, warnings(loaded))
+    house = House(file, loaded)
     try:
         await house.open()
     except CannotListenError as error:
@@ -69,16 +70,18 @@ async def _serve(file: str | None, loaded: LoadResult) -> int:
 class House:
     """The process: what lives over reloads, and the settings in force."""
 
-    def __init__(self, file: str | None, settings: Settings, told: list[str]) -> None:
+    def __init__(self, file: str | None, loaded: LoadResult) -> None:
+        settings = loaded.settings
+        assert settings is not None
         self._loop = asyncio.get_running_loop()
         self._file = file
         self._settings = settings
-        self._warnings = told
+        self._warnings = warnings(loaded)
         self._reload_errors: list[str] = []
         self._draining = False
         self._end, self._at_once = asyncio.Event(), asyncio.Event()
-        self._reloading = asyncio.Lock()
-        self._tasks: set[asyncio.Task[list[str]]] = set()
+        self._watcher = Watcher(file, os.environ, loaded, self._loaded)
+        self._tasks: set[asyncio.Task[object]] = set()
         self._runners: list[web.BaseRunner] = []
         self._listening: dict[str, list[Address]] = {"listen": [], "admin": [], "probe": []}
 
@@ -120,6 +123,7 @@ class House:
         for number, act in ((signal.SIGTERM, self.end), (signal.SIGINT, self.end), (signal.SIGHUP, self._hang_up)):
             self._loop.add_signal_handler(number, act)
         self._loop.call_later(_CLOCK, self._look_at_the_clock)
+        self._begin(self._watcher.run())
         gc.collect()
         gc.freeze()  # what was imported and built lives as long as the process: no need to look it through again
         self._announce()
@@ -142,18 +146,22 @@ class House:
 
     async def reload(self) -> list[str]:
         """Load the file again; error lines where it is refused, and then nothing has changed."""
-        async with self._reloading:
-            result = await self._loop.run_in_executor(None, load, self._file, os.environ)
-            if result.settings is None:
-                self._reload_errors = [str(problem) for problem in result.errors]
-                self._metrics.reloaded("failure")
-                told = ["the configuration was not reloaded:", *self._reload_errors]
-                self._notices.tell("reload", told, result="failure", errors=self._reload_errors)
-                return self._reload_errors
-            self._take(result.settings, warnings(result))
-            return []
+        return [str(problem) for problem in (await self._watcher.reload("POST /reload")).errors]
 
-    def _take(self, settings: Settings, told: list[str]) -> None:
+    def _hang_up(self) -> None:
+        self._begin(self._watcher.reload("SIGHUP"))
+
+    def _loaded(self, result: LoadResult, why: str) -> None:
+        """A file was loaded: take it, or tell what is wrong with it."""
+        if result.settings is not None:
+            self._take(result.settings, warnings(result), why)
+            return
+        self._reload_errors = [str(problem) for problem in result.errors]
+        self._metrics.reloaded("failure")
+        lines = [f"the configuration was not reloaded ({why}):", *self._reload_errors]
+        self._notices.tell("reload", lines, result="failure", why=why, errors=self._reload_errors)
+
+    def _take(self, settings: Settings, told: list[str], why: str) -> None:
         before, self._settings = self._settings, settings
         fixed = [name for name in _FIXED if getattr(settings, name) != getattr(before, name)]
         self._warnings = told + [f"{name} has changed: that takes a restart" for name in fixed]
@@ -163,13 +171,19 @@ class House:
         console = settings.log.format == "console"
         self._log.configure(console=console, level=settings.log.level)
         self._notices.console = console
-        lines = ["the configuration was reloaded", *self._warnings]
-        self._notices.tell("reload", lines, result="success", warnings=self._warnings)
+        lines = [f"the configuration was reloaded ({why})", *self._warnings]
+        self._notices.tell("reload", lines, result="success", why=why, warnings=self._warnings)
 
-    def _hang_up(self) -> None:
-        task = self._loop.create_task(self.reload())
+    def _begin(self, work: Coroutine[object, object, object]) -> None:
+        """Do something beside; what goes wrong with it is told, and ends nothing else."""
+        task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._notices.tell("failed", [f"{error!r}"], what=str(task.get_coro()), error=repr(error))
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
@@ -196,6 +210,8 @@ class House:
         while self._path.in_flight and self._loop.time() < until and not self._at_once.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._at_once.wait(), _LOOK)
+        for task in self._tasks:
+            task.cancel()
         cut = self._path.in_flight
         self._path.refuse()
         await asyncio.gather(*(runner.cleanup() for runner in self._runners))

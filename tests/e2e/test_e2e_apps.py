@@ -60,6 +60,22 @@ async def test_a_host_that_nothing_names_is_forwarded_under_the_defaults(app: Ap
     assert (line["upstream"], line["host"]) == ("unmatched", upstream.authority)
 
 
+@pytest.mark.parametrize("app", APPS[:2])
+async def test_https_of_an_app_is_tunnelled(app: App, tmp_path: Path, authority: Authority) -> None:
+    ca = str(authority.ca)
+    async with (
+        Upstream(answer(503, b"as it came"), tls=authority.server) as upstream,
+        Redrive(tmp_path, three_lines(upstream)) as redrive,
+    ):
+        env = {"HTTPS_PROXY": redrive.url, "https_proxy": redrive.url, "CURL_CA_BUNDLE": ca, "REQUESTS_CA_BUNDLE": ca}
+        got = await app("GET", f"https://localhost:{upstream.port}/x", **env)
+        line = await redrive.call()
+    assert (got.status, got.body) == (503, b"as it came")
+    assert "via" not in got.headers
+    assert [request.one("x-attempt-count") for request in upstream.requests] == [None]
+    assert (line["method"], line["host"], line["outcome"]) == ("CONNECT", f"localhost:{upstream.port}", "success")
+
+
 async def test_the_env_verb_is_enough_for_a_shell(tmp_path: Path) -> None:
     import shutil
     import sys
