@@ -1,8 +1,8 @@
 """The clients that people really have in front of a sidecar: boto3, openai, stripe, each against a scripted provider.
 
 What is shown: failures that the client would see are ridden out; a client that is told to stop does not retry on top;
-one that retries all the same is recognised, charged and counted; idempotency keys are one for each call, and an app's own
-is never touched. gRPC's client (grpcio) speaks HTTP/2 alone, which redrive does not serve yet: it is not here.
+one that retries all the same is recognised, charged and counted; idempotency keys are one for each call, and an app's
+own is never touched. gRPC's client (grpcio) speaks HTTP/2 alone, which redrive does not serve yet: it is not here.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def app_retries(redrive: Redrive) -> float:
 
 
 def dynamodb(upstream: Upstream, redrive: Redrive, attempts: int) -> Any:
-    """As README says: the service's own name, through HTTP_PROXY."""
+    """As config/examples/aws.yaml says: the service's own name, through HTTP_PROXY."""
     config = Config(proxies={"http": redrive.url}, retries={"total_max_attempts": attempts, "mode": "standard"})
     return boto3.client(
         "dynamodb",

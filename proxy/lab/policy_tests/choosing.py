@@ -61,7 +61,7 @@ def _by_host_or_prefix(settings: Settings, ask: Ask, fields: MappingFields) -> C
     except ClimbsOut:
         return Refused(Outcome.BAD_REQUEST, 400)
     if found is None:
-        return Refused(Outcome.DENIED, 404)
+        return Refused(Outcome.BAD_REQUEST, 404)
     upstream, rest = found
     endpoints = upstream.target.endpoints
     authority = endpoints[0].authority if endpoints else (host or upstream.name)

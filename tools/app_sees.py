@@ -1,0 +1,330 @@
+"""The transcripts of docs/reference/what-your-app-sees.md: the real process, a scripted upstream, a plain socket.
+
+Nothing in a transcript is written by hand. What differs from run to run (ports, the date, the name in Via, keys made
+here) is put in one form, so that a test can tell whether the page is current.
+
+    python tools/app_sees.py            print the page
+    python tools/app_sees.py --write    write docs/reference/what-your-app-sees.md anew
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.process import Redrive  # noqa: E402
+from support.scripted import Step, Turn, Upstream, answer, hang, reset  # noqa: E402
+
+PAGE = ROOT / "docs" / "reference" / "what-your-app-sees.md"
+
+#: Ports as they are shown. They have as many digits as those that the system chooses, so that lengths hold.
+PROXY, UPSTREAM, CLOSED = "48080", "49000", "49999"
+
+CONFIG = """\
+upstreams:
+  a:
+    url: http://127.0.0.1:49000
+    strategy: {backoff: {base: 0s}}             # three attempts, and no wait of ours
+  poor:
+    url: http://127.0.0.1:49000
+    strategy: {backoff: {base: 0s}}
+    bucket: {kind: quota, capacity: 5, retry_cost: 5}
+  hurried:
+    url: http://127.0.0.1:49000
+    timeouts: {total: 100ms}
+    pushback: {cooldown: off}
+  patient:
+    url: http://127.0.0.1:49000
+    strategy: none
+    timeouts: {attempt: 50ms}
+  paced:
+    url: http://127.0.0.1:49000
+    rate: {kind: rate, rate: 1/m, burst: 1, when_empty: reject}
+  cool:
+    url: http://127.0.0.1:49000
+    pushback: {cooldown: reject}
+  counted:
+    url: http://127.0.0.1:49000
+    strategy: {backoff: {base: 0s}}
+    attempt_headers: [aws, envoy]
+    idempotency_key: {inject: true}
+  gone:
+    url: http://127.0.0.1:49999                 # nobody listens there
+    strategy: {backoff: {base: 0s}}
+buffers: {per_request: 1KiB}
+"""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One call. `told` is what stands before the transcript; `script` is what the upstream does to each attempt."""
+
+    outcome: str
+    title: str
+    told: str
+    steps: tuple[Step, ...]
+    request: str
+    body: bytes = b""
+    shows_upstream: bool = False
+    before: str = ""  # a call that is made first and not shown
+
+
+async def half(turn: Turn) -> None:
+    """Half an answer, then the connection breaks."""
+    await turn.read_body()
+    await turn.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf ")
+    turn.close()
+
+
+PROBLEM = answer(503, b'{"error": "busy"}', "Content-Type: application/json")
+OK = answer(200, b"ok\n", "Content-Type: text/plain")
+
+SCENES = [
+    Scene("success", "At once", "The count and `Via`, and nothing else.", (OK,), "GET /a/x"),
+    Scene("success", "After retries", "The upstream answered 503 twice, then 200.", (PROBLEM, PROBLEM, OK), "GET /a/x"),
+    Scene(
+        "success",
+        "What the upstream sees",
+        "A POST under `attempt_headers: [aws, envoy]` and `idempotency_key: {inject: true}`: the key is the same on "
+        "every attempt. The upstream answered 503, then 200.",
+        (PROBLEM, OK),
+        "POST /counted/orders",
+        b"{}",
+        shows_upstream=True,
+    ),
+    Scene(
+        "not_retryable",
+        "Nothing names the failure",
+        "It is the app's own affair; nothing tells the app not to retry.",
+        (answer(404, b"no such thing\n"),),
+        "GET /a/x",
+    ),
+    Scene(
+        "not_retryable",
+        "A POST that may have been carried out",
+        "A 503 could be retried, but repeating this POST is not safe without a key.",
+        (PROBLEM,),
+        "POST /a/orders",
+        b"{}",
+    ),
+    Scene(
+        "attempts_exhausted",
+        "The last answer, as it came",
+        "The upstream answered 503 to all three.",
+        (PROBLEM,),
+        "GET /a/x",
+    ),
+    Scene(
+        "attempts_exhausted",
+        "No answer at all",
+        "The connection broke each time, so the proxy writes its own answer.",
+        (reset,),
+        "GET /a/x",
+    ),
+    Scene("attempts_exhausted", "Nobody listens", "", (OK,), "GET /gone/x"),
+    Scene(
+        "attempts_exhausted",
+        "An attempt that takes too long",
+        "`strategy: none` makes one attempt, and one attempt is not giving up: no `x-should-retry`.",
+        (hang,),
+        "GET /patient/x",
+    ),
+    Scene("bucket_empty", "The bucket cannot pay", "It had enough for one retry.", (PROBLEM,), "GET /poor/x"),
+    Scene(
+        "pushback_stop",
+        "The upstream says no",
+        "Its own `x-should-retry: false` goes on.",
+        (answer(503, b"", "x-should-retry: false"),),
+        "GET /a/x",
+    ),
+    Scene(
+        "pushback_too_long",
+        "The upstream asks for more than `max_delay`",
+        "The answer goes to the app at once, with its `Retry-After`.",
+        (answer(429, b"later\n", "Retry-After: 3600"),),
+        "GET /cool/x",
+    ),
+    Scene(
+        "deadline",
+        "No time for the wait",
+        "Half a minute is within `max_delay`, but not within the deadline: nobody sleeps past it.",
+        (answer(503, b"", "Retry-After: 30"),),
+        "GET /hurried/x",
+    ),
+    Scene("deadline", "No answer in time", "`timeouts.total` is 100ms here.", (hang,), "GET /hurried/y"),
+    Scene(
+        "committed",
+        "The request's body outgrew its buffer",
+        "`buffers.per_request` is 1KiB here; the body was longer, so it could be sent once only.",
+        (PROBLEM,),
+        "PUT /a/big",
+        b"x" * 2000,
+    ),
+    Scene(
+        "committed",
+        "An answer that broke after its delivery began",
+        "The connection is closed, so that it never looks complete.",
+        (half,),
+        "GET /a/x",
+    ),
+    Scene("disabled", "`X-Retry-Disable: true`", "One attempt.", (PROBLEM,), "GET /a/x\nX-Retry-Disable: true"),
+    Scene("rate_limited", "A `rate` bucket that rejects", "", (OK,), "GET /paced/x", before="GET /paced/x"),
+    Scene(
+        "cooling",
+        "A cooldown that rejects",
+        "A call before met a 429 with `Retry-After: 3600`, of which at most `max_delay` holds the others.",
+        (OK,),
+        "GET /cool/y",
+    ),
+    Scene("denied", "A place that is not allowed", "", (OK,), "GET http://169.254.169.254/latest/meta-data"),
+    Scene("denied", "No upstream has this prefix", "", (OK,), "GET /nobody/x"),
+    Scene("bad_request", "A word that cannot be read", "", (OK,), "GET /a/x\nX-Retry-Timeout: soon"),
+    Scene(
+        "attempts_exhausted",
+        "The same to a gRPC call",
+        "A trailers-only answer, with the matching status and `grpc-retry-pushback-ms: -1`.",
+        (OK,),
+        "POST /gone/echo.Echo/Say\nContent-Type: application/grpc\nIdempotency-Key: 7",
+    ),
+]
+
+
+async def play() -> list[tuple[Scene, str, list[str]]]:
+    """Each scene with the app's transcript and what the upstream received."""
+    played = []
+    async with Upstream(OK) as upstream:
+        with tempfile.TemporaryDirectory() as folder:
+            config = CONFIG.replace(UPSTREAM, str(upstream.port)).replace(CLOSED, str(await _closed_port()))
+            async with Redrive(Path(folder), config) as redrive:
+                port = int(redrive.authority.rpartition(":")[2])
+                one_form = _OneForm(port, upstream.port, config)
+                for scene in SCENES:
+                    upstream.steps, upstream._next = scene.steps, 0
+                    if scene.before:
+                        await _call(port, scene.before, b"")
+                    upstream.requests.clear()
+                    raw = await _call(port, scene.request, scene.body)
+                    received = [one_form(request.head.decode("latin-1")) for request in upstream.requests]
+                    played.append((scene, one_form(raw), received))
+    return played
+
+
+async def _closed_port() -> int:
+    """A port that nobody listens on any more."""
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    port: int = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    return port
+
+
+async def _call(port: int, request: str, body: bytes) -> str:
+    """What came back, as text."""
+    line, *fields = request.split("\n")
+    fields = [f"Host: 127.0.0.1:{port}", *fields]
+    if body:
+        fields.append(f"Content-Length: {len(body)}")
+    head = "\r\n".join([f"{line} HTTP/1.1", *fields, "", ""]).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head + body)
+    got = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", got)
+    try:
+        got += await reader.readexactly(int(length[1]) if length else 0)
+    except asyncio.IncompleteReadError as error:
+        got += error.partial + b"\n(the connection is closed)"
+    writer.close()
+    return got.decode("latin-1")
+
+
+class _OneForm:
+    """Puts what differs from run to run in one form."""
+
+    def __init__(self, proxy: int, upstream: int, config: str) -> None:
+        closed = re.search(r"gone:\n    url: http://127.0.0.1:(\d+)", config)
+        assert closed is not None
+        self._ports = {str(proxy): PROXY, str(upstream): UPSTREAM, closed[1]: CLOSED}
+
+    def __call__(self, text: str) -> str:
+        text = text.replace("\r\n", "\n")
+        for port, shown in self._ports.items():
+            text = re.sub(rf"\b{port}\b", shown, text)
+        text = re.sub(r"redrive-[0-9a-f]{8}", "redrive-0123abcd", text)
+        text = re.sub(r"(?m)^(date): .*$", r"\1: Thu, 01 Jan 2026 00:00:00 GMT", text, flags=re.IGNORECASE)
+        return re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "3b241101-e2bb-4255-8caf-4136c566a962", text)
+
+
+_HEAD = """# What your app sees
+
+This page is made by `python tools/app_sees.py --write`, and a test keeps it current: every transcript is the real
+process in front of a scripted upstream, seen from a plain socket. Ports, dates, the name in `Via` and injected keys are
+put in one form.
+
+The app gets the last attempt's answer as it came: status, fields, body byte for byte. Added are:
+
+| field | when |
+| --- | --- |
+| `X-Attempt-Count` | on every answer: the attempts made in all |
+| `Via` | on every answer that came from an upstream |
+| `Proxy-Status` | more than one attempt, or the proxy's own answer (RFC 9209) |
+| `x-should-retry: false` | the sidecar gave up ([which outcomes](pushback.md#an-app-that-retries-by-itself)) |
+
+Only where there is no answer to hand on does the proxy write its own, as `application/problem+json`:
+
+| status | when |
+| --- | --- |
+| 502 | no connection, a broken one, or a malformed answer |
+| 504 | `timeouts.attempt`, or the deadline |
+| 503 | `cooling`, `rate_limited`, `overloaded`; with `Retry-After` |
+| 403 | the destination is denied |
+| 404 | no upstream has this Host or prefix |
+| 400, 413, 414, 431 | the request cannot be forwarded |
+
+To an `application/grpc` call it is HTTP 200, trailers-only, with the matching `grpc-status`. `client_gone` is seen by
+nobody but the log, and `overloaded` is a 503 as `cooling` is.
+
+The transcripts are made under this configuration:
+"""
+
+
+def render(played: list[tuple[Scene, str, list[str]]]) -> str:
+    """The whole page."""
+    parts = [_HEAD, f"```yaml\n{CONFIG}```"]
+    for outcome in dict.fromkeys(scene.outcome for scene, _, _ in played):
+        parts.append(f"\n## {outcome}")
+        for scene, text, received in played:
+            if scene.outcome == outcome:
+                parts += ["", f"### {scene.title}", ""]
+                parts += [scene.told, ""] if scene.told else []
+                parts.append(_block(scene.request, text))
+                if scene.shows_upstream:
+                    parts += ["", "The upstream received:", "", _block(*received)]
+    return "\n".join(parts) + "\n"
+
+
+def _block(*texts: str) -> str:
+    return "```http\n" + "\n\n".join(text.rstrip("\n") for text in texts) + "\n```"
+
+
+def page() -> str:
+    """Play everything, and render."""
+    return render(asyncio.run(play()))
+
+
+def main() -> None:
+    """Print the page, or write it."""
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(page())
+    else:
+        sys.stdout.write(page())
+
+
+if __name__ == "__main__":
+    main()
