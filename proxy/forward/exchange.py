@@ -477,15 +477,14 @@ class Exchange:
         replay = self.replay
         if replay is None or self.over:
             return
-        sending = [attempt.cursor for attempt in self.flights.values() if attempt.stream is not None]
+        flights = self.flights.values()
+        cursors = [each.cursor for each in flights if each.stream is not None or each.task is not None]
         if replay.lost:
-            replay.forget(min(sending, default=replay.end))
+            replay.forget(min(cursors, default=replay.end))
         if replay.done:
             return
-        if sending:
-            behind = replay.end - min(sending) > HIGH_WATER
-        elif self.tunnelling:
-            behind = False
+        if replay.lost or any(each.stream is not None for each in flights):
+            behind = bool(cursors) and replay.end - min(cursors) > HIGH_WATER
         else:
             behind = self._overfull or not replay.has_room(PIECE)
         if behind:

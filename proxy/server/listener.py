@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from proxy.config.settings import Address, Settings
-from proxy.forward.answers import own_answer
+from proxy.forward.answers import last_recipient, own_answer
 from proxy.forward.exchange import Exchange
 from proxy.forward.headers import answers_for_nobody
 from proxy.forward.means import Means
@@ -162,6 +162,10 @@ class Door(web.Server):
             self._reject(connection, head, _overloaded(why), close=True)
             return None
         place = connection.place
+        if head.max_forwards == 0:
+            connection.answer(*last_recipient(head))
+            connection.done()
+            return None
         try:
             if head.method == "CONNECT":
                 return self._admit_connect(connection, head)

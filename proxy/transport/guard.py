@@ -85,6 +85,8 @@ class Guard:
 
 def is_local(address: Address) -> bool:
     """Whether the address is one of this machine: it is then also the source that the kernel chooses towards it."""
+    if address.is_loopback:
+        return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

@@ -1,0 +1,266 @@
+"""Bodies that stream, bodies that outgrow their buffer, timeouts, hedges, connections that are and are not reused."""
+
+# ruff: noqa: SIM117  upstream, proxy and app are nested as they depend on each other
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from support.front import FAST, STANDARD, CutError, Front, chunked, request, to
+from support.scripted import Turn, Upstream, answer, close, hang, reset
+
+from proxy.config.settings import Buffers, Pool
+from proxy.retry.facts import FaultKind, Outcome
+from proxy.retry.policy import Backoff, IdempotencyKey, Strategy, Timeouts
+
+BLOB = bytes(range(256)) * 20_000  # 5 MB
+HEDGED = Strategy("hedging", "hedging", 3, FAST, None, hedging_delay=0.0, non_fatal=frozenset({503, FaultKind.RESET}))
+
+
+async def test_a_large_download_and_upload_come_whole() -> None:
+    steps = (answer(200, BLOB), answer(200, b"thanks"))
+    async with Upstream(*steps) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        assert (await app.ask("GET", "/api/")).body == BLOB
+        assert (await app.ask("POST", "/api/", body=BLOB)).body == b"thanks"
+        assert upstream.requests[1].body == BLOB
+        chunks = chunked(*(BLOB[at : at + 100_000] for at in range(0, len(BLOB), 100_000)))
+        assert (await app.ask("POST", "/api/", "Transfer-Encoding: chunked", body=chunks)).body == b"thanks"
+        assert upstream.requests[2].body == BLOB
+
+
+async def test_a_slow_reader_holds_the_upstream_back() -> None:
+    written = 0
+
+    async def step(turn: Turn) -> None:
+        nonlocal written
+        await turn.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(BLOB) * 10))
+        for _ in range(10):
+            for at in range(0, len(BLOB), 65536):
+                await turn.write(BLOB[at : at + 65536])
+                written += 65536
+
+    async with Upstream(step) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        app.writer.transport.pause_reading()
+        app.send(request("GET", "/api/", host="127.0.0.1"))
+        await upstream.until(1)
+        before = -1
+        while before != written:  # until nothing moves any more
+            before = written
+            for _ in range(20):
+                await asyncio.sleep(0.005)
+        assert written < len(BLOB) * 9
+        app.writer.transport.resume_reading()
+        await app.reader.readuntil(b"\r\n\r\n")
+        assert len(await app.reader.readexactly(len(BLOB) * 10)) == len(BLOB) * 10
+
+
+async def test_a_body_that_outgrows_its_buffer_streams_on_in_one_attempt() -> None:
+    small = Buffers(100_000, 1 << 20)
+    async with Upstream(answer(503)) as upstream, Front(to("api", upstream.url), buffers=small) as front:
+        async with front.app() as app:
+            reply = await app.ask("PUT", "/api/", body=BLOB)
+            assert reply.status == 503
+            assert upstream.requests[0].body == BLOB
+            assert front.told.outcomes == [Outcome.COMMITTED]
+            assert len(upstream.requests) == 1
+            reply = await app.ask("PUT", "/api/", body=b"x" * 100_000)
+            assert len(upstream.requests) == 4
+
+
+async def test_a_body_that_outgrows_its_buffer_while_it_waits_is_held_back() -> None:
+    small = Buffers(100_000, 1 << 20)
+
+    async def step(turn: Turn) -> None:
+        await turn.write(answer(503))
+        turn.close()
+
+    slow = replace(STANDARD, backoff=Backoff(0.2, 0.2, jitter="none"))
+    async with Upstream(step, answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url, strategy=slow), buffers=small) as front, front.app() as app:
+            reply = await app.ask("PUT", "/api/", body=BLOB)
+            assert (reply.status, reply.one("x-attempt-count")) in ((200, "2"), (503, "1"))
+            assert upstream.requests[-1].body in (BLOB, b"")
+
+
+async def test_the_total_of_all_buffers_is_bounded() -> None:
+    small = Buffers(1 << 20, 150_000)
+    async with Upstream(hang, hang) as upstream, Front(to("api", upstream.url), buffers=small) as front:
+        async with front.app() as one, front.app() as two:
+            one.send(request("PUT", "/api/", host="127.0.0.1", body=b"x" * 100_000))
+            await upstream.until(1)
+            two.send(request("PUT", "/api/", host="127.0.0.1", body=b"y" * 100_000))
+            await upstream.until(2)
+            assert front.path.buffered <= 150_000
+
+
+async def test_an_attempt_timeout_is_504_after_the_retries() -> None:
+    limits = Timeouts(attempt=0.02)
+    async with Upstream(hang) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
+        async with front.app() as app:
+            reply = await app.ask("GET", "/api/")
+            assert (reply.status, reply.one("x-attempt-count")) == (504, "3")
+            assert "error=http_response_timeout" in (reply.one("proxy-status") or "")
+            assert len(upstream.requests) == 3
+
+
+async def test_an_attempt_timeout_ends_with_the_head() -> None:
+    limits = Timeouts(attempt=0.05)
+
+    async def step(turn: Turn) -> None:
+        await turn.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
+        await asyncio.sleep(0.15)
+        await turn.write(b"cd")
+
+    async with Upstream(step) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
+        async with front.app() as app:
+            assert (await app.ask("GET", "/api/")).body == b"abcd"
+
+
+async def test_the_deadline_ends_what_flies() -> None:
+    limits = Timeouts(total=0.03)
+    async with Upstream(hang) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
+        async with front.app() as app:
+            reply = await app.ask("GET", "/api/")
+            assert reply.status == 504
+            assert reply.one("x-should-retry") == "false"
+            assert front.told.outcomes == [Outcome.DEADLINE]
+            await upstream.gone.wait()
+
+
+async def test_silence_within_an_answer_breaks_it_off() -> None:
+    limits = Timeouts(idle=0.05)
+
+    async def step(turn: Turn) -> None:
+        await turn.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
+        await turn.gone()
+
+    async with Upstream(step) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
+        async with front.app() as app:
+            try:
+                await app.ask("GET", "/api/")
+                raise AssertionError
+            except CutError as cut:
+                assert cut.answer.body == b"ab"
+            assert (await front.told.until(1))[0]["outcome"] is Outcome.COMMITTED
+
+
+async def test_an_app_that_is_silent_within_its_body_gets_408() -> None:
+    limits = Timeouts(idle=0.05)
+    async with Upstream(hang) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
+        async with front.app() as app:
+            app.send(request("POST", "/api/", "Content-Length: 10", host="127.0.0.1") + b"abc")
+            assert (await app.read()).status == 408
+            await upstream.gone.wait()
+
+
+async def test_hedges_go_at_once_and_the_first_good_answer_wins() -> None:
+    async def wait(turn: Turn) -> None:
+        await turn.read_body()
+        await turn.gone()
+
+    steps = (wait, answer(503), answer(200, b"won"))
+    async with Upstream(*steps) as upstream, Front(to("api", upstream.url, strategy=HEDGED, bucket=None)) as front:
+        async with front.app() as app:
+            reply = await app.ask("PUT", "/api/", body=b"x" * 1000)
+            assert reply.body == b"won"
+            assert {r.body for r in upstream.requests} == {b"x" * 1000}
+            assert sorted(r.one("x-attempt-count") or "" for r in upstream.requests) == ["1", "2", "3"]
+
+
+async def test_hedges_share_a_body_that_is_never_kept() -> None:
+    tiny = Buffers(1000, 1000)
+    async with Upstream(answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url, strategy=HEDGED, bucket=None), buffers=tiny) as front:
+            async with front.app() as app:
+                assert (await app.ask("PUT", "/api/", body=BLOB)).status == 200
+        assert BLOB in [r.body for r in upstream.requests]
+
+
+async def test_an_idempotency_key_is_the_same_on_every_attempt() -> None:
+    key = IdempotencyKey(inject=True)
+    async with Upstream(answer(500), answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url, idempotency_key=key)) as front, front.app() as app:
+            assert (await app.ask("POST", "/api/", body=b"x")).status == 200
+            first, second = (r.one("idempotency-key") for r in upstream.requests)
+            assert first == second is not None
+            await app.ask("POST", "/api/", "Idempotency-Key: mine", body=b"x")
+            assert upstream.requests[2].all("idempotency-key") == ["mine"]
+
+
+async def test_a_post_takes_no_connection_that_has_rested_for_long() -> None:
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        await app.ask("GET", "/api/")
+        (connection,) = front.path.means.pool.connections
+        connection.since -= 1.5
+        await app.ask("POST", "/api/", body=b"x")
+        assert upstream.connections == 2
+        connection.since -= 1.5
+        await app.ask("GET", "/api/")
+        assert upstream.connections == 2
+
+
+async def test_what_rests_too_long_or_is_too_many_is_closed() -> None:
+    pool = Pool(4.0, 2, 30.0)
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url), pool=pool) as front:
+        async with front.app() as one, front.app() as two, front.app() as three:
+            for app in (one, two, three):
+                app.send(request("GET", "/api/", host="127.0.0.1"))
+            for app in (one, two, three):
+                await app.read()
+        resting = front.path.means.pool
+        assert len(resting.connections) >= 1
+        resting._look_over()
+        assert sum(c.is_open for c in resting.connections) <= 2
+        for connection in list(resting.connections):
+            connection.since -= 10
+        resting._look_over()
+        assert not any(c.is_open for c in resting.connections)
+
+
+async def test_negotiate_pins_its_connection_to_the_app_connection() -> None:
+    offer = answer(401, b"", "WWW-Authenticate: Negotiate")
+    steps = (offer, answer(200, b"welcome"), answer(200, b"still you"), answer(200, b"other"))
+    async with Upstream(*steps) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        await app.ask("GET", "/api/")
+        await app.ask("GET", "/api/", "Authorization: Negotiate abc")
+        await app.ask("GET", "/api/")
+        async with front.app() as other:
+            assert (await other.ask("GET", "/api/")).body == b"other"
+        assert [r.connection for r in upstream.requests] == [1, 1, 1, 2]
+
+
+async def test_an_app_that_goes_while_its_upload_is_held_back_is_noticed() -> None:
+    async def stuck(turn: Turn) -> None:
+        turn.writer.transport.pause_reading()
+        await turn.upstream.gone.wait()
+        turn.close()
+
+    async with Upstream(stuck) as upstream, Front(to("api", upstream.url)) as front:
+        async with front.app() as app:
+            app.send(request("PUT", "/api/", "Content-Length: 100000000", host="127.0.0.1") + BLOB)
+            await upstream.until(1)
+            while not any(c.blocked for c in front.path.means.pool.connections):  # noqa: ASYNC110  a state, no event
+                await asyncio.sleep(0.001)
+            app.vanish()
+            await front.told.until(1)
+            assert front.told.outcomes == [Outcome.CLIENT_GONE]
+        upstream.gone.set()
+
+
+async def test_a_reset_of_a_fresh_connection_is_no_transparent_retry() -> None:
+    async with Upstream(reset, close, answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front:
+        async with front.app() as app:
+            reply = await app.ask("GET", "/api/")
+            assert reply.one("x-attempt-count") == "3"
+            assert not front.told.calls[0]["resent"]
+
+
+async def test_a_retry_after_that_was_held_is_reduced() -> None:
+    # The wait would pass the deadline, so the answer goes at once and as it came.
+    limits = Timeouts(total=1.0)
+    async with Upstream(answer(503, b"", "Retry-After: 30")) as upstream:
+        async with Front(to("api", upstream.url, timeouts=limits)) as front, front.app() as app:
+            reply = await app.ask("GET", "/api/")
+            assert reply.one("retry-after") == "30"
+            assert reply.one("x-should-retry") == "false"
+            assert front.told.outcomes == [Outcome.DEADLINE]

@@ -1,0 +1,156 @@
+"""Which requests become calls, and what the others are told."""
+
+# ruff: noqa: SIM117  upstream, proxy and app are nested as they depend on each other
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.front import Front, request, to
+from support.scripted import Upstream, answer
+
+from proxy.config.settings import Address, Limits
+from proxy.retry.facts import Outcome
+
+
+async def test_origin_form_by_host_then_by_prefix_then_404() -> None:
+    async with Upstream(answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url, hosts=["api.test"])) as front, front.app() as app:
+            assert (await app.ask("GET", "/x", "Host: api.test")).status == 200
+            assert upstream.requests[0].one("host") == "api.test"
+            assert upstream.requests[0].target == "/x"
+            assert (await app.ask("GET", "/api/x")).status == 200
+            assert upstream.requests[1].target == "/x"
+            assert (await app.ask("GET", "/api")).status == 200
+            assert upstream.requests[2].target == "/"
+            assert (await app.ask("GET", "/api?q")).status == 200
+            assert upstream.requests[3].target == "/?q"
+            assert (await app.ask("GET", "/apix")).status == 404
+            assert (await app.ask("GET", "/api/../x")).status == 400
+            assert len(upstream.requests) == 4
+
+
+async def test_the_path_of_the_url_goes_in_front_in_prefix_use_only() -> None:
+    async with Upstream(answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url + "/base/", hosts=["api.test"])) as front, front.app() as app:
+            await app.ask("GET", "/api/x")
+            await app.ask("GET", "/x", "Host: api.test")
+            assert [r.target for r in upstream.requests] == ["/base/x", "/x"]
+
+
+async def test_what_a_web_page_could_send_is_refused_on_loopback() -> None:
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        named = await app.ask("GET", "/api/x", "Host: rebound.example")
+        assert named.status == 421
+        assert "`hosts`" in json.loads(named.body)["detail"]
+        cross = await app.ask("GET", "/api/x", "Host: localhost:8080", "Sec-Fetch-Site: cross-site")
+        assert cross.status == 403
+        for host in ("localhost", "[::1]:8080", "127.0.0.1"):
+            assert (await app.ask("GET", "/api/x", f"Host: {host}", "Sec-Fetch-Site: same-origin")).status == 200
+        assert len(upstream.requests) == 3
+
+
+async def test_a_loop_is_508_and_only_our_very_name_is_one() -> None:
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        own = front.path.means.via
+        assert (await app.ask("GET", "/api/x", "Via: 1.1 redrive-00000000, 1.0 other")).status == 200
+        assert upstream.requests[0].all("via") == ["1.1 redrive-00000000, 1.0 other", f"1.1 {own}"]
+        looped = await app.ask("GET", "/api/x", f"Via: 1.1 a, 1.1 {own} (comment)")
+        assert looped.status == 508
+        assert "error=proxy_loop_detected" in (looped.one("proxy-status") or "")
+
+
+async def test_max_forwards() -> None:
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        await app.ask("OPTIONS", "/api/x", "Max-Forwards: 3")
+        assert upstream.requests[0].one("max-forwards") == "2"
+        assert (await app.ask("OPTIONS", "/api/x", "Max-Forwards: 0")).one("allow")
+        trace = await app.ask("TRACE", "/api/x", "Max-Forwards: 0", "Authorization: secret", "X-Mine: 1")
+        assert trace.one("content-type") == "message/http"
+        assert b"X-Mine: 1" in trace.body
+        assert b"secret" not in trace.body
+        assert len(upstream.requests) == 1
+
+
+async def test_options_asterisk_of_the_last_proxy() -> None:
+    async with Upstream(answer(200)) as upstream, Front() as front, front.app() as app:
+        assert (await app.ask("OPTIONS", upstream.url)).status == 200
+        assert upstream.requests[0].target == "*"
+
+
+async def test_unmatched_hosts_can_be_denied() -> None:
+    async with Front(unmatched="deny") as front, front.app() as app:
+        reply = await app.ask("GET", "http://other.test/")
+        assert reply.status == 403
+        assert front.told.refusals[0].outcome is Outcome.DENIED
+
+
+async def test_too_many_connections() -> None:
+    limits = Limits(65536, 256, 2, 2000, None)
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url), limits=limits) as front:
+        async with front.app() as one, front.app() as two, front.app() as three:
+            assert (await one.ask("GET", "/api/")).status == 200
+            assert (await two.ask("GET", "/api/")).status == 200
+            reply = await three.ask("GET", "/api/")
+            assert reply.status == 503
+            assert json.loads(reply.body)["outcome"] == "overloaded"
+            assert reply.one("retry-after")
+            assert await three.rest() == b""
+            assert (await two.ask("GET", "/api/")).status == 200
+
+
+async def test_draining_closes_what_rests_and_then_refuses() -> None:
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front:
+        async with front.app() as resting, front.app() as late:
+            await resting.ask("GET", "/api/")
+            await late.ask("GET", "/api/")
+            front.path.door.draining = True
+            assert (await late.ask("GET", "/api/")).one("connection") == "close"
+            front.path.drain()
+            assert await resting.rest() == b""
+        front.path.refuse()
+        async with front.app() as refused:
+            assert (await refused.ask("GET", "/api/")).status == 503
+
+
+async def test_a_unix_listener_and_a_unix_upstream(tmp_path: object) -> None:
+    inner, outer = f"{tmp_path}/up.sock", f"{tmp_path}/proxy.sock"
+    async with Upstream(answer(200, b"ok"), path=inner) as upstream:
+        async with Front(to("api", f"unix:{inner}"), listen=Address(unix=outer)) as front, front.app() as app:
+            reply = await app.ask("GET", "/api/x", "Host: docker")
+            assert reply.status == 200
+            assert upstream.requests[0].one("host") == "localhost"
+            app.send(request("GET", "/api/x"))
+            app.end()
+            assert (await app.read()).status == 200
+            assert front.told.calls[0]["client"] == ""
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "1.2.3"])
+async def test_an_unreadable_timeout_is_400(value: str) -> None:
+    async with Upstream() as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        reply = await app.ask("GET", "/api/x", f"X-Retry-Timeout: {value}")
+        assert reply.status == 400
+        assert upstream.requests == []
+
+
+async def test_steering_fields_are_heeded_and_never_forwarded() -> None:
+    async with Upstream(answer(503)) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        fields = ("X-Retry-Disable: true", "X-Retry-Timeout: 5s", "X-Attempt-Count: 9", "X-Other: 1")
+        reply = await app.ask("GET", "/api/x", *fields)
+        assert reply.status == 503
+        assert reply.one("x-should-retry") is None
+        sent = upstream.requests[0]
+        assert [name.lower() for name, _ in sent.fields] == ["host", "x-other", "x-attempt-count", "via"]
+        assert sent.one("x-attempt-count") == "1"
+        assert front.told.outcomes == [Outcome.DISABLED]
+
+
+async def test_a_wildcard_listener_is_off_loopback() -> None:
+    async with Upstream(answer(200, b"ok")) as upstream:
+        everywhere = Address("0.0.0.0", 0)
+        async with Front(to("api", upstream.url), listen=everywhere) as front, front.app() as app:
+            assert (await app.ask("GET", "/api/x", "Host: any.example")).status == 200
+            denied = await app.ask("GET", f"{upstream.url}/x")
+            assert denied.status == 403
+            assert "loopback" in json.loads(denied.body)["detail"]

@@ -1,0 +1,50 @@
+"""Bodies kept for another attempt: cursors, limits, what is freed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.transport.replay import Replay, Store
+
+
+def test_what_outgrows_the_call_is_lost_and_freed() -> None:
+    store = Store(10, 100)
+    replay = Replay(store)
+    assert replay.append(b"x" * 10)
+    assert store.used == 10
+    assert not replay.append(b"y")
+    replay.lose()
+    assert store.used == 0
+    assert replay.append(b"z" * 1000)
+    assert replay.read(10) == b"y" + b"z" * 1000
+    replay.close()
+    assert store.used == 0
+
+
+def test_what_outgrows_them_all_is_lost_too() -> None:
+    store = Store(10, 15)
+    one, two = Replay(store), Replay(store)
+    assert one.append(b"x" * 10)
+    assert not two.append(b"x" * 6)
+    one.close()
+    assert two.has_room(10)
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=6000), max_size=30),
+    st.lists(st.integers(min_value=0), max_size=10),
+)
+def test_any_cursor_reads_the_same_body(chunks: list[bytes], cursors: list[int]) -> None:
+    replay = Replay(Store(1 << 20, 1 << 20))
+    for chunk in chunks:
+        replay.append(chunk)
+    whole = b"".join(chunks)
+    assert replay.end == len(whole)
+    for cursor in cursors:
+        at = cursor % (len(whole) + 1)
+        assert replay.read(at) == whole[at:]
+    half = len(whole) // 2
+    replay.lose()
+    replay.forget(half)
+    assert replay.read(half) == whole[half:]
