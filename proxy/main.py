@@ -20,6 +20,7 @@ import uvloop
 from aiohttp import web
 
 from proxy.config.load import LoadResult
+from proxy.config.problem import Problem
 from proxy.config.settings import Address, Settings
 from proxy.config.watch import Watcher
 from proxy.observe.access_log import AccessLog
@@ -31,6 +32,7 @@ from proxy.observe.observers import Observers
 from proxy.observe.recent import Recent
 from proxy.observe.sink import LineSink
 from proxy.server.admin import showing
+from proxy.server.admin.guard import Access
 from proxy.server.admin.pages import admin_app, probe_app
 from proxy.server.admin.view import Readiness, View
 from proxy.server.announcing import banner
@@ -40,8 +42,9 @@ from proxy.transport.clock import monotonic, wall
 
 #: Standard output, where the log goes.
 _OUT = 1
-#: Settings that a reload can't change: what listens, listens until the end.
-_FIXED = ("listen", "admin", "probe", "workers")
+#: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop; Python's 5 ms
+#: would be added to every call meanwhile.
+_SWITCH = 0.0005
 #: Seconds between looks at whether the last call has ended.
 _LOOK = 0.02
 #: Seconds that open admin connections get at the end.
@@ -124,6 +127,7 @@ class House:
             self._loop.add_signal_handler(number, act)
         self._loop.call_later(_CLOCK, self._look_at_the_clock)
         self._begin(self._watcher.run())
+        sys.setswitchinterval(_SWITCH)
         gc.collect()
         gc.freeze()  # what was imported and built lives as long as the process: no need to look it through again
         self._announce()
@@ -132,10 +136,15 @@ class House:
         admin, view = self._settings.admin, self._view()
         runners: dict[str, web.BaseRunner] = {"listen": self._path.runner}
         if admin is not None:
-            runners["admin"] = _app_runner(admin_app(view, token=admin.token, hosts=admin.hosts))
+            runners["admin"] = _app_runner(admin_app(view, self._access))
         if self._settings.probe is not None:
             runners["probe"] = _app_runner(probe_app(view))
         return runners
+
+    def _access(self) -> Access:
+        admin = self._settings.admin
+        assert admin is not None  # a reload can't take it away
+        return Access(admin.token, admin.hosts)
 
     def _announce(self) -> None:
         listening = {what: [str(address) for address in at] for what, at in self._listening.items()}
@@ -146,26 +155,24 @@ class House:
 
     async def reload(self) -> list[str]:
         """Load the file again; error lines where it is refused, and then nothing has changed."""
-        return [str(problem) for problem in (await self._watcher.reload("POST /reload")).errors]
+        await self._watcher.reload("POST /reload")
+        return self._reload_errors
 
     def _hang_up(self) -> None:
         self._begin(self._watcher.reload("SIGHUP"))
 
     def _loaded(self, result: LoadResult, why: str) -> None:
         """A file was loaded: take it, or tell what is wrong with it."""
-        if result.settings is not None:
-            self._take(result.settings, warnings(result), why)
+        settings = result.settings
+        errors = list(result.errors) if settings is None else _moved(self._settings, settings)
+        self._reload_errors = [str(problem) for problem in errors]
+        if settings is None or errors:
+            self._metrics.reloaded("failure")
+            lines = [f"the configuration was not reloaded ({why}):", *self._reload_errors]
+            self._notices.tell("reload", lines, result="failure", why=why, errors=self._reload_errors)
             return
-        self._reload_errors = [str(problem) for problem in result.errors]
-        self._metrics.reloaded("failure")
-        lines = [f"the configuration was not reloaded ({why}):", *self._reload_errors]
-        self._notices.tell("reload", lines, result="failure", why=why, errors=self._reload_errors)
-
-    def _take(self, settings: Settings, told: list[str], why: str) -> None:
-        before, self._settings = self._settings, settings
-        fixed = [name for name in _FIXED if getattr(settings, name) != getattr(before, name)]
-        self._warnings = told + [f"{name} has changed: that takes a restart" for name in fixed]
-        self._reload_errors = []
+        self._settings = settings
+        self._warnings = warnings(result)
         self._metrics.reloaded("success")
         self._path.use(settings)
         console = settings.log.format == "console"
@@ -224,7 +231,7 @@ class House:
     def _view(self) -> View:
         return View(
             readiness=self._readiness,
-            metrics=lambda accept: render(self._metrics, self._gauges(), accept),
+            metrics=self._exposition,
             config=lambda: masked(self._settings.provenance.effective()),
             upstreams=lambda: showing.upstreams(self._settings.router, self._metrics, self._path.commons, monotonic()),
             buckets=lambda: showing.buckets(self._path.commons, self._settings.buckets, monotonic()),
@@ -244,15 +251,17 @@ class House:
             in_flight=self._path.in_flight,
         )
 
-    def _gauges(self) -> Gauges:
-        commons, named = self._path.commons, self._settings.buckets
-        return Gauges(
-            levels=lambda: showing.levels(commons, named, monotonic()),
-            capacities=lambda: showing.capacities(commons, named),
-            cooldowns=lambda: showing.cooldowns(self._settings.router, commons, monotonic()),
-            buffered_bytes=lambda: self._path.buffered,
-            waiting_calls=lambda: self._path.waiting,
+    async def _exposition(self, accept: str) -> tuple[bytes, str]:
+        """Metrics as they are now; the text is made in a thread."""
+        commons, named, now = self._path.commons, self._settings.buckets, monotonic()
+        gauges = Gauges(
+            levels=showing.levels(commons, named, now),
+            capacities=showing.capacities(commons, named),
+            cooldowns=showing.cooldowns(self._settings.router, commons, now),
+            buffered_bytes=self._path.buffered,
+            waiting_calls=self._path.waiting,
         )
+        return await asyncio.to_thread(render, self._metrics.copy(), gauges, accept)
 
     def _look_at_the_clock(self) -> None:
         self._path.env.wall_offset = wall() - monotonic()
@@ -261,7 +270,30 @@ class House:
 
 def warnings(loaded: LoadResult) -> list[str]:
     """Settings without effect, and the like."""
-    return [str(problem) for problem in loaded.problems if problem.severity == "warning"]
+    told = [str(problem) for problem in loaded.problems if problem.severity == "warning"]
+    settings = loaded.settings
+    if settings is not None and settings.workers != 1:
+        told.append("workers: there is one process for now")
+    if settings is not None and settings.uses_redis:
+        told.append("store: redis: buckets are this process's own for now")
+    return told
+
+
+def _moved(before: Settings, after: Settings) -> list[Problem]:
+    """What listens, listens until the end, and much is decided by it (whether strangers can reach it): another address
+    takes a restart.
+    """
+    where = {
+        "listen": (before.listen, after.listen),
+        "admin": (before.admin and before.admin.listen, after.admin and after.admin.listen),
+        "probe": (before.probe, after.probe),
+    }
+    top = after.provenance.top
+    marks = {name: top.values_at.get(name, top.mark) for name, (old, new) in where.items() if old != new}
+    return [
+        Problem(mark.file, mark.line, mark.column, name, "another address takes a restart")
+        for name, mark in marks.items()
+    ]
 
 
 def _app_runner(app: web.Application) -> web.AppRunner:

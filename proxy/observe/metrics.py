@@ -55,6 +55,12 @@ class Durations:
         self.slots = [0] * (len(BOUNDS) + 1)
         self.total = 0.0
 
+    def copy(self) -> Durations:
+        """The same numbers, which stay as they are."""
+        made = Durations()
+        made.slots, made.total = self.slots.copy(), self.total
+        return made
+
     def add(self, seconds: float) -> None:
         """Count one duration."""
         self.slots[bisect_left(BOUNDS, seconds)] += 1
@@ -100,6 +106,18 @@ class Series:
         self.call_seconds = Durations()
         self.attempt_seconds = Durations()
 
+    def copy(self) -> Series:
+        """The same numbers, which stay as they are."""
+        made = Series(self.upstream, self.route)
+        made.at_once, made.ge = self.at_once.copy(), self.ge.copy()
+        made.outcomes, made.results = self.outcomes.copy(), self.results.copy()
+        made.reasons, made.denied = self.reasons.copy(), self.denied.copy()
+        made.retries_failed, made.hedges = self.retries_failed, self.hedges
+        made.transparent, made.app_retries = self.transparent, self.app_retries
+        made.backoff_seconds = self.backoff_seconds
+        made.call_seconds, made.attempt_seconds = self.call_seconds.copy(), self.attempt_seconds.copy()
+        return made
+
     @property
     def calls(self) -> int:
         """Calls in all."""
@@ -122,6 +140,13 @@ class Metrics:
     def all(self) -> list[Series]:
         """Every series, in order of first use."""
         return list(self._series.values())
+
+    def copy(self) -> Metrics:
+        """The same numbers, which stay as they are: for a thread to read."""
+        made = Metrics()
+        made._series = {labels: series.copy() for labels, series in self._series.items()}
+        made.reloads = self.reloads.copy()
+        return made
 
     def series(self, policy: Policy) -> Series:
         """The series that this policy's calls are counted in."""

@@ -68,6 +68,17 @@ def test_each_retry_is_in_exactly_one_class(retry: int, ge: int) -> None:
     assert GE[ge_class(retry)] == ge
 
 
+def test_a_copy_stays_as_it_is() -> None:
+    metrics = Metrics()
+    metrics.call_ended(retried())
+    before, _ = render(metrics, Gauges())
+    copy = metrics.copy()
+    metrics.call_ended(retried())
+    metrics.call_ended(Call())
+    metrics.reloaded("success")
+    assert render(copy, Gauges())[0] == before
+
+
 def test_a_denied_retry_and_a_failure_nobody_would_retry() -> None:
     metrics = Metrics()
     failed = AttemptRecord(1, 10, 10.1, 503, cls=Class.TRANSIENT, decision="bucket_empty")
@@ -118,11 +129,11 @@ def test_gauges_and_reloads() -> None:
     metrics = Metrics()
     metrics.reloaded("failure")
     gauges = Gauges(
-        levels=lambda: [("grpc", 7.5)],
-        capacities=lambda: [("grpc", 10)],
-        cooldowns=lambda: [("payments", 3.5)],
-        buffered_bytes=lambda: 65536,
-        waiting_calls=lambda: 4,
+        levels=[("grpc", 7.5)],
+        capacities=[("grpc", 10)],
+        cooldowns=[("payments", 3.5)],
+        buffered_bytes=65536,
+        waiting_calls=4,
     )
     seen = Samples(metrics, gauges)
     assert seen.value("redrive_bucket_level", bucket="grpc") == 7.5

@@ -15,7 +15,7 @@ from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import Metrics
 from proxy.observe.recent import Recent
 from proxy.retry.facts import Outcome
-from proxy.server.admin.guard import host_is_known
+from proxy.server.admin.guard import Access, host_is_known
 from proxy.server.admin.pages import admin_app, probe_app
 from proxy.server.admin.view import Readiness, View
 
@@ -35,7 +35,7 @@ class House:
     def view(self) -> View:
         return View(
             readiness=lambda: self.state,
-            metrics=lambda accept: render(self.metrics, Gauges(), accept),
+            metrics=self.exposition,
             config=lambda: {"version": 1},
             upstreams=lambda: [{"name": "a"}],
             buckets=lambda: [{"bucket": "b", "level": 3}],
@@ -43,6 +43,9 @@ class House:
             reload=self.reload,
             drain=lambda: self.asked.append("drain"),
         )
+
+    async def exposition(self, accept: str) -> tuple[bytes, str]:
+        return render(self.metrics, Gauges(), accept)
 
     async def reload(self) -> list[str]:
         self.asked.append("reload")
@@ -59,7 +62,7 @@ def house() -> House:
 
 @pytest.fixture
 async def admin(house: House, aiohttp_client: Serve) -> TestClient[Any, Any]:
-    return await aiohttp_client(admin_app(house.view(), hosts=["redrive.internal"]))
+    return await aiohttp_client(admin_app(house.view(), lambda: Access(hosts=["redrive.internal"])))
 
 
 async def test_every_page_answers(admin: TestClient[Any, Any], house: House) -> None:
@@ -149,7 +152,7 @@ async def test_no_other_site_changes_anything(
 
 
 async def test_a_token(house: House, aiohttp_client: Serve) -> None:
-    admin = await aiohttp_client(admin_app(house.view(), token="s3cret"))
+    admin = await aiohttp_client(admin_app(house.view(), lambda: Access(token="s3cret")))
 
     async def get(authorization: str | None) -> ClientResponse:
         return await admin.get("/config", headers={"Authorization": authorization} if authorization else {})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -20,17 +21,23 @@ Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 _OWN_SITE = frozenset({"same-origin", "none"})
 
 
-def guard(token: str, hosts: Collection[str]) -> Middleware:
-    """A middleware that refuses strangers. `hosts` are names beside IP literals and localhost, with or without port."""
-    names = frozenset(host.lower() for host in hosts)
-    wanted = f"Bearer {token}".encode() if token else b""
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who is known. `hosts` are names beside IP literals and localhost, with or without port; "" asks for no token."""
+
+    token: str = ""
+    hosts: Collection[str] = ()
+
+
+def guard(access: Callable[[], Access]) -> Middleware:
+    """A middleware that refuses strangers; `access` is asked each time, since a reload may change it."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        host = request.headers.get("Host", "")
-        if not host_is_known(host, names):
+        host, known = request.headers.get("Host", ""), access()
+        if not host_is_known(host, {name.lower() for name in known.hosts}):
             return refusal(421, f"This port does not answer for the host {host!r}; admin.hosts can list its name.")
-        if wanted and not _has_token(request, wanted):
+        if known.token and not _has_token(request, f"Bearer {known.token}".encode()):
             refused = refusal(401, "The admin token is needed: Authorization: Bearer TOKEN.")
             refused.headers["WWW-Authenticate"] = 'Bearer realm="redrive"'
             return refused

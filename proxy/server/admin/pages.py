@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
 
 from proxy.observe.recent import KEPT
-from proxy.server.admin.guard import guard, refusal
+from proxy.server.admin.guard import Access, guard, refusal
 from proxy.server.admin.view import View
 
 #: Seconds between looks at what is new, for a reader of /events; and between signs of life.
@@ -39,9 +39,9 @@ POST /drain      stop being ready, let calls run out
 """
 
 
-def admin_app(view: View, *, token: str = "", hosts: Collection[str] = ()) -> web.Application:
-    """The admin port."""
-    app = _app(view, [guard(token, hosts)])
+def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Application:
+    """The admin port. `access` says who is let in."""
+    app = _app(view, [guard(access)])
     app.router.add_get("/", _index)
     app.router.add_get("/livez", _livez)
     app.router.add_get("/readyz", _readyz_verbose)
@@ -100,7 +100,7 @@ async def _readyz_verbose(request: web.Request) -> web.Response:
 
 
 async def _metrics(request: web.Request) -> web.Response:
-    body, kind = request.app[_VIEW].metrics(request.headers.get("Accept", ""))
+    body, kind = await request.app[_VIEW].metrics(request.headers.get("Accept", ""))
     return web.Response(body=body, headers={"Content-Type": kind})
 
 

@@ -6,7 +6,7 @@ that one definition has for many hosts or header values are one label, told by t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proxy.observe import mask
@@ -107,18 +107,18 @@ def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> lis
     return shown
 
 
-def levels(commons: Commons, named: Mapping[str, BucketRef], now: float) -> Iterable[tuple[str, float]]:
+def levels(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[tuple[str, float]]:
     """Each label's lowest level."""
     lowest: dict[str, float] = {}
     for label, bucket in _all_buckets(commons, named):
         level = bucket.level(now)
         lowest[label] = min(level, lowest.get(label, level))
-    return lowest.items()
+    return list(lowest.items())
 
 
-def capacities(commons: Commons, named: Mapping[str, BucketRef]) -> Iterable[tuple[str, float]]:
+def capacities(commons: Commons, named: Mapping[str, BucketRef]) -> list[tuple[str, float]]:
     """Each label's capacity."""
-    return {label: bucket.capacity for label, bucket in _all_buckets(commons, named)}.items()
+    return list({label: bucket.capacity for label, bucket in _all_buckets(commons, named)}.items())
 
 
 def _all_buckets(commons: Commons, named: Mapping[str, BucketRef]) -> Iterator[tuple[str, Bucket | RateBucket]]:
@@ -132,9 +132,9 @@ def _all_buckets(commons: Commons, named: Mapping[str, BucketRef]) -> Iterator[t
             yield name, RateBucket(spec) if isinstance(spec, RateSpec) else make_bucket(spec)
 
 
-def cooldowns(router: Router, commons: Commons, now: float) -> Iterable[tuple[str, float]]:
+def cooldowns(router: Router, commons: Commons, now: float) -> list[tuple[str, float]]:
     """Each upstream's longest cooldown in force; 0 for the others that are named."""
     longest = {upstream.label: 0.0 for upstream in router.upstreams}
     for upstream, _, left in commons.cooldowns(now):
         longest[upstream] = max(left, longest.get(upstream, 0.0))
-    return longest.items()
+    return list(longest.items())

@@ -37,7 +37,7 @@ class View:
     """
 
     readiness: Callable[[], Readiness]
-    metrics: Callable[[str], tuple[bytes, str]]
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     config: Callable[[], Any]
     upstreams: Callable[[], list[dict[str, Any]]]
     buckets: Callable[[], list[dict[str, Any]]]
