@@ -343,7 +343,7 @@ FILE = Section(
     "file",
     "The configuration of redrive.",
     {
-        "version": Key(_words("1"), 1),
+        "version": Key(Word(units.one_of("1"), {"enum": [1, "1"]}), 1),
         "listen": Key(Either(word=address, list=ListOf(address)), "127.0.0.1:8080", "HOST:PORT, unix:/path, or a list"),
         "admin": Key(Either(word=address_or_off, mapping=ADMIN), doc="an address, a mapping, or off"),
         "probe": Key(address_or_off, "off", "livez, readyz and metrics alone"),

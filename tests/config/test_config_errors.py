@@ -1,0 +1,277 @@
+"""Every error names file, line, column and key, and all of them are told at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from configs import lines, loaded
+
+from proxy.config.load import load
+
+# (the file, the lines that are printed; each must begin the printed line)
+CASES: dict[str, tuple[str, list[str]]] = {
+    "unknown key": (
+        "upstreams:\n  a:\n    url: http://x\n    timeout: {total: 5s}\n",
+        ["redrive.yaml:4:5: upstreams.a.timeout: unknown key (did you mean timeouts?)"],
+    ),
+    "unknown top key": ("upstream: {}\n", ["redrive.yaml:1:1: upstream: unknown key (did you mean upstreams?)"]),
+    "duplicate key": (
+        "drain: 5s\nlisten: 127.0.0.1:1\ndrain: 6s\n",
+        ["redrive.yaml:3:1: drain: duplicate key; it is already set in line 1"],
+    ),
+    "duplicate upstream": (
+        "upstreams:\n  a: {url: http://x}\n  a: {url: http://y}\n",
+        ["redrive.yaml:3:3: upstreams.a: duplicate key; it is already set in line 2"],
+    ),
+    "wrong unit": (
+        "upstreams:\n  a:\n    url: http://x\n    timeouts:\n      total: 5sec\n",
+        ["redrive.yaml:5:14: upstreams.a.timeouts.total: '5sec' has the unit 'sec'"],
+    ),
+    "no unit": ("drain: 25\n", ["redrive.yaml:1:8: drain: '25' has no unit"]),
+    "sexagesimal": ("drain: 12:30\n", ["redrive.yaml:1:8: drain: '12:30' is no duration"]),
+    "size": ("buffers: {total: 64MB}\n", ["redrive.yaml:1:18: buffers.total: '64MB' has the unit 'MB'"]),
+    "a word for a list": (
+        "defaults: {dialects: aws}\n",
+        ["redrive.yaml:1:22: defaults.dialects: must be a list, not 'aws' (did you mean [aws]?)"],
+    ),
+    "a list for a mapping": (
+        "upstreams: [a]\n",
+        ["redrive.yaml:1:12: upstreams: must be a mapping, not a list"],
+    ),
+    "a mapping for a word": ("drain: {a: 1}\n", ["redrive.yaml:1:8: drain: must be a duration"]),
+    "the whole file a list": ("- a\n", ["redrive.yaml:1:1: a configuration is a mapping of keys, not a list"]),
+    "no such strategy": (
+        "strategies:\n  patient: {kind: standard}\nupstreams:\n  a: {url: http://x, strategy: pateint}\n",
+        ["redrive.yaml:4:32: upstreams.a.strategy: no strategy is called 'pateint' (did you mean patient?)"],
+    ),
+    "no such bucket": (
+        "buckets:\n  spare: {kind: budget}\nupstreams:\n  a: {url: http://x, bucket: spaer}\n",
+        ["redrive.yaml:4:30: upstreams.a.bucket: no bucket is called 'spaer' (did you mean spare?)"],
+    ),
+    "a kind for a bucket's name": (
+        "upstreams:\n  a: {url: http://x, bucket: quota}\n",
+        ["redrive.yaml:2:30: upstreams.a.bucket: no bucket is called 'quota' (did you mean {kind: quota}?)"],
+    ),
+    "no such kind": (
+        "strategies:\n  p: {kind: standart}\n",
+        ["redrive.yaml:2:13: strategies.p.kind: 'standart' is no kind of strategy (did you mean standard?)"],
+    ),
+    "a strategy's name as a kind": (
+        "strategies:\n  p: {kind: standard}\nupstreams:\n  a: {url: http://x, strategy: {kind: p}}\n",
+        ["redrive.yaml:4:39: upstreams.a.strategy.kind: 'p' is no kind of strategy; p is a strategy's name"],
+    ),
+    "kind is missing": (
+        "strategies:\n  p: {max_attempts: 5}\nbuckets:\n  b: {capacity: 5}\n",
+        ["redrive.yaml:2:3: strategies.p.kind: is missing", "redrive.yaml:4:3: buckets.b.kind: is missing"],
+    ),
+    "another kind's key": (
+        "buckets:\n  b: {kind: throttle, capacity: 5}\n",
+        ["redrive.yaml:2:23: buckets.b.capacity: unknown key for the kind throttle; it belongs to quota"],
+    ),
+    "a key of no kind": (
+        "strategies:\n  p: {kind: standard, max_attemps: 5}\n",
+        ["redrive.yaml:2:23: strategies.p.max_attemps: unknown key for the kind standard (did you mean max_attempts?)"],
+    ),
+    "a bucket of the wrong kind": (
+        "buckets:\n  p: {kind: rate, rate: 5/s}\n  q: {kind: quota}\n"
+        "upstreams:\n  a: {url: http://x, bucket: p, rate: q}\n",
+        [
+            "redrive.yaml:5:30: upstreams.a.bucket: takes a quota, a throttle or a budget, but p is of kind rate",
+            "redrive.yaml:5:39: upstreams.a.rate: takes a bucket of kind rate, but q is of kind quota",
+        ],
+    ),
+    "a rate without rate": ("buckets:\n  p: {kind: rate}\n", ["redrive.yaml:2:6: buckets.p.rate: is missing"]),
+    "a burst below one": (
+        "buckets:\n  p: {kind: rate, rate: 5/s, burst: 0.5}\n",
+        ["redrive.yaml:2:37: buckets.p.burst: must be at least 1"],
+    ),
+    "fuller than full": (
+        "buckets:\n  p: {kind: quota, capacity: 5, initial: 6}\n",
+        ["redrive.yaml:2:42: buckets.p.initial: must not be above what the bucket holds, 5"],
+    ),
+    "off without a kind": (
+        "defaults: {bucket: off}\nupstreams:\n  a: {url: http://x, bucket: {capacity: 5}}\n",
+        ["redrive.yaml:3:30: upstreams.a.bucket: needs a kind: the inherited bucket is off"],
+    ),
+    "no own bucket to merge into": (
+        "upstreams:\n  a: {url: http://x, strategy: grpc, bucket: {capacity: 5}}\n",
+        ["redrive.yaml:2:46: upstreams.a.bucket: needs a kind: grpc has no bucket of its own"],
+    ),
+    "connect off": (
+        "defaults: {timeouts: {connect: off}}\n",
+        ["redrive.yaml:1:32: defaults.timeouts.connect: 'off' is no duration"],
+    ),
+    "undefined environment name": (
+        "admin: {token: '${NO_SUCH_NAME}'}\n",
+        ["redrive.yaml:1:16: admin.token: the environment has no NO_SUCH_NAME, and there is no default"],
+    ),
+    "broken reference": ("drain: '${A B}'\n", ["redrive.yaml:1:8: drain: '${A B}' is no reference"]),
+    "unclosed reference": ("drain: '${AB'\n", ["redrive.yaml:1:8: drain: '${AB' is no reference"]),
+    "off loopback without a token": (
+        "admin: 0.0.0.0:9901\n",
+        ["redrive.yaml:1:8: admin.token: 0.0.0.0:9901 can be reached from other machines"],
+    ),
+    "no such dialect": (
+        "defaults: {dialects: [http, gihub]}\n",
+        ["redrive.yaml:1:29: defaults.dialects[1]: no dialect is called 'gihub' (did you mean github?)"],
+    ),
+    "a rule without a class": (
+        "defaults:\n  classify:\n    rules:\n      - {status: 400}\n",
+        ["redrive.yaml:4:9: defaults.classify.rules[0].as: is missing"],
+    ),
+    "a route without a match": (
+        "upstreams:\n  a:\n    url: http://x\n    routes:\n      - {strategy: none}\n",
+        ["redrive.yaml:5:9: upstreams.a.routes[0].match: is missing"],
+    ),
+    "keys that a route has not": (
+        "upstreams:\n  a:\n    url: http://x\n    routes:\n      - {match: {path: /x}, scope: host, prefix: /y}\n",
+        [
+            "redrive.yaml:5:29: upstreams.a.routes[0].scope: unknown key",
+            "redrive.yaml:5:42: upstreams.a.routes[0].prefix: unknown key",
+        ],
+    ),
+    "one prefix for two": (
+        "upstreams:\n  a: {url: http://x, prefix: /p}\n  b: {url: http://y, prefix: /p/}\n",
+        ["redrive.yaml:3:30: upstreams.b.prefix: /p is the prefix of a already"],
+    ),
+    "files that are not there": (
+        "upstreams:\n  a: {url: https://x, verify: ca.pem, client_cert: {cert: c.pem}}\n",
+        [
+            "redrive.yaml:2:31: upstreams.a.verify: there is no file",
+            "redrive.yaml:2:52: upstreams.a.client_cert.key: is missing",
+        ],
+    ),
+    "framing fields": (
+        "defaults: {headers: {request: {set: {Content-Length: 5}}}}\n",
+        ["redrive.yaml:1:38: defaults.headers.request.set.Content-Length: Content-Length is written by the proxy"],
+    ),
+    "line breaks in a header": (
+        'defaults: {headers: {request: {set: {x-a: "a\\r\\nb: c"}}}}\n',
+        ["redrive.yaml:1:43: defaults.headers.request.set.x-a: must not hold control characters"],
+    ),
+    "a strategy that cannot be imported": (
+        'strategies:\n  own: {kind: "no_such_module_here:Own"}\n',
+        ["redrive.yaml:2:15: strategies.own: cannot import no_such_module_here: ModuleNotFoundError"],
+    ),
+    "a class that is not there": (
+        'strategies:\n  own: {kind: "json:JSONDecodr"}\n',
+        ["redrive.yaml:2:15: strategies.own: json has no class JSONDecodr (did you mean JSONDecoder?)"],
+    ),
+    "a class that is no strategy": (
+        'strategies:\n  own: {kind: "json:JSONDecoder"}\n',
+        ["redrive.yaml:2:15: strategies.own: json:JSONDecoder is no RetryStrategy"],
+    ),
+    "wrong arguments": (
+        'strategies:\n  own: {kind: "json:JSONDecoder", nonsense: 1}\n',
+        ["redrive.yaml:2:15: strategies.own: json:JSONDecoder cannot be made: TypeError"],
+    ),
+    "an alias inside itself": ("a: &a [*a]\n", ["redrive.yaml:1:4: an alias stands inside the very thing it names"]),
+    "a tag": ("drain: !seconds 5s\n", ["redrive.yaml:1:8: drain: the tag !seconds means nothing here"]),
+    "a key that is no text": ("? [a]\n: b\n", ["redrive.yaml:1:3: a key must be plain text"]),
+    "a tab": ("upstreams:\n\ta: 1\n", ["redrive.yaml:2:1: this is no YAML: a tab where YAML wants spaces"]),
+    "bad syntax": ("a: [1\nb: 2\n", ["redrive.yaml:2:2: this is no YAML: did not find expected ',' or ']'"]),
+    "two documents": ("drain: 5s\n---\ndrain: 6s\n", ["redrive.yaml:2:1: this is no YAML: "]),
+    "a bare reference within braces": (
+        "admin: {token: ${X}}\n",
+        ["redrive.yaml:1:17: this is no YAML: did not find expected ',' or '}'"],
+    ),
+    "undefined names in a list": (
+        "include: ['${NOPE}', b.yaml]\n",
+        [
+            "redrive.yaml:1:11: include[0]: the environment has no NOPE, and there is no default",
+            "redrive.yaml:1:22: include[0]: there is no file",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_error_lines(name: str, tmp_path: Path) -> None:
+    text, expected = CASES[name]
+    result = loaded(tmp_path, text)
+    assert result.settings is None
+    found = lines(tmp_path, result)
+    assert len(found) == len(expected), found
+    for line, start in zip(found, expected, strict=True):
+        assert line.startswith(start), line
+
+
+def test_every_error_is_told_at_once_from_top_to_bottom(tmp_path: Path) -> None:
+    result = loaded(
+        tmp_path,
+        """\
+        listen: 8080
+        drain: 5
+        buckets:
+          b: {kind: quota, capacity: lots}
+        upstreams:
+          a: {url: nowhere, strategy: nobody, bucket: nothing, mode: of}
+        """,
+    )
+    places = [(each.line, each.column) for each in result.errors]
+    assert places == [(1, 9), (2, 8), (4, 30), (6, 12), (6, 31), (6, 47), (6, 62)]
+
+
+def test_what_many_inherit_is_told_once(tmp_path: Path) -> None:
+    result = loaded(
+        tmp_path,
+        """\
+        defaults: {strategy: nobody}
+        upstreams:
+          a: {url: http://x}
+          b: {url: http://y, routes: [{match: {path: /z}}]}
+        """,
+    )
+    assert lines(tmp_path, result) == ["redrive.yaml:1:22: upstreams.a.strategy: no strategy is called 'nobody'"]
+
+
+def test_what_the_environment_said_is_never_printed(tmp_path: Path) -> None:
+    result = loaded(tmp_path, "drain: '${SECRET}'\n", {"SECRET": "hunter2"})
+    assert lines(tmp_path, result) == [
+        "redrive.yaml:1:8: drain: '${SECRET}' is no duration; write it as 250ms, 2s, 1m or 1h"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "start"),
+    [
+        (b"drain: 5s\nlisten: \xff\n", ":2:9: this is not UTF-8 (byte 0xff)"),
+        ("drain: 5s".encode("utf-16"), ":1:1: this is not UTF-8 (UTF-16)"),
+        (b"a: \x00\n", ":1:4: this is no YAML: a character that must not stand here"),
+    ],
+)
+def test_files_that_are_no_text(tmp_path: Path, content: bytes, start: str) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_bytes(content)
+    assert str(load(str(file), {}).problems[0]).startswith(f"{file}{start}")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    missing, folder = str(tmp_path / "no.yaml"), str(tmp_path)
+    assert [str(each) for each in load(missing, {}).problems] == [
+        f"{missing}:1:1: cannot be read: no such file or directory"
+    ]
+    assert [str(each) for each in load(folder, {}).problems] == [f"{folder}:1:1: this is a directory, not a file"]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "null\n", "upstreams:\n", "\ufeffdrain: 25s\n"])
+def test_an_empty_file_is_the_defaults(tmp_path: Path, text: str) -> None:
+    found, defaults = loaded(tmp_path, text).settings, load(None, {}).settings
+    assert found is not None
+    assert defaults is not None
+    assert (found.listen, found.admin, found.limits, found.drain) == (
+        defaults.listen,
+        defaults.admin,
+        defaults.limits,
+        defaults.drain,
+    )
+
+
+def test_billions_of_values_are_refused(tmp_path: Path) -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
+    )
+    found = lines(tmp_path, loaded(tmp_path, bomb))
+    assert len(found) == 1
+    assert "the aliases unfold to more than" in found[0]

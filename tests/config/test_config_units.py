@@ -1,0 +1,151 @@
+"""What a scalar's text reads as, and what is refused with which words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from proxy.config import places, units
+from proxy.config.nodes import Text
+from proxy.config.settings import Address
+from proxy.retry.facts import FaultKind
+from proxy.retry.router import HostPattern
+from proxy.retry.target import Endpoint
+
+RIGHT: list[tuple[Callable[[Any], Any], str, Any]] = [
+    (units.duration, "250ms", 0.25),
+    (units.duration, "2s", 2.0),
+    (units.duration, "1m", 60.0),
+    (units.duration, "1h", 3600.0),
+    (units.duration, "1.5s", 1.5),
+    (units.duration, "0s", 0.0),
+    (units.duration, "0", 0.0),
+    (units.duration, "100000h", 360_000_000.0),
+    (units.duration_or_off, "off", None),
+    (units.duration_or_off, "false", None),
+    (units.size, "64KiB", 65536),
+    (units.size, "1MiB", 1 << 20),
+    (units.size, "2GiB", 2 << 30),
+    (units.size, "512B", 512),
+    (units.size, "0", 0),
+    (units.rate, "100/s", 100.0),
+    (units.rate, "30/m", 0.5),
+    (units.rate, "3600/h", 1.0),
+    (units.percent, "20", 20.0),
+    (units.percent, "20%", 20.0),
+    (units.share, "10%", 0.1),
+    (units.share, "10", 0.1),
+    (units.number, "1e3", 1000.0),
+    (units.number, "0.5466", 0.5466),
+    (units.whole(1), "7", 7),
+    (units.flag, "yes", True),
+    (units.flag, "off", False),
+    (units.one_of("wait", "off"), "false", "off"),
+    (places.address, "127.0.0.1:8080", Address("127.0.0.1", 8080)),
+    (places.address, "[::1]:80", Address("::1", 80)),
+    (places.address, "localhost:0", Address("localhost", 0)),
+    (places.address, "unix:/run/x.sock", Address(unix="/run/x.sock")),
+    (places.endpoint, "https://API.example.com", Endpoint("https", "api.example.com", 443)),
+    (places.endpoint, "http://x.test:81/base/", Endpoint("http", "x.test", 81, "/base")),
+    (places.endpoint, "http://[::1]:81", Endpoint("http", "::1", 81)),
+    (places.endpoint, "https://bücher.example", Endpoint("https", "xn--bcher-kva.example", 443)),
+    (places.endpoint, "unix:/run/app.sock", Endpoint("http", "localhost", 80, "", unix="/run/app.sock")),
+    (places.host_pattern, "API.example.com", HostPattern("api.example.com")),
+    (places.host_pattern, "*.example.com:8443", HostPattern("*.example.com", 8443)),
+    (places.host_pattern, "[::1]:80", HostPattern("[::1]", 80)),
+    (places.parent_proxy, "none", None),
+    (places.parent_proxy, "http://proxy:3128", "http://proxy:3128"),
+    (places.parent_proxy, "http://u:p@proxy", "http://u:p@proxy:80"),
+    (places.workers, "auto", None),
+    (places.workers, "4", 4),
+    (places.failure, "503", frozenset({503})),
+    (places.failure, "520-522", frozenset({520, 521, 522})),
+    (places.failure, "5xx", frozenset(range(500, 600))),
+    (places.failure, "UNAVAILABLE", frozenset({"UNAVAILABLE"})),
+    (places.failure, "reset", frozenset({FaultKind.RESET})),
+    (places.prefix, "/a/b/", "/a/b"),
+    (places.prefix, "/", "/"),
+]
+
+
+@pytest.mark.parametrize(("reader", "text", "value"), RIGHT)
+def test_reads(reader: Callable[[Any], Any], text: str, value: Any) -> None:
+    assert reader(Text.make(text)) == value
+
+
+WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
+    (units.duration, "15", "has no unit; write it as 250ms, 2s, 1m or 1h (did you mean 15s?)"),
+    (units.duration, "5sec", "has the unit 'sec'; durations take ms, s, m or h (did you mean 5s?)"),
+    (units.duration, "2d", "(did you mean 48h?)"),
+    (units.duration, "10us", "has the unit 'us'"),
+    (units.duration, "12:30", "is no duration"),
+    (units.duration, "-1s", "is no duration"),
+    (units.duration, "1e3s", "is no duration"),
+    (units.duration, "9" * 30 + "h", "longer than 1,000 years"),
+    (units.duration, "9" * 400 + "h", "longer than 1,000 years"),
+    (units.positive_duration, "0s", "must be longer than 0"),
+    (units.duration_or_off, "0s", "(did you mean off?)"),
+    (units.size, "64", "has no unit; sizes take B, KiB, MiB or GiB (did you mean 64B?)"),
+    (units.size, "64KB", "(did you mean 64KiB?)"),
+    (units.size, "1mb", "(did you mean 1MiB?)"),
+    (units.rate, "100", "is no rate; write it as 100/s, 30/m or 5/h (did you mean 100/s?)"),
+    (units.rate, "0/s", "must be above 0"),
+    (units.rate, "5/d", "is no rate"),
+    (units.share, "120%", "at most 100%"),
+    (units.percent, "a lot", "is no percentage"),
+    (units.number, "010", "is no number"),
+    (units.number, ".inf", "is no number"),
+    (units.number, "1e999", "is too large"),
+    (units.number, "-1", "must not be below 0"),
+    (units.whole(1), "1.5", "is no whole number"),
+    (units.whole(1), "0", "must be 1 or more"),
+    (units.whole(1, 65535), "70000", "at most 65535"),
+    (units.flag, "ture", "(did you mean true?)"),
+    (units.one_of("enforce", "observe", "off"), "observ", "(did you mean observe?)"),
+    (places.address, "8080", "(did you mean 127.0.0.1:8080?)"),
+    (places.address, ":8080", "(did you mean 0.0.0.0:8080?)"),
+    (places.address, "::1:8080", "(did you mean [::1]:8080?)"),
+    (places.address, "127.0.0.1:70000", "port above 65535"),
+    (places.address, "unix:", "takes a path"),
+    (places.endpoint, "api.example.com", "(did you mean https://api.example.com?)"),
+    (places.endpoint, "htps://x", "(did you mean https?)"),
+    (places.endpoint, "http://x:99999", "is no url"),
+    (places.endpoint, "http://x/?a=b", "query"),
+    (places.endpoint, "http://", "names no host"),
+    (places.host_pattern, "https://api.example.com/x", "(did you mean api.example.com?)"),
+    (places.host_pattern, "x:http", "no valid port"),
+    (places.parent_proxy, "https://p:1", "is no parent proxy"),
+    (places.workers, "0", "1 to 1024"),
+    (places.network, "10.0.0.0/99", "neither an address nor a network"),
+    (places.failure, "600", "is neither an HTTP status"),
+    (places.failure, "UNAVAILBLE", "(did you mean UNAVAILABLE?)"),
+    (places.failure, "527-520", "(did you mean 520-527?)"),
+    (places.failure, "OK", "is no failure"),
+    (places.header_name, "x y", "is no header name"),
+    (places.editable_header, "Content-Length", "written by the proxy itself"),
+    (places.prefix, "github", "(did you mean /github?)"),
+    (places.prefix, "/a/../b", "dot segments"),
+    (places.name, "a/b", "letters, digits"),
+]
+
+
+@pytest.mark.parametrize(("reader", "text", "message"), WRONG)
+def test_refuses(reader: Callable[[Any], Any], text: str, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        reader(Text.make(text))
+    assert message in str(caught.value)
+
+
+def test_credentials_in_a_url_are_not_repeated() -> None:
+    with pytest.raises(ValueError) as caught:
+        places.endpoint(Text.make("ftp://user:secret@host"))
+    assert "secret" not in str(caught.value)
+
+
+def test_free_values_follow_yaml_1_2() -> None:
+    plain = {"true": True, "off": "off", "12:30": "12:30", "1e3": 1000.0, "010": "010", "7": 7, "1.5": 1.5}
+    for text, value in plain.items():
+        assert units.guess(Text.make(text)) == value
+        assert units.guess(Text.make(text, plain=False)) == text
