@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from proxy.cli import main
 from proxy.config.load import load
 from proxy.lab.policy_tests import load_suite, run_suite
 
@@ -65,6 +67,25 @@ def test_python_runs(page: Path, folder: Path) -> None:
     names: dict[str, object] = {}
     for text in snippets(page, "python"):
         exec(compile(text, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(snippets(page, "console"))], ids=lambda page: page.stem)
+def test_commands_print_what_is_shown(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`$ redrive …` under the page's first configuration; an ellipsis at the end leaves the rest out."""
+    monkeypatch.chdir(folder)
+    (folder / "redrive.yaml").write_text(next(snippets(page, "yaml")))
+    monkeypatch.setenv("REDRIVE_CONFIG", "redrive.yaml")
+    for text in snippets(page, "console"):
+        command, _, shown = text.partition("\n")
+        assert command.startswith("$ redrive ")
+        main(shlex.split(command)[2:])
+        printed = capsys.readouterr().out
+        if shown.endswith("…\n"):
+            shown = shown.removesuffix("…\n").rstrip("\n")
+            printed = printed[: len(shown)]
+        assert printed == shown
 
 
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
