@@ -48,6 +48,11 @@ format: $(STAMP) ## put the code in form
 schema: $(STAMP) ## write config/redrive.schema.json anew
 	@$(BIN)/redrive schema > config/redrive.schema.json.new && mv config/redrive.schema.json.new config/redrive.schema.json
 
+.PHONY: bench
+bench: $(STAMP) ## measure redrive beside its peers (ARGS="--rounds 3 --only redrive,envoy"); installs the peers
+	@sh bench/install $(BIN)/python
+	@$(BIN)/python bench/run.py $(ARGS)
+
 .PHONY: clean
 clean: ## remove the environment and everything that was generated
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,126 @@
+"""Loads: wrk with one thread, and curl for tunnels. Each run is some seconds long and answers with its counts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+
+
+@dataclass
+class Load:
+    """What wrk saw. Latencies in seconds."""
+
+    requests: int
+    seconds: float
+    p50: float
+    p99: float
+    failed: int
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One row of the table. `via`: reverse or forward; `upstream`: plain, tls or flaky."""
+
+    name: str
+    connections: int = 32
+    path: str = "small"
+    fields: int = 5
+    post: bool = False
+    via: str = "reverse"
+    upstream: str = "plain"
+
+
+WORKLOADS = [
+    Workload("small GET, 32 connections, 5 fields"),
+    Workload("small GET, 32 connections, 12 fields", fields=12),
+    Workload("small GET, 32 connections, 30 fields", fields=30),
+    Workload("small GET, 1 connection", connections=1),
+    Workload("small GET, 256 connections", connections=256),
+    Workload("64 KiB GET", path="64k"),
+    Workload("10 KiB POST", post=True),
+    Workload("small GET, TLS upstream", upstream="tls"),
+    Workload("small GET, 10 % of attempts fail", upstream="flaky"),
+    Workload("small GET, forward", via="forward"),
+    Workload("64 KiB GET, forward", path="64k", via="forward"),
+]
+
+#: Fields as services send them; the first five are what every client sends.
+FIELDS = [
+    ("User-Agent", "bench/1.0 (linux; x86_64)"),
+    ("Accept", "application/json"),
+    ("Accept-Encoding", "gzip, deflate, br"),
+    ("Authorization", "Bearer 0123456789abcdef0123456789abcdef"),
+    ("Accept-Language", "en-GB,en;q=0.9"),
+    ("X-Request-Id", "7f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0"),
+    ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    ("Cache-Control", "no-cache"),
+    ("Cookie", "session=0123456789abcdef; theme=dark"),
+    ("Referer", "http://shop.example/cart?step=2"),
+    ("X-Tenant", "blue"),
+]
+
+
+def script(folder: Path, work: Workload, url: str) -> Path:
+    """wrk's requests: 64 of them made once, each with its own query and request id, taken in turn.
+
+    No two requests that follow each other are the same bytes, as no two are in life.
+    """
+    fields = (FIELDS + [(f"X-Extra-{n}", f"value-{n}-of-some-length") for n in range(30)])[: work.fields - 1]
+    lines = "".join(f'  wrk.headers["{name}"] = "{value}"\n' for name, value in fields)
+    if work.fields > 5:
+        lines += '  wrk.headers["X-Request-Id"] = string.format("7f1c2d3e-4b5a-6978-8796-%012x", n)\n'
+    body = '  wrk.body = string.rep("x", 10240)\n' if work.post else ""
+    file = folder / "request.lua"
+    file.write_text(
+        "local made = {}\nlocal turn = 0\nfunction init(args)\n for n = 1, 64 do\n"
+        f"{lines}{body}"
+        f'  made[n] = wrk.format("{"POST" if work.post else "GET"}", "{url}?n=" .. n)\n end\nend\n'
+        "function request()\n  turn = turn % 64 + 1\n  return made[turn]\nend\n"
+    )
+    return file
+
+
+def run_wrk(folder: Path, work: Workload, port: int, target: str, seconds: int, core: int) -> Load:
+    """Load `port` with requests for `target` (a path, or a URL for a forward proxy)."""
+    made = script(folder, work, target)
+    out = subprocess.run(
+        ["taskset", "-c", str(core), "wrk", "-t1", f"-c{work.connections}", f"-d{seconds}s", "--latency"]
+        + ["-s", str(made), f"http://127.0.0.1:{port}/"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=seconds + 60,
+    ).stdout
+    count = re.search(r"(\d+) requests in ([\d.]+)(us|ms|s|m)", out)
+    bad = re.search(r"Non-2xx or 3xx responses: (\d+)", out)
+    errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", out)
+    assert count is not None, out
+    return Load(
+        int(count[1]),
+        float(count[2]) * UNITS[count[3]],
+        _percentile(out, 50),
+        _percentile(out, 99),
+        (int(bad[1]) if bad else 0) + (sum(map(int, errors.groups())) if errors else 0),
+    )
+
+
+def _percentile(out: str, which: int) -> float:
+    match = re.search(rf"^\s+{which}%\s+([\d.]+)(us|ms|s|m)", out, re.M)
+    return float(match[1]) * UNITS[match[2]] if match else 0.0
+
+
+def run_tunnel(port: int, upstream: int, core: int) -> float:
+    """Fetch 512 MiB through a CONNECT tunnel; bytes a second."""
+    out = subprocess.run(
+        ["taskset", "-c", str(core), "curl", "-sS", "-p", "-x", f"http://127.0.0.1:{port}"]
+        + ["-o", "/dev/null", "-w", "%{size_download} %{time_total}", f"http://127.0.0.1:{upstream}/big"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout.split()
+    return float(out[0]) / float(out[1])

@@ -1,0 +1,100 @@
+"""Figures about processes, from /proc: what they have used, and what they hold."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    found = [pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                found += [int(child) for child in task.read_text().split()]
+            except OSError:
+                continue
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system seconds of a process tree so far."""
+    total = 0
+    for member in tree(pid):
+        try:
+            fields = Path(f"/proc/{member}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total / TICK
+
+
+def memory(pid: int) -> int:
+    """Bytes of a process tree, shared pages divided among those who share them (PSS)."""
+    total = 0
+    for member in tree(pid):
+        try:
+            match = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{member}/smaps_rollup").read_text(), re.M)
+        except OSError:
+            continue
+        total += int(match[1]) * 1024 if match else 0
+    return total
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Running:
+    """A server process on one core; `started`: seconds from its start to its first answer."""
+
+    def __init__(self, command: list[str], port: int, probe: bytes, core: int, log: Path) -> None:
+        self.log = log.open("ab")
+        begun = time.perf_counter()
+        self.process = subprocess.Popen(
+            ["taskset", "-c", str(core), *command], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL
+        )
+        self.started = self._first_answer(port, probe, begun)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def _first_answer(self, port: int, probe: bytes, begun: float) -> float:
+        while time.perf_counter() - begun < 30:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"ended with {self.process.returncode}: {self._last_words()}")
+            try:
+                with socket.create_connection(("127.0.0.1", port), 1) as s:
+                    s.settimeout(1)
+                    s.sendall(probe)
+                    if s.recv(4096).startswith(b"HTTP/1.1 200"):
+                        return time.perf_counter() - begun
+            except OSError:
+                pass
+            time.sleep(0.005)
+        self.stop()
+        raise RuntimeError(f"no answer within 30 s: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        lines = Path(str(self.log.name)).read_text(errors="replace").strip().splitlines()
+        return " | ".join(lines[-3:])
+
+    def stop(self) -> None:
+        for member in reversed(tree(self.process.pid)):
+            try:
+                os.kill(member, 9)
+            except OSError:
+                continue
+        self.process.wait()
+        self.log.close()

@@ -1,0 +1,120 @@
+"""What a run prints and keeps: tables for the terminal and in Markdown, JSON, and a picture."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+CPU = "cpu us/call"
+
+
+def write_reports(
+    folder: Path, raw: dict[str, Any], medians: dict[str, Any], machine: str, rounds: int, seconds: int
+) -> None:
+    """Write latest.json, latest.md and latest.svg, and print the tables."""
+    folder.mkdir(exist_ok=True)
+    when = datetime.now(UTC).strftime("%Y-%m-%d")
+    head = f"{when}; {machine}; {rounds} rounds of {seconds:g} s each; medians (lowest to highest)."
+    (folder / "latest.json").write_text(
+        json.dumps({"machine": machine, "date": when, "rounds": rounds, "seconds": seconds, "figures": raw}, indent=1)
+        + "\n"
+    )
+    tables = [head, "", *cpu_table(raw, medians), "", *latency_table(raw, medians), "", *process_table(raw, medians)]
+    text = "\n".join(tables) + "\n"
+    (folder / "latest.md").write_text(text)
+    (folder / "latest.svg").write_text(picture(medians))
+    print("\n" + text)
+
+
+def works_of(medians: dict[str, Any]) -> list[str]:
+    """Workloads in the order in which they were met."""
+    return list(dict.fromkeys(work for rows in medians.values() for work in rows if work != "process"))
+
+
+def spread(values: list[float], form: str = ",.1f") -> str:
+    """A median with its lowest and highest."""
+    ordered = sorted(values)
+    return f"{ordered[len(ordered) // 2]:{form}} ({ordered[0]:{form}} to {ordered[-1]:{form}})"
+
+
+def cpu_table(raw: dict[str, Any], medians: dict[str, Any]) -> list[str]:
+    """CPU microseconds for each call, and the ratio of the peer's to redrive's (above 1: redrive is cheaper)."""
+    lines = ["CPU of the proxy for each call, microseconds (user + system), and how much cheaper redrive is", ""]
+    lines += [
+        "| workload | proxy | CPU us/call | to redrive | calls/s | failed |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for work in works_of(medians):
+        own = medians.get("redrive", {}).get(work, {}).get(CPU)
+        for name, rows in raw.items():
+            if CPU not in rows.get(work, {}):
+                continue
+            ratio = f"{medians[name][work][CPU] / own:.2f}" if own else ""
+            rate, failed = rows[work]["calls/s"], sum(rows[work]["failed"])
+            lines.append(
+                f"| {work} | {name} | {spread(rows[work][CPU])} | {ratio} | {spread(rate, ',.0f')} | {failed:.0f} |"
+            )
+    tunnels = [name for name in raw if "CONNECT tunnel" in raw[name]]
+    if tunnels:
+        lines += ["", "CONNECT tunnel, 512 MiB", "", "| proxy | MiB/s | CPU ms for each GiB |", "| --- | --- | --- |"]
+        for name in tunnels:
+            row = raw[name]["CONNECT tunnel"]
+            lines.append(f"| {name} | {spread(row['MiB/s'], ',.0f')} | {spread(row['cpu ms/GiB'], ',.0f')} |")
+    return lines
+
+
+def latency_table(raw: dict[str, Any], medians: dict[str, Any]) -> list[str]:
+    """Added latency: what the proxy's median and 99th percentile have above the upstream's own median."""
+    lines = ["Added latency, microseconds (the upstream alone taken off)", ""]
+    lines += ["| workload | proxy | added p50 | added p99 |", "| --- | --- | --- | --- |"]
+    for work in works_of(medians):
+        alone = medians.get("upstream alone", {}).get(work, {}).get("p50 us")
+        if alone is None:
+            continue
+        for name, rows in medians.items():
+            row = rows.get(work, {})
+            if "p99 us" in row:
+                lines.append(f"| {work} | {name} | {row['p50 us'] - alone:,.0f} | {row['p99 us'] - alone:,.0f} |")
+    return lines
+
+
+def process_table(raw: dict[str, Any], medians: dict[str, Any]) -> list[str]:
+    """Start-up and memory."""
+    keys = list(dict.fromkeys(key for rows in raw.values() for key in rows.get("process", {})))
+    lines = ["The process", "", "| proxy | " + " | ".join(keys) + " |", "| --- |" + " --- |" * len(keys)]
+    for name, rows in raw.items():
+        if "process" in rows:
+            cells = [spread(rows["process"][key], ",.2f") if key in rows["process"] else "" for key in keys]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def picture(medians: dict[str, Any]) -> str:
+    """Bars of CPU for each call, one group a workload."""
+    works = [work for work in works_of(medians) if any(CPU in rows.get(work, {}) for rows in medians.values())]
+    rows = [
+        (work, [(name, row[work][CPU]) for name, row in medians.items() if CPU in row.get(work, {})]) for work in works
+    ]
+    height = sum(26 + 18 * len(bars) for _, bars in rows) + 50
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="860" height="{height}" font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        '<text x="16" y="24" font-size="15">CPU microseconds of the proxy for each call (shorter is better)</text>',
+    ]
+    y = 50
+    for work, bars in rows:
+        out.append(f'<text x="16" y="{y}" font-weight="bold">{work}</text>')
+        y += 8
+        longest = min(max(value for _, value in bars), 6 * min(value for _, value in bars))
+        for name, value in bars:
+            width = min(value / longest, 1.0) * 560
+            colour = "#2a6f4e" if name == "redrive" else "#9aa5b1"
+            more = " (cut)" if value > longest else ""
+            out.append(f'<text x="120" y="{y + 12}" text-anchor="end">{name}</text>')
+            out.append(f'<rect x="128" y="{y + 2}" width="{width:.0f}" height="13" fill="{colour}"/>')
+            out.append(f'<text x="{134 + width:.0f}" y="{y + 12}">{value:,.1f}{more}</text>')
+            y += 18
+        y += 18
+    return "\n".join([*out, "</svg>"]) + "\n"

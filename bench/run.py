@@ -1,0 +1,193 @@
+"""`make bench`: redrive and its peers in one run, interleaved, on one core; the load and the upstream on the other.
+
+Prints a table as it goes and writes bench/results/latest.json, latest.md and latest.svg. Figures are medians over the
+rounds, with their spread. CPU microseconds for each call are the figure to trust on a noisy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from load import WORKLOADS, Workload, run_tunnel, run_wrk
+from measure import Running, cpu_seconds, free_port, memory
+from peers import PEERS, Peer, Place, write_nginx
+from report import write_reports
+
+HERE = Path(__file__).parent
+PROXY_CORE, LOAD_CORE = 1, 0
+
+
+def upstream(folder: Path) -> tuple[Running, Place]:
+    """nginx as the upstream: a small answer, 64 KiB, 512 MiB, TLS, and one that fails a tenth of attempts."""
+    plain, tls, flaky = free_port(), free_port(), free_port()
+    (folder / "www").mkdir()
+    (folder / "www" / "64k").write_bytes(b"x" * 65536)
+    with (folder / "www" / "big").open("wb") as big:
+        big.truncate(512 * 1024 * 1024)
+    ca, key = folder / "ca.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]
+        + ["-keyout", str(key), "-out", str(ca), "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+        check=True,
+        capture_output=True,
+    )
+    small = 'location /small { return 200 "hello, world\\n"; }'
+    http = f"""
+split_clients "$request_id" $fails {{ 10% 1; * 0; }}
+server {{ listen 127.0.0.1:{plain} backlog=4096; root {folder}/www; client_max_body_size 1g; {small} }}
+server {{ listen 127.0.0.1:{tls} ssl backlog=4096; listen [::1]:{tls} ssl; ssl_certificate {ca};
+  ssl_certificate_key {key}; {small} }}
+server {{ listen 127.0.0.1:{flaky} backlog=4096; location /small {{ if ($fails) {{ return 503 "no\\n"; }}
+  return 200 "hello, world\\n"; }} }}
+"""
+    command = write_nginx(folder / "nginx-upstream", http, more="sendfile on; open_file_cache max=10;\n")
+    probe = b"GET /small HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    running = Running(command, plain, probe, LOAD_CORE, folder / "upstream.log")
+    return running, Place(folder, 0, plain, tls, flaky, ca)
+
+
+def serves(peer: Peer, work: Workload) -> bool:
+    """Whether a peer can do a workload at all."""
+    if work.via == "forward":
+        return peer.forward
+    if work.upstream == "tls" and not peer.tls:
+        return False
+    if work.upstream == "flaky" and not peer.retries:
+        return False
+    return peer.reverse
+
+
+def target(peer: Peer, work: Workload, place: Place) -> str:
+    """What is asked for: a path under the upstream's prefix, or a URL."""
+    if work.via == "forward":
+        return f"http://127.0.0.1:{place.upstream}/{work.path}"
+    return f"/{work.path}" if peer.name == "bare relay" else f"/{work.upstream}/{work.path}"
+
+
+def probe_of(peer: Peer, place: Place) -> bytes:
+    """The request by which a start is timed."""
+    via = Workload("probe", via="reverse" if peer.reverse else "forward")
+    where = target(peer, via, place)
+    host = f"127.0.0.1:{place.port if peer.reverse else place.upstream}"
+    return f"GET {where} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+
+
+def idle_connections(port: int, count: int) -> list[socket.socket]:
+    """Connections that say nothing."""
+    return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+
+
+def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, say: callable) -> dict:  # type: ignore[valid-type]
+    """One round of one peer: a fresh process, every workload it can do, and what it holds."""
+    place.port = free_port()
+    running = Running(peer.command(place), place.port, probe_of(peer, place), PROXY_CORE, place.folder / "peers.log")
+    figures: dict[str, dict[str, float]] = {
+        "process": {"start to first answer, s": running.started, "memory at rest, MiB": memory(running.pid) / 2**20}
+    }
+    try:
+        for work in works:
+            if not serves(peer, work):
+                continue
+            run_wrk(place.folder, work, place.port, target(peer, work, place), 1, LOAD_CORE)  # warm
+            before = cpu_seconds(running.pid)
+            load = run_wrk(place.folder, work, place.port, target(peer, work, place), seconds, LOAD_CORE)
+            used = cpu_seconds(running.pid) - before
+            figures[work.name] = {
+                "cpu us/call": used / max(load.requests, 1) * 1e6,
+                "calls/s": load.requests / load.seconds,
+                "p50 us": load.p50 * 1e6,
+                "p99 us": load.p99 * 1e6,
+                "failed": load.failed,
+            }
+            say(peer.name, work.name, figures[work.name])
+        if peer.connect:
+            before = cpu_seconds(running.pid)
+            rate = run_tunnel(place.port, place.upstream, LOAD_CORE)
+            used = cpu_seconds(running.pid) - before
+            figures["CONNECT tunnel"] = {"MiB/s": rate / 2**20, "cpu ms/GiB": used * 1000 * 2}
+            say(peer.name, "CONNECT tunnel", figures["CONNECT tunnel"])
+        figures["process"]["memory after the loads, MiB"] = memory(running.pid) / 2**20
+        held = memory(running.pid)
+        idle = idle_connections(place.port, 1000)
+        socket.create_connection(("127.0.0.1", place.port)).close()
+        figures["process"]["KiB for an idle connection"] = (memory(running.pid) - held) / 1000 / 1024
+        for connection in idle:
+            connection.close()
+    finally:
+        running.stop()
+    return figures
+
+
+def main() -> int:
+    """Run it."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--seconds", type=int, default=2, help="length of each load")
+    options.add_argument("--only", default="", help="peers, separated by commas")
+    options.add_argument("--works", default="", help="only workloads whose name contains this")
+    chosen = options.parse_args()
+    missing = [name for name in ("wrk", "nginx", "taskset", "curl", "openssl") if not shutil.which(name)]
+    if missing:
+        print(f"bench: missing on this machine: {', '.join(missing)} (make bench installs them where it may)")
+        return 2
+    if (os.cpu_count() or 1) < 2:
+        print("bench: two cores are needed, one for the proxy and one for the load")
+        return 2
+    peers = [peer for peer in PEERS if not chosen.only or peer.name in chosen.only.split(",")]
+    for peer in [peer for peer in peers if not peer.available()]:
+        print(f"left out, not installed: {peer.name}")
+        peers.remove(peer)
+    works = [work for work in WORKLOADS if chosen.works in work.name]
+    results: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+
+    def say(name: str, work: str, figures: dict[str, float]) -> None:
+        shown = "  ".join(f"{key} {value:,.1f}" for key, value in figures.items())
+        print(f"  {name:12} {work:40} {shown}", flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="redrive-bench-") as scratch:
+        running, place = upstream(Path(scratch))
+        try:
+            for number in range(1, chosen.rounds + 1):
+                print(f"round {number} of {chosen.rounds}", flush=True)
+                for work in works:
+                    if work.via == "reverse" and work.upstream == "plain":
+                        load = run_wrk(place.folder, work, place.upstream, f"/{work.path}", 1, LOAD_CORE)
+                        record = {"calls/s": load.requests / load.seconds, "p50 us": load.p50 * 1e6}
+                        for key, value in record.items():
+                            results["upstream alone"][work.name][key].append(value)
+                for peer in peers:
+                    try:
+                        figures = measure_peer(peer, place, works, chosen.seconds, say)
+                    except (RuntimeError, OSError, subprocess.SubprocessError, AssertionError) as error:
+                        print(f"  {peer.name:12} failed: {error}", flush=True)
+                        continue
+                    for work, values in figures.items():
+                        for key, value in values.items():
+                            results[peer.name][work][key].append(value)
+        finally:
+            running.stop()
+    machine = (
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
+    plain = json.loads(json.dumps(results))
+    medians = {
+        name: {work: {key: statistics.median(values) for key, values in keys.items()} for work, keys in rows.items()}
+        for name, rows in plain.items()
+    }
+    write_reports(HERE / "results", plain, medians, machine, chosen.rounds, chosen.seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
