@@ -18,6 +18,8 @@ _SECRET_NAME = re.compile(
     r"(?i)(^|[-_])(token|password|passwd|secret|credential|credentials|authorization|cookie|apikey|signature)s?($|[-_])"
     r"|api[-_]?key|access[-_]?key|private[-_]?key|auth[-_]?key"
 )
+#: Tokens that are counted, not kept secret: a throttle's, as the file and as a gRPC service config name them.
+_COUNTED = frozenset({"max_tokens", "token_ratio", "maxTokens", "tokenRatio"})
 _USER_INFO = re.compile(r"(?<=//)[^/?#\s]*@")
 _URL_QUERY = re.compile(r"(?<=\?)[^#\s]*")
 
@@ -55,7 +57,7 @@ def url(text: str) -> str:
 
 def secret_name(name: str) -> bool:
     """Whether a key or header field of this name holds a credential."""
-    return _SECRET_NAME.search(name) is not None
+    return name not in _COUNTED and _SECRET_NAME.search(name) is not None
 
 
 def config(value: Any, name: str = "", *, inside_set: bool = False) -> Any:

@@ -262,3 +262,29 @@ def test_a_refused_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "bad.yaml").write_text("upstreams:\n  a: {urls: http://x}\n")
     assert main(["explain", "-c", str(tmp_path / "bad.yaml"), "GET", "http://x/"]) == 2
     assert "bad.yaml:2:" in capsys.readouterr().err
+
+
+def test_a_service_config(explain, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "r.yaml").write_text("""\
+upstreams:
+  echo:
+    url: http://127.0.0.1:50051
+    dialects: [http, grpc]
+    service_config:
+      methodConfig:
+        - name: [{service: echo.Echo}]
+          hedgingPolicy: {maxAttempts: 3, hedgingDelay: 0.5s, nonFatalStatusCodes: [UNAVAILABLE]}
+      retryThrottling: {maxTokens: 10, tokenRatio: 0.1}
+""")
+    grpc = ("-H", "Content-Type: application/grpc")
+    says(
+        explain("POST", "http://127.0.0.1:50051/echo.Echo/Find", *grpc, "--status", "unavailable"),
+        "strategy hedging: 3 attempts, the next one every 500ms",
+        "bucket its own: throttle of 10; a failure takes 1, a success gives 0.1, retries above 5",
+        "repeating POST is not idempotent, but its service config says that it is safe: hedged",
+        "codes UNAVAILABLE, by its service config in place of the lists of classify",
+        "class transient (service config: UNAVAILABLE)",
+        "the app gets 200 after 0s: that answer, outcome attempts_exhausted",
+        "grpc-retry-pushback-ms: -1",
+        "bucket.max_tokens 10 r.yaml:9",
+    )

@@ -67,3 +67,11 @@ def test_a_configuration_keeps_its_shape() -> None:
     assert shown["upstreams"]["a"]["client_cert"]["key"] == "k.pem"
     assert shown["upstreams"]["a"]["headers"]["request"] == {"set": {"X-Whatever": "***"}, "remove": ["cookie"]}
     assert shown["buckets"]["t"]["max_tokens"] == 10
+
+
+def test_tokens_that_are_counted_are_no_secret() -> None:
+    bucket = {"kind": "throttle", "max_tokens": "10", "token_ratio": "0.1"}
+    assert mask.config({"buckets": {"grpc": bucket}, "admin": {"token": "x"}}) == {
+        "buckets": {"grpc": bucket},
+        "admin": {"token": mask.MASK},
+    }

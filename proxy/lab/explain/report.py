@@ -20,7 +20,7 @@ from proxy.lab.policy_tests.choosing import Chosen
 from proxy.observe import mask
 from proxy.retry.checks import is_safe
 from proxy.retry.classify import NeedsBody, classify, classify_fault
-from proxy.retry.facts import FaultKind, Outcome, Verdict
+from proxy.retry.facts import GRPC_STATUS_NAMES, FaultKind, Outcome, Verdict
 from proxy.retry.hedging import HedgedCall
 from proxy.retry.records import AttemptRecord
 
@@ -60,6 +60,9 @@ def what_applies(settings: Settings, chosen: Chosen, how: str) -> Iterator[str]:
     ]
     if policy.rate is not None:
         rows.insert(5, ("rate", wording.bucket(policy.rate)))
+    if policy.classify.service_codes is not None:
+        named = sorted(GRPC_STATUS_NAMES[code] for code in policy.classify.service_codes)
+        rows.append(("codes", f"{', '.join(named)}, by its service config in place of the lists of classify"))
     if policy.mode != "enforce":
         rows.append(("mode", f"{policy.mode}: nothing is retried or held"))
     if one.call.words.disabled:
@@ -88,7 +91,10 @@ def _repeating(one: Play) -> str:
     rule = "" if call.idempotent else f"; unsafe_methods is {call.policy.classify.unsafe_methods}"
     if call.policy.strategy.hedging_delay is None:
         return why + rule
-    return f"{why}{rule}: " + ("hedged" if isinstance(call, HedgedCall) else "not hedged, one attempt after another")
+    if not isinstance(call, HedgedCall):
+        return f"{why}{rule}: not hedged, one attempt after another"
+    vouched = call.policy.strategy.safe_methods and not call.idempotent
+    return f"{why}, but its service config says that it is safe: hedged" if vouched else f"{why}{rule}: hedged"
 
 
 # -- one end ----------------------------------------------------------------------------------------------------------
@@ -167,7 +173,8 @@ def _decision(one: Play, record: AttemptRecord, least: float | None, fate: Fate)
         case "retried":
             wait = record.delay or 0.0
             why = f" ({record.pushback})" if record.pushback else ""
-            return f"retried after {between(least if least is not None else wait, wait)}{why}"
+            then = ", and when the rate limiter lets it go" if one.scope.limiter is not None else ""
+            return f"retried after {between(least if least is not None else wait, wait)}{why}{then}"
         case "hedged on":
             return f"the next goes {'when ' + record.pushback + ' says' if record.pushback else 'at once'}"
         case "cancelled":

@@ -27,7 +27,7 @@ def span(seconds: float | None) -> str:
         return "off"
     if seconds >= 60 and seconds % 60 == 0:
         return f"{seconds / 60:g}m"
-    return duration(seconds)
+    return duration(round(seconds, 3) if seconds >= 1 else seconds)
 
 
 def between(least: float, greatest: float) -> str:
@@ -38,7 +38,8 @@ def between(least: float, greatest: float) -> str:
 
 def strategy(made: Strategy) -> str:
     """Kind, attempts and waits."""
-    kind = made.name if made.name == made.kind else f"{made.name} ({made.kind})"
+    named = made.name != made.kind and "(" not in made.name  # an inline mapping is called by what it says
+    kind = f"{made.name} ({made.kind})" if named else made.kind
     if made.max_attempts == 1:
         return f"{kind}: one attempt, no retries"
     text = f"{kind}: {made.max_attempts} attempts"
