@@ -12,7 +12,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.lab.clock import BEGIN, UPSTREAM, Buffers, Clock, Driver, Sending
+from proxy.lab.clock import BEGIN, UPSTREAM, Clock
+from proxy.lab.driver import Buffers, Driver, Sending
 from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
 from proxy.retry.bucket import QuotaBucket
 from proxy.retry.commons import Commons

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from proxy.config.settings import Settings
-from proxy.lab.clock import Clock, Driver, Sending
+from proxy.lab.clock import Clock
+from proxy.lab.driver import Driver, Sending
 from proxy.lab.explain.question import Fate
 from proxy.lab.fresh import Fresh
 from proxy.lab.policy_tests.choosing import Chosen

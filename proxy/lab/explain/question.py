@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.config.settings import Settings
-from proxy.lab.clock import Sending
+from proxy.lab.driver import Sending
 from proxy.lab.policy_tests.playing import sending
 from proxy.lab.policy_tests.script import Ask, Step
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind

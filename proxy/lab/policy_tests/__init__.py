@@ -48,5 +48,5 @@ def run_files(paths: Sequence[str], as_json_array: bool = False, environ: Mappin
     if as_json_array:
         print(as_json(results))
     else:
-        print_table(results, Console())
+        print_table(results, Console(highlight=False, width=None if sys.stdout.isatty() else 120))
     return 0 if all(result.ok for result in results) else 1

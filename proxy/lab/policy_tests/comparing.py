@@ -35,6 +35,7 @@ class Played:
     measured_rate: float | None = None
     history: Sequence[AttemptRecord] = ()
     began: float = 0.0
+    hedged: bool = False  # `tokens_after_each` is in order of ending then
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import uuid
 from dataclasses import dataclass, field
 
 from proxy.config.settings import Settings
-from proxy.lab.clock import BEGIN, Buffers, Clock, Driver, Sending
+from proxy.lab.clock import BEGIN, Clock
+from proxy.lab.driver import Buffers, Driver, Sending
 from proxy.lab.fresh import Fresh
 from proxy.lab.policy_tests.choosing import Refused, choose
 from proxy.lab.policy_tests.comparing import Played
@@ -22,7 +23,7 @@ from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
 from proxy.retry.gated import Env
 from proxy.retry.gates import WaitingRoom
-from proxy.retry.hedging import make_call
+from proxy.retry.hedging import HedgedCall, make_call
 from proxy.retry.records import AttemptRecord
 from proxy.retry.waits import Chance
 
@@ -138,7 +139,7 @@ class _Player(Driver):
     def cancelled(self, attempt: int) -> None:
         """An attempt that the deadline ended has ended; a hedge that lost has not."""
         assert self.call is not None
-        if self.call.policy.strategy.hedging_delay is None:
+        if not isinstance(self.call, HedgedCall):
             self.played.tokens_after_each.append(self._level())
 
     def over(self) -> None:
@@ -150,6 +151,7 @@ class _Player(Driver):
         played.tokens = self._level()
         played.status = self._status()
         played.history = history
+        played.hedged = isinstance(self.call, HedgedCall)
         played.delays = _delays(history)[: max(0, played.attempts - 1)]
 
     def _level(self) -> float | None:

@@ -133,7 +133,8 @@ def _columns(call: CallResult) -> Table:
     expect, played = call.script.expect, call.played
     for index in range(max(played.attempts, len(played.starts), _expected_attempts(expect))):
         _attempt_rows(table, index, expect, played)
-    for key in ("attempts", "status", "outcome", "tokens", "elapsed", "fill_rate", "measured_rate"):
+    each = ("tokens_after_each",) if played.hedged else ()
+    for key in ("attempts", "status", "outcome", *each, "tokens", "elapsed", "fill_rate", "measured_rate"):
         happened = getattr(played, key)
         if key in expect or happened is not None:
             _add(table, "call" if key == "attempts" else "", key, expect.get(key, _UNSAID), happened, key)
@@ -155,7 +156,7 @@ def _attempt_rows(table: Table, index: int, expect: dict[str, Any], played: Play
         if record.attempt == index + 1:
             table.add_row("", "came back", "", _came_back(record), "")
     tokens = _said(expect, "tokens_after_each", index)
-    if tokens is not _UNSAID or _got(played.tokens_after_each, index) is not None:
+    if not played.hedged and (tokens is not _UNSAID or _got(played.tokens_after_each, index) is not None):
         _add(table, "", "tokens after", tokens, _got(played.tokens_after_each, index), "tokens")
     wanted = _said(expect, "sent", index)
     fields = _got(played.sent, index) or {}
@@ -180,6 +181,7 @@ def _got(values: Sequence[Any], index: int) -> Any:
 
 
 def _add(table: Table, label: str, what: str, expected: Any, happened: Any, key: str) -> None:
+    """A row, with a mark where the two are not the same by `key`'s way of comparing."""
     if expected is _UNSAID:
         table.add_row(label, what, "", Text(shown(key, happened)), "")
         return

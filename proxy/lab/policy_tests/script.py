@@ -7,7 +7,6 @@ attempt that says both `status` and `fail` is an error with its line, never a te
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any
 import yaml
 
 from proxy.config.problem import Problem
+from proxy.lab.policy_tests.expecting import read_expectations
 from proxy.lab.policy_tests.reading import Reader, is_null
-from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS, FaultKind, Outcome
+from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS, FaultKind
 
 _WALL = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -102,6 +102,8 @@ def _script(reader: Reader, root: yaml.Node) -> Script:
     tests: list[PolicyTest] = []
     if "tests" in top:
         tests = reader.each(top["tests"], "tests", lambda node, path: _test(reader, node, path))
+        if isinstance(top["tests"], yaml.SequenceNode) and not top["tests"].value:
+            reader.wrong(top["tests"], "tests", "should hold at least one test")
     else:
         reader.wrong(root, "tests", "is missing")
     return Script(
@@ -145,7 +147,7 @@ def _wall(reader: Reader, node: yaml.Node | None) -> float:
 
 def _test(reader: Reader, node: yaml.Node, path: str) -> PolicyTest | None:
     keys = reader.mapping(node, path, ("name", "calls"))
-    if not keys:
+    if not isinstance(node, yaml.MappingNode):
         return None
     name = reader.text(keys["name"], f"{path}.name") if "name" in keys else None
     if not name:
@@ -169,7 +171,7 @@ def _in_order(reader: Reader, calls: list[CallScript], path: str) -> None:
 
 def _call(reader: Reader, node: yaml.Node, path: str) -> CallScript | None:
     keys = reader.mapping(node, path, ("at", "request", "attempts", "expect"))
-    if not keys:
+    if not isinstance(node, yaml.MappingNode):
         return None
     at = reader.duration(keys["at"], f"{path}.at") if "at" in keys else 0.0
     ask = Ask()
@@ -186,7 +188,7 @@ def _call(reader: Reader, node: yaml.Node, path: str) -> CallScript | None:
         reader.wrong(node, f"{path}.attempts", "is missing")
     expect = {}
     if "expect" in keys and not is_null(keys["expect"]):
-        expect = _expect(reader, keys["expect"], f"{path}.expect")
+        expect = read_expectations(reader, keys["expect"], f"{path}.expect")
     return CallScript(node.start_mark.line + 1, at or 0.0, ask, tuple(steps), expect, node)
 
 
@@ -228,9 +230,7 @@ def _is_token(text: str) -> bool:
 
 def _step(reader: Reader, node: yaml.Node, path: str) -> Step | None:
     keys = reader.mapping(node, path, ("status", "fail", "after", "headers", "body", "grpc_status"))
-    if not keys:
-        if isinstance(node, yaml.MappingNode) and not node.value:
-            reader.wrong(node, path, "should say a status, a grpc_status or a fault (fail)")
+    if not isinstance(node, yaml.MappingNode):
         return None
     after = reader.duration(keys["after"], f"{path}.after") if "after" in keys else None
     if "fail" in keys:
@@ -260,56 +260,3 @@ def _grpc_status(reader: Reader, node: yaml.Node, path: str) -> int | None:
         return int(text)
     name = reader.choice(node, path, GRPC_STATUS_NAMES)
     return GRPC_STATUS_NUMBERS.get(name or "")
-
-
-def _expect(reader: Reader, node: yaml.Node, path: str) -> dict[str, Any]:
-    keys = reader.mapping(node, path, EXPECTATIONS)
-    return {name: EXPECTATIONS[name](reader, value, f"{path}.{name}") for name, value in keys.items()}
-
-
-def _durations(reader: Reader, node: yaml.Node, path: str) -> list[float]:
-    return reader.each(node, path, reader.duration)
-
-
-def _levels(reader: Reader, node: yaml.Node, path: str) -> list[float | None]:
-    items = reader.sequence(node, path)
-    return [_number_or_none(reader, item, f"{path}[{index}]") for index, item in enumerate(items)]
-
-
-def _number_or_none(reader: Reader, node: yaml.Node, path: str) -> float | None:
-    return None if is_null(node) else reader.number(node, path)
-
-
-def _outcome(reader: Reader, node: yaml.Node, path: str) -> str | None:
-    return reader.choice(node, path, [outcome.value for outcome in Outcome])
-
-
-def _sent(reader: Reader, node: yaml.Node, path: str) -> list[dict[str, str | None]]:
-    return reader.each(node, path, lambda item, where: _sent_fields(reader, item, where))
-
-
-def _sent_fields(reader: Reader, node: yaml.Node, path: str) -> dict[str, str | None]:
-    fields: dict[str, str | None] = {}
-    for name, value in reader.mapping(node, path, None).items():
-        where = f"{path}.{name}"
-        if isinstance(value, yaml.SequenceNode):
-            fields[name.lower()] = ", ".join(reader.each(value, where, reader.text))
-        else:
-            fields[name.lower()] = None if is_null(value) else reader.text(value, where)
-    return fields
-
-
-#: What `expect` may name, and how each is read.
-EXPECTATIONS: dict[str, Callable[[Reader, yaml.Node, str], Any]] = {
-    "attempts": lambda reader, node, path: reader.whole(node, path),
-    "tokens_after_each": _levels,
-    "delays": _durations,
-    "starts": _durations,
-    "status": lambda reader, node, path: reader.whole(node, path),
-    "outcome": _outcome,
-    "tokens": _number_or_none,
-    "elapsed": lambda reader, node, path: reader.duration(node, path),
-    "sent": _sent,
-    "fill_rate": _number_or_none,
-    "measured_rate": _number_or_none,
-}

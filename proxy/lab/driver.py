@@ -1,0 +1,291 @@
+"""The driver that carries a call's actions out on a virtual clock.
+
+Law: the very same `Call` objects that sockets drive are driven here (`proxy.forward.exchange` is the counterpart);
+nothing is decided in this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
+from proxy.retry.actions import (
+    Action,
+    Actions,
+    Answer,
+    Cancel,
+    Deliver,
+    Discard,
+    Finish,
+    Hold,
+    Launch,
+    Peek,
+    WakeAt,
+)
+from proxy.retry.call import Call
+from proxy.retry.facts import Fault, FaultKind, Fields, Outcome, Progress, Reply
+
+
+@dataclass(slots=True)
+class Sending:
+    """What the upstream does to one sending of a request: an answer or a fault, `after` seconds."""
+
+    after: float
+    reply: Reply | None = None
+    body: bytes = b""
+    trailers: Fields | None = None
+    fault: Fault | None = None
+
+
+def timed_out() -> Fault:
+    """The fault of a sending that met `timeouts.attempt`."""
+    return Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, detail="no answer in time", error="http_response_timeout")
+
+
+class Upstream(Protocol):
+    """Decides what becomes of a sending."""
+
+    def __call__(self, attempt: int, now: float) -> Sending:
+        """The fate of this sending of attempt n, which begins now."""
+        ...
+
+
+class Buffers:
+    """Replay buffers as `buffers:` bounds them: bytes for one call and in all."""
+
+    __slots__ = ("_left", "_per_request")
+
+    def __init__(self, per_request: float = math.inf, total: float = math.inf) -> None:
+        self._per_request = per_request
+        self._left = total
+
+    def keep(self, size: int) -> bool:
+        """Whether a body of this size is kept for another attempt."""
+        if size > self._per_request or size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def free(self, size: int) -> None:
+        """What was kept is not needed any more."""
+        self._left += size
+
+
+class Driver:
+    """One call on the virtual clock. Subclasses watch it through `launched`, `ended` and `over`."""
+
+    __slots__ = (
+        "_alarm",
+        "_buffers",
+        "_carrying",
+        "_flying",
+        "_held",
+        "_kept",
+        "_overflowed",
+        "_pending",
+        "_sendings",
+        "_upstream",
+        "answer",
+        "attempt_timeout",
+        "began",
+        "body_size",
+        "call",
+        "clock",
+        "delivered",
+        "delivered_status",
+        "finished",
+        "idle_timeout",
+        "outcome",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        upstream: Upstream,
+        *,
+        attempt_timeout: float | None = None,
+        body_size: int = 0,
+        buffers: Buffers | None = None,
+    ) -> None:
+        self.clock = clock
+        self.call: Call | None = None
+        self.attempt_timeout = attempt_timeout
+        self.idle_timeout: float | None = None
+        self.body_size = body_size
+        self.began = 0.0
+        self.delivered: int | None = None
+        self.delivered_status: int | None = None
+        self.answer: Answer | None = None
+        self.outcome: Outcome | None = None
+        self.finished: float | None = None
+        self._upstream = upstream
+        self._buffers = buffers
+        self._kept: int | None = None
+        self._flying: dict[int, tuple[int, Sending]] = {}
+        self._held: dict[int, Sending] = {}
+        self._sendings = 0
+        self._alarm: float | None = None
+        self._pending: deque[Action] = deque()
+        self._carrying = False
+        self._overflowed = False
+
+    # what a subclass may watch
+
+    def launched(self, attempt: int) -> None:
+        """Attempt n is being sent, now."""
+
+    def ended(self, attempt: int) -> None:
+        """A sending of attempt n has ended, and its end has been dealt with."""
+
+    def cancelled(self, attempt: int) -> None:
+        """A sending of attempt n was aborted."""
+
+    def over(self) -> None:
+        """The call has ended."""
+
+    # events
+
+    def begin(self, call: Call) -> None:
+        """The app's request has come."""
+        self.call = call
+        self.began = self.clock.now
+        self._carry_out(call.start(self.clock.now))
+        if call.deadline is not None and self.finished is None:
+            self.clock.at(call.deadline, DEADLINE, self._deadline)
+
+    def go_away(self) -> None:
+        """The app closes its connection."""
+        if self.finished is None and self.call is not None:
+            self._carry_out(self.call.app_gone(self.clock.now))
+
+    def set_alarm(self, at: float) -> None:
+        """The call's one alarm; asked for by the call itself, or by a gate that re-timed its place."""
+        self._alarm = at
+        self.clock.at(at, ALARM, self._ring, at)
+
+    def _ring(self, at: float) -> None:
+        if self._alarm != at or self.finished is not None:
+            return  # replaced by a later one
+        self._alarm = None
+        assert self.call is not None
+        self._carry_out(self.call.woke(self.clock.now))
+
+    def _deadline(self) -> None:
+        if self.finished is None and self.delivered is None:
+            assert self.call is not None
+            self._carry_out(self.call.woke(self.clock.now))
+
+    def _arrive(self, attempt: int, number: int) -> None:
+        flying = self._flying.get(attempt)
+        if flying is None or flying[0] != number:
+            return  # cancelled
+        assert self.call is not None
+        sending = flying[1]
+        now = self.clock.now
+        if sending.fault is not None:
+            del self._flying[attempt]
+            self._carry_out(self.call.failed(attempt, sending.fault, now))
+        else:
+            assert sending.reply is not None
+            self._carry_out(self.call.head(attempt, sending.reply, now))
+            if self._flying.get(attempt) is flying:
+                del self._flying[attempt]
+                self._held[attempt] = sending
+        self.ended(attempt)
+
+    # actions
+
+    def _carry_out(self, actions: Actions) -> None:
+        self._pending.extend(actions)
+        if self._carrying:
+            return
+        self._carrying = True
+        while self._pending:
+            self._do(self._pending.popleft())
+            if self._overflowed and not self._pending:
+                self._lose_replay()
+        self._carrying = False
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Launch():
+                self._launch(action.attempt)
+            case WakeAt():
+                self.set_alarm(action.at)
+            case Peek():
+                self._peek(action)
+            case Cancel():
+                self._flying.pop(action.attempt, None)
+                self.cancelled(action.attempt)
+            case Deliver():
+                self._deliver(action.attempt)
+            case Answer():
+                self.answer = action
+            case Finish():
+                self._finish(action.outcome)
+            case Discard():
+                self._held.pop(action.attempt, None)
+            case Hold():
+                pass  # an answer that has come whole is kept anyway
+
+    def _launch(self, attempt: int) -> None:
+        now = self.clock.now
+        self.launched(attempt)
+        sending = self._upstream(attempt, now)
+        if not _connecting(sending):  # a sending that never connects reads no body, and waits for no answer
+            self._read_body()
+            limit = self.idle_timeout if self._kept == 0 else self.attempt_timeout
+            if limit is not None and sending.after > limit:
+                sending = Sending(limit, fault=timed_out())
+        self._sendings += 1
+        self._flying[attempt] = (self._sendings, sending)
+        self.clock.at(now + sending.after, UPSTREAM, self._arrive, attempt, self._sendings)
+
+    def _read_body(self) -> None:
+        """The body is read with the first sending that connects, and all of it at once."""
+        if self._kept is not None or self._buffers is None or not self.body_size:
+            return
+        kept = self._buffers.keep(self.body_size)
+        self._kept = self.body_size if kept else 0
+        self._overflowed = not kept
+
+    def _lose_replay(self) -> None:
+        self._overflowed = False
+        if self.finished is None and self.delivered is None:
+            assert self.call is not None
+            self._pending.extend(self.call.replay_lost(self.clock.now))
+
+    def _deliver(self, attempt: int) -> None:
+        """All of an answer comes at once, so the delivery ends with its beginning."""
+        self.delivered = attempt
+        self._free()
+        flying = self._flying.pop(attempt, None)
+        sending = self._held.pop(attempt) if flying is None else flying[1]
+        assert self.call is not None and sending.reply is not None
+        self.delivered_status = sending.reply.status
+        self._pending.extend(self.call.ended(attempt, self.clock.now, sending.trailers))
+
+    def _free(self) -> None:
+        if self._kept and self._buffers is not None:
+            self._buffers.free(self._kept)
+            self._kept = 0
+
+    def _peek(self, action: Peek) -> None:
+        flying = self._flying.get(action.attempt)
+        if flying is not None and self.call is not None:
+            self._pending.extend(self.call.peeked(action.attempt, flying[1].body[: action.limit], self.clock.now))
+
+    def _finish(self, outcome: Outcome) -> None:
+        if self.finished is None:
+            self.finished = self.clock.now
+            self.outcome = outcome
+            self._free()
+            self.over()
+
+
+def _connecting(sending: Sending) -> bool:
+    """`timeouts.attempt` runs from the last byte of the request: it does not bound the connecting."""
+    return sending.fault is not None and sending.fault.kind is FaultKind.CONNECT_FAILURE

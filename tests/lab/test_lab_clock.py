@@ -1,0 +1,64 @@
+"""The virtual clock: one order for what happens at one instant, and the same run every time."""
+
+from __future__ import annotations
+
+from proxy.lab.clock import ALARM, BEGIN, DEADLINE, UPSTREAM, Clock
+from proxy.lab.driver import Buffers
+
+
+def test_at_one_instant_the_upstream_comes_first_and_deadlines_last() -> None:
+    clock, told = Clock(), []
+    for rank in (DEADLINE, BEGIN, ALARM, UPSTREAM):
+        clock.at(1.0, rank, told.append, rank)
+    clock.run()
+    assert told == [UPSTREAM, ALARM, BEGIN, DEADLINE]
+    assert clock.now == 1.0
+
+
+def test_events_of_one_rank_happen_as_they_were_asked_for() -> None:
+    clock, told = Clock(), []
+    for name in "abc":
+        clock.at(1.0, ALARM, told.append, name)
+    clock.at(0.5, ALARM, told.append, "first")
+    clock.run()
+    assert told == ["first", "a", "b", "c"]
+
+
+def test_a_time_that_has_passed_is_now() -> None:
+    clock, told = Clock(5.0), []
+    clock.at(1.0, ALARM, lambda: told.append(clock.now))
+    clock.run()
+    assert told == [5.0]
+
+
+def test_what_an_event_asks_for_at_its_own_instant_still_happens_then() -> None:
+    clock, told = Clock(), []
+
+    def answer_at_once() -> None:
+        told.append("launch")
+        clock.at(clock.now, UPSTREAM, told.append, "answer")
+
+    clock.at(1.0, ALARM, answer_at_once)
+    clock.at(1.0, DEADLINE, told.append, "deadline")
+    clock.run()
+    assert told == ["launch", "answer", "deadline"]
+
+
+def test_it_stops_where_it_is_told_to() -> None:
+    clock, told = Clock(), []
+    clock.at(1.0, ALARM, told.append, 1)
+    clock.at(2.0, ALARM, told.append, 2)
+    clock.run(until=1.5)
+    assert told == [1]
+    clock.run()
+    assert told == [1, 2]
+
+
+def test_buffers_bound_one_call_and_all() -> None:
+    buffers = Buffers(per_request=10, total=15)
+    assert not buffers.keep(11)
+    assert buffers.keep(10)
+    assert not buffers.keep(6)
+    assert buffers.keep(5)
+    buffers.free(10)
+    assert buffers.keep(6)

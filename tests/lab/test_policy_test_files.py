@@ -1,0 +1,166 @@
+"""Files of policy tests: what is wrong with one is told with its line, and never raises."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from proxy.lab.policy_tests import load_suite, run_suite
+from proxy.lab.policy_tests.script import read_script
+
+GOOD = """\
+config: {upstreams: {u: {hosts: [u.test]}}}
+random: 1.0
+wall: 2026-01-01T00:00:00Z
+tests:
+  - name: one
+    calls:
+      - at: 0s
+        request: {method: GET, url: "http://u.test/", headers: {accept: a}, body_size: 1KiB}
+        attempts:
+          - {status: 503, headers: {retry-after: 2, x: [a, b]}, after: 10ms, body: text}
+          - {fail: reset, after: 5ms}
+          - {status: 200, grpc_status: OK}
+        expect: {attempts: 3, delays: [2s, 200ms], tokens: 495}
+"""
+
+
+def problems_of(tmp_path: Path, text: str) -> list[str]:
+    file = tmp_path / "t.yaml"
+    file.write_text(text)
+    suite, problems = load_suite(file, {})
+    assert (suite is None) == bool(problems)
+    return [str(problem).removeprefix(f"{file}:") for problem in problems]
+
+
+def test_a_good_one(tmp_path: Path) -> None:
+    assert problems_of(tmp_path, GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "is_", "said"),
+    [
+        ("attempts: 3", "atempts: 3", "13:18: tests[0].calls[0].expect.atempts: unknown key (did you mean attempts?)"),
+        ("at: 0s", "at: 3", "7:13: tests[0].calls[0].at: should be a duration such as 250ms, 2s, 1m or 1h, not '3'"),
+        ("at: 0s", "at: soon", "7:13: tests[0].calls[0].at: should be a duration"),
+        ("after: 10ms", "after: 10min", "tests[0].calls[0].attempts[0].after: should be a duration"),
+        ("fail: reset", "fail: rest", "11:20: tests[0].calls[0].attempts[1].fail: 'rest' is none of"),
+        ("fail: reset", "fail: reset, status: 200", "an attempt that fails has no answer"),
+        ("status: 503", "status: 103", "should be a final status, from 200 to 999, not 103"),
+        ("status: 503", "status: ok", "should be a whole number, not 'ok'"),
+        ("grpc_status: OK", "grpc_status: FINE", "12:40: tests[0].calls[0].attempts[2].grpc_status: 'FINE' is none of"),
+        ("grpc_status: OK", "grpc_status: 17", "'17' is none of"),
+        ("tokens: 495", "tokens: many", "should be a number, not 'many'"),
+        ("tokens: 495", "outcome: sucess", "'sucess' is none of"),
+        ("tokens: 495", "sent: {}", "should be a list, not a mapping"),
+        ("delays: [2s, 200ms]", "delays: 2s", "should be a list, not '2s'"),
+        ("random: 1.0", "random: 2", "2:9: random: should be from 0 to 1, not 2"),
+        ("random: 1.0", "random: {sed: 7}", "unknown key (did you mean seed?)"),
+        ("random: 1.0", "random: nan", "should be a number, not 'nan'"),
+        ("random: 1.0", "random: 1.0\nrandom: 0", "is given twice"),
+        ("wall: 2026-01-01T00:00:00Z", "wall: today", "3:7: wall: should be a time such as"),
+        ("method: GET", "method: G T", "'G T' is no method"),
+        ('url: "http://u.test/"', 'url: "u.test/"', "should begin with http://, https:// or /"),
+        ('url: "http://u.test/", ', "", "tests[0].calls[0].request.url: is missing"),
+        ("body_size: 1KiB", "body_size: 1KB", "should be a size such as 1536, 64KiB or 1MiB, not '1KB'"),
+        ("headers: {accept: a}", 'headers: {"a b": a}', "'a b' is no field name"),
+        ("headers: {accept: a}", 'headers: {a: "b\\nc"}', "a field value is one line"),
+        ("  - name: one\n", "  - nam: one\n", "unknown key (did you mean name?)"),
+        ("tests:\n", "test:\n", "4:1: test: unknown key (did you mean tests?)"),
+        ("at: 0s", "at: 0s\n        at: 1s", "is given twice"),
+        ("{upstreams:", "{upstream:", "1:10: upstream: unknown key (did you mean upstreams?)"),
+        ("hosts: [u.test]", "hosts: [u.test], strategy: {kind: standard, max_attempts: none}", "strategy.max_attempts"),
+        ("config: {upstreams: {u: {hosts: [u.test]}}}", "config: none.yaml", "none.yaml"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, was: str, is_: str, said: str) -> None:
+    assert was in GOOD
+    problems = problems_of(tmp_path, GOOD.replace(was, is_, 1))
+    assert any(said in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "- a",
+        "tests",
+        "tests: []\n\tb",
+        "{",
+        "tests: {a: 1}",
+        "tests: [{}]",
+        "tests: [[]]",
+        "\x00",
+        "&a [*a]",
+        "tests: !!x",
+    ],
+)
+def test_what_is_no_such_file_at_all(tmp_path: Path, text: str) -> None:
+    problems = problems_of(tmp_path, text)
+    assert problems
+    assert all("Traceback" not in problem for problem in problems)
+
+
+def test_a_file_that_is_not_there_or_is_not_text(tmp_path: Path) -> None:
+    _, problems = load_suite(tmp_path / "none.yaml", {})
+    assert "cannot be read: No such file" in str(problems[0])
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    _, problems = load_suite(tmp_path / "bytes", {})
+    assert "is not UTF-8" in str(problems[0])
+    _, problems = load_suite(tmp_path, {})
+    assert "cannot be read" in str(problems[0])
+
+
+def test_calls_are_in_order_of_time(tmp_path: Path) -> None:
+    call = '{at: %s, request: {url: "http://u.test/"}, attempts: [{status: 200}]}'
+    text = f"tests: [{{name: a, calls: [{call % '2s'}, {call % '1s'}]}}]"
+    assert "tests[0].calls[1].at: calls should be in order of time" in problems_of(tmp_path, text)[0]
+
+
+def test_a_timeout_without_an_end(tmp_path: Path) -> None:
+    text = 'tests: [{name: a, calls: [{request: {url: "http://u.test/"}, attempts: [{fail: attempt_timeout}]}]}]'
+    assert "attempt_timeout without `after` needs timeouts.attempt, which is off" in problems_of(tmp_path, text)[0]
+
+
+def test_every_mistake_is_told_not_only_the_first(tmp_path: Path) -> None:
+    text = GOOD.replace("at: 0s", "at: x").replace("fail: reset", "fail: y").replace("random: 1.0", "random: z")
+    assert len(problems_of(tmp_path, text)) == 3
+
+
+def test_mutilated_files_never_raise(tmp_path: Path) -> None:
+    """A thousand files with a few characters changed."""
+    rng = random.Random(1)
+    for _ in range(1000):
+        text = list(GOOD)
+        for _ in range(rng.randint(1, 4)):
+            text[rng.randrange(len(text))] = rng.choice("{}[]:,-#&*!|>'\"%@ \n\t0aé")
+        file = tmp_path / "t.yaml"
+        file.write_text("".join(text))
+        script, problems = read_script(file)
+        assert script is not None or problems
+
+
+def test_a_configuration_by_path_is_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "redrive.yaml").write_text("upstreams: {u: {hosts: [u.test], strategy: none}}\n")
+    file = tmp_path / "sub" / "t.yaml"
+    file.write_text(
+        'config: ../redrive.yaml\ntests: [{name: a, calls: [{request: {url: "http://u.test/"}, '
+        "attempts: [{status: 503}], expect: {attempts: 1, outcome: attempts_exhausted}}]}]"
+    )
+    suite, problems = load_suite(file, {})
+    assert suite is not None, problems
+    assert all(result.ok for result in run_suite(suite))
+
+
+def test_a_seed_gives_the_same_draws_every_time(tmp_path: Path) -> None:
+    text = GOOD.replace("random: 1.0", "random: {seed: 7}")
+    file = tmp_path / "t.yaml"
+    file.write_text(text)
+    suite, _ = load_suite(file, {})
+    assert suite is not None
+    runs = [run_suite(suite)[0].calls[0].played.delays for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert 0 < runs[0][1] < 0.2
