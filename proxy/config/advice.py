@@ -174,7 +174,8 @@ class _Advice:
             if not lost:
                 continue
             key = "hosts" if "hosts" in tree else "url"
-            message = f"{', '.join(dict.fromkeys(map(str, lost)))} is {' and '.join(sorted(taken))}'s already: "
+            names = ", ".join(dict.fromkeys(map(str, lost)))
+            message = f"{' and '.join(sorted(taken))} has {names} already: "
             message += f"{upstream.name} is reached by its prefix alone" if upstream.prefix else "it comes first"
             path: KeyPath = ("upstreams", upstream.name, key)
             if len(lost) == len(upstream.hosts):

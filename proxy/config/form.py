@@ -163,9 +163,10 @@ class Section:
                     tree.drop(name)
                 else:
                     found[name] = value
-        missing = [name for name, key in self.keys.items() if key.required and name not in tree.keys_at]
+        missing = [name for name, key in self.keys.items() if key.required and name not in found]
         for name in missing:
-            tell(at, (*path, name), "is missing")
+            if name not in tree.keys_at:  # what was there and bad has been told
+                tell(at, (*path, name), "is missing")
         return BAD if missing else found
 
     def schema(self, named: Definitions) -> dict[str, Any]:

@@ -1,0 +1,139 @@
+"""Settings without effect are told, with their place, and refuse nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from configs import lines, loaded
+
+from proxy.config.advice import draining_share
+
+A = "upstreams:\n  a:\n    url: http://x.test\n"
+
+CASES: dict[str, tuple[str, list[str]]] = {
+    "nothing to say": (A, []),
+    "attempt not below total": (
+        A + "    timeouts: {attempt: 20s, total: 15s}\n",
+        ["4:25: upstreams.a.timeouts.attempt: warning: has no effect: 20s is not shorter than timeouts.total, 15s"],
+    ),
+    "connect not below total": (
+        A + "    timeouts: {connect: 5s, total: 5s}\n",
+        ["4:25: upstreams.a.timeouts.connect: warning: has no effect: 5s is not shorter than timeouts.total, 5s"],
+    ),
+    "hedging without a bucket": (
+        A + "    strategy: hedging\n",
+        ["4:15: upstreams.a.strategy: warning: hedges without a bucket: nothing bounds what they add to the load"],
+    ),
+    "hedging methods that are never hedged": (
+        A + "    bucket: {kind: budget}\n    routes:\n      - {match: {methods: [POST]}, strategy: hedging}\n",
+        [
+            "6:46: upstreams.a.routes[0].strategy: warning: "
+            "has no effect: these methods are not idempotent, and such calls are never hedged"
+        ],
+    ),
+    "hedging unsafe methods": (
+        A + "    bucket: {kind: budget}\n    strategy: hedging\n    classify: {unsafe_methods: always}\n",
+        [
+            "5:15: upstreams.a.strategy: warning: "
+            "hedges unsafe methods too (unsafe_methods: always): a POST may be carried out several times"
+        ],
+    ),
+    "a quota too small": (
+        A + "    bucket: {capacity: 8, timeout_cost: 10}\n",
+        ["4:13: upstreams.a.bucket: warning: holds 8, but a retry after a timeout costs 10: none is ever granted"],
+    ),
+    "a throttle too small": (
+        A + "    strategy: grpc\n    bucket: {kind: throttle, max_tokens: 2}\n",
+        [
+            "5:13: upstreams.a.bucket: warning: "
+            "holds 2: the first failure leaves no more than half, and nothing is retried"
+        ],
+    ),
+    "a budget of nothing": (
+        A + "    bucket: {kind: budget, percent: 0, min_per_second: 0}\n",
+        ["4:13: upstreams.a.bucket: warning: grants no retry: percent and min_per_second are both 0"],
+    ),
+    "a bucket that nobody pays": (
+        "buckets: {b: {kind: budget}}\n" + A + "    strategy: none\n    bucket: b\n",
+        ["6:13: upstreams.a.bucket: warning: has no effect: the strategy none never retries"],
+    ),
+    "a multiplier that does not multiply": (
+        A + "    strategy: {backoff: {jitter: decorrelated, multiplier: 3}}\n",
+        [
+            "4:60: upstreams.a.strategy.backoff.multiplier: warning: "
+            "has no effect: jitter decorrelated does not multiply"
+        ],
+    ),
+    "a route behind another": (
+        A + "    routes:\n      - {match: {path: /a/**}, mode: off}\n      - {match: {methods: [GET], path: /a/b/*}}\n",
+        ["6:9: upstreams.a.routes[1]: warning: is never reached: the route /a/** in line 5 takes all its calls"],
+    ),
+    "a host that is taken": (
+        A + "  b: {url: http://x.test}\n",
+        ["4:12: upstreams.b.url: warning: a has x.test:80, x.test:443 already: b is reached by its prefix alone"],
+    ),
+    "one host of two that is taken": (
+        A + "  b: {url: http://y, hosts: [x.test:80, y.test]}\n",
+        ["4:29: upstreams.b.hosts: warning: a has x.test:80 already"],
+    ),
+    "nowhere to go": (
+        "upstreams:\n  a: {strategy: none}\n",
+        ["2:3: upstreams.a: warning: is never reached: it has neither url nor hosts"],
+    ),
+    "a prefix with nowhere to go": (
+        "upstreams:\n  a: {hosts: x.test, prefix: /x}\n",
+        ["2:30: upstreams.a.prefix: warning: has no effect: without url, a call by prefix has nowhere to go"],
+    ),
+    "interception without a CA": (
+        A + "    connect: intercept\n",
+        ["4:14: upstreams.a.connect: warning: needs the local CA, ca/cert.pem: redrive ca init makes it"],
+    ),
+    "methods in small letters": (
+        A + "    routes: [{match: {methods: [post]}}]\n",
+        ["4:33: match.methods: warning: methods are told apart by case (did you mean POST?)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_warnings(name: str, tmp_path: Path) -> None:
+    text, expected = CASES[name]
+    result = loaded(tmp_path, text)
+    assert result.settings is not None, lines(tmp_path, result)
+    assert lines(tmp_path, result, "warning") == [f"redrive.yaml:{line}" for line in expected]
+
+
+def test_what_is_inherited_is_told_once(tmp_path: Path) -> None:
+    text = "defaults: {strategy: hedging}\nupstreams:\n  a: {url: http://x}\n  b: {url: http://y}\n"
+    assert len(lines(tmp_path, loaded(tmp_path, text), "warning")) == 1
+
+
+@pytest.mark.parametrize(("cost", "percent"), [(5, "32.1"), (10, "24.6"), (14, "21.5")])
+def test_when_a_quota_drains(tmp_path: Path, cost: int, percent: str) -> None:
+    text = A + f"    bucket: {{retry_cost: {cost}}}\n"
+    assert lines(tmp_path, loaded(tmp_path, text), "note") == [
+        f"redrive.yaml:4:13: upstreams.a.bucket: note: the quota drains where more than {percent} % of attempts fail "
+        f"(a retry costs {cost}, 3 attempts)"
+    ]
+
+
+def test_the_share_by_simulation() -> None:
+    """The formula against its own words: the expected change of the level over all ways a call can go."""
+    for cost, attempts, flat in ((5, 3, False), (14, 6, False), (5, 6, True), (2, 2, False)):
+        share = draining_share(cost, attempts, flat=flat)
+        assert share is not None
+        change = 0.0
+        for failures in range(attempts + 1):
+            weight = share**failures * ((1 - share) if failures < attempts else 1)
+            paid = cost * min(failures, attempts - 1)
+            won = failures < attempts
+            back = (1 if flat else cost if failures else 1) if won else 0
+            change += weight * (back - paid)
+        assert abs(change) < 1e-9
+
+
+def test_a_quota_that_never_drains() -> None:
+    assert draining_share(0, 3) is None
+    assert draining_share(5, 1) is None
+    assert draining_share(5, 3, 0) == pytest.approx(0)

@@ -1,0 +1,126 @@
+"""The dialect packs: what the contract names is in them, and a pack is a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from configs import lines, loaded, policy, settings
+
+from proxy.config.classes import built_in_names
+from proxy.retry.classify import classify
+from proxy.retry.facts import Class, MappingFields, Reply, Request, Verdict
+from proxy.retry.policy import Classify, Dialect, ResetField
+
+GET = Request("GET", "x.test", "/")
+AWS_THROTTLING = [
+    *("Throttling", "ThrottlingException", "ThrottledException", "RequestThrottledException"),
+    *("TooManyRequestsException", "ProvisionedThroughputExceededException", "TransactionInProgressException"),
+    *("RequestLimitExceeded", "BandwidthLimitExceeded", "LimitExceededException", "RequestThrottled", "SlowDown"),
+    *("PriorRequestNotComplete", "EC2ThrottledException"),
+]
+
+
+@pytest.fixture(scope="module")
+def packs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Classify]:
+    text = "upstreams:\n" + "".join(
+        f"  {name}: {{url: http://{name}, dialects: [http, {name}]}}\n" for name in built_in_names()
+    )
+    found = settings(tmp_path_factory.mktemp("packs"), text)
+    return {name: policy(found, name).classify for name in built_in_names()}
+
+
+def judged(rules: Classify, status: int, headers: dict[str, str] | None = None, body: object = None) -> str:
+    text = body if isinstance(body, str) else "" if body is None else json.dumps(body)
+    reply = Reply(status, MappingFields(list((headers or {}).items())))
+    found = classify(rules, GET, reply, text.encode())
+    assert isinstance(found, Verdict)
+    return str(found.cls)
+
+
+def test_the_packs_that_the_contract_names() -> None:
+    assert built_in_names() == ["aws", "azure", "github", "grpc", "http", "openai", "stripe"]
+
+
+@pytest.mark.parametrize(
+    ("code", "cls"),
+    [
+        *((code, "throttling") for code in AWS_THROTTLING),
+        ("RequestTimeout", "transient"),
+        ("RequestTimeoutException", "transient"),
+        ("ValidationException", "unnamed"),
+    ],
+)
+def test_aws(packs: dict[str, Classify], code: str, cls: str) -> None:
+    aws = packs["aws"]
+    assert judged(aws, 400, {"x-amzn-errortype": code}) == cls
+    assert judged(aws, 400, {"X-Amzn-ErrorType": f"{code}:http://internal.amazon.com/coral/"}) == cls
+    assert judged(aws, 400, body={"__type": code}) == cls
+    assert judged(aws, 400, body={"__type": f"com.amazonaws.dynamodb.v20120810#{code}"}) == cls
+    assert judged(aws, 400, body=f"<ErrorResponse><Error><Code>{code}</Code></Error></ErrorResponse>") == cls
+    assert judged(aws, 200, {"x-amzn-errortype": code}) == "success"
+    assert aws.plain_below_400
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "headers", "body", "cls"),
+    [
+        ("github", 403, {"x-ratelimit-remaining": "0"}, None, "throttling"),
+        ("github", 429, {"x-ratelimit-remaining": "0"}, None, "throttling"),
+        ("github", 403, {"x-ratelimit-remaining": "12"}, None, "unnamed"),
+        ("github", 403, {"retry-after": "60"}, None, "throttling"),
+        ("github", 403, {}, {"message": "You have exceeded a secondary rate limit."}, "throttling"),
+        ("github", 404, {"x-ratelimit-remaining": "0"}, None, "unnamed"),
+        ("openai", 429, {}, {"error": {"code": "rate_limit_exceeded"}}, "throttling"),
+        ("openai", 429, {}, {"error": {"code": "insufficient_quota"}}, "fatal"),
+        ("openai", 409, {}, None, "transient"),
+        ("openai", 529, {}, None, "transient"),
+        ("openai", 504, {}, None, "timeout"),
+        ("openai", 401, {}, None, "unnamed"),
+        ("azure", 503, {"x-ms-error-code": "ServerBusy"}, None, "throttling"),
+        ("azure", 500, {"x-ms-error-code": "OperationTimedOut"}, None, "timeout"),
+        ("azure", 449, {}, None, "transient"),
+        ("azure", 503, {}, None, "transient"),
+        ("stripe", 409, {}, {"error": {"code": "lock_timeout"}}, "transient"),
+        ("stripe", 409, {}, {"error": {"code": "idempotency_key_in_use"}}, "transient"),
+        ("stripe", 409, {}, {"error": {"code": "resource_already_exists"}}, "unnamed"),
+        ("stripe", 429, {}, {"error": {"code": "rate_limit"}}, "throttling"),
+        ("http", 403, {"x-ratelimit-remaining": "0"}, None, "unnamed"),
+    ],
+)
+def test_providers(
+    packs: dict[str, Classify], name: str, status: int, headers: dict[str, str], body: object, cls: str
+) -> None:
+    assert judged(packs[name], status, headers, body) == cls
+
+
+def test_reset_fields(packs: dict[str, Classify]) -> None:
+    def of(name: str) -> tuple[ResetField, ...]:
+        found: Dialect = packs[name].dialects[1]
+        return found.resets
+
+    assert of("github") == (ResetField("x-ratelimit-reset", "epoch", "x-ratelimit-remaining"),)
+    assert {field.format for field in of("openai")} == {"duration"}
+    assert packs["grpc"].grpc_dialect
+    assert all(pack.dialects[-1].source for pack in packs.values())
+
+
+def test_a_pack_of_ones_own_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "acme.yaml").write_text(
+        "name: acme\nsource: [https://docs.acme.example/errors]\n"
+        "rules:\n  - {status: 418, header: {x-acme: busy}, as: throttling}\n"
+        "resets:\n  - {field: x-acme-reset, format: epoch_ms}\n"
+    )
+    text = "upstreams:\n  a: {url: http://x, dialects: [http, acme.yaml]}\n"
+    rules = policy(settings(tmp_path, text)).classify
+    assert judged(rules, 418, {"x-acme": "busy"}) == Class.THROTTLING
+    assert rules.dialects[1].resets == (ResetField("x-acme-reset", "epoch_ms"),)
+    (tmp_path / "acme.yaml").write_text("name: acme\nrule: []\nrules:\n  - {status: 4xxx, as: throttling}\n")
+    assert lines(tmp_path, loaded(tmp_path, text)) == [
+        "acme.yaml:1:1: source: is missing",
+        "acme.yaml:2:1: rule: unknown key (did you mean rules?)",
+        "acme.yaml:4:14: rules[0].status: '4xxx' is neither an HTTP status, nor a gRPC status, nor a fault kind",
+    ]
+    (tmp_path / "acme.yaml").unlink()
+    assert lines(tmp_path, loaded(tmp_path, text))[0].startswith("acme.yaml:1:1: cannot be read")

@@ -1,0 +1,135 @@
+"""Whatever a file holds, it becomes settings or problem lines, and never a traceback."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.config import model
+from proxy.config.form import Anything, Either, Form, ListOf, MapOf, Section
+from proxy.config.load import LoadResult, load, load_tree
+
+WORDS = st.sampled_from(
+    [
+        *(
+            "5s",
+            "0s",
+            "off",
+            "64KiB",
+            "100/s",
+            "20%",
+            "3",
+            "-1",
+            "1e3",
+            "010",
+            "12:30",
+            "",
+            "~",
+            "a",
+            "standard",
+            "auto",
+        ),
+        *("standard", "quota", "throttle", "rate", "grpc", "hedging", "none", "legacy", "127.0.0.1:0", "http://x.test"),
+        *(
+            "*.x.test",
+            "/p",
+            "${X}",
+            "${Y:-5s}",
+            "${",
+            "json:loads",
+            "http",
+            "aws",
+            "UNAVAILABLE",
+            "reset",
+            "[",
+            "\u2028",
+        ),
+    ]
+)
+ANYTHING: st.SearchStrategy[Any] = st.recursive(
+    WORDS | st.none() | st.booleans() | st.integers() | st.floats(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+LINE = re.compile(r"[^\n]+:\d+:\d+: [^\n]+|environment: [^\n]+")
+
+
+def of(form: Form, depth: int = 0) -> st.SearchStrategy[Any]:
+    """Values of about the right shape, so that the deeper checks are reached too."""
+    if isinstance(form, Either):
+        return st.one_of(*(of(each, depth) for each in (form.word, form.list, form.mapping) if each is not None))
+    if isinstance(form, ListOf):
+        return st.lists(of(form.item, depth + 1), max_size=2)
+    if isinstance(form, MapOf):
+        return st.dictionaries(st.sampled_from(["a", "b", "patient", "x-h", "error.code"]), of(form.value), max_size=2)
+    if isinstance(form, Section):
+        keys = {name: st.deferred(lambda key=key: of(key.form, depth + 1)) for name, key in form.keys.items()}
+        return st.fixed_dictionaries({}, optional=keys)
+    return ANYTHING if isinstance(form, Anything) else WORDS
+
+
+def told(result: LoadResult) -> None:
+    for problem in result.problems:
+        assert LINE.fullmatch(str(problem)), repr(str(problem))
+    assert (result.settings is None) == bool(result.errors)
+    if result.settings is not None:
+        for upstream in (*result.settings.router.upstreams, result.settings.router.fallback):
+            for policy in upstream.policies:
+                assert result.settings.provenance.of(policy.upstream, policy.route)
+        result.settings.provenance.effective()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(of(model.FILE))
+def test_likely_files(tmp_path: Path, data: Any) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text(yaml.safe_dump(data, sort_keys=False))
+    told(load(str(file), {"X": "7"}))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(ANYTHING)
+def test_unlikely_files(tmp_path: Path, data: Any) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text(yaml.safe_dump(data))
+    told(load(str(file), {}))
+    told(load_tree(data, str(file), {}))
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.binary(max_size=60) | st.text(alphabet="a:-[]{}&*!|>'\"%@`#,? \n\t${}<~0", max_size=40).map(str.encode))
+def test_bytes(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_bytes(content)
+    told(load(str(file), {}))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.recursive(
+        WORDS | st.none() | st.integers() | st.floats(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        *("methodConfig", "name", "service", "retryPolicy", "hedgingPolicy", "maxAttempts", "timeout"),
+                        *("initialBackoff", "retryableStatusCodes", "retryThrottling", "maxTokens", "tokenRatio"),
+                    ]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_service_configs(tmp_path: Path, data: Any) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text(yaml.safe_dump({"upstreams": {"a": {"hosts": "a", "service_config": data}}}))
+    told(load(str(file), {}))
