@@ -70,6 +70,7 @@ def test_upstream_route_strategy_bucket_and_scope(explain) -> None:  # type: ign
         "strategy patient (standard): 5 attempts; retry n waits r · min(20s, 200ms · 2^(n-1))",
         "bucket its own: quota of 500; a retry pays 5, after a timeout 5, after throttling 5; "
         "a first attempt's success gives 1",
+        "drains where more than 31.0 % of attempts fail",
         "scope host api.payments.example",
         "deadline 15m for all attempts and waits; each attempt: off",
         "repeating GET is idempotent",
@@ -217,7 +218,7 @@ def test_where_each_value_comes_from(explain) -> None:  # type: ignore[no-untype
 
 def test_remarks_about_this_upstream_and_no_other(explain) -> None:  # type: ignore[no-untyped-def]
     text = explain("GET", "http://api.payments.example/v1/x")
-    assert "drains where more than" in text
+    assert "upstreams.payments.routes[1].strategy: warning: hedges without a bucket" in text
     assert "upstreams.inside" not in text
     assert "needs the local CA" in explain("GET", "http://inside.example/")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from proxy.config.load import find, load
 from proxy.config.problem import Problem
 from proxy.config.settings import Settings
-from proxy.lab.explain import report
+from proxy.lab.explain import layout, report
 from proxy.lab.explain.choosing import connects, denied, how_chosen, notes
 from proxy.lab.explain.question import Question, read_question, through_listener
 from proxy.lab.policy_tests.choosing import Refused, choose
@@ -79,10 +79,10 @@ def lines(settings: Settings, problems: Sequence[Problem], question: Question, w
     policy = chosen.policy
     if found := settings.provenance.of(policy.upstream, policy.route):
         yield ""
-        yield from report.origins(found)
+        yield from layout.origins(found)
     if worth := [problem for problem in problems if _concerns(problem, policy.upstream)]:
         yield ""
-        yield from report.advice(worth)
+        yield from layout.advice(worth)
 
 
 def _why_refused(refused: Refused) -> str:
@@ -94,8 +94,8 @@ def _why_refused(refused: Refused) -> str:
 
 
 def _concerns(problem: Problem, upstream: str) -> bool:
-    """Whether a remark is about this upstream, or about what all of them share."""
-    if problem.severity == "error":
+    """Whether a warning is about this upstream, or about what all of them share. The figures of notes stand above."""
+    if problem.severity != "warning":
         return False
     head, _, rest = problem.path.partition(".")
     return head != "upstreams" or rest == upstream or rest.startswith((f"{upstream}.", f"{upstream}["))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proxy.config.settings import Settings
-from proxy.lab.explain.report import columns
+from proxy.lab.explain.layout import columns
 from proxy.lab.policy_tests.choosing import Chosen
 from proxy.lab.policy_tests.script import Ask
 from proxy.retry.router import Upstream, split_authority

@@ -5,14 +5,13 @@ Law: one line says one thing; a value stands beside the place that sets it. Secr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 
-from proxy.config.problem import Problem
-from proxy.config.provenance import Origin
 from proxy.config.settings import Settings
 from proxy.forward.headers import answer_fields
 from proxy.lab.explain import wording
+from proxy.lab.explain.layout import Row, columns
 from proxy.lab.explain.playing import GREATEST, LEAST, Play, bucket_of, play
 from proxy.lab.explain.question import Fate, Question, fate_of_fault, fate_of_status
 from proxy.lab.explain.wording import between, span
@@ -27,17 +26,6 @@ from proxy.retry.records import AttemptRecord
 #: What is tried where the question names no end: what upstreams do most, and one answer that nothing names.
 _STATUSES = ("404", "408", "425", "429", "500", "501", "502", "503", "504")
 _GRPC = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN")
-
-Row = Sequence[str]
-
-
-def columns(rows: Iterable[Row], *, indent: str = "  ") -> Iterator[str]:
-    """Rows as lines, each column as wide as its widest cell."""
-    table = [tuple(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield (indent + "  ".join(cells)).rstrip()
 
 
 def what_applies(settings: Settings, chosen: Chosen, how: str) -> Iterator[str]:
@@ -58,6 +46,8 @@ def what_applies(settings: Settings, chosen: Chosen, how: str) -> Iterator[str]:
         ("deadline", f"{span(deadline)} for all attempts and waits; each attempt: {span(policy.timeouts.attempt)}"),
         ("repeating", _repeating(one)),
     ]
+    if drains := wording.drains(policy):
+        rows.insert(5, ("drains", drains))
     if policy.rate is not None:
         rows.insert(5, ("rate", wording.bucket(policy.rate)))
     if policy.classify.service_codes is not None:
@@ -266,31 +256,6 @@ def _why(one: Play, fate: Fate) -> str:
 
 def _can_happen(kind: FaultKind, chosen: Chosen) -> bool:
     return kind is not FaultKind.ATTEMPT_TIMEOUT or chosen.policy.timeouts.attempt is not None
-
-
-# -- where it is written ----------------------------------------------------------------------------------------------
-
-
-def origins(found: Sequence[Origin]) -> Iterator[str]:
-    """Every effective value, with the file and line that says so."""
-    yield "Where each value comes from:"
-    yield ""
-    yield from columns((each.path, _masked(each), str(each.mark)) for each in found)
-
-
-def _masked(origin: Origin) -> str:
-    parts = origin.path.split(".")
-    if origin.path.startswith("headers.") and "set" in parts[:3] and len(parts) > 3:
-        return mask.MASK
-    return mask.MASK if mask.secret_name(parts[-1]) and origin.value else mask.url(origin.value)
-
-
-def advice(problems: Sequence[Problem]) -> Iterator[str]:
-    """Settings without effect, and figures worth knowing."""
-    yield "Worth knowing:"
-    yield ""
-    for problem in problems:
-        yield f"  {problem}"
 
 
 def question_line(question: Question) -> str:

@@ -5,12 +5,13 @@ Law: nothing is decided here; what was decided stands in records, verdicts and o
 
 from __future__ import annotations
 
+from proxy.config.advice import draining_share
 from proxy.lab.explain.playing import Play
 from proxy.lab.policy_tests.comparing import duration
 from proxy.retry.checks import is_non_fatal
 from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Progress, Reply, Verdict, first
 from proxy.retry.hedging import HedgedCall
-from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, Strategy
+from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, QuotaSpec, Strategy
 from proxy.retry.records import AttemptRecord
 
 _JITTER = {
@@ -73,6 +74,15 @@ def bucket(ref: BucketRef | None) -> str:
     if ref is None:
         return "none: retries are bounded by the attempts alone"
     return f"{ref.name or 'its own'}: {store(ref.spec)}"
+
+
+def drains(policy: Policy) -> str:
+    """The share of failures at which a quota empties, "" where there is none to speak of."""
+    made, spec = policy.strategy, policy.bucket.spec if policy.bucket is not None else None
+    if not isinstance(spec, QuotaSpec) or made.custom is not None or made.hedging_delay is not None:
+        return ""
+    share = draining_share(spec.retry_cost, made.max_attempts, spec.success_refund, flat=spec.flat_refund)
+    return "" if share is None else f"where more than {share * 100:.1f} % of attempts fail"
 
 
 def store(spec: BucketSpec) -> str:
