@@ -41,13 +41,13 @@ def strategy(made: Strategy) -> str:
     """Kind, attempts and waits."""
     named = made.name != made.kind and "(" not in made.name  # an inline mapping is called by what it says
     kind = f"{made.name} ({made.kind})" if named else made.kind
+    if made.custom is not None:
+        return f"{made.name}: {made.max_attempts} attempts; your own code says how long it waits"
     if made.max_attempts == 1:
         return f"{kind}: one attempt, no retries"
     text = f"{kind}: {made.max_attempts} attempts"
     if made.hedging_delay is not None:
         return f"{text}, the next one every {span(made.hedging_delay)}"
-    if made.custom is not None:
-        return f"{text}, waits as {made.kind} says"
     text += f"; retry n waits {backoff(made.backoff)}"
     if made.exact_pushback:
         text += ", or exactly a pushback"
@@ -161,7 +161,11 @@ def no(play: Play, record: AttemptRecord, reply: Reply | None, fault: Fault | No
             most = policy.strategy.max_attempts
             return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
         case Outcome.BUCKET_EMPTY:
-            return "the bucket cannot pay for a retry"
+            return (
+                "the bucket cannot pay for a retry"
+                if policy.strategy.custom is None
+                else "bucket or strategy refuse it"
+            )
         case Outcome.PUSHBACK_TOO_LONG:
             return f"{record.pushback} names more than pushback.max_delay, {span(policy.pushback.max_delay)}"
         case Outcome.DEADLINE:
