@@ -94,7 +94,7 @@ class House:
         self._metrics, self._recent = Metrics(), Recent()
         self._log = AccessLog(self._sink, console=console, level=settings.log.level)
         observers = Observers(self._metrics, self._recent, self._log)
-        self._path = DataPath(self._loop, settings, observers)
+        self._path = DataPath(self._loop, settings, observers, tell=self._notices.tell)
 
     # -- beginning ------------------------------------------------------------------------------------------------
 

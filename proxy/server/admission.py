@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from typing import Literal
 
 from proxy.config.settings import Settings
 from proxy.forward.headers import went_through
@@ -27,6 +28,21 @@ class Place:
 
     loopback: bool
     unix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A connection whose requests are inside a CONNECT: the authority that it named, and what is spoken there."""
+
+    authority: str
+    scheme: Literal["http", "https"]
+
+    def same(self, authority: str) -> bool:
+        """Whether a request's own authority is that of the CONNECT; one that names none means it."""
+        if not authority or authority == self.authority:
+            return True
+        port = _PORTS[self.scheme]
+        return split_authority(authority, port) == split_authority(self.authority, port)
 
 
 @dataclass(slots=True)
@@ -51,14 +67,18 @@ class Admitted:
     rest: bytes | None = None
 
 
-def admit(head: RequestHead, settings: Settings, place: Place, via: str) -> Admitted:
-    """Find the upstream and the policy of a request that is not CONNECT. Raises Rejection."""
+def admit(head: RequestHead, settings: Settings, place: Place, via: str, inside: Inside | None = None) -> Admitted:
+    """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection."""
     specials = head.specials
     if b"via" in specials and went_through(head.get_all("via"), via):
         raise looping()
     router = settings.router
     rest: bytes | None = None
-    if head.form == "absolute":
+    authority = head.authority
+    if inside is not None:
+        scheme: str = inside.scheme
+        authority, upstream = _inside(head, inside, settings)
+    elif head.form == "absolute":
         scheme = head.scheme
         upstream = router.by_authority(head.authority, _PORTS[scheme]) or _unmatched(head.authority, settings)
     else:
@@ -68,7 +88,6 @@ def admit(head: RequestHead, settings: Settings, place: Place, via: str) -> Admi
             found, rest = _by_prefix(head, settings, place)
         upstream = found
     path = head.path if rest is None else rest
-    authority = head.authority
     if rest is not None and upstream.target.endpoints:
         authority = upstream.target.endpoints[0].authority
     request = Request(head.method, authority, head.path.decode("latin-1"), head, plain=_STEERING.isdisjoint(specials))
@@ -93,6 +112,19 @@ def _unmatched(authority: str, settings: Settings) -> Upstream:
             "http_request_denied",
         )
     return settings.router.unmatched(authority)
+
+
+def _inside(head: RequestHead, inside: Inside, settings: Settings) -> tuple[str, Upstream]:
+    """What the request is for, and its upstream: the CONNECT's authority decides (contract, section 6)."""
+    absolute = head.form == "absolute"
+    if head.method == "CONNECT":
+        raise Rejection(400, "Bad Request", "a CONNECT inside a CONNECT")
+    if not inside.same(head.authority) or (absolute and head.scheme != inside.scheme):
+        asked = f"{head.scheme}://{head.authority}" if absolute else f"Host {head.authority}"
+        raise Rejection(421, "Misdirected Request", f"{asked} inside a CONNECT to {inside.authority}")
+    port = _PORTS[inside.scheme]
+    upstream = settings.router.by_authority(inside.authority, port) or _unmatched(inside.authority, settings)
+    return head.authority or inside.authority, upstream
 
 
 def _by_prefix(head: RequestHead, settings: Settings, place: Place) -> tuple[Upstream, bytes]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from proxy.forward.exchange import Exchange
 from proxy.server import presence
-from proxy.server.admission import Place
+from proxy.server.admission import Inside, Place
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER, Connection
 from proxy.transport.pool import Origin
@@ -46,6 +46,7 @@ class AppConnection(asyncio.Protocol):
     """See the module. Implements `proxy.forward.streams.AppStream`.
 
     `exchange` is the call in progress. `since`: when the head that is awaited began to come, or the connection to rest.
+    `inside`: the CONNECT that its requests are inside of.
     """
 
     __slots__ = (
@@ -68,6 +69,7 @@ class AppConnection(asyncio.Protocol):
         "door",
         "exchange",
         "head",
+        "inside",
         "place",
         "since",
         "surplus",
@@ -83,6 +85,7 @@ class AppConnection(asyncio.Protocol):
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self.transport: asyncio.Transport | None = None
         self.exchange: Exchange | None = None
+        self.inside: Inside | None = None
         self._body: Body | None = None
         self._buffer = b""
         self._pins: dict[Origin, list[Connection]] | None = None
@@ -129,6 +132,8 @@ class AppConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The app sends no more. True keeps our own direction open."""
         exchange = self.exchange
+        if self.transport is None or not self.transport.can_write_eof():
+            return False  # TLS has no half-closed connections, for us
         if self._tunnel and exchange is not None:
             exchange.app_ended(b"")
             return True
@@ -164,6 +169,29 @@ class AppConnection(asyncio.Protocol):
         self.blocked = False
         if self.exchange is not None:
             self.exchange.app_writable()
+
+    # -- TLS ended here (proxy.server.intercept.interception.Secured) ----------------------------------------------
+
+    def hand_over(self) -> tuple[asyncio.Transport, bytes]:
+        """The transport, from which nothing more is read, and what was read behind a CONNECT."""
+        assert self.transport is not None
+        self.transport.pause_reading()
+        self._held = 0
+        early, self._buffer = self._buffer, b""
+        return self.transport, early
+
+    def take_back(self, early: bytes) -> None:
+        """There is no TLS: read on as before."""
+        if self.transport is not None:
+            self._buffer = early
+            self.transport.resume_reading()
+
+    def take_over(self, tls: asyncio.Transport, inside: Inside) -> None:
+        """TLS stands: what comes next are requests inside it."""
+        tls.set_write_buffer_limits(high=HIGH_WATER)
+        self.transport = tls
+        self.inside = inside
+        self.since = monotonic()
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -343,6 +371,8 @@ class AppConnection(asyncio.Protocol):
         if self._tunnel:
             if transport.can_write_eof():
                 transport.write_eof()
+            elif self.exchange is not None:  # TLS: one end is both
+                asyncio.get_running_loop().call_soon(self.exchange.app_ended, b"")
         elif self._chunked:
             transport.write(end_chunked(trailers))
 

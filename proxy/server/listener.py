@@ -29,6 +29,7 @@ from proxy.retry.gated import Env
 from proxy.retry.gates import WaitingRoom
 from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.server.connection import AppConnection
+from proxy.server.intercept.interception import Interception, Tell
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
 from proxy.transport.guard import Guard
@@ -56,10 +57,12 @@ def draw_via() -> str:
 class Door(web.Server):
     """Makes the connections of the proxy port, counts them, and makes calls of their requests."""
 
-    def __init__(self, means: Means, settings: Settings) -> None:
+    def __init__(self, means: Means, settings: Settings, tell: Tell) -> None:
         super().__init__(_no_handler)  # aiohttp's own request handling is not used
         self.means = means
         self.settings = settings
+        self.interception = Interception(tell)
+        self.interception.use(settings)
         self.draining = False
         self.refusing = False
         self.open: dict[AppConnection, None] = {}
@@ -93,6 +96,7 @@ class Door(web.Server):
         while self.open:
             self._emptied = self.means.loop.create_future()
             await self._emptied
+        await self.interception.ended()
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -167,20 +171,25 @@ class Door(web.Server):
             connection.done()
             return None
         try:
-            if head.method == "CONNECT":
+            if head.method == "CONNECT" and connection.inside is None:
                 return self._admit_connect(connection, head)
-            admitted = admit(head, self.settings, place, self.means.via)
+            admitted = admit(head, self.settings, place, self.means.via, connection.inside)
         except Rejection as rejection:
             self._reject(connection, head, rejection)
             return None
         destination = self.means.pool.destination(
-            admitted.upstream.target, admitted.scheme, head.authority, strict=not place.loopback
+            admitted.upstream.target, admitted.scheme, admitted.request.authority, strict=not place.loopback
         )
         return Exchange(self.means, connection, head, admitted.request, admitted.policy, destination, admitted.rest)
 
-    def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Exchange:
+    def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Exchange | None:
         admitted = admit_connect(head, self.settings, self.means.via)
         upstream = admitted.upstream
+        if upstream.connect == "intercept":
+            self.interception.begin(
+                connection, head.authority, lambda why: self._reject(connection, head, _cannot_intercept(why))
+            )
+            return None
         destination = self.means.pool.tunnel_destination(
             upstream.target,
             tunnel_endpoints(upstream, head.authority),
@@ -243,14 +252,25 @@ class Door(web.Server):
             connection.drained()
 
 
+def _to_nobody(event: str, lines: list[str], **facts: Any) -> None:
+    """Where nobody is told of what the proxy port has to say."""
+
+
 class DataPath:
     """The proxy port of one worker, for the composition root.
 
-    `runner` hosts it; `commons` and `env` are what its calls share.
+    `runner` hosts it; `commons` and `env` are what its calls share. `tell` takes what it has to say to who runs it: an
+    event, lines for people, facts for machines.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, settings: Settings, observer: Observer, *, via: str | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settings: Settings,
+        observer: Observer,
+        *,
+        via: str | None = None,
+        tell: Tell = _to_nobody,
     ) -> None:
         self.commons = Commons()
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
@@ -260,7 +280,7 @@ class DataPath:
         pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
         store = Store(settings.buffers.per_request, settings.buffers.total)
         self.means = Means(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
-        self.door = Door(self.means, settings)
+        self.door = Door(self.means, settings, tell)
         self.runner = web.ServerRunner(self.door)
 
     def listens(self, address: Address) -> None:
@@ -277,6 +297,7 @@ class DataPath:
         """Take a new configuration, for calls that start after it."""
         means = self.means
         self.door.settings = settings
+        self.door.interception.use(settings)
         self.commons.forget_policies()
         self._guard.deny(settings.deny_destinations)
         means.pool.forget_targets()
@@ -318,6 +339,11 @@ class DataPath:
 
 def _overloaded(detail: str) -> Rejection:
     return Rejection(503, "Service Unavailable", detail, Outcome.OVERLOADED, "connection_limit_reached")
+
+
+def _cannot_intercept(detail: str) -> Rejection:
+    """RFC 9209 section 2.3.28: the proxy itself is not set up for it."""
+    return Rejection(500, "Internal Server Error", detail, Outcome.NOT_RETRYABLE, "proxy_configuration_error")
 
 
 async def _no_handler(_: web.BaseRequest) -> web.StreamResponse:

@@ -17,6 +17,8 @@ from typing import cast
 
 #: Seconds that an app has for its part of the handshake.
 HANDSHAKE = 10.0
+#: Seconds that an app has to say its part of the end.
+FAREWELL = 2.0
 
 
 class StandIn(asyncio.Protocol):
@@ -64,9 +66,15 @@ async def shake(
     """
     loop = asyncio.get_running_loop()
     stand_in = StandIn()
-    shaking = loop.create_task(
-        loop.start_tls(transport, stand_in, context, server_side=True, ssl_handshake_timeout=HANDSHAKE)
+    starting = loop.start_tls(
+        transport,
+        stand_in,
+        context,
+        server_side=True,
+        ssl_handshake_timeout=HANDSHAKE,
+        ssl_shutdown_timeout=FAREWELL,
     )
+    shaking = loop.create_task(starting)
     if early:
         # The task's first step is in the queue before this; what that step queues is there before `_feed`.
         loop.call_soon(loop.call_soon, _feed, transport, early)

@@ -1,0 +1,416 @@
+"""CONNECT with `connect: intercept`: the requests inside are calls like any other, and nothing else is touched."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.certificates import Authority, make
+from support.front import App, CutError, Front, chunked, request, to
+from support.scripted import Turn, Upstream, answer, gated, hang
+
+from proxy.config.settings import CertificateAuthority
+from proxy.retry.facts import Outcome
+from proxy.server.intercept import ca
+from proxy.server.listener import DataPath
+
+OK = b"HTTP/1.1 200 Connection established\r\nX-Attempt-Count: 0\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The upstream's."""
+    return make(tmp_path_factory.mktemp("certificates"))
+
+
+@dataclass
+class Local:
+    """The local CA, and what the proxy says to who runs it."""
+
+    files: CertificateAuthority
+    told: list[dict[str, Any]] = field(default_factory=list)
+
+    def init(self, *hosts: str) -> None:
+        ca.init(Path(self.files.cert), Path(self.files.key), list(hosts), datetime.now(UTC), os.environ)
+
+    def lose(self) -> None:
+        Path(self.files.key).unlink()
+        Path(self.files.cert).unlink()
+
+    def tell(self, event: str, lines: list[str], **facts: Any) -> None:
+        self.told.append({"event": event, "lines": lines, **facts})
+
+    def trusting(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.files.cert)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Local:
+    made = Local(CertificateAuthority(str(tmp_path / "ca/cert.pem"), str(tmp_path / "ca/key.pem")))
+    made.init()
+    return made
+
+
+@pytest.fixture
+def tls(authority: Authority) -> ssl.SSLContext:
+    return authority.server
+
+
+class Intercepting(Front):
+    """A front whose upstream `api` is intercepted."""
+
+    def __init__(self, upstream: Upstream, authority: Authority, local: Local, **changes: Any) -> None:
+        changes = {"connect": "intercept", "hosts": [f"localhost:{upstream.port}", "named.example"], **changes}
+        to_it = f"https://localhost:{upstream.port}"
+        super().__init__(to("api", to_it, target={"verify": str(authority.ca)}, **changes), ca=local.files)
+        self._local = local
+        self.inner = f"localhost:{upstream.port}"
+
+    async def __aenter__(self) -> Any:
+        made = DataPath
+
+        def telling(*arguments: Any) -> DataPath:
+            return made(*arguments, tell=self._local.tell)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("support.front.DataPath", telling)
+            return await super().__aenter__()
+
+    @contextlib.asynccontextmanager
+    async def inside(self, authority: str = "", context: ssl.SSLContext | None = None) -> AsyncIterator[App]:
+        """An app's connection that has been through CONNECT and a handshake."""
+        authority = authority or self.inner
+        async with self.app() as app:
+            app.send(request("CONNECT", authority, host=authority))
+            assert await app.reader.readuntil(b"\r\n\r\n") == OK
+            host = authority.rpartition(":")[0].strip("[]")
+            await app.writer.start_tls(context or self._local.trusting(), server_hostname=host)
+            yield App(app.reader, app.writer, authority)
+
+
+# -- calls like any other ----------------------------------------------------------------------------------------------
+
+
+async def test_a_call_inside_is_retried(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with (
+        Upstream(answer(503), answer(503), answer(200, b"at last"), tls=tls) as upstream,
+        Intercepting(upstream, authority, local) as front,
+    ):
+        async with front.inside() as app:
+            reply = await app.ask("GET", "/v1/x?q=%2F", "X-Mine: 1")
+            assert (reply.status, reply.body, reply.one("x-attempt-count")) == (200, b"at last", "3")
+        assert [r.one("x-attempt-count") for r in upstream.requests] == ["1", "2", "3"]
+        assert {r.target for r in upstream.requests} == {"/v1/x?q=%2F"}
+        assert {r.one("host") for r in upstream.requests} == {front.inner}
+        assert (await front.told.until(1))[0]["attempts"] == 3
+        assert local.told == []
+
+
+async def test_many_calls_on_one_connection(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with Upstream(answer(200, b"ok"), tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        async with front.inside() as app:
+            for _ in range(3):
+                app.send(request("GET", "/a", host=front.inner))
+            for _ in range(3):
+                assert (await app.read()).body == b"ok"
+            body = os.urandom(300_000)
+            assert (await app.ask("PUT", "/b", body=body)).status == 200
+            assert (await app.ask("PUT", "/c", "Transfer-Encoding: chunked", body=chunked(body, body))).status == 200
+        assert [len(r.body) for r in upstream.requests] == [0, 0, 0, 300_000, 600_000]
+
+
+async def test_a_large_answer(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    body = os.urandom(8 << 20)
+    async with (
+        Upstream(answer(200, body), tls=tls) as upstream,
+        Intercepting(upstream, authority, local) as front,
+        front.inside() as app,
+    ):
+        assert (await app.ask("GET", "/")).body == body
+
+
+async def test_one_leaf_for_one_name(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+
+        async def one() -> int:
+            async with front.inside() as app:
+                return (await app.ask("GET", "/")).status
+
+        assert await asyncio.gather(*(one() for _ in range(20))) == [200] * 20
+        leaves = front.path.door.interception._leaves
+        assert leaves is not None
+        assert leaves.minted == 1
+
+
+async def test_tls_read_behind_the_connect(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    """An app that does not wait for its 200."""
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = local.trusting().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        out = request("CONNECT", front.inner, host=front.inner)
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                app.send(out + outgoing.read())
+                if out:
+                    assert await app.reader.readuntil(b"\r\n\r\n") == OK
+                out = b""
+                incoming.write(await app.reader.read(65536))
+        client.write(request("GET", "/", "Connection: close", host=front.inner))
+        app.send(outgoing.read())
+        got = b""
+        while not got.endswith(b"ok"):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                got += client.read(65536)
+                continue
+            data = await app.reader.read(65536)
+            assert data
+            incoming.write(data)
+        assert got.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_alpn(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        context = local.trusting()
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        async with front.inside(context=context) as app:
+            assert app.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+            assert (await app.ask("GET", "/")).status == 200
+        context.set_alpn_protocols(["h2"])
+        async with front.inside(context=context) as app:
+            assert app.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
+            app.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            assert (await app.read()).status == 505
+
+
+async def test_an_upgrade_inside(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async def echo(turn: Turn) -> None:
+        await turn.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+        await turn.write(b"<" + await turn.reader.readexactly(4) + b">")
+        turn.close()
+
+    async with (
+        Upstream(answer(503), echo, tls=tls) as upstream,
+        Intercepting(upstream, authority, local) as front,
+        front.inside() as app,
+    ):
+        app.send(request("GET", "/", "Upgrade: echo", "Connection: Upgrade", host=front.inner))
+        assert (await app.reader.readuntil(b"\r\n\r\n"))[:12] == b"HTTP/1.1 101"
+        app.send(b"ping")
+        assert await app.rest() == b"<ping>"
+        assert (await front.told.until(1))[0]["outcome"] is Outcome.SUCCESS
+
+
+async def test_an_answer_that_is_cut(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async def cut(turn: Turn) -> None:
+        await turn.read_body()
+        await turn.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+        turn.close()
+
+    async with (
+        Upstream(cut, tls=tls) as upstream,
+        Intercepting(upstream, authority, local) as front,
+        front.inside() as app,
+    ):
+        app.send(request("GET", "/", host=front.inner))
+        with pytest.raises(CutError) as seen:
+            await app.read()
+        assert seen.value.answer.body == b"" or b"0\r\n" not in seen.value.answer.body
+
+
+async def test_an_app_that_goes_away(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with Upstream(hang, tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        async with front.inside() as app:
+            app.send(request("GET", "/", host=front.inner))
+            await upstream.until(1)
+        await upstream.gone.wait()
+        assert (await front.told.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
+
+
+async def test_an_app_that_ends_its_tls_while_it_waits(
+    authority: Authority, local: Local, tls: ssl.SSLContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TLS has no half-closed connections here: it is gone, and nothing is logged of it."""
+    async with Upstream(hang, tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        async with front.inside() as app:
+            app.send(request("GET", "/", host=front.inner))
+            await upstream.until(1)
+            app.writer.close()
+            await upstream.gone.wait()
+        await front.told.until(1)
+        assert caplog.records == []
+
+
+# -- the authority decides ---------------------------------------------------------------------------------------------
+
+
+async def test_whose_call_it_is(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        async with front.inside() as app:
+            assert (await app.ask("GET", "/", "Host: elsewhere.example")).status == 421
+            assert (await app.ask("GET", "/", "Host: localhost")).status == 421  # another port
+            assert (await app.ask("GET", f"http://{front.inner}/")).status == 421
+            assert (await app.ask("GET", "https://elsewhere.example/")).status == 421
+            assert (await app.ask("GET", f"https://{front.inner}/abs")).status == 200
+            assert (await app.ask("GET", "/", f"Host: LOCALHOST:{upstream.port}")).status == 200
+            assert (await app.ask("GET", "/", "Host: localhost:1")).status == 421
+            assert (await app.ask("CONNECT", front.inner)).status == 400
+        assert [r.target for r in upstream.requests] == ["/abs", "/"]
+        assert "inside a CONNECT to localhost" in front.told.refusals[0].detail
+
+
+async def test_the_port_that_goes_without_saying(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        async with front.inside("named.example:443") as app:
+            for host in ("named.example", "named.example:443", "NAMED.example."):
+                assert (await app.ask("GET", "/", f"Host: {host}")).status == 200, host
+            assert (await app.ask("GET", "/", "Host: named.example:80")).status == 421
+        assert [r.one("host") for r in upstream.requests][:2] == ["named.example", "named.example:443"]
+        async with front.inside("named.example:443") as app:
+            app.send(b"GET /old HTTP/1.0\r\n\r\n")
+            assert (await app.read()).status == 200
+        assert upstream.requests[-1].target == "/old"
+
+
+async def test_a_prefix_means_nothing_inside(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        async with front.inside() as app:
+            assert (await app.ask("GET", "/api/x")).status == 200
+        assert upstream.requests[0].target == "/api/x"
+
+
+async def test_other_hosts_stay_blind(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    """What no upstream names, and what an upstream tunnels, is between the app and its server."""
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
+        other = f"127.0.0.1:{upstream.port}"
+        app.send(request("CONNECT", other, host=other))
+        assert (await app.reader.readuntil(b"\r\n\r\n"))[:12] == b"HTTP/1.1 200"
+        await app.writer.start_tls(ssl.create_default_context(cafile=authority.ca), server_hostname="127.0.0.1")
+        assert (await app.ask("GET", "/", "Host: whatever")).status == 200
+        assert upstream.requests[0].one("x-attempt-count") is None
+
+
+# -- what cannot be ----------------------------------------------------------------------------------------------------
+
+
+async def test_no_ca_yet(
+    authority: Authority, local: Local, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.server.intercept.interception.AGAIN", 0.0)
+    local.lose()
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        assert [told["event"] for told in local.told] == ["interception"]
+        async with front.app() as app:
+            reply = await app.ask("CONNECT", front.inner)
+            assert reply.status == 500
+            assert b"there is no local CA yet: redrive ca init" in reply.body
+            assert "proxy_configuration_error" in (reply.one("proxy-status") or "")
+            local.init()
+            app.send(request("CONNECT", front.inner, host=front.inner))  # the connection goes on
+            assert await app.reader.readuntil(b"\r\n\r\n") == OK
+        assert upstream.connections == 0
+
+
+async def test_a_ca_for_others(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    local.lose()
+    local.init("localhost")
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        async with front.inside() as app:
+            assert (await app.ask("GET", "/")).status == 200
+        async with front.app() as app:
+            reply = await app.ask("CONNECT", "named.example:443")
+            assert reply.status == 500
+            assert b"redrive ca init --for named.example" in reply.body
+            assert (await app.ask("GET", front.url.replace("http://", "http://x.") + "/")).status != 500
+
+
+async def test_an_app_that_does_not_trust_us_is_told_of_once(
+    authority: Authority, local: Local, tls: ssl.SSLContext
+) -> None:
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        for _ in range(3):
+            with pytest.raises(ssl.SSLCertVerificationError):
+                async with front.inside(context=ssl.create_default_context()):
+                    pass
+            async with front.inside() as app:  # after it, so that it has been seen
+                assert (await app.ask("GET", "/")).status == 200
+        while front.path.door.interception._tasks:
+            await asyncio.gather(*front.path.door.interception._tasks)
+        assert [told["event"] for told in local.told] == ["handshake"]
+        assert local.told[0]["authority"] == front.inner
+        assert "does not trust the local CA" in local.told[0]["lines"][0]
+        assert "redrive env" in local.told[0]["lines"][0]
+
+
+async def test_cleartext_where_tls_is_expected(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
+        app.send(request("CONNECT", front.inner, host=front.inner))
+        assert await app.reader.readuntil(b"\r\n\r\n") == OK
+        app.send(request("GET", "/"))
+        await app.rest()
+        assert "carries no TLS" in local.told[0]["lines"][0]
+        assert upstream.connections == 0
+
+
+async def test_shutting_down_in_the_middle_of_a_handshake(
+    authority: Authority, local: Local, tls: ssl.SSLContext
+) -> None:
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        async with front.app() as app:
+            app.send(request("CONNECT", front.inner, host=front.inner))
+            assert await app.reader.readuntil(b"\r\n\r\n") == OK
+            await front.path.close()
+            assert await app.rest() == b""
+        assert not front.path.door.open
+
+
+async def test_draining(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    """A call in flight has its answer, and the connection ends."""
+    go = asyncio.Event()
+    async with (
+        Upstream(gated(go, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", b"done"), tls=tls) as upstream,
+        Intercepting(upstream, authority, local) as front,
+        front.inside() as app,
+        front.inside() as idle,
+    ):
+        app.send(request("GET", "/", host=front.inner))
+        await upstream.until(1)
+        front.path.drain()
+        assert await idle.rest() == b""
+        go.set()
+        assert (await app.read()).body == b"done"
+        assert await app.rest() == b""
+
+
+async def test_a_reload(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    """Files that are as they were keep their leaves; others make new ones; without interception there are none."""
+    async with (
+        Upstream(tls=tls) as upstream,
+        Intercepting(upstream, authority, local) as front,
+        front.inside() as app,
+    ):
+        interception = front.path.door.interception
+        before = interception._leaves
+        front.path.use(front.settings)
+        assert interception._leaves is before
+        local.lose()
+        local.init()
+        front.path.use(front.settings)
+        assert interception._leaves is not before
+        assert (await app.ask("GET", "/")).status == 200
+        async with front.inside() as another:
+            assert (await another.ask("GET", "/")).status == 200
+        front.path.use(Front(to("api", upstream.url, hosts=[front.inner], connect="tunnel")).settings)
+        assert interception._leaves is None
