@@ -9,7 +9,7 @@ from __future__ import annotations
 from proxy.retry.bucket import Bucket
 from proxy.retry.checks import Failure, Standing, first_no, is_non_fatal, too_long
 from proxy.retry.custom import CustomToken
-from proxy.retry.facts import Class, Fault, Outcome, Reply, Verdict
+from proxy.retry.facts import Class, Fault, Outcome, Pushback, Reply, Verdict
 from proxy.retry.gated import Gated
 from proxy.retry.pushback import read_pushback
 from proxy.retry.records import AttemptRecord
@@ -31,13 +31,21 @@ class Judged(Gated):
     _custom: CustomToken | None = None
 
     def _failure_of(self, attempt: int, reply: Reply, verdict: Verdict, now: float) -> Failure:
-        wall = now + self.env.wall_offset
-        fields, dialects = reply.fields, self.policy.classify.dialects
-        pushback = read_pushback(fields, reply.status, verdict.cls, dialects, wall, trailers=reply.trailers)
+        pushback = self._pushback_of(reply, verdict.cls, now)
         if pushback.retry and verdict.cls is Class.UNNAMED:
             verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
-            pushback = read_pushback(fields, reply.status, verdict.cls, dialects, wall, trailers=reply.trailers)
+            pushback = self._pushback_of(reply, verdict.cls, now)
         return Failure(attempt, verdict, pushback, status=reply.status)
+
+    def _pushback_of(self, reply: Reply, cls: Class, now: float) -> Pushback:
+        """What the answer says of the next attempt. Under hedging a failure that hedges go on from is read as a
+        retryable one, whatever its class: a hedge never comes sooner than its pushback says either.
+        """
+        if not cls.retryable and self.policy.strategy.hedging_delay is not None:
+            cls = Class.TRANSIENT if is_non_fatal(self.policy, self.request, reply, None) else cls
+        wall = now + self.env.wall_offset
+        dialects = self.policy.classify.dialects
+        return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=reply.trailers)
 
     def _verdict_on(self, failure: Failure, now: float) -> Outcome | None:
         """Tell everybody who learns from failures, then put the checks in their order."""
