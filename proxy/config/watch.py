@@ -3,7 +3,8 @@
 Law: the directory is watched, not the file, and the content decides, not its times: an editor saves by renaming, and
 Kubernetes swaps a symlink two levels up (`..data`), after which a watch on the file itself sees nothing any more. The
 content's digest is taken before the file is read, so a change in between is seen as one. A look every second
-catches what a file system does not tell. Loading runs in a thread: the loop goes on serving meanwhile.
+catches what a file system does not tell. A file that is suddenly empty is being written, most likely: it is looked at
+once more before it counts as the defaults. Loading runs in a thread: the loop goes on serving meanwhile.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Watcher:
         self._files = loaded.files
         self._patterns = loaded.patterns
         self._digest = digest(self._files, self._patterns)
+        self._was_empty = False
 
     async def reload(self, why: str) -> LoadResult:
         """Load now, whatever the content. A call while another load runs waits for it and then loads again."""
@@ -69,10 +71,19 @@ class Watcher:
         async for _ in changes:
             async with self._one_at_a_time:
                 found = await asyncio.to_thread(digest, self._files, self._patterns)
-                if found != self._digest:
+                if found != self._digest and not self._still_written():
                     await self._load("file")
             if self._folders() != folders:
                 return
+
+    def _still_written(self) -> bool:
+        """Whether the file has just become empty."""
+        try:
+            is_empty = self._file is not None and Path(self._file).stat().st_size == 0
+        except OSError:
+            is_empty = False
+        is_new, self._was_empty = is_empty and not self._was_empty, is_empty
+        return is_new
 
     async def _load(self, why: str) -> LoadResult:
         self._digest = await asyncio.to_thread(digest, self._files, self._patterns)

@@ -1,0 +1,181 @@
+"""A configuration that changes on disk is loaded again: real folders, real events."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from proxy.config.load import LoadResult, load
+from proxy.config.watch import Watcher
+
+PATIENCE = 20.0  # seconds before a test that waits for an event gives up
+
+
+class Heard:
+    """Keeps what a watcher told, and lets a test wait for the next of it."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[tuple[LoadResult, str]] = asyncio.Queue()
+
+    def __call__(self, result: LoadResult, why: str) -> None:
+        self._queue.put_nowait((result, why))
+
+    async def until(self, wanted: Callable[[LoadResult], bool]) -> tuple[LoadResult, str]:
+        """The first load that is as wanted: one change on disk may be seen as several."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                result, why = await self._queue.get()
+                if wanted(result):
+                    return result, why
+
+    @property
+    def silent(self) -> bool:
+        return self._queue.empty()
+
+
+@asynccontextmanager
+async def watched(file: Path) -> AsyncIterator[tuple[Heard, Watcher]]:
+    heard = Heard()
+    watcher = Watcher(str(file), {}, load(str(file), {}), heard)
+    task = asyncio.create_task(watcher.run())
+    try:
+        yield heard, watcher
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def drains(seconds: float) -> Callable[[LoadResult], bool]:
+    return lambda result: result.settings is not None and result.settings.drain == seconds
+
+
+async def test_written_renamed_and_broken(tmp_path: Path) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text("drain: 1s\n")
+    async with watched(file) as (heard, _):
+        file.write_text("drain: 2s\n")
+        _, why = await heard.until(drains(2))
+        assert why == "file"
+        fresh = tmp_path / ".redrive.yaml.swp"
+        fresh.write_text("drain: 3s\n")
+        fresh.rename(file)
+        await heard.until(drains(3))
+        file.write_text("drain: 4\n")
+        result, _ = await heard.until(lambda result: result.settings is None)
+        assert "has no unit" in str(result.errors[0])
+        file.unlink()
+        result, _ = await heard.until(lambda result: "cannot be read" in str(result.problems[:1]))
+        file.write_text("drain: 5s\n")
+        await heard.until(drains(5))
+
+
+async def test_a_config_maps_swap_twice(tmp_path: Path) -> None:
+    """As the kubelet does it: redrive.yaml -> ..data/redrive.yaml, ..data -> a folder, replaced by rename."""
+
+    def version(name: str, text: str) -> None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "redrive.yaml").write_text(text)
+        link = tmp_path / "..data_tmp"
+        link.symlink_to(name)
+        os.replace(link, tmp_path / "..data")
+
+    version("..2026_1", "drain: 1s\n")
+    file = tmp_path / "redrive.yaml"
+    file.symlink_to("..data/redrive.yaml")
+    async with watched(file) as (heard, _):
+        version("..2026_2", "drain: 2s\n")
+        await heard.until(drains(2))
+        version("..2026_3", "drain: 3s\n")
+        await heard.until(drains(3))
+
+
+async def test_a_link_to_a_file_elsewhere(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "real.yaml").write_text("drain: 1s\n")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    file = folder / "redrive.yaml"
+    file.symlink_to(elsewhere / "real.yaml")
+    async with watched(file) as (heard, _):
+        (elsewhere / "real.yaml").write_text("drain: 2s\n")
+        await heard.until(drains(2))
+
+
+async def test_included_files_come_and_go(tmp_path: Path) -> None:
+    folder = tmp_path / "upstreams"
+    folder.mkdir()
+    file = tmp_path / "redrive.yaml"
+    file.write_text("include: [upstreams/*.yaml]\n")
+
+    def names(*expected: str) -> Callable[[LoadResult], bool]:
+        return lambda result: (
+            result.settings is not None and [each.name for each in result.settings.router.upstreams] == [*expected]
+        )
+
+    async with watched(file) as (heard, _):
+        (folder / "a.yaml").write_text("upstreams: {a: {url: http://a}}\n")
+        await heard.until(names("a"))
+        (folder / "b.yaml").write_text("upstreams: {b: {hosts: b, service_config: sc.json}}\n")
+        await heard.until(lambda result: "sc.json" in str(result.problems))
+        (folder / "sc.json").write_text("{}")
+        await heard.until(names("a", "b"))
+        (folder / "a.yaml").unlink()
+        await heard.until(names("b"))
+
+
+async def test_an_emptied_file_is_the_defaults_only_when_it_stays_so(tmp_path: Path) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text("drain: 1s\n")
+    async with watched(file) as (heard, watcher):
+        file.write_text("")
+        assert watcher._still_written()
+        await heard.until(drains(25))
+
+
+async def test_the_same_content_is_no_change(tmp_path: Path) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text("drain: 1s\n")
+    async with watched(file) as (heard, _):
+        file.write_text("drain: 1s\n")
+        os.utime(file, (1, 1))
+        file.write_text("drain: 2s\n")
+        await heard.until(drains(2))
+        assert heard.silent
+
+
+async def test_reload_when_asked(tmp_path: Path) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text("drain: 1s\n")
+    heard = Heard()
+    watcher = Watcher(str(file), {}, load(str(file), {}), heard)
+    results = await asyncio.gather(watcher.reload("SIGHUP"), watcher.reload("POST /reload"))
+    assert [drains(1)(result) for result in results] == [True, True]
+    assert [(await heard.until(drains(1)))[1] for _ in range(2)] == ["SIGHUP", "POST /reload"]
+
+
+async def test_the_defaults_have_nothing_to_watch() -> None:
+    heard = Heard()
+    watcher = Watcher(None, {}, load(None, {}), heard)
+    await asyncio.wait_for(watcher.run(), PATIENCE)
+    result = await watcher.reload("SIGHUP")
+    assert result.settings is not None
+
+
+async def test_the_loop_goes_on_while_a_large_file_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text("upstreams:\n" + "".join(f"  u{n}: {{url: 'http://u{n}.test'}}\n" for n in range(300)))
+    watcher = Watcher(str(file), {}, load(None, {}), Heard())
+    turns = 0
+    loading = asyncio.create_task(watcher.reload("SIGHUP"))
+    while not loading.done():
+        turns += 1
+        await asyncio.wait([loading], timeout=0.001)
+    assert turns > 3
+    assert len((await loading).problems) == 1
