@@ -47,6 +47,7 @@ class HedgedCall(Call):
     _next_class: Class = Class.TRANSIENT  # what it pays for: a timer's hedge pays as after a transient failure
     _pushed_until: float = float("-inf")  # no hedge sooner: the latest pushback
     _stopped: Outcome | None = None  # why hedging ended, where it did
+    _shared: bool = False  # the body outgrew its buffer, but everything that is to be sent has it
 
     def __init__(
         self,
@@ -112,16 +113,19 @@ class HedgedCall(Call):
         return self._hedge(now)
 
     def replay_lost(self, now: float) -> Actions:
-        """Hedges are cancelled and the request streams on in the oldest attempt; without a delay all share it."""
+        """Hedges are cancelled and the request streams on in the oldest attempt. Where all went at once they share the
+        stream: nothing is lost but the transparent retry.
+        """
         if self.committed or self.phase in (Phase.DELIVERING, Phase.DONE):
             return ()
-        self.committed = True
         self.deadline = None
+        if self.policy.strategy.hedging_delay == 0 and self.flying and self._next_at is None:
+            self._shared = True
+            return ()
+        self.committed = True
         self._plan_no_more(now)
         if not self.flying:
             return self._stop_waiting(Outcome.COMMITTED, now)
-        if self.policy.strategy.hedging_delay == 0:
-            return ()
         return self._cancel_all_but(min(self.flying), now)
 
     def app_gone(self, now: float) -> Actions:
@@ -145,6 +149,9 @@ class HedgedCall(Call):
         if self._next_at is not None:
             self._next_at = at
         super().retime(at)
+
+    def _is_transparent(self, fault: Fault) -> bool:
+        return not self._shared and super()._is_transparent(fault)
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
@@ -245,12 +252,11 @@ class HedgedCall(Call):
         if bucket is not None and (goes_on or failure.pushback.stop):
             bucket.failed(now)
         no = self._no_to_next(failure, goes_on, now)
-        ends = not goes_on or no is Outcome.COMMITTED
         self._note(failure.attempt, now, failure=failure, decision="hedged on" if no is None else no.value)
         kept = self._keep(failure)
         if no is None:
             return (*kept, *self._bring_forward(failure, now))
-        if ends:
+        if not goes_on:
             self._plan_no_more(now)
             return (*kept, *self._cancel_all_but(failure.attempt, now), *self._give_up(no, now))
         if no is not Outcome.ATTEMPTS_EXHAUSTED:
