@@ -182,6 +182,8 @@ class Exchange:
     def app_gone(self) -> None:
         """The app went away."""
         if not self.over:
+            if self.tunnelling:  # one side always leaves a tunnel first: that is no failure
+                self._verdict = Outcome.SUCCESS
             now = monotonic()
             self.tell(now, self.call.app_gone, now)
 
