@@ -21,7 +21,7 @@ import pytest
 import stripe
 from botocore.config import Config
 from support.process import Redrive
-from support.scripted import Upstream, answer
+from support.scripted import Step, Turn, Upstream, answer, hang
 
 T = TypeVar("T")
 
@@ -126,6 +126,47 @@ async def test_boto3_that_retries_by_itself_is_charged_and_counted(tmp_path: Pat
     assert len({request.one("amz-sdk-invocation-id") for request in upstream.requests}) == 1
 
 
+def continued(then: bytes) -> Step:
+    """S3 as it is: the body is asked for, where the client waits for that."""
+
+    async def step(turn: Turn) -> None:
+        if turn.request.one("expect") is not None:
+            await turn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await turn.read_body()
+        await turn.write(then)
+
+    return step
+
+
+async def test_boto3_puts_an_object_once_and_its_body_is_sent_twice(tmp_path: Path) -> None:
+    slow_down = answer(503, b"<Error><Code>SlowDown</Code></Error>", "Content-Type: application/xml")
+    stored = answer(200, b"", 'ETag: "0123"')
+    body = bytes(range(256)) * 400
+    async with (
+        Upstream(continued(slow_down), continued(stored)) as upstream,
+        Redrive(tmp_path, aws(upstream, f"{{kind: standard, {AT_ONCE}}}")) as redrive,
+    ):
+        config = Config(
+            proxies={"http": redrive.url}, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}
+        )
+        client = boto3.client(
+            "s3",
+            endpoint_url=upstream.url,
+            region_name="eu-central-1",
+            aws_access_key_id="AKIDEXAMPLE",
+            aws_secret_access_key="secret",
+            config=config,
+        )
+        got = await ask(lambda: client.put_object(Bucket="bucket", Key="key", Body=body))
+        line = await redrive.call()
+    assert got["ETag"] == '"0123"'
+    assert [request.one("expect") for request in upstream.requests] == ["100-continue"] * 2
+    assert [request.target for request in upstream.requests] == ["/bucket/key"] * 2
+    assert [body in request.body for request in upstream.requests] == [True, True]
+    assert upstream.requests[0].body == upstream.requests[1].body
+    assert line["history"][0]["because"] == "dialect aws: SlowDown"
+
+
 # -- openai -----------------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +253,19 @@ async def test_an_injected_key_is_one_for_each_call(tmp_path: Path) -> None:
     assert len(set(keys[:3])) == 1
     assert len(set(keys[3:])) == 1
     assert keys[0] != keys[3]
+
+
+async def test_an_injected_key_is_the_same_on_every_hedge(tmp_path: Path) -> None:
+    inject = "    idempotency_key: {inject: true}\n    strategy: {kind: hedging, hedging_delay: 0s}"
+    async with (
+        Upstream(hang, hang, COMPLETION) as upstream,
+        Redrive(tmp_path, openai_config(upstream, inject)) as redrive,
+    ):
+        got = await ask(complete(openai_client(redrive, retries=0)))
+    assert got.choices[0].message.content == "hi"
+    assert len(upstream.requests) == 3
+    keys = {request.one("idempotency-key") for request in upstream.requests}
+    assert len(keys) == 1 and keys != {None}
 
 
 # -- stripe -----------------------------------------------------------------------------------------------------------
