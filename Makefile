@@ -53,6 +53,11 @@ bench: $(STAMP) ## measure redrive beside its peers (ARGS="--rounds 3 --only red
 	@sh bench/install $(BIN)/python
 	@$(BIN)/python bench/run.py $(ARGS)
 
+.PHONY: docs
+docs: $(STAMP) ## write the generated pages of docs/ anew
+	@$(BIN)/python tools/transitions.py --write
+	@$(BIN)/python tools/app_sees.py --write
+
 .PHONY: clean
 clean: ## remove the environment and everything that was generated
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

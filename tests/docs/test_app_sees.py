@@ -15,4 +15,4 @@ async def test_the_transcripts_are_current() -> None:
     app_sees = importlib.util.module_from_spec(spec)
     sys.modules["app_sees"] = app_sees
     spec.loader.exec_module(app_sees)
-    assert app_sees.PAGE.read_text() == app_sees.render(await app_sees.play()), "python tools/app_sees.py --write"
+    assert app_sees.PAGE.read_text() == app_sees.render(await app_sees.play()), "make docs"

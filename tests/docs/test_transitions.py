@@ -15,4 +15,4 @@ def test_the_transition_table_is_current() -> None:
     transitions = importlib.util.module_from_spec(spec)
     sys.modules["transitions"] = transitions  # dataclasses look their module up
     spec.loader.exec_module(transitions)
-    assert transitions.PAGE.read_text() == transitions.page(), "python tools/transitions.py --write"
+    assert transitions.PAGE.read_text() == transitions.page(), "make docs"
