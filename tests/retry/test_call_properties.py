@@ -7,6 +7,7 @@ clock. A watcher checks the laws after every single event.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -100,18 +101,19 @@ def strategies(draw: st.DrawFn) -> Strategy:
 
 @st.composite
 def pairs_of_policies(draw: st.DrawFn) -> list[Policy]:
-    """Two upstreams that may share their rate bucket."""
+    """Two upstreams that may share their rate bucket, or two routes of one that also share its cooldown."""
     rate = draw(st.one_of(st.none(), rates))
-    return [draw(policies("u", rate)), draw(policies("v", rate))]
+    return [draw(policies("u", "", rate)), draw(policies(draw(st.sampled_from("uv")), "second", rate))]
 
 
 @st.composite
-def policies(draw: st.DrawFn, upstream: str, rate: RateSpec | None) -> Policy:
+def policies(draw: st.DrawFn, upstream: str, route: str, rate: RateSpec | None) -> Policy:
     spec = draw(buckets)
+    strategy = draw(strategies())
     return Policy(
         upstream,
-        "",
-        draw(strategies()),
+        route,
+        replace(strategy, name=f"{strategy.kind} of {upstream} {route}"),
         BucketRef(spec) if spec is not None else None,
         rate=BucketRef(rate, "pace") if rate is not None else None,
         timeouts=Timeouts(
