@@ -38,7 +38,7 @@ upstreams:
     bucket: {kind: quota, capacity: 5, retry_cost: 5}
   hurried:
     url: http://127.0.0.1:49000
-    timeouts: {total: 100ms}
+    timeouts: {total: 10s}
     pushback: {cooldown: off}
   patient:
     url: http://127.0.0.1:49000
@@ -158,7 +158,13 @@ SCENES = [
         (answer(503, b"", "Retry-After: 30"),),
         "GET /hurried/x",
     ),
-    Scene("deadline", "No answer in time", "`timeouts.total` is 100ms here.", (hang,), "GET /hurried/y"),
+    Scene(
+        "deadline",
+        "No answer in time",
+        "The app gave it 100ms.",
+        (hang,),
+        "PUT /hurried/y\nX-Retry-Timeout: 100ms",
+    ),
     Scene(
         "committed",
         "The request's body outgrew its buffer",
@@ -258,14 +264,15 @@ class _OneForm:
             text = re.sub(rf"\b{port}\b", shown, text)
         text = re.sub(r"redrive-[0-9a-f]{8}", "redrive-0123abcd", text)
         text = re.sub(r"(?m)^(date): .*$", r"\1: Thu, 01 Jan 2026 00:00:00 GMT", text, flags=re.IGNORECASE)
+        text = re.sub(r"(?m)^Retry-After: 5\d$", "Retry-After: 60", text)  # what is left of a minute
         return re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "3b241101-e2bb-4255-8caf-4136c566a962", text)
 
 
 _HEAD = """# What your app sees
 
 This page is made by `python tools/app_sees.py --write`, and a test keeps it current: every transcript is the real
-process in front of a scripted upstream, seen from a plain socket. Ports, dates, the name in `Via` and injected keys are
-put in one form.
+process in front of a scripted upstream, seen from a plain socket. Ports, dates, the name in `Via`, injected keys and
+what is left of a minute are put in one form.
 
 The app gets the last attempt's answer as it came: status, fields, body byte for byte. Added are:
 

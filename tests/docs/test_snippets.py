@@ -18,7 +18,7 @@ from proxy.lab.policy_tests import load_suite, run_suite
 ROOT = Path(__file__).parent.parent.parent
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\w+\.py)\n")
-PAGES = sorted([*(ROOT / "docs" / "reference").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")])
+PAGES = sorted(page for folder in ("", "reference", "guides") for page in (ROOT / "docs" / folder).glob("*.md"))
 
 
 def snippets(page: Path, language: str) -> Iterator[str]:
