@@ -19,7 +19,9 @@ def test_the_policy_loads_without_a_warning(name: str) -> None:
     result = load(str(EXAMPLES / f"{name}.yaml"), {})
     assert result.settings is not None, [str(problem) for problem in result.problems]
     assert not [str(problem) for problem in result.problems if problem.severity == "warning"]
-    dialects = {each.name for upstream in result.settings.router.upstreams for each in upstream.policy.classify.dialects}
+    dialects = {
+        each.name for upstream in result.settings.router.upstreams for each in upstream.policy.classify.dialects
+    }
     assert name in dialects
 
 
