@@ -21,6 +21,7 @@ from proxy.config.provenance import Provenance
 from proxy.config.routes import Routes, submap
 from proxy.config.settings import (
     ALWAYS_DENIED,
+    OPEN_PORTS,
     Address,
     Admin,
     Buffers,
@@ -70,9 +71,12 @@ def compile_tree(
     listen = typed["listen"] if isinstance(typed["listen"], tuple) else (typed["listen"],)
     loopback = all(address.is_loopback for address in listen)
     admin = _admin(typed["admin"], top, problems)
+    _one_door_each(listen, admin, typed["probe"], top, problems)
     if fallback is None or problems.fatal:
         return None
-    ports = typed["limits"].pop("connect_ports", "any" if loopback else (80, 443))
+    ports = typed["limits"].pop("connect_ports", None)
+    open_ports = None if loopback else OPEN_PORTS
+    connect_ports = open_ports if ports is None else None if ports == "any" else frozenset(ports)
     settings = Settings(
         file=file,
         files=tuple(files),
@@ -84,7 +88,7 @@ def compile_tree(
         deny_destinations=(*ALWAYS_DENIED, *typed["deny_destinations"]),
         via_proxy=typed["via_proxy"],
         buffers=Buffers(**typed["buffers"]),
-        limits=Limits(**typed["limits"], connect_ports=None if ports == "any" else frozenset(ports)),
+        limits=Limits(**typed["limits"], connect_ports=connect_ports, ports_set=ports is not None),
         pool=Pool(**typed["pool"]),
         redis=Redis(**typed["redis"]),
         ca=_ca(typed["ca"], submap(top, "ca"), file),
@@ -93,6 +97,7 @@ def compile_tree(
         router=Router(tuple(named), fallback),
         buckets=kinds.buckets,
         provenance=Provenance(top, policies.trees),
+        unmatched_set="unmatched" in typed,
     )
     return Compiled(settings, routes.placed)
 
@@ -123,6 +128,25 @@ def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
         message = f"{admin.listen} can be reached from other machines: admin.token is required there"
         problems.add(mark, "admin.token", message)
     return admin
+
+
+def _one_door_each(
+    listen: tuple[Address, ...], admin: Admin | None, probe: Address | None, top: Map, problems: Problems
+) -> None:
+    """No address twice, and one at least."""
+    if not listen:
+        problems.add(top.values_at["listen"], "listen", "must not be empty")
+    taken: dict[Address, str] = {}
+    doors = [("listen", each) for each in listen]
+    doors += [("admin", admin.listen)] if admin is not None else []
+    doors += [("probe", probe)] if probe is not None else []
+    for key, address in doors:
+        if address.unix is None and address.port == 0:  # whichever port is free
+            continue
+        if address in taken:
+            mark = next((top.values_at[name] for name in (key, taken[address]) if top.values_at[name].line), DEFAULT)
+            problems.add(mark, key, f"{address} is taken already, by {taken[address]}")
+        taken.setdefault(address, key)
 
 
 def _defaults(tree: Map, top: Map, builtin: Map, policies: Policies, aws: Map) -> Map:

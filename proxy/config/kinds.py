@@ -13,8 +13,8 @@ from typing import Any
 
 from proxy.config.custom import CustomError, imported
 from proxy.config.layers import lay
-from proxy.config.model import BUCKET, STRATEGY
 from proxy.config.nodes import Map, adopt
+from proxy.config.policy_keys import BUCKET, STRATEGY
 from proxy.config.problem import DEFAULT, Mark, Path, Problems, did_you_mean
 from proxy.config.spelled import (
     ALIASES,

@@ -14,8 +14,8 @@ from typing import Any
 from proxy.config.classes import classify, dialects
 from proxy.config.kinds import Kinds
 from proxy.config.layers import lay
-from proxy.config.model import DEFAULTS
 from proxy.config.nodes import Map, Seq
+from proxy.config.policy_keys import DEFAULTS
 from proxy.config.problem import Mark, Problems
 from proxy.config.problem import Path as KeyPath
 from proxy.retry.kinds import STANDARD

@@ -108,6 +108,8 @@ class Routes:
 
     def _match(self, tree: Map) -> Match:
         methods = tree.get("methods")
+        if isinstance(methods, Seq) and not methods:
+            self._problems.add(tree.values_at["methods"], "match.methods", "must not be empty: nothing would match")
         marked = zip(methods, methods.marks, strict=True) if isinstance(methods, Seq) else ()
         for method, mark in marked:
             if not method.isupper():

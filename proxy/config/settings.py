@@ -25,6 +25,10 @@ ALWAYS_DENIED: tuple[Network, ...] = tuple(
 )
 
 
+#: Contract, section 3: `connect_ports` off loopback.
+OPEN_PORTS = frozenset({80, 443})
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where to listen: host (without brackets) and port, or a unix socket's path. Port 0 lets the system choose."""
@@ -74,13 +78,16 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`header_bytes` and `headers` bound a head, `waiting` the parked calls. `connect_ports`: None is any."""
+    """`header_bytes` and `headers` bound a head, `waiting` the parked calls. `connect_ports`: None is any; where nobody
+    set them (`ports_set`), they are the strictest listener's (see `Settings.connect_ports_on`).
+    """
 
     header_bytes: int
     headers: int
     connections: int
     waiting: int
     connect_ports: frozenset[int] | None
+    ports_set: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,8 @@ class Log:
 class Settings:
     """Every top-level key of the file. `workers`: None is one a core (`auto`). `deny_destinations` includes the
     built-in ones. `buckets` are the named ones. `files` are what a watcher has to watch: every file that was read.
+
+    `unmatched`, where nobody set it (`unmatched_set`), is the strictest listener's; `unmatched_on` tells for each.
     """
 
     file: str | None
@@ -143,6 +152,17 @@ class Settings:
     router: Router
     buckets: Mapping[str, BucketRef]
     provenance: Provenance
+    unmatched_set: bool = True
+
+    def unmatched_on(self, listener: Address) -> Literal["forward", "deny"]:
+        """What becomes of hosts that no upstream names: on loopback listeners forward by default, deny on others."""
+        return self.unmatched if self.unmatched_set else "forward" if listener.is_loopback else "deny"
+
+    def connect_ports_on(self, listener: Address) -> frozenset[int] | None:
+        """The ports that a CONNECT may name; by default any on loopback listeners (None), 80 and 443 on others."""
+        if self.limits.ports_set:
+            return self.limits.connect_ports
+        return None if listener.is_loopback else OPEN_PORTS
 
     @cached_property
     def is_loopback(self) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from proxy.config.model import BACKOFF
 from proxy.config.nodes import Map, adopt
+from proxy.config.policy_keys import BACKOFF
 from proxy.retry.facts import FaultKind
 from proxy.retry.kinds import BUILT_IN
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, Strategy, ThrottleSpec

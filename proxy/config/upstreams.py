@@ -102,7 +102,7 @@ class Upstreams:
             except ValueError as error:
                 where = (*path, key, number) if isinstance(value, Seq) else (*path, key)
                 self._problems.add(mark, where, str(error))
-        if isinstance(value, Seq) and not value:
+        if isinstance(value, Seq) and not value and key == "url":
             self._problems.add(tree.values_at[key], (*path, key), "must not be empty")
         return found
 

@@ -176,6 +176,22 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "admin: {token: ${X}}\n",
         ["redrive.yaml:1:17: this is no YAML: did not find expected ',' or '}'"],
     ),
+    "no listener": ("listen: []\n", ["redrive.yaml:1:9: listen: must not be empty"]),
+    "two doors on one address": (
+        "listen: 127.0.0.1:9901\n",
+        ["redrive.yaml:1:9: admin: 127.0.0.1:9901 is taken already, by listen"],
+    ),
+    "no methods, no url": (
+        "upstreams:\n  a: {url: [], routes: [{match: {methods: []}}]}\n",
+        [
+            "redrive.yaml:2:12: upstreams.a.url: must not be empty",
+            "redrive.yaml:2:43: match.methods: must not be empty",
+        ],
+    ),
+    "a taken name": (
+        "upstreams:\n  unmatched: {url: http://x}\n",
+        ["redrive.yaml:2:3: upstreams.unmatched: unmatched is the label of hosts that no upstream names"],
+    ),
     "undefined names in a list": (
         "include: ['${NOPE}', b.yaml]\n",
         [

@@ -1,0 +1,254 @@
+"""The format of buckets, strategies and policies, key by key: `defaults`, `upstreams` and their routes.
+
+Law: each key has one reader, one default, spelled as a user would spell it, and one line for the editor's help. What
+one key's value means for another (a kind's own keys, references, overlaps) is kinds.py's, compile.py's and advice.py's.
+"""
+
+from __future__ import annotations
+
+from proxy.config import places, units
+from proxy.config.form import Anything, Either, Key, ListOf, MapOf, Section, Word
+from proxy.config.scalars import (
+    TEXT,
+    clamp,
+    duration,
+    duration_or_off,
+    failure,
+    fault,
+    flag,
+    glob,
+    grpc_status,
+    header_globs,
+    header_name,
+    header_value,
+    jitter,
+    like,
+    number,
+    one_word,
+    parent_proxy,
+    percent,
+    positive_duration,
+    positive_number,
+    rate,
+    share,
+    status,
+    token,
+    whole,
+    word,
+    words,
+)
+
+# -- buckets and strategies --------------------------------------------------------------------------------------------
+
+BUCKET = Section(
+    "bucket",
+    "A store of retry tokens. Which keys there are depends on its kind.",
+    {
+        "kind": Key(
+            one_word("quota", "throttle", "budget", "rate"), doc="without it, merged into the inherited bucket"
+        ),
+        "capacity": Key(positive_number, doc="quota: the tokens it holds (500)"),
+        "retry_cost": Key(number, doc="quota: what a retry pays (5)"),
+        "timeout_cost": Key(number, doc="quota: what a retry after a timeout pays (retry_cost)"),
+        "throttling_cost": Key(number, doc="quota: what a retry after a throttling error pays (retry_cost)"),
+        "success_refund": Key(number, doc="quota: what a first attempt's success gives back (1)"),
+        "refund": Key(one_word("last", "flat"), doc="quota: flat gives success_refund on every success instead"),
+        "max_tokens": Key(positive_number, doc="throttle: the tokens it holds; retries only above half of them (10)"),
+        "token_ratio": Key(positive_number, doc="throttle: what a success gives (0.1)"),
+        "percent": Key(percent, doc="budget: retries per calls of the window (20)"),
+        "min_per_second": Key(number, doc="budget: retries a second that are granted in any case (10)"),
+        "window": Key(positive_duration, doc="budget: how far back calls and retries are counted (10s)"),
+        "rate": Key(rate, doc="rate: attempts a second, as 100/s"),
+        "burst": Key(positive_number, doc="rate: the most attempts at once (one second's worth)"),
+        "when_empty": Key(one_word("wait", "reject"), doc="rate: what a call meets when there is no token (wait)"),
+        "initial": Key(number, doc="quota, throttle, rate: the tokens at the start (full)"),
+        "store": Key(one_word("memory", "redis"), doc="redis shares it between machines (memory)"),
+    },
+)
+
+BACKOFF = Section(
+    "backoff",
+    "cap(n) = min(max, base * multiplier^(n-1)); the jitter draws from it.",
+    {
+        "base": Key(duration, doc="the first cap"),
+        "throttling_base": Key(duration, doc="in place of base after a throttling error"),
+        "max": Key(duration, doc="the highest cap"),
+        "multiplier": Key(number, doc="from one cap to the next"),
+        "jitter": Key(jitter, doc="which part of the cap is drawn"),
+    },
+)
+
+STRATEGY = Section(
+    "strategy",
+    "How a call is retried. Which keys there are depends on its kind; a module:Class takes any.",
+    {
+        "kind": Key(
+            Word(
+                units.word,
+                like("standard|standard-2026|legacy|adaptive|smithy|grpc|hedging|none|[A-Za-z_][\\w.]*:[A-Za-z_]\\w*"),
+            ),
+            doc="a built-in kind or module:Class; without it, merged into the inherited strategy",
+        ),
+        "max_attempts": Key(whole(1), doc="sendings, the first one included"),
+        "backoff": Key(BACKOFF, doc="a partial one keeps the kind's other values"),
+        "pushback_clamp": Key(clamp, doc="standard-2026: a pushback is clamped to [d(n), d(n) + this] (5s)"),
+        "delay_first": Key(flag, doc="adaptive: whether the limiter delays first attempts too (true)"),
+        "initial_backoff": Key(duration, doc="grpc: backoff.base"),
+        "max_backoff": Key(duration, doc="grpc: backoff.max"),
+        "multiplier": Key(number, doc="grpc: backoff.multiplier"),
+        "jitter": Key(jitter, doc="grpc: backoff.jitter"),
+        "hedging_delay": Key(duration, doc="hedging: from one hedge to the next (500ms)"),
+        "non_fatal": Key(ListOf(failure), doc="hedging: the failures to go on from"),
+    },
+    open=True,
+)
+
+# -- a policy ----------------------------------------------------------------------------------------------------------
+
+TIMEOUTS = Section(
+    "timeouts",
+    "What bounds a call; off works for each but connect.",
+    {
+        "connect": Key(positive_duration, "5s", "from the look-up of the name to the end of the TLS handshake"),
+        "attempt": Key(duration_or_off, "off", "from the last byte of the request body to the final response head"),
+        "total": Key(duration_or_off, "15m", "all attempts and waits, up to the first byte that is handed on"),
+        "idle": Key(duration_or_off, "15m", "the longest silence of a body, a stream or a tunnel"),
+    },
+)
+
+RULE = Section(
+    "rule",
+    "Every part is optional, all given must match; values are globs, * means present.",
+    {
+        "status": Key(Either(word=status, list=ListOf(status)), doc="an HTTP status, 5xx, 520-527, or a list"),
+        "grpc_status": Key(Either(word=grpc_status, list=ListOf(grpc_status)), doc="a gRPC status name, or a list"),
+        "fail": Key(
+            Either(word=fault, list=ListOf(fault)),
+            doc="a fault kind: reset, connect_failure, …, or a list",
+        ),
+        "header": Key(header_globs, doc="name: glob"),
+        "json": Key(MapOf(glob), doc="dotted.path: glob; the body is peeked at"),
+        "xml": Key(MapOf(glob), doc="element: glob; the body is peeked at"),
+        "as": Key(one_word("transient", "throttling", "timeout", "success", "fatal"), required=True),
+    },
+)
+
+CLASSIFY = Section(
+    "classify",
+    "HTTP statuses, 5xx, 520-527, gRPC statuses, fault kinds; throttling beats timeout, timeout beats transient.",
+    {
+        "transient": Key(ListOf(failure), ["connect_failure", "refused_stream", "reset", 425, 500, 502, 503]),
+        "throttling": Key(ListOf(failure), [429]),
+        "timeout": Key(ListOf(failure), ["attempt_timeout", 408, 504]),
+        "unsafe_methods": Key(
+            one_word("never", "unprocessed", "always"),
+            "unprocessed",
+            "when methods that are not idempotent are retried",
+        ),
+        "rules": Key(ListOf(RULE), [], "the first match wins, ahead of dialects and lists"),
+    },
+)
+
+IDEMPOTENCY_KEY = Section(
+    "idempotency_key",
+    "A call that carries this header is idempotent.",
+    {
+        "header": Key(header_name, "Idempotency-Key"),
+        "inject": Key(flag, False, "a POST or PATCH without a key gets one"),
+    },
+)
+
+PUSHBACK = Section(
+    "pushback",
+    "An upstream's word on when to retry.",
+    {
+        "max_delay": Key(duration, "60s", "a longer delay ends the call with that answer"),
+        "cooldown": Key(one_word("wait", "reject", "off"), "wait", "what the scope's other calls meet meanwhile"),
+        "spread": Key(share, "10%", "of the delay, over which waiting calls are let go"),
+    },
+)
+
+HEADER_EDIT = Section(
+    "header_edit",
+    "Fields set (in place of what came) and taken out.",
+    {
+        "set": Key(MapOf(header_value, key=places.editable_header), {}),
+        "remove": Key(ListOf(Word(places.editable_header, TEXT)), []),
+    },
+)
+
+HEADERS = Section(
+    "headers",
+    "What is changed on the way.",
+    {"request": Key(HEADER_EDIT), "response": Key(HEADER_EDIT)},
+)
+
+CLIENT_CERT = Section(
+    "client_cert",
+    "PEM files, for upstreams that ask for a client certificate.",
+    {"cert": Key(word, doc="the certificate's file"), "key": Key(word, doc="the private key's file")},
+)
+
+SCOPE = Section("scope", "State is kept for each value of a header.", {"header": Key(header_name, required=True)})
+
+POLICY_KEYS: dict[str, Key] = {
+    "verify": Key(word, True, "upstream TLS: true, false, or a CA file"),
+    "client_cert": Key(CLIENT_CERT),
+    "via_proxy": Key(parent_proxy, doc="a parent proxy, http://host:port, or none"),
+    "strategy": Key(Either(word=word, mapping=STRATEGY), "standard", "a name, a built-in kind, or a mapping"),
+    "bucket": Key(
+        Either(word=word, mapping=BUCKET), doc="a name, a mapping, or off; without the key the strategy's own"
+    ),
+    "rate": Key(
+        Either(word=word, mapping=BUCKET), doc="a bucket of kind rate, paid by every attempt, first ones too, or off"
+    ),
+    "timeouts": Key(TIMEOUTS),
+    "classify": Key(CLASSIFY),
+    "dialects": Key(ListOf(word), ["http"], "http, aws, grpc, github, openai, azure, stripe, or a pack's file.yaml"),
+    "attempt_headers": Key(ListOf(one_word("grpc", "aws", "envoy")), [], "further dialects of the attempt count"),
+    "idempotency_key": Key(IDEMPOTENCY_KEY),
+    "pushback": Key(PUSHBACK),
+    "mode": Key(one_word("enforce", "observe", "off"), "enforce"),
+    "headers": Key(HEADERS),
+    "service_config": Key(
+        Either(word=word, mapping=Anything()), doc="a gRPC service config, file or mapping, for strategy and bucket"
+    ),
+}
+
+MATCH = Section(
+    "match",
+    "What a route asks of a call; all given must hold.",
+    {
+        "methods": Key(ListOf(token), doc="GET, POST, …"),
+        "path": Key(word, doc="* within a segment, ** across; percent-decoded"),
+        "headers": Key(header_globs, doc="name: glob; * means present"),
+    },
+)
+
+ROUTE = Section(
+    "route", "A policy for some of an upstream's calls.", {"match": Key(MATCH, required=True), **POLICY_KEYS}
+)
+
+_PLACELESS: dict[str, Key] = {
+    "connect": Key(one_word("auto", "tunnel", "intercept", "deny"), "auto", "what becomes of a CONNECT"),
+    **POLICY_KEYS,
+    "scope": Key(
+        Either(word=one_word("host", "upstream"), mapping=SCOPE),
+        "host",
+        "what the own bucket, limiter and cooldown are kept by: host, upstream, {header: NAME}",
+    ),
+    "routes": Key(ListOf(ROUTE), [], "the first match wins"),
+}
+
+DEFAULTS = Section("defaults", "An upstream policy without a place; every upstream starts from it.", _PLACELESS)
+
+UPSTREAM = Section(
+    "upstream",
+    "A named destination with one policy.",
+    {
+        "url": Key(words, doc="one url or a list of endpoints; without it, where the request said"),
+        "hosts": Key(words, doc="its hosts, * within; without a port any; the hosts of url by default"),
+        "prefix": Key(word, doc="for reverse use: /NAME by default, or off"),
+        **_PLACELESS,
+    },
+)
