@@ -148,13 +148,11 @@ class Router:
 
         Raises ClimbsOut where a `..` in the rest leads above the prefix.
         """
-        for depth, prefixes in self._prefixes:
-            end = _segments_end(path, depth)
-            if end < 0:
-                continue
-            found = prefixes.get(path[:end])
-            if found is not None:
-                rest = path[end:]
+        for segments, prefixes in self._prefixes:
+            begin = segments.match(path)
+            found = prefixes.get(begin[0]) if begin is not None else None
+            if begin is not None and found is not None:
+                rest = path[begin.end() :]
                 if climbs(rest):
                     raise ClimbsOut(path.decode("latin-1"))
                 return found, rest if rest[:1] == b"/" else b"/" + rest
@@ -222,14 +220,14 @@ class Router:
         return [pair for pair in self._patterns if pair[0].is_glob]
 
     @cached_property
-    def _prefixes(self) -> list[tuple[int, dict[bytes, Upstream]]]:
+    def _prefixes(self) -> list[tuple[re.Pattern[bytes], dict[bytes, Upstream]]]:
         """Prefixes by the number of their segments, the deepest first: one look-up for each depth in use."""
         table: dict[int, dict[bytes, Upstream]] = {}
         for upstream in self.upstreams:
             if upstream.prefix is not None:
                 raw = b"" if upstream.prefix == "/" else upstream.prefix.encode()
                 table.setdefault(raw.count(b"/"), {}).setdefault(raw, upstream)
-        return sorted(table.items(), reverse=True)
+        return [(re.compile(rb"(?:/[^/?]*){%d}" % depth), table[depth]) for depth in sorted(table, reverse=True)]
 
 
 def split_authority(authority: str, default_port: int) -> tuple[str, int] | None:
@@ -249,9 +247,9 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
 
 def climbs(rest: bytes) -> bool:
     """Whether a `..` in the path part of `rest` leads above its start, as written or as decoded."""
-    path = rest.partition(b"?")[0]
-    if b"." not in path and b"%2" not in path:
+    if b"." not in rest and b"%2" not in rest:
         return False
+    path = rest.partition(b"?")[0]
     decoded = unquote_to_bytes(path).replace(b"\\", b"/")
     return _climbs(re.sub(rb"%2[eE]", b".", path)) or _climbs(decoded)
 
@@ -302,18 +300,6 @@ def path_glob(glob: str) -> re.Pattern[str]:
 @lru_cache(maxsize=4096)
 def _host_glob(glob: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, glob.split("*"))), re.DOTALL)
-
-
-def _segments_end(path: bytes, depth: int) -> int:
-    """Where the first `depth` segments of a path end, -1 where it has fewer."""
-    end = 0
-    for _ in range(depth):
-        if path[end : end + 1] != b"/":
-            return -1
-        slash, query = path.find(b"/", end + 1), path.find(b"?", end + 1)
-        stops = [stop for stop in (slash, query) if stop >= 0]
-        end = min(stops) if stops else len(path)
-    return end
 
 
 def shadows(earlier: Match, later: Match) -> bool:
