@@ -19,9 +19,10 @@ LINE = 4 * 1024
 EXTENSIONS = 64 * 1024
 TRAILER_BYTES = 16 * 1024
 
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16}+)(;" + FVCHAR + rb"*+)?+\r\n").match
+#: White space before an extension is bad, and must be read over (RFC 9112 section 7.1.1, RFC 9110 section 5.6.3).
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16}+)([\t ]*+;" + FVCHAR + rb"*+)?+\r\n").match
 _PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)\r\n").match
-_SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,16}+(?:;" + FVCHAR + rb"*+)?+\r?+").fullmatch
+_SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,16}+(?:[\t ]*+;" + FVCHAR + rb"*+\r?+|[\t ]++|\r)?+").fullmatch
 _EXTENSION_BEGUN = re.compile(FVCHAR + rb"*+\r?+").fullmatch
 _MISLEADING = re.compile(rb"(?i:\n(?:content-length|transfer-encoding|host):)").search
 

@@ -67,7 +67,8 @@ def test_unfinished_is_neither_whole_nor_bad(begun: bytes) -> None:
     [
         b"x",
         b"0x",
-        b"1 ",
+        b"1 \r",
+        b"1 a",
         b"1\n",
         b"1\rx",
         b"1;\0",
