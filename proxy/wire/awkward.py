@@ -55,11 +55,13 @@ def request_framing(found: Found, minor: int) -> tuple[int | None, bool]:
 
 
 def _refuse_coding(value: bytes) -> NoReturn:
-    """501 for a coding that is not known here, 400 for a list that no reader can agree on."""
+    """400 for a list that no reader can agree on, or that does not end in `chunked`, so that nobody can say where the
+    body ends (RFC 9112 section 6.3); 501 for a coding in front of it that is not known here (section 6.1).
+    """
     codings = [coding.strip(b" \t") for coding in value.split(b",")]
     if TOKENS(value) is None or b"" in codings or codings.count(b"chunked") > 1:
         raise malformed("Transfer-Encoding is malformed")
-    if b"chunked" in codings and codings[-1] != b"chunked":
+    if codings[-1] != b"chunked":
         raise malformed("chunked is not the last transfer coding")
     raise Refused(501, "Not Implemented", "no transfer coding but chunked is known here")
 
@@ -118,10 +120,12 @@ def wants_trailers(found: Found) -> bool:
 class Awkward(NamedTuple):
     """What rendering must know of a head that took the slow path.
 
-    nominated: names that Connection asks to cut. upgrade: the protocols to pass on. trailers: TE lists them.
+    nominated: names that Connection asks to cut, `present` those of them that came in the head. upgrade: the protocols
+    to pass on. trailers: TE lists them.
     """
 
     nominated: frozenset[bytes]
+    present: frozenset[bytes]
     upgrade: bytes | None
     trailers: bool
 

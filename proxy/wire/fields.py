@@ -17,6 +17,10 @@ UNTIL_CLOSE = -2
 
 NO_NAMES: frozenset[bytes] = frozenset()
 
+_CODING = b"\ntransfer-encoding:"
+#: What is written in the place of an odd one.
+CODING_LINE = b"Transfer-Encoding: chunked\r\n"
+
 _each_line = re.compile(rb"\n([^:\r]++):[^\n]*+").finditer
 _each_name = re.compile(rb"\n([^:\r]++):").findall
 
@@ -66,6 +70,16 @@ class FieldBlock:
             at = self.lowered.find(mark, end)
         return found
 
+    @property
+    def coded_plainly(self) -> bool:
+        """Whether Transfer-Encoding, which came once, stands there as anybody would write it.
+
+        Who obfuscates it (case, tabs, white space behind it) hopes for two readers that disagree. The framing of what
+        is sent on is our own, and so is then the line that announces it.
+        """
+        at = self.lowered.find(_CODING) + len(_CODING)
+        return self.raw[at : self.raw.find(b"\r", at)] in (b" chunked", b"chunked")
+
     def present(self, names: frozenset[bytes]) -> frozenset[bytes]:
         """Those of these lower-case names that came."""
         return names.intersection(_each_name(self.lowered)) if names else NO_NAMES
@@ -74,6 +88,12 @@ class FieldBlock:
         """All fields as (name as it came, value stripped), in order. Not for the data path."""
         lines = self.raw.split(b"\r\n")[1:]
         return [(name, value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in lines if line)]
+
+
+def passed_trailers(trailers: bytes, cut: Set[bytes]) -> bytes:
+    """Trailers to send on, raw lines as they came: without those of a (lower-case) name in `cut`."""
+    block = FieldBlock(b"\r\n" + trailers + b"\r\n")
+    return edited(block, 2, cut, {}) if not cut.isdisjoint(_each_name(block.lowered)) else trailers
 
 
 def trailer_fields(trailers: bytes) -> FieldBlock:

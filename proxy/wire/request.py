@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from proxy.wire import awkward
 from proxy.wire.authority import read_absolute, read_authority, read_connect
-from proxy.wire.fields import CHUNKED, NO_NAMES, FieldBlock, edited, needle
+from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, FieldBlock, edited, needle, passed_trailers
 from proxy.wire.names import (
     FRAMING,
     KEEP_ALIVE,
@@ -118,7 +118,7 @@ class RequestHead(FieldBlock):
         length = specials.get(b"content-length")
         if length is None:
             self.chunked = True
-            return specials[b"transfer-encoding"] == b"chunked"
+            return specials[b"transfer-encoding"] == b"chunked" and self.coded_plainly
         if b"transfer-encoding" in specials or not length.isdigit() or len(length) > 18:
             return False
         self.content_length = int(length)
@@ -136,9 +136,8 @@ class RequestHead(FieldBlock):
         upgrade = None
         if self.minor and b"upgrade" in options and b"upgrade" in self.specials:
             upgrade = awkward.upgrade_protocols(self.values(needle("upgrade")))
-        self._awkward = awkward.Awkward(
-            self.present(options - awkward.NEVER_NOMINATED), upgrade, awkward.wants_trailers(found)
-        )
+        nominated = options - awkward.NEVER_NOMINATED
+        self._awkward = awkward.Awkward(nominated, self.present(nominated), upgrade, awkward.wants_trailers(found))
 
     def _locate(self) -> None:
         """Find out where the request goes, from target and Host (RFC 9112 sections 3.2 and 3.3)."""
@@ -194,6 +193,13 @@ class RequestHead(FieldBlock):
     def login_bound(self) -> bool:
         """Whether NTLM or Negotiate is used: its connection upstream belongs to this app connection alone."""
         return b"authorization" in self.specials
+
+    def trailers_to_send(self, trailers: bytes) -> bytes:
+        """Trailers of the body, as a reader gives them, without hop-by-hop fields and those that Connection names
+        (RFC 9110 section 7.6.1).
+        """
+        nominated = NO_NAMES if self._awkward is None else self._awkward.nominated
+        return passed_trailers(trailers, REQUEST_CUT | nominated)
 
     def get_all(self, name: str) -> Sequence[str]:
         """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
@@ -256,8 +262,10 @@ class RequestHead(FieldBlock):
         cut = REQUEST_CUT.intersection(self.specials) | (drop - REQUEST_CUT)
         put: dict[bytes, bytes] = {}
         if self._awkward is not None:
-            cut |= self._awkward.nominated
+            cut |= self._awkward.present
             put = self._awkward.lines()
+            if self.chunked and b"transfer-encoding" not in cut and not self.coded_plainly:
+                put[b"transfer-encoding"] = CODING_LINE
         if host is not None:
             put[b"host"] = b"Host: " + host + b"\r\n"
         hops = self.max_forwards

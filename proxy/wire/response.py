@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.wire import awkward
-from proxy.wire.fields import CHUNKED, NO_NAMES, UNTIL_CLOSE, FieldBlock, edited, needle
+from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, FieldBlock, edited, needle, passed_trailers
 from proxy.wire.names import (
     ANSWER_CUT,
     ANSWER_KEYS,
@@ -79,7 +79,7 @@ class ResponseHead(FieldBlock):
         if length is None:
             self.content_length: int | None = None
             self.chunked = True
-            return specials.get(b"transfer-encoding") == b"chunked"
+            return specials.get(b"transfer-encoding") == b"chunked" and self.coded_plainly
         self.chunked = False
         if b"transfer-encoding" in specials or not length.isdigit() or len(length) > 18:
             return False
@@ -96,7 +96,8 @@ class ResponseHead(FieldBlock):
         upgrade = None
         if self.status in (101, 426) and b"upgrade" in options and b"upgrade" in self.specials:
             upgrade = awkward.upgrade_protocols(self.values(needle("upgrade")))
-        self._awkward = awkward.Awkward(self.present(options - awkward.NEVER_NOMINATED), upgrade, trailers=False)
+        nominated = options - awkward.NEVER_NOMINATED
+        self._awkward = awkward.Awkward(nominated, self.present(nominated), upgrade, trailers=False)
 
     def body_size(self, method: str) -> int:
         """How many bytes of body follow in answer to this method, or CHUNKED, or UNTIL_CLOSE.
@@ -121,6 +122,13 @@ class ResponseHead(FieldBlock):
     def login_bound(self) -> bool:
         """Whether NTLM or Negotiate is offered: this connection belongs to the app connection that used it."""
         return b"www-authenticate" in self.specials or b"proxy-authenticate" in self.specials
+
+    def trailers_to_hand_on(self, trailers: bytes) -> bytes:
+        """Trailers of the body, as a reader gives them, without hop-by-hop fields and those that Connection names
+        (RFC 9110 section 7.6.1).
+        """
+        nominated = NO_NAMES if self._awkward is None else self._awkward.nominated
+        return passed_trailers(trailers, ANSWER_CUT | nominated)
 
     def get_all(self, name: str) -> Sequence[str]:
         """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
@@ -157,12 +165,14 @@ class ResponseHead(FieldBlock):
         cut = ANSWER_CUT.intersection(self.specials) | (drop - ANSWER_CUT)
         put: dict[bytes, bytes] = {}
         if self._awkward is not None:
-            cut |= self._awkward.nominated
+            cut |= self._awkward.present
             if self.status < 200 or self.status == 204:
                 cut |= FRAMING
             put = self._awkward.lines()
             if self._length_line is not None and b"content-length" not in cut:
                 put[b"content-length"] = self._length_line
+            if self.chunked and b"transfer-encoding" not in cut and not self.coded_plainly:
+                put[b"transfer-encoding"] = CODING_LINE
         start = self.raw.find(b"\n") + 1
         # A status line without a reason lacks the space that RFC 9112 section 4 asks of who writes one.
         reason = self.raw[12 : start - 2] or b" "

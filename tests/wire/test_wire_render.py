@@ -267,3 +267,33 @@ def test_answers_drop_further_names() -> None:
     head = answer_of(answer("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "x-should-retry: true", "A: b"))
     rendered = head.render(drop=frozenset({b"x-should-retry", b"transfer-encoding"}), add=VIA)
     assert rendered == answer("HTTP/1.1 200 OK", "A: b")[:-2] + VIA + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    "field", ["transfer-encoding: CHUNKED", "Transfer-Encoding:\tchunked", "Transfer-Encoding: chunked ", "TE: x"]
+)
+def test_the_framing_that_is_announced_is_our_own(field: str) -> None:
+    fields = ["Transfer-Encoding: chunked", "TE: x"] if field == "TE: x" else [field]
+    data = request("POST / HTTP/1.1", "A: b", *fields, "C: d")
+    assert head_of(data).render() == request("POST / HTTP/1.1", "A: b", "Transfer-Encoding: chunked", "C: d")
+    data = answer("HTTP/1.1 200 OK", "A: b", *fields, "C: d")
+    assert answer_of(data).render() == answer("HTTP/1.1 200 OK", "A: b", "Transfer-Encoding: chunked", "C: d")
+
+
+@pytest.mark.parametrize(
+    "field", ["Transfer-Encoding: chunked", "tRANSFER-eNCODING: chunked", "Transfer-Encoding:chunked"]
+)
+def test_a_plain_coding_stays_as_it_came(field: str) -> None:
+    data = request("POST / HTTP/1.1", field, "C: d")
+    assert head_of(data).render() == data
+    assert answer_of(answer("HTTP/1.1 200 OK", field)).render() == answer("HTTP/1.1 200 OK", field)
+
+
+def test_trailers_lose_what_belongs_to_a_hop() -> None:
+    came = b"A: b\r\nConnection: x\r\nx-hop: 1\r\nX-Attempt-Count: 2\r\nKeep-Alive: 3\r\nC: d\r\n"
+    asked = head_of(request("POST / HTTP/1.1", "Connection: X-Hop", "Transfer-Encoding: chunked"))
+    told = answer_of(answer("HTTP/1.1 200 OK", "Connection: X-Hop", "Transfer-Encoding: chunked"))
+    assert asked.trailers_to_send(came) == told.trailers_to_hand_on(came) == b"A: b\r\nC: d\r\n"
+    plain = head_of(request("POST / HTTP/1.1", "Transfer-Encoding: chunked"))
+    assert plain.trailers_to_send(b"A: b\r\n") == b"A: b\r\n"
+    assert plain.trailers_to_send(b"Te: b\r\n") == b""
