@@ -414,3 +414,67 @@ async def test_a_reload(authority: Authority, local: Local, tls: ssl.SSLContext)
             assert (await another.ask("GET", "/")).status == 200
         front.path.use(Front(to("api", upstream.url, hosts=[front.inner], connect="tunnel")).settings)
         assert interception._leaves is None
+
+
+async def test_an_app_that_reads_slowly(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    """The upstream is held back: what the app does not take is not piled up here."""
+    piece, pieces = bytes(1 << 20), 64
+    sent = 0
+
+    async def stream(turn: Turn) -> None:
+        nonlocal sent
+        await turn.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(piece) * pieces))
+        for _ in range(pieces):
+            await turn.write(piece)
+            sent += 1
+
+    async with (
+        Upstream(stream, tls=tls) as upstream,
+        Intercepting(upstream, authority, local) as front,
+        front.inside() as app,
+    ):
+        connection = next(iter(front.path.door.open))
+        blocked = asyncio.Event()
+        pause = connection.pause_writing
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(connection), "pause_writing", lambda _: (pause(), blocked.set()))
+            app.send(request("GET", "/", host=front.inner))
+            await blocked.wait()
+        assert sent < pieces
+        assert len((await app.read()).body) == len(piece) * pieces
+
+
+async def test_without_the_extra(
+    authority: Authority, local: Local, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.server.intercept.find_spec", lambda name: None)
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
+        assert "pip install 'redrive[intercept]'" in local.told[0]["lines"][0]
+        assert b"pip install 'redrive[intercept]'" in (await app.ask("CONNECT", front.inner)).body
+        assert (await app.ask("GET", "/api/x")).status == 200  # all else is served
+
+
+async def test_apps_that_go_away_at_any_point(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    """No connection and no task is left, wherever the CONNECT or the handshake was broken off, and however."""
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        outgoing = ssl.MemoryBIO()
+        client = local.trusting().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        whole = request("CONNECT", front.inner, host=front.inner) + outgoing.read()
+
+        async def broken_off(at: int, politely: bool) -> None:
+            async with front.app() as app:
+                app.send(whole[:at])
+                if politely:
+                    app.end()
+                    with contextlib.suppress(ConnectionError):
+                        await app.rest()
+
+        cuts = range(10, len(whole) + 1, 7)
+        await asyncio.gather(*(broken_off(at, politely) for at in cuts for politely in (True, False)))
+        door = front.path.door
+        await door.shutdown()
+        assert not door.open
+        assert not door.interception._tasks
+        assert upstream.connections == 0
