@@ -137,13 +137,13 @@ class Exchange:
         if not done or body or self.head.chunked:
             replay = self.replay = Replay(means.store)
             replay.done = done
-            replay.trailers = trailers
+            replay.trailers = self.head.trailers_to_send(trailers) if trailers else b""
             if body and not replay.append(body):
                 self._overfull = True
             self.bytes_in = len(body)
         policy = self.policy
         call = self.call = make_call(
-            self.request, policy, means.commons.scope(policy, self.request), means.env, self._set_alarm
+            self.request, policy, means.commons.scope(policy, self.request, now), means.env, self._set_alarm
         )
         means.watch.add(self, now)
         self.tell(now, call.start, now)
@@ -176,7 +176,7 @@ class Exchange:
         replay = self.replay
         if replay is not None:
             replay.done = True
-            replay.trailers = trailers
+            replay.trailers = self.head.trailers_to_send(trailers) if trailers else b""
             self._pump()
 
     def app_gone(self) -> None:
@@ -203,7 +203,8 @@ class Exchange:
         """An interim answer: passed on while no final one is (it commits nothing)."""
         self.moved = monotonic()
         if attempt.state is FLYING and not self.over:
-            self.app.inform(head)
+            resent = attempt.number > 1 or self.call.resent
+            self.app.inform(head, via_line(self.means.via, head.minor), resent=resent)
 
     def failed(self, attempt: Attempt, fault: Fault) -> None:
         """An attempt ended without a whole answer."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from proxy.retry.commons import SeenKeys
 from proxy.retry.facts import Request, first
+from proxy.retry.making import SeenKeys
 from proxy.retry.policy import Policy
 
 #: The contract's durations, and bare seconds.

@@ -9,39 +9,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from proxy.retry.bucket import Bucket, RateBucket, make_bucket
 from proxy.retry.facts import Request
 from proxy.retry.gates import Cooldown, TokenGate
+from proxy.retry.making import Key, Making, SeenKeys
 from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, RateSpec, Strategy
 
-#: Contract, sections 3 and 5: header scopes and remembered keys are bounded.
+#: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
-MOST_KEYS = 10_000
-KEY_SECONDS = 600.0
-
-
-class SeenKeys:
-    """Idempotency keys and invocation ids of the last ten minutes, hashed: one seen again is an app's own retry."""
-
-    __slots__ = ("_seen",)
-
-    def __init__(self) -> None:
-        self._seen: OrderedDict[bytes, float] = OrderedDict()
-
-    def again(self, key: str, now: float) -> bool:
-        """Remember the key; whether it was known already."""
-        digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=12).digest()
-        while self._seen and next(iter(self._seen.values())) < now - KEY_SECONDS:
-            self._seen.popitem(last=False)
-        known = self._seen.pop(digest, None) is not None
-        self._seen[digest] = now
-        if len(self._seen) > MOST_KEYS:
-            self._seen.popitem(last=False)
-        return known
 
 
 class ScopeState:
@@ -103,12 +82,13 @@ class Shared:
 
 
 class Commons:
-    """The registry. One for each worker; it lives over reloads."""
+    """The registry. One for each worker; it lives over reloads. `making` makes what is kept in it."""
 
-    def __init__(self) -> None:
-        self._buckets: OrderedDict[tuple[object, ...], Bucket] = OrderedDict()
-        self._rates: OrderedDict[tuple[object, ...], tuple[RateBucket, TokenGate]] = OrderedDict()
-        self._pacing: OrderedDict[tuple[object, ...], tuple[CubicLimiter, TokenGate]] = OrderedDict()
+    def __init__(self, making: Making | None = None) -> None:
+        self._making = making if making is not None else Making()
+        self._buckets: OrderedDict[Key, Bucket] = OrderedDict()
+        self._rates: OrderedDict[Key, tuple[RateBucket, TokenGate]] = OrderedDict()
+        self._pacing: OrderedDict[Key, tuple[CubicLimiter, TokenGate]] = OrderedDict()
         self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
         self._definitions: dict[tuple[str, str], list[Strategy]] = {}
@@ -132,10 +112,15 @@ class Commons:
                 states.popitem(last=False)
         return state
 
-    def forget_policies(self) -> None:
-        """After a reload: the old generation's policies keep what their calls hold, new ones look shared state up."""
+    def forget_policies(self, policies: Iterable[Policy] = ()) -> None:
+        """After a reload: the old generation's policies keep what their calls hold, new ones look shared state up.
+
+        `policies`: all of the new configuration in its order, so that definitions are told apart everywhere alike.
+        """
         self._by_policy.clear()
         self._definitions.clear()
+        for policy in policies:
+            self._definition(policy)
 
     def shared(self) -> Iterator[Shared]:
         """Every bucket that has been used, with a label that tells it apart."""
@@ -166,7 +151,9 @@ class Commons:
         if policy.strategy.paced:
             pacing, limiter = self._limiter(own, now)
         cooldown, seen = self._place(policy.upstream, value)
-        return ScopeState(value, self._bucket(policy.bucket, own), rate_gate, rate, pacing, limiter, cooldown, seen)
+        return ScopeState(
+            value, self._bucket(policy.bucket, own, now), rate_gate, rate, pacing, limiter, cooldown, seen
+        )
 
     def _definition(self, policy: Policy) -> str:
         """What tells one strategy definition of an upstream from another: its name, numbered where two share one.
@@ -180,29 +167,30 @@ class Commons:
         place = alike.index(policy.strategy)
         return f"{name}-{place + 1}" if place else name
 
-    def _bucket(self, ref: BucketRef | None, own: tuple[object, ...]) -> Bucket | None:
+    def _bucket(self, ref: BucketRef | None, own: Key, now: float) -> Bucket | None:
         if ref is None:
             return None
         key = _key(ref, own)
-        bucket = self._buckets.get(key)
-        if bucket is None or bucket.spec != ref.spec:
-            bucket = self._buckets[key] = make_bucket(ref.spec, instead_of=bucket)
+        before = self._buckets.get(key)
+        bucket = self._making.bucket(key, ref.spec, before, now)
+        if bucket is not before:
+            self._buckets[key] = bucket
             _bound(self._buckets)
         return bucket
 
-    def _rate(self, key: tuple[object, ...], spec: BucketSpec, now: float) -> tuple[RateBucket, TokenGate]:
+    def _rate(self, key: Key, spec: BucketSpec, now: float) -> tuple[RateBucket, TokenGate]:
         assert isinstance(spec, RateSpec)
         found = self._rates.get(key)
-        if found is None or found[0].spec != spec:
-            bucket = RateBucket(spec, instead_of=found[0] if found else None, started=now)
+        bucket = self._making.rate(key, spec, found[0] if found is not None else None, now)
+        if found is None or bucket is not found[0]:
             found = self._rates[key] = bucket, TokenGate(bucket, rejects=spec.when_empty == "reject")
             _bound(self._rates)
         return found
 
-    def _limiter(self, own: tuple[object, ...], now: float) -> tuple[CubicLimiter, TokenGate]:
+    def _limiter(self, own: Key, now: float) -> tuple[CubicLimiter, TokenGate]:
         found = self._pacing.get(own)
         if found is None:
-            pacing = CubicLimiter(now)
+            pacing = self._making.limiter(own, now)
             found = self._pacing[own] = pacing, TokenGate(pacing)
             _bound(self._pacing)
         return found
@@ -210,18 +198,19 @@ class Commons:
     def _place(self, upstream: str, value: str) -> tuple[Cooldown, SeenKeys]:
         found = self._places.get((upstream, value))
         if found is None:
-            found = self._places[upstream, value] = Cooldown(), SeenKeys()
+            making = self._making
+            found = self._places[upstream, value] = making.cooldown(upstream, value), making.seen(upstream, value)
             _bound(self._places)
         return found
 
 
-def _key(ref: BucketRef, own: tuple[object, ...]) -> tuple[object, ...]:
+def _key(ref: BucketRef, own: Key) -> Key:
     if ref.name is not None:
         return ("", ref.name)
     return own if ref.group is None else (own[0], ref.group, own[2])
 
 
-def _label(key: tuple[object, ...]) -> str:
+def _label(key: Key) -> str:
     upstream, name, *_ = key
     return f"{upstream}/{name}" if upstream else str(name)
 
@@ -230,7 +219,7 @@ def _hashed(values: object) -> str:
     return hashlib.blake2b(repr(values).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
 
 
-def _bound(table: OrderedDict[tuple[object, ...], object] | OrderedDict[tuple[str, str], object] | object) -> None:
+def _bound(table: OrderedDict[Key, object] | OrderedDict[tuple[str, str], object] | object) -> None:
     assert isinstance(table, OrderedDict)
     if len(table) > MOST_SCOPES:
         table.popitem(last=False)

@@ -1,0 +1,331 @@
+"""Memory that processes share: records found by key, each with a lock of its own.
+
+Law: what a record holds is changed under its lock, and takes effect by one aligned store: a value of eight bytes in
+place, more of them in the spare one of two copies, which the sequence number's store then makes the current one. So a
+process that is killed at any instruction leaves every record whole, and the kernel frees its locks
+(`proxy.stores.robust`).
+
+Theory. A memfd is mapped by a parent and its workers. Behind a header lie tables of records of one size. A key's
+record is found by probing from its hash; that, and making one, happens under one lock, and seldom: who has found a
+record keeps its place, and the stamp that it was given when it was made. A table that is full gives the place of a
+record that nobody has used lately to a new key; who held it sees another stamp, and looks its key up again.
+
+Several records may have one key, made by different definitions in different generations of the configuration. The
+newest counts; calls of an older generation keep theirs, as they keep everything (contract, section 3, "Reload").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+
+from proxy.stores import robust
+
+_take, _free = robust.take, robust.free
+
+#: Words of eight bytes. A record begins with its mutex; a copy of its state has room for COPY words.
+MUTEX = robust.MUTEX_BYTES // 8
+STAMP, KEY, SPEC, GENERATION, TOUCHED, SEQUENCE, MADE, SIZE = range(MUTEX, MUTEX + 8)
+STATE = MUTEX + 8
+COPY = 12
+RECORD = STATE + 2 * COPY
+
+#: Records of one value and of a few, and places that are looked at for a key. Contract, section 3: at most 10,000
+#: scopes of each kind are kept.
+RECORDS = 32768
+PROBES = 64
+
+#: The header: locks, the next stamp, and a row of counters for each worker.
+_DIRECTORY, _LOG, _SEEN, _NEXT, _ROWS = 0, MUTEX, 2 * MUTEX, 3 * MUTEX, 4 * MUTEX
+ROW, WORKERS = 16, 256
+_HEADER = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a record is found by: hashes of its key and its definition, the configuration's generation, its size."""
+
+    key: int
+    spec: int
+    generation: int
+    size: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """The newest record of the key when a new one is made. `words` has its state; read it before returning."""
+
+    size: float
+    state: int
+    words: memoryview[int]
+    doubles: memoryview[float]
+
+
+#: Writes a new record's state at this word; the Former is None where the key is new.
+Begin = Callable[[int, Former | None], None]
+
+
+def digest(*what: object) -> int:
+    """A hash that is the same in every process; never 0."""
+    text = repr(what).encode("utf-8", "surrogateescape")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True) or 1
+
+
+class Memory:
+    """The mapping. `large` words is the size of the records of the second table, of which there are `larges`."""
+
+    def __init__(self, descriptor: int, *, large: int, larges: int, seen: int) -> None:
+        self.descriptor = descriptor
+        words = _HEADER + RECORDS * RECORD + larges * large + 2 * seen
+        fresh = os.fstat(descriptor).st_size == 0
+        if fresh:
+            os.ftruncate(descriptor, words * 8)
+        self.map = mmap.mmap(descriptor, words * 8)
+        view = memoryview(self.map)
+        self.words, self.doubles = view.cast("q"), view.cast("d")
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        if fresh:
+            for lock in (_DIRECTORY, _LOG, _SEEN):
+                robust.make(self.address + lock * 8)
+        self.log_lock = self.address + _LOG * 8
+        self.seen_lock = self.address + _SEEN * 8
+        self.small = Table(self, _HEADER, RECORDS, RECORD)
+        self.large = Table(self, self.small.end, larges, large)
+        self.seen = self.large.end
+
+    def row(self, worker: int) -> int:
+        """The first of ROW words that are one worker's own to write."""
+        return _ROWS + worker * ROW
+
+    def lock_directory(self) -> int:
+        """Take the lock under which records are found and made; its address, for `robust.free`."""
+        answer = robust.take(self.address)
+        if answer:
+            robust.wait(self.address, answer)
+        return self.address
+
+    def next_stamp(self) -> int:
+        """A number that no record has had. Only under the directory's lock."""
+        self.words[_NEXT] += 1
+        return self.words[_NEXT]
+
+
+def descriptor() -> int:
+    """A file in memory, that goes with the last process that has it open."""
+    try:
+        return os.memfd_create("redrive")
+    except (AttributeError, OSError):  # a sandbox may forbid it
+        with tempfile.TemporaryFile(dir="/dev/shm") as file:
+            return os.dup(file.fileno())
+
+
+class Table:
+    """Records of one size, from word `start` on."""
+
+    def __init__(self, memory: Memory, start: int, count: int, record: int) -> None:
+        self.memory = memory
+        self._start = start
+        self._count = count
+        self._record = record
+        self.end = start + count * record
+
+    def attach(self, wanted: Definition, begin: Begin) -> int:
+        """The place of the record for this definition, which is made where there is none (`begin`)."""
+        memory, words = self.memory, self.memory.words
+        held = memory.lock_directory()
+        try:
+            places, alike = self._probe(wanted.key)
+            newest = max(alike, key=lambda at: words[at + GENERATION], default=None)
+            found = self._fitting(wanted, alike, newest)
+            if found is None:
+                found = self._choose(places, alike, newest)
+                self._make(found, wanted, begin, newest)
+            elif words[found + GENERATION] < wanted.generation and found == newest:
+                words[found + GENERATION] = wanted.generation
+            words[found + TOUCHED] = 1
+            return found
+        finally:
+            robust.free(held)
+
+    def _probe(self, key: int) -> tuple[list[int], list[int]]:
+        """Places for this key, in order, and the records among them that have it."""
+        words = self.memory.words
+        places, alike = [], []
+        home = key % self._count
+        for step in range(PROBES):
+            at = self._start + (home + step) % self._count * self._record
+            places.append(at)
+            if not words[at + MADE]:
+                break
+            if words[at + STAMP] and words[at + KEY] == key:
+                alike.append(at)
+        return places, alike
+
+    def _fitting(self, wanted: Definition, alike: Sequence[int], newest: int | None) -> int | None:
+        """The record of this definition: one of the newest generation, or, for an older configuration, an older one."""
+        if newest is None:
+            return None
+        words = self.memory.words
+        same = [at for at in alike if words[at + SPEC] == wanted.spec]
+        current = [at for at in same if words[at + GENERATION] == words[newest + GENERATION]]
+        if current:
+            return current[0]
+        if words[newest + GENERATION] < wanted.generation:
+            return None
+        return max(same, key=lambda at: words[at + GENERATION], default=None)
+
+    def _choose(self, places: Sequence[int], alike: Sequence[int], newest: int | None) -> int:
+        """A place for a new record: a free one, that of a definition twice outdated, or one not used lately."""
+        words = self.memory.words
+        for at in places:
+            if not words[at + STAMP]:
+                return at
+        outdated = sorted((at for at in alike if at != newest), key=lambda at: words[at + GENERATION])
+        if len(outdated) > 1:
+            return outdated[0]
+        others = [at for at in places if at != newest]
+        for at in others:
+            if not words[at + TOUCHED]:
+                return at
+        for at in others:
+            words[at + TOUCHED] = 0
+        return others[words[_NEXT] % len(others)]
+
+    def _make(self, at: int, wanted: Definition, begin: Begin, newest: int | None) -> None:
+        """Write a record; the last store gives it its stamp, and makes it one."""
+        memory, words, doubles = self.memory, self.memory.words, self.memory.doubles
+        if not words[at + MADE]:
+            robust.make(memory.address + at * 8)
+            words[at + MADE] = 1
+        with Held(memory, at):
+            words[at + STAMP] = 0
+        words[at + KEY], words[at + SPEC], words[at + GENERATION] = wanted.key, wanted.spec, wanted.generation
+        doubles[at + SIZE] = wanted.size
+        words[at + SEQUENCE] = 0
+        if newest is None:
+            begin(at + STATE, None)
+        else:
+            with Held(memory, newest):
+                state = newest + STATE + COPY * (words[newest + SEQUENCE] & 1)
+                begin(at + STATE, Former(doubles[newest + SIZE], state, words, doubles))
+        words[at + STAMP] = memory.next_stamp()
+
+
+class Held:
+    """A record's lock, for the length of a `with`; `Cell` is the quick way."""
+
+    __slots__ = ("_address",)
+
+    def __init__(self, memory: Memory, at: int) -> None:
+        self._address = memory.address + at * 8
+
+    def __enter__(self) -> None:
+        answer = robust.take(self._address)
+        if answer:
+            robust.wait(self._address, answer)
+
+    def __exit__(self, *_: object) -> None:
+        robust.free(self._address)
+
+
+class Cell:
+    """One record, as a process uses it: `open`, look, publish, `close`.
+
+    `value` is the word of a record of one value; `load` and `publish` are for records of several, laid out by `form`
+    (None for one value).
+    """
+
+    __slots__ = (
+        "_begin",
+        "_copies",
+        "_definition",
+        "_form",
+        "_map",
+        "_sequence",
+        "_stamp",
+        "_stamp_at",
+        "_table",
+        "_touched",
+        "at",
+        "doubles",
+        "mutex",
+        "value",
+        "words",
+    )
+
+    def __init__(self, table: Table, definition: Definition, begin: Begin, form: Struct | None = None) -> None:
+        self._table = table
+        self._definition = definition
+        self._begin = begin
+        self._form = form
+        self._map = table.memory.map
+        self.words, self.doubles = table.memory.words, table.memory.doubles
+        self._attach()
+
+    def _attach(self) -> None:
+        at = self.at = self._table.attach(self._definition, self._begin)
+        self.mutex = self._table.memory.address + at * 8
+        self._stamp_at, self._touched, self._sequence = at + STAMP, at + TOUCHED, at + SEQUENCE
+        self.value = at + STATE
+        self._copies = (at + STATE) * 8, (at + STATE + COPY) * 8
+        self._stamp = self.words[self._stamp_at]
+
+    def renew(self, generation: int) -> bool:
+        """Look the key up again, as of this generation. Whether it is another record now."""
+        before = self.at, self._stamp
+        known = self._definition
+        self._definition = Definition(known.key, known.spec, generation, known.size)
+        self._attach()
+        return (self.at, self._stamp) != before
+
+    def open(self) -> None:
+        """Take the lock. The record is this definition's, looked up again where its place was given away."""
+        answer = _take(self.mutex)
+        if answer:
+            robust.wait(self.mutex, answer)
+        words = self.words
+        while words[self._stamp_at] != self._stamp:
+            _free(self.mutex)
+            self._attach()
+            answer = _take(self.mutex)
+            if answer:
+                robust.wait(self.mutex, answer)
+        words[self._touched] = 1
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        _free(self.mutex)
+
+    def open_value(self) -> float:
+        """`open`, and the value of a record of one value."""
+        self.open()
+        return self.doubles[self.value]
+
+    def close_value(self, value: float) -> None:
+        """Publish the value, and `close`."""
+        self.doubles[self.value] = value
+        _free(self.mutex)
+
+    def peek(self) -> float:
+        """The value of a record of one value, at any time."""
+        if self.words[self._stamp_at] != self._stamp:
+            self._attach()
+        return self.doubles[self.value]
+
+    def load(self) -> tuple[float, ...]:
+        """The state; between `open` and `close`."""
+        assert self._form is not None
+        return self._form.unpack_from(self._map, self._copies[self.words[self._sequence] & 1])
+
+    def publish(self, *values: float) -> None:
+        """A new state; between `open` and `close`."""
+        assert self._form is not None
+        sequence = self.words[self._sequence] + 1
+        self._form.pack_into(self._map, self._copies[sequence & 1], *values)
+        self.words[self._sequence] = sequence

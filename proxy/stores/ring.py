@@ -1,0 +1,184 @@
+"""Counting over a sliding window in shared memory: `proxy.retry.windows` with its slices in a ring.
+
+Law: as there. A call of a method is one step for whoever else looks, also where its process is killed in it. Methods
+are called under the lock of the record that the ring lies in.
+
+Theory. The newest slice is open and stands in the header, of which there are two copies; the closed ones are in the
+ring, from `head` to before `tail`. A slice is closed by writing it behind the others, where nobody looks, and then
+publishing a header with a higher tail. An undone event of a closed slice is written down in the header (`amended`, and
+the count that it leaves) before it is carried out; whoever opens the header next carries it out again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from struct import Struct
+
+from proxy.retry.windows import SlidingCount
+from proxy.stores.memory import Former, Memory
+
+#: Instants kept apart before any are merged; after that there are at most about a thousand more.
+EXACT = 512
+SLOTS = 1536
+
+_HEAD = Struct("qqqddqqq")
+_SLICE = Struct("ddq")
+_PUBLISHED = 24  # words: the sequence number with room around it, two headers
+#: Words that one count takes.
+WORDS = _PUBLISHED + SLOTS * _SLICE.size // 8
+_NONE = -1
+
+
+@dataclass(slots=True)
+class _Header:
+    head: int = 0
+    tail: int = 0
+    total: int = 0
+    first: float = 0.0
+    last: float = 0.0
+    count: int = 0  # of the open slice; 0: there is none
+    amended: int = _NONE
+    amended_count: int = 0
+
+
+class RingCount(SlidingCount):
+    """The count whose words begin at `at`."""
+
+    __slots__ = ("_at", "_map", "_words")
+
+    def __init__(self, memory: Memory, at: int, window: float, *, late: bool = False) -> None:
+        super().__init__(window, late=late)
+        self._map = memory.map
+        self._words = memory.words
+        self._at = at
+
+    @staticmethod
+    def begin(memory: Memory, at: int, former: Former | None, offset: int) -> None:
+        """Write a new count, or the former record's one at this offset of words."""
+        if former is None:
+            memory.words[at] = 0
+            _HEAD.pack_into(memory.map, (at + 8) * 8, *astuple(_Header()))
+            return
+        source = former.state + offset
+        memory.words[at : at + WORDS] = former.words[source : source + WORDS]
+
+    def add(self, now: float) -> None:
+        """One event, now."""
+        header = self._load()
+        header.total += 1
+        if header.count:
+            kept = header.tail - header.head
+            width = self._width if kept + 1 >= EXACT else 0.0
+            if now <= header.first + width or kept >= SLOTS:
+                header.count += 1
+                header.last = max(now, header.last)
+                self._publish(header)
+                return
+            self._expire_ring(header, now)
+        if header.count:
+            self._write(header.tail, header.first, header.last, header.count)
+            header.tail += 1
+        header.first = header.last = max(now, header.first)
+        header.count = 1
+        self._publish(header)
+
+    def count(self, now: float) -> int:
+        """Events within the window that ends now."""
+        header = self._load()
+        if self._expire_ring(header, now):
+            self._publish(header)
+        return header.total
+
+    def remove(self, at: float | None) -> None:
+        """Undo the event that was counted at `at`; None: the newest. One that has left the window is gone already.
+
+        Processes read their clocks before they have the lock: an event may stand in a slice that begins a little later.
+        """
+        header = self._load()
+        place = self._place_of(header, at)
+        if place == header.tail:
+            header.count -= 1
+            header.total -= 1
+            self._publish(header)
+            return
+        if place is None:
+            return
+        first, last, count = self._read(place)
+        if not count:
+            return
+        header.total -= 1
+        header.amended, header.amended_count = place, count - 1
+        self._publish(header)
+        self._write(place, first, last, count - 1)
+
+    def _place_of(self, header: _Header, at: float | None) -> int | None:
+        """The slice that this instant counts in, `tail` being the open one."""
+        if at is None:
+            if header.count:
+                return header.tail
+            return next((place for place in range(header.tail - 1, header.head - 1, -1) if self._read(place)[2]), None)
+        low, high = header.head, header.tail
+        if at < (self._read(low)[0] if low < high else header.first):
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle)[1] < at:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < header.tail or (header.count and at <= header.last) else None
+
+    def _expire_ring(self, header: _Header, now: float) -> bool:
+        """Let go of what has left the window. Whether anything has."""
+        before = header.head, header.count
+        while header.head < header.tail:
+            first, last, count = self._read(header.head)
+            if (last if self._late else first) + self.window > now:
+                return header.head != before[0]
+            header.total -= count
+            header.head += 1
+        if header.count and (header.last if self._late else header.first) + self.window <= now:
+            header.total -= header.count
+            header.count = 0
+        if not header.count and header.head:
+            header.head = header.tail = 0  # a quiet count stays within its first page
+        return (header.head, header.count) != before
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def _load(self) -> _Header:
+        header = _Header(*_HEAD.unpack_from(self._map, self._copy(self._words[self._at])))
+        if header.amended != _NONE:
+            first, last, _ = self._read(header.amended)
+            self._write(header.amended, first, last, header.amended_count)
+            header.amended = _NONE
+        return header
+
+    def _publish(self, header: _Header) -> None:
+        sequence = self._words[self._at] + 1
+        _HEAD.pack_into(
+            self._map,
+            self._copy(sequence),
+            header.head,
+            header.tail,
+            header.total,
+            header.first,
+            header.last,
+            header.count,
+            header.amended,
+            header.amended_count,
+        )
+        self._words[self._at] = sequence
+
+    def _copy(self, sequence: int) -> int:
+        return (self._at + 8 + 8 * (sequence & 1)) * 8
+
+    def _read(self, place: int) -> tuple[float, float, int]:
+        first, last, count = _SLICE.unpack_from(self._map, self._slot(place))
+        return first, last, count
+
+    def _write(self, place: int, first: float, last: float, count: int) -> None:
+        _SLICE.pack_into(self._map, self._slot(place), first, last, count)
+
+    def _slot(self, place: int) -> int:
+        return (self._at + _PUBLISHED) * 8 + place % SLOTS * _SLICE.size

@@ -1,0 +1,94 @@
+"""A process that pays from shared buckets as fast as it can: python hammering.py DESCRIPTOR NUMBER SEED ROUNDS WHAT.
+
+It keeps its account in its own row of the memory: what it holds of the bucket, and how many operations it has made.
+It says "ready", waits for a line, and says "done" after its rounds (0: never).
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.stores.shared_memory import SharedMaking, open_memory
+
+QUOTA = QuotaSpec(1000, retry_cost=5)
+THROTTLE = ThrottleSpec(1000, 0.5)
+RATE = RateSpec(0.0, 1000.0)
+BUDGET = BudgetSpec(percent=100, min_per_second=0, window=100_000)
+HELD, DONE = 0, 1
+
+
+def main() -> None:
+    descriptor, number, seed, rounds = map(int, sys.argv[1:5])
+    memory = open_memory(descriptor)
+    at = memory.row(number)
+    rng = random.Random(seed)
+    one = {"quota": quota, "rate": rate, "budget": budget, "limiter": limiter}[sys.argv[5]](SharedMaking(memory), rng)
+    words = memory.words
+    held = words[at + HELD]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    count = 0
+    while not rounds or count < rounds:
+        count += 1
+        held += one(held)
+        words[at + HELD] = held
+        words[at + DONE] = count
+    print("done", flush=True)
+
+
+def quota(making, rng):
+    bucket = making.bucket(("", "a"), QUOTA, None, 0.0)
+
+    def one(held):
+        if held and rng.random() < 0.5:
+            bucket.give_back(5, 0.0)
+            return -5
+        return 5 if bucket.take(5, 0.0) else 0
+
+    return one
+
+
+def rate(making, rng):
+    bucket = making.rate(("", "a"), RATE, None, 0.0)
+
+    def one(held):
+        if held and rng.random() < 0.5:
+            bucket.give_back(0.0)
+            return -1
+        return 1 if bucket.take(0.0) else 0
+
+    return one
+
+
+def budget(making, rng):
+    """Every retry is one of its own call, so that what is held is what was counted."""
+    bucket = making.bucket(("", "a"), BUDGET, None, 0.0)
+
+    def one(held):
+        now = time.monotonic()
+        bucket.begin(now)
+        if held and rng.random() < 0.5:
+            bucket.give_back(1.0, now)
+            return -1
+        return 1 if bucket.take(1.0, now) else 0
+
+    return one
+
+
+def limiter(making, rng):
+    cubic = making.limiter(("a", "adaptive", "x"), 0.0)
+
+    def one(held):
+        now = time.monotonic()
+        cubic.take(now)
+        cubic.learn(rng.random() < 0.1, now)
+        return 0
+
+    return one
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""Several processes on one bucket: every token is accounted for, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hammering
+import pytest
+
+from proxy.retry.bucket import RateBucket
+from proxy.stores import memory as layout
+from proxy.stores.memory import Memory
+from proxy.stores.shared_memory import SharedBudget, SharedLimiter, SharedMaking, SharedQuota, open_memory
+
+SCRIPT = Path(hammering.__file__)
+PROCESSES = 4
+SECONDS = 20.0
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    descriptor = layout.descriptor()
+    yield open_memory(descriptor)
+    os.close(descriptor)
+
+
+class Hammer:
+    def __init__(self, memory: Memory, number: int, seed: int, rounds: int, what: str) -> None:
+        self.memory, self.number, self.arguments = memory, number, (seed, rounds, what)
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), *map(str, (memory.descriptor, number, *self.arguments))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[memory.descriptor],
+        )  # fmt: skip
+
+    def expect(self, word: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == f"{word}\n"
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def start(self) -> None:
+        self.expect("ready")
+        self.go()
+
+    @property
+    def held(self) -> int:
+        return self.memory.words[self.memory.row(self.number) + hammering.HELD]
+
+    @property
+    def done(self) -> int:
+        return self.memory.words[self.memory.row(self.number) + hammering.DONE]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def hammers(memory: Memory) -> Iterator[list[Hammer]]:
+    started: list[Hammer] = []
+    yield started
+    for each in started:
+        each.close()
+
+
+def makes_progress(hammer: Hammer, operations: int = 200) -> None:
+    """Wait until it has done so many more, with a deadline."""
+    wanted, until = hammer.done + operations, time.monotonic() + SECONDS
+    while hammer.done < wanted:
+        assert hammer.process.poll() is None
+        assert time.monotonic() < until, "blocked"
+        time.sleep(0.001)
+
+
+def level(memory: Memory, what: str) -> float:
+    making = SharedMaking(memory)
+    if what == "quota":
+        return making.bucket(("", "a"), hammering.QUOTA, None, 0.0).level(0.0)
+    return making.rate(("", "a"), hammering.RATE, None, 0.0).level(0.0)
+
+
+@pytest.mark.parametrize("what", ["quota", "rate"])
+def test_four_processes_conserve_every_token(what: str, memory: Memory, hammers: list[Hammer]) -> None:
+    hammers += [Hammer(memory, number, number, 5000, what) for number in range(PROCESSES)]
+    for each in hammers:
+        each.expect("ready")
+    for each in hammers:
+        each.go()
+    for each in hammers:
+        each.expect("done")
+    assert [each.done for each in hammers] == [5000] * PROCESSES
+    assert level(memory, what) + sum(each.held for each in hammers) == 1000
+
+
+def kill_some(memory: Memory, hammers: list[Hammer], what: str, kills: int) -> None:
+    """Kill one of the running ones after the other, and see that the others go on each time; then kill them all."""
+    rng = random.Random(7)
+    hammers += [Hammer(memory, number, number, 0, what) for number in range(PROCESSES + kills)]
+    for each in hammers:
+        each.expect("ready")
+    running, spare = hammers[:PROCESSES], hammers[PROCESSES:]
+    for each in running:
+        each.go()
+    for each in spare:
+        makes_progress(rng.choice(running), rng.randrange(50, 400))
+        running.pop(rng.randrange(PROCESSES)).kill()
+        for other in running:
+            makes_progress(other, 20)
+        each.go()
+        running.append(each)
+    for each in running:
+        makes_progress(each, 20)
+        each.kill()
+
+
+@pytest.mark.parametrize("what", ["quota", "rate"])
+def test_killed_at_any_moment_blocks_nobody_and_loses_one_operation(
+    what: str, memory: Memory, hammers: list[Hammer]
+) -> None:
+    kill_some(memory, hammers, what, kills=8)
+    step = 5 if what == "quota" else 1
+    off = 1000 - level(memory, what) - sum(each.held for each in hammers)
+    assert abs(off) <= step * len(hammers)
+    assert off % step == 0
+
+
+def test_a_budget_stays_whole_when_its_users_are_killed(memory: Memory, hammers: list[Hammer]) -> None:
+    kill_some(memory, hammers, "budget", kills=4)
+    bucket = SharedMaking(memory).bucket(("", "a"), hammering.BUDGET, None, 0.0)
+    assert isinstance(bucket, SharedBudget)
+    held = sum(each.held for each in hammers)
+    assert abs(bucket._retries.count(time.monotonic()) - held) <= len(hammers)
+    for count in (bucket._calls, bucket._retries):
+        header = count._load()
+        slices = [count._read(place) for place in range(header.head, header.tail)]
+        assert header.total == header.count + sum(events for _, _, events in slices)
+        assert all(first <= last for first, last, _ in slices)
+        assert [first for first, _, _ in slices] == sorted(first for first, _, _ in slices)
+
+
+def test_a_limiter_stays_whole_when_its_users_are_killed(memory: Memory, hammers: list[Hammer]) -> None:
+    hammers += [Hammer(memory, number, number, 0, "limiter") for number in range(2)]
+    for each in hammers:
+        each.start()
+    for each in hammers[:2]:
+        makes_progress(each, 500)
+    hammers[0].kill()
+    makes_progress(hammers[1], 500)
+    hammers[1].kill()
+    cubic = SharedMaking(memory).limiter(("a", "adaptive", "x"), 0.0)
+    assert isinstance(cubic, SharedLimiter)
+    assert cubic.enabled
+    assert cubic.capacity == max(cubic.rate, 1.0)
+    assert cubic.level(time.monotonic()) <= cubic.capacity
+
+
+def test_killed_while_it_holds_the_lock(memory: Memory) -> None:
+    bucket = SharedMaking(memory).bucket(("", "a"), hammering.QUOTA, None, 0.0)
+    rate = SharedMaking(memory).rate(("", "a"), hammering.RATE, None, 0.0)
+    assert isinstance(bucket, SharedQuota)
+    held = """if True:
+        import sys
+        from proxy.stores.shared_memory import SharedMaking, open_memory
+        sys.path.insert(0, sys.argv[2])
+        import hammering
+        memory = open_memory(int(sys.argv[1]))
+        bucket = SharedMaking(memory).bucket(("", "a"), hammering.QUOTA, None, 0.0)
+        rate = SharedMaking(memory).rate(("", "a"), hammering.RATE, None, 0.0)
+        bucket.cell.doubles[bucket.cell.value] = bucket.cell.open_value() - 5
+        rate.cell.open()
+        rate.cell._form.pack_into(rate.cell._map, rate.cell._copies[1], 1.0, 1.0)  # all but published
+        memory.lock_directory()
+        print("held", flush=True)
+        sys.stdin.read()
+    """
+    holder = subprocess.Popen(
+        [sys.executable, "-c", held, str(memory.descriptor), str(SCRIPT.parent)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[memory.descriptor],
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        holder.send_signal(signal.SIGKILL)
+    assert bucket.take(5, 0.0)
+    assert bucket.level(0.0) == 990
+    assert isinstance(rate, RateBucket)
+    assert rate.level(0.0) == 1000
+    assert rate.take(0.0)
+    assert SharedMaking(memory).bucket(("", "b"), hammering.QUOTA, None, 0.0).level(0.0) == 1000

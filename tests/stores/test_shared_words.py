@@ -1,0 +1,352 @@
+"""Shared state speaks the words of `proxy.retry`: the same operations bring the same answers, and reloads carry it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.retry.bucket import Bucket
+from proxy.retry.commons import Commons
+from proxy.retry.facts import Request
+from proxy.retry.gates import Waiter
+from proxy.retry.kinds import STANDARD
+from proxy.retry.making import KEY_SECONDS, Making
+from proxy.retry.policy import BucketRef, BudgetSpec, Policy, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.windows import SlidingCount
+from proxy.stores import memory as layout
+from proxy.stores import ring
+from proxy.stores.memory import PROBES, Cell, Definition, Memory, digest
+from proxy.stores.shared_memory import SharedMaking, open_memory
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Memory]:
+    descriptor = layout.descriptor()
+    yield open_memory(descriptor)
+    os.close(descriptor)
+
+
+@pytest.fixture
+def fresh() -> Iterator[Memory]:
+    descriptor = layout.descriptor()
+    yield open_memory(descriptor)
+    os.close(descriptor)
+
+
+unshared = iter(range(1_000_000))
+
+
+def key() -> tuple[str, str]:
+    return ("", f"bucket {next(unshared)}")
+
+
+shapes = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+prices = st.sampled_from([0.0, 1.0, 5.0, 14.0])
+steps = st.sampled_from([0.0, 0.001, 0.05, 0.4, 1.0, 3.0])
+operations = st.lists(
+    st.tuples(
+        steps,
+        st.sampled_from(["take", "give_back", "succeeded", "first", "failed", "begin", "app"]),
+        prices,
+    ),
+    max_size=60,
+)
+specs = st.sampled_from(
+    [
+        QuotaSpec(20, 5, 10, 0, 1),
+        QuotaSpec(20, 5, 10, 0, 1, flat_refund=True, initial=3),
+        QuotaSpec(0),
+        QuotaSpec(math.inf),
+        ThrottleSpec(4, 0.5),
+        ThrottleSpec(10, 0.1, initial=6),
+        BudgetSpec(20, 2, 2.0),
+        BudgetSpec(0, 1, 1.0),
+    ]
+)
+
+
+def close(value: Any) -> Any:
+    """What comes with time is added up in other steps where it is only looked at."""
+    return pytest.approx(value, abs=1e-9) if isinstance(value, float) else value
+
+
+def act(bucket: Bucket, what: str, price: float, now: float, granted: list[float]) -> Any:
+    match what:
+        case "take":
+            answer = (bucket.affords(price, now), bucket.take(price, now))
+            if answer[1]:
+                granted.append(now)
+            return answer
+        case "give_back":
+            return bucket.give_back(price, now, taken_at=granted.pop() if granted else None)
+        case "succeeded":
+            return bucket.succeeded(price, now)
+        case "first":
+            return bucket.succeeded(None, now)
+        case "failed":
+            return bucket.failed(now)
+        case "begin":
+            return bucket.begin(now)
+        case _:
+            return bucket.charge_app_retry(now)
+
+
+@shapes
+@given(specs, operations)
+def test_a_shared_bucket_answers_as_one_of_its_own(memory: Memory, spec: Any, script: Any) -> None:
+    name = key()
+    ours = [
+        Making().bucket(name, spec, None, 0.0),
+        SharedMaking(memory).bucket(name, spec, None, 0.0),
+        SharedMaking(memory).bucket(name, spec, None, 0.0),
+    ]
+    now = 0.0
+    granted: list[list[float]] = [[], []]
+    for place, (step, what, price) in enumerate(script):
+        now += step
+        asked = ours[1 + place % 2]  # two processes take turns on the shared one
+        assert act(ours[0], what, price, now, granted[0]) == act(asked, what, price, now, granted[1])
+        assert ours[0].level(now) == ours[1].level(now) == ours[2].level(now)
+    assert ours[0].share() == ours[1].share()
+
+
+@shapes
+@given(
+    st.sampled_from([RateSpec(2.0, 3.0), RateSpec(2.0, 3.0, initial=0.0), RateSpec(0.0, 1.0)]),
+    st.lists(st.tuples(steps, st.sampled_from(["take", "give_back", "wait"])), max_size=40),
+)
+def test_a_shared_rate_answers_as_one_of_its_own(memory: Memory, spec: RateSpec, script: Any) -> None:
+    name = key()
+    own = Making().rate(name, spec, None, 7.0)
+    shared = [SharedMaking(memory).rate(name, spec, None, 7.0) for _ in range(2)]
+    now = 7.0
+    for place, (step, what) in enumerate(script):
+        now += step
+        assert getattr(own, what)(now) == close(getattr(shared[place % 2], what)(now))
+        assert own.level(now) == close(shared[0].level(now))
+        assert shared[0].level(now) == shared[1].level(now)
+
+
+@shapes
+@given(st.lists(st.tuples(steps, st.sampled_from(["take", "give_back", "wait", "yes", "no", "reserve"])), max_size=60))
+def test_a_shared_limiter_answers_as_one_of_its_own(memory: Memory, script: Any) -> None:
+    name = key()
+    own = Making().limiter(name, 3.0)
+    shared = [SharedMaking(memory).limiter(name, 3.0) for _ in range(2)]
+    now = 3.0
+    for place, (step, what) in enumerate(script):
+        now += step
+        asked = shared[place % 2]
+        if what in ("yes", "no"):
+            own.learn(what == "yes", now)
+            asked.learn(what == "yes", now)
+        else:
+            assert getattr(own, what)(now) == close(getattr(asked, what)(now))
+        assert own.level(now) == close(asked.level(now))
+        assert (own.enabled, own.fill_rate, own.capacity) == (asked.enabled, asked.fill_rate, asked.capacity)
+        assert own.measured_rate == asked.measured_rate
+
+
+def test_a_ring_bounds_its_memory_and_errs_to_the_safe_side(memory: Memory) -> None:
+    """Thousands of instants within a window: merged, and still counted at least (late), or at most."""
+    at = memory.large._start + layout.STATE
+    pairs = []
+    for place, late in enumerate((False, True)):
+        ring.RingCount.begin(memory, at + place * ring.WORDS, None, 0)
+        pairs.append((ring.RingCount(memory, at + place * ring.WORDS, 1.0, late=late), late))
+    instants: list[float] = []
+    for event in range(20_000):
+        now = 100.0 + event * 0.0002
+        instants.append(now)
+        for count, late in pairs:
+            count.add(now)
+            if event % 997 == 0:
+                true = sum(1 for each in instants if each + 1.0 > now)
+                assert 0 <= (count.count(now) - true) * (1 if late else -1) <= 12
+    for count, _ in pairs:
+        assert count.count(200.0) == 0
+        header = count._load()
+        assert (header.head, header.tail) == (0, 0)
+
+
+def test_a_ring_counts_what_came_from_a_clock_read_earlier(memory: Memory) -> None:
+    at = memory.large._start + layout.STATE
+    ring.RingCount.begin(memory, at, None, 0)
+    count, whole = ring.RingCount(memory, at, 10.0, late=True), SlidingCount(10.0, late=True)
+    for now in (1.0, 3.0, 2.0, 4.0):
+        count.add(now)
+        whole.add(now)
+    count.remove(2.0)  # it was counted with the one at 3
+    assert count.count(4.0) == 3
+    count.remove(1.0)
+    count.remove(None)
+    assert count.count(4.0) == 1
+    assert count.count(13.0) == 0
+
+
+def test_an_amendment_that_was_only_announced_is_carried_out(memory: Memory) -> None:
+    at = memory.large._start + layout.STATE
+    ring.RingCount.begin(memory, at, None, 0)
+    count = ring.RingCount(memory, at, 10.0)
+    for now in (1.0, 2.0, 3.0):
+        count.add(now)
+    header = count._load()
+    header.total -= 1
+    header.amended, header.amended_count = 0, 0
+    count._publish(header)  # and killed
+    count.add(4.0)
+    assert count._read(0)[2] == 0
+    assert count.count(11.5) == 3
+    assert count.count(20.0) == 0
+
+
+# -- cooldowns and seen keys ----------
+
+
+class Waiting(Waiter):
+    def __init__(self) -> None:
+        self.at = math.nan
+
+    def retime(self, at: float) -> None:
+        self.at = at
+
+
+def test_one_workers_cooldown_holds_the_calls_of_all(memory: Memory) -> None:
+    upstream = key()[1]
+    one, other = (SharedMaking(memory).cooldown(upstream, "x") for _ in range(2))
+    assert not other.holds(10.0)
+    assert one.start(2.0, 0.5, 10.0)
+    assert other.holds(10.0)
+    assert other.seconds_left(11.0) == 1.0
+    assert not other.start(0.5, 0.5, 10.0)
+    first, second = Waiting(), Waiting()
+    assert [other.ask(each, 10.0) for each in (first, second)] == [12.0, 12.0]
+    assert one.start(5.0, 0.5, 11.0)  # longer: whoever wakes meanwhile is held again
+    assert other.ask(first, 12.0) == 16.0
+    assert other.ask(first, 16.0) == 16.0
+    assert second.at == 16.0 + 2.5 / 2
+    assert other.ask(second, second.at) == second.at
+    assert not other.holds(20.0)
+
+
+def test_a_key_that_another_worker_saw_is_seen(memory: Memory) -> None:
+    upstream = key()[1]
+    one, other = (SharedMaking(memory).seen(upstream, "x") for _ in range(2))
+    assert not one.again("k", 10.0)
+    assert other.again("k", 20.0)
+    assert not SharedMaking(memory).seen(upstream, "y").again("k", 20.0)
+    assert not one.again("k", 20.5 + KEY_SECONDS)
+    for number in range(1000):
+        assert not one.again(f"n{number}", 1000.0)
+    assert sum(other.again(f"n{number}", 1000.0) for number in range(1000)) == 1000
+
+
+# -- definitions and generations ----------
+
+
+def quota(memory: Memory, generation: int, capacity: float, name: str = "a") -> Bucket:
+    return SharedMaking(memory, generation).bucket(("", name), QuotaSpec(capacity), None, 0.0)
+
+
+def test_a_changed_bucket_keeps_its_share_whoever_is_first(fresh: Memory) -> None:
+    old = quota(fresh, 1, 500)
+    old.take(250, 0.0)
+    new = quota(fresh, 2, 1000)
+    assert new.level(0.0) == 500
+    old.take(250, 0.0)  # a call of the old configuration pays into the old bucket
+    assert (old.level(0.0), new.level(0.0), quota(fresh, 2, 1000).level(0.0)) == (0, 500, 500)
+    assert quota(fresh, 1, 500).level(0.0) == 0  # a worker that has not reloaded yet
+
+
+def test_going_back_and_forth_refills_nothing(fresh: Memory) -> None:
+    quota(fresh, 1, 500).take(400, 0.0)
+    for generation in range(2, 60):
+        capacity = 500 if generation % 2 else 1000
+        bucket = quota(fresh, generation, capacity)
+        assert bucket.level(0.0) == capacity / 5
+        assert quota(fresh, generation, capacity).level(0.0) == capacity / 5
+
+
+def test_a_worker_that_missed_a_generation_finds_the_newest(fresh: Memory) -> None:
+    spec = QuotaSpec(500)
+    missing = SharedMaking(fresh, 1)
+    held = missing.bucket(("", "a"), spec, None, 0.0)
+    quota(fresh, 2, 1000).take(1000, 0.0)
+    quota(fresh, 3, 500)
+    missing.generation = 3
+    found = missing.bucket(("", "a"), spec, held, 0.0)
+    assert found is held
+    assert found.level(0.0) == 0
+
+
+def test_other_kinds_take_over_as_in_one_process(fresh: Memory) -> None:
+    quota(fresh, 1, 500).take(250, 0.0)
+    throttle = SharedMaking(fresh, 2).bucket(("", "a"), ThrottleSpec(10), None, 0.0)
+    assert throttle.level(0.0) == 5
+    rate = SharedMaking(fresh, 1).rate(("", "r"), RateSpec(1.0, 10.0), None, 5.0)
+    assert all(rate.take(5.0) for _ in range(5))
+    larger = SharedMaking(fresh, 2).rate(("", "r"), RateSpec(1.0, 20.0), None, 6.0)
+    assert larger.level(6.0) == 11.0
+    budget = SharedMaking(fresh, 1).bucket(("", "b"), BudgetSpec(100, 0, 10.0), None, 0.0)
+    for _ in range(4):
+        budget.begin(1.0)
+    assert budget.take(1.0, 1.0)
+    changed = SharedMaking(fresh, 2).bucket(("", "b"), BudgetSpec(50, 0, 10.0), None, 0.0)
+    assert changed.level(1.0) == 1
+    assert changed.take(1.0, 1.0)
+    assert not changed.take(1.0, 1.0)
+
+
+def test_two_definitions_of_one_generation_live_side_by_side(fresh: Memory) -> None:
+    one, other = quota(fresh, 1, 500), quota(fresh, 1, 100)
+    one.take(5, 0.0)
+    other.take(50, 0.0)
+    assert [quota(fresh, 1, size).level(0.0) for size in (500, 100)] == [495, 50]
+
+
+def test_a_full_table_gives_away_what_is_not_used(fresh: Memory) -> None:
+    """Keys beyond what a place has room for: those in use stay, and nobody pays into a stranger's bucket."""
+    used = quota(fresh, 1, 500)
+    used.take(100, 0.0)
+    home = digest("bucket", ("", "a"))
+
+    def begin(at: int, former: object) -> None:
+        fresh.doubles[at] = 7.0
+
+    strangers = [
+        Cell(fresh.small, Definition(home + number * layout.RECORDS, 1, 1), begin) for number in range(1, 2 * PROBES)
+    ]
+    assert used.take(5, 0.0)
+    lost = [each for each in strangers if fresh.words[each.at + layout.KEY] != each._definition.key]
+    assert lost
+    assert lost[0].peek() == 7.0
+    assert fresh.words[lost[0].at + layout.KEY] == lost[0]._definition.key
+    for each in strangers:
+        each.open()
+        assert fresh.words[each.at + layout.KEY] == each._definition.key
+        each.close()
+    assert used.level(0.0) in (395, 500)  # given away at worst, and then begun anew
+
+
+def test_commons_over_shared_memory(fresh: Memory) -> None:
+    """Two workers' registries find the same state."""
+
+    class NoFields:
+        def get_all(self, name: str) -> list[str]:
+            return []
+
+    policy = Policy("a", "", STANDARD, BucketRef(QuotaSpec(500)))
+    request = Request("GET", "a.example", "/", NoFields())
+    scopes = [Commons(SharedMaking(fresh, 1)).scope(policy, request, 1.0) for _ in range(2)]
+    assert scopes[0].bucket is not None
+    assert scopes[1].bucket is not None
+    assert scopes[0].bucket.take(5, 1.0)
+    assert scopes[1].bucket.level(1.0) == 495
+    scopes[1].cooldown.start(3.0, 0.1, 1.0)
+    assert scopes[0].cooldown.holds(2.0)
