@@ -164,3 +164,16 @@ def test_a_seed_gives_the_same_draws_every_time(tmp_path: Path) -> None:
     runs = [run_suite(suite)[0].calls[0].played.delays for _ in range(2)]
     assert runs[0] == runs[1]
     assert 0 < runs[0][1] < 0.2
+
+
+def test_the_environment_sets_the_defaults_strategy(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(
+        'tests: [{name: a, calls: [{request: {url: "http://u.test/"}, attempts: [{status: 503}], expect: {attempts: 4, '
+        "delays: [50ms, 100ms, 200ms]}}]}]"
+    )
+    suite, problems = load_suite(file, {"AWS_RETRY_MODE": "standard", "AWS_MAX_ATTEMPTS": "4"})
+    assert suite is not None, problems
+    assert run_suite(suite)[0].calls[0].played.attempts == 4
+    _, problems = load_suite(file, {"AWS_RETRY_MODE": "eager"})
+    assert "AWS_RETRY_MODE" in str(problems[0])
