@@ -143,7 +143,9 @@ class Door(web.Server):
 
     def drips(self, connection: AppConnection) -> None:
         """A head has begun to come and is not whole."""
-        self.dripping.add(connection)
+        if connection not in self.dripping:
+            connection.since = monotonic()
+            self.dripping.add(connection)
         if self._drip_timer is None:
             self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
 
@@ -151,7 +153,9 @@ class Door(web.Server):
         self._drip_timer = None
         now = monotonic()
         for connection in list(self.dripping):
-            if now - connection.since >= HEAD_SECONDS:
+            if not connection.dripping:
+                self.dripping.discard(connection)
+            elif now - connection.since >= HEAD_SECONDS:
                 self.dripping.discard(connection)
                 self.refuse(connection, 408, "Request Timeout", "the request's head did not come in time")
         if self.dripping:
