@@ -19,7 +19,7 @@ from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.tls import ResumingContext
 from proxy.wire.body import ChunkedBody, LengthBody, UntilCloseBody, chunk, end_chunked
-from proxy.wire.grammar import BadMessage, ResponseParser
+from proxy.wire.grammar import BadAnswer, BadMessage, ResponseParser
 from proxy.wire.head import CHUNKED, UNTIL_CLOSE, ResponseHead
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Bytes in flight before the writer is asked to wait, and before a reader is.
 HIGH_WATER = 64 * 1024
+#: Interim answers of one exchange, in all, bytes: they pass at once and nothing else bounds them.
+INTERIM = 256 * 1024
 #: A connection that has rested for less is taken without asking the kernel whether something has come on it.
 JUST_USED = 0.01
 
@@ -87,6 +89,7 @@ class Connection(asyncio.Protocol):
         "_chunked",
         "_early",
         "_fd",
+        "_interim",
         "_keep_alive",
         "_keeper",
         "_listener",
@@ -119,6 +122,7 @@ class Connection(asyncio.Protocol):
         self._sent_all = True
         self._keep_alive = True
         self._answered = self._paused = False
+        self._interim = 0  # bytes of interim answers
         self._fd = -1
         self.blocked = False
         self.exchanges = 0
@@ -147,6 +151,7 @@ class Connection(asyncio.Protocol):
         self._upgrade = upgrade
         self._sent_all = end
         self._answered = False
+        self._interim = 0
         self.exchanges += 1
         if chunked:
             if body:
@@ -309,6 +314,9 @@ class Connection(asyncio.Protocol):
         try:
             head = reader.feed(data)
             while head is not None and head.status < 200 and head.status != 101:
+                self._interim += len(head.raw)
+                if self._interim > INTERIM:
+                    raise BadAnswer(f"more than {INTERIM} bytes of interim answers")
                 listener.on_info(head)
                 if self._listener is not listener:
                     return
