@@ -171,7 +171,7 @@ class Attempt:
         if end:
             self.stream = None
             self.ended = True
-            self.trailers = trailers
+            self.trailers = head.trailers_to_hand_on(trailers) if trailers else b""
         if data:
             self.kept = [data]
             self.kept_size = len(data)
@@ -205,7 +205,7 @@ class Attempt:
             return
         self.stream = None
         self.ended = True
-        self.trailers = trailers
+        self.trailers = self.head.trailers_to_hand_on(trailers) if trailers else b""
         if self.state is DELIVERING:
             exchange.answer_ended(self)
         elif self.state is PEEKING:

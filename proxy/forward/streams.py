@@ -26,8 +26,11 @@ class AppStream(Protocol):
         """host:port, or "" on a unix socket."""
         ...
 
-    def inform(self, head: ResponseHead) -> None:
-        """Pass an interim answer on, if the app's version knows of them."""
+    def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
+        """Pass an interim answer on with the lines `add`, if the app's version knows of them.
+
+        `resent`: it is one to a request that the proxy sent again by itself.
+        """
         ...
 
     def respond(

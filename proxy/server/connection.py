@@ -226,7 +226,8 @@ class AppConnection(asyncio.Protocol):
     def _start(self, head: RequestHead, payload: bytes, done: bool, trailers: bytes) -> None:
         self.head = head
         self._chunked = self._informed = False
-        self._close = not head.keep_alive
+        # A proxy keeps no connection with an HTTP/1.0 client (RFC 9112 section 9.3); a gateway may.
+        self._close = not head.keep_alive or (head.minor == 0 and head.form == "absolute")
         self.since = 0.0
         now = monotonic()
         exchange = self.door.admit(self, head)
@@ -239,6 +240,11 @@ class AppConnection(asyncio.Protocol):
             self.since = monotonic()
         if self._parser.pending:
             self.door.drips(self)
+
+    @property
+    def dripping(self) -> bool:
+        """Whether a head has begun to come and is not whole."""
+        return self.exchange is None and self._lingered < 0 and self._parser.pending
 
     def _read_body(self, data: bytes, exchange: Exchange) -> None:
         body = self._body
@@ -278,15 +284,17 @@ class AppConnection(asyncio.Protocol):
             return ""
         return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
-    def inform(self, head: ResponseHead) -> None:
-        """Pass an interim answer on: never to HTTP/1.0, and 100 once, and only while the app waits for it."""
+    def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
+        """Pass an interim answer on, with the lines `add`: never to HTTP/1.0. Where the request was sent again, a 100
+        is only for an app that still waits for one: the proxy asked for it itself (RFC 9110 section 15.2).
+        """
         if self.head.minor == 0 or self.transport is None:
             return
         if head.status == 100:
-            if self._informed or (self._body is None and self.head.body_size):
+            if resent and (self._informed or (self._body is None and self.head.body_size)):
                 return
             self._informed = True
-        self.transport.write(head.render())
+        self.transport.write(head.render(add=add))
 
     def respond(
         self, head: ResponseHead, drop: frozenset[bytes], add: bytes, data: bytes, end: bool, trailers: bytes
@@ -334,8 +342,8 @@ class AppConnection(asyncio.Protocol):
 
     def answer(self, head: bytes, body: bytes) -> None:
         """Write an answer of our own."""
-        if self.door.draining or self._body is not None:
-            self._close = True
+        if self.door.draining or self._body is not None or self.head.method == "CONNECT":
+            self._close = True  # what follows a CONNECT was meant for a tunnel: it is never a request (RFC 9931)
         line = _CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
         self._write_own(head, body, line, headless=self.head.method == "HEAD")
 

@@ -91,27 +91,30 @@ async def test_a_dial_goes_to_another_endpoint() -> None:
 async def test_what_may_not_be_tunnelled() -> None:
     limits = Limits(65536, 256, 10000, 2000, frozenset({443}))
     upstream = to("api", "http://127.0.0.1:9", hosts=["closed.test"], connect="deny")
-    async with Front(upstream, limits=limits) as front, front.app() as app:
-        assert (await app.ask("CONNECT", "closed.test:443")).status == 403
-        assert (await app.ask("CONNECT", "other.test:444")).status == 403
+    async with Front(upstream, limits=limits) as front:
+        for place in ("closed.test:443", "other.test:444"):
+            async with front.app() as app:
+                reply = await app.ask("CONNECT", place)
+                assert (reply.status, reply.one("connection")) == (403, "close")  # RFC 9931: no request behind it
+                assert await app.rest() == b""
         assert "connect_ports" in front.told.refusals[1].detail
     async with Front(unmatched="deny") as front, front.app() as app:
         assert (await app.ask("CONNECT", "other.test:443")).status == 403
 
 
 async def test_the_proxy_itself_and_metadata_are_no_destination() -> None:
-    async with Front() as front, front.app() as app:
+    async with Front() as front:
         for place in (
             f"127.0.0.1:{front.port}",
             "169.254.169.254:80",
             "[::ffff:a9fe:a9fe]:80",
             "[64:ff9b::a9fe:a9fe]:80",
         ):
-            reply = await app.ask("CONNECT", place)
-            assert reply.status == 403, place
-            assert "error=destination_ip_prohibited" in (reply.one("proxy-status") or "")
-            reply = await app.ask("GET", f"http://{place}/")
-            assert reply.status == 403, place
+            for method, target in (("GET", f"http://{place}/"), ("CONNECT", place)):
+                async with front.app() as app:
+                    reply = await app.ask(method, target)
+                    assert reply.status == 403, place
+                    assert "error=destination_ip_prohibited" in (reply.one("proxy-status") or "")
         assert set(front.told.outcomes) == {Outcome.DENIED}
 
 

@@ -317,8 +317,9 @@ async def test_no_ca_yet(
             assert reply.status == 500
             assert b"there is no local CA yet: redrive ca init" in reply.body
             assert "proxy_configuration_error" in (reply.one("proxy-status") or "")
-            local.init()
-            app.send(request("CONNECT", front.inner, host=front.inner))  # the connection goes on
+        local.init()
+        async with front.app() as app:
+            app.send(request("CONNECT", front.inner, host=front.inner))
             assert await app.reader.readuntil(b"\r\n\r\n") == OK
         assert upstream.connections == 0
 
@@ -333,6 +334,7 @@ async def test_a_ca_for_others(authority: Authority, local: Local, tls: ssl.SSLC
             reply = await app.ask("CONNECT", "named.example:443")
             assert reply.status == 500
             assert b"redrive ca init --for named.example" in reply.body
+        async with front.app() as app:
             assert (await app.ask("GET", front.url.replace("http://", "http://x.") + "/")).status != 500
 
 
@@ -450,7 +452,8 @@ async def test_without_the_extra(
     monkeypatch.setattr("proxy.server.intercept.find_spec", lambda name: None)
     async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
         assert "pip install 'redrive[intercept]'" in local.told[0]["lines"][0]
-        assert b"pip install 'redrive[intercept]'" in (await app.ask("CONNECT", front.inner)).body
+        async with front.app() as other:
+            assert b"pip install 'redrive[intercept]'" in (await other.ask("CONNECT", front.inner)).body
         assert (await app.ask("GET", "/api/x")).status == 200  # all else is served
 
 
