@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from conformance_kit import Proxy, running
+
+PLAIN = "defaults: {strategy: none}\n"
+RETRYING = """
+defaults:
+  strategy: {kind: standard, max_attempts: 3, backoff: {base: 1ms, max: 2ms, jitter: none}}
+"""
+
+
+@pytest.fixture(scope="session")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """A proxy that forwards to any host and makes one attempt."""
+    with running(tmp_path_factory.mktemp("plain"), PLAIN) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def retrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """The same with three attempts, a moment apart."""
+    with running(tmp_path_factory.mktemp("retrying"), RETRYING) as started:
+        yield started
