@@ -17,6 +17,7 @@ from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
 from proxy.transport.pool import Origin
+from proxy.transport.replay import Replay
 from proxy.wire.head import ResponseHead, trailer_fields
 
 if TYPE_CHECKING:
@@ -46,43 +47,25 @@ class Attempt:
     `fault`: how the answer ended, where it did before it was asked for.
     """
 
-    __slots__ = (
-        "arrived",
-        "cursor",
-        "ended",
-        "exchange",
-        "fault",
-        "head",
-        "kept",
-        "kept_size",
-        "limit",
-        "number",
-        "origin",
-        "sent_at",
-        "state",
-        "stream",
-        "task",
-        "trailers",
-    )
-
+    # Defaults live on the class: an attempt that is answered at once sets few of them.
     head: ResponseHead
     arrived: float
+    state: State = FLYING
+    stream: Connection | None = None
+    task: asyncio.Task[None] | None = None
+    cursor: int = 0
+    sent_at: float | None = None
+    kept: list[bytes] | None = None
+    kept_size: int = 0
+    limit: int = 0
+    ended: bool = False
+    trailers: bytes = b""
+    fault: Fault | None = None
 
     def __init__(self, exchange: Exchange, number: int, origin: Origin) -> None:
         self.exchange = exchange
         self.number = number
         self.origin = origin
-        self.state = FLYING
-        self.stream: Connection | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.cursor = 0
-        self.sent_at: float | None = None
-        self.kept: list[bytes] | None = None
-        self.kept_size = 0
-        self.limit = 0
-        self.ended = False
-        self.trailers = b""
-        self.fault: Fault | None = None
 
     # -- sending --------------------------------------------------------------------------------------------------
 
@@ -99,39 +82,41 @@ class Attempt:
             exchange.failed(self, pool.dial_failed(self.origin, error))
             return
         self.task = None
-        self.begin(connection)
+        self.begin(connection, monotonic())
 
-    def begin(self, connection: Connection) -> None:
+    def begin(self, connection: Connection, now: float) -> None:
         """Send the request's head, and what there is of its body, in one write."""
         exchange = self.exchange
         if not connection.is_open:
             exchange.failed(self, faults.closed(sent=False, answered=False, reused=False))
             return
         self.stream = connection
-        now = monotonic()
+        request = exchange.head
         head = exchange.head_for(self, now)
         replay = exchange.replay
-        method = exchange.head.method
-        upgrade = exchange.head.upgrade is not None
-        if replay is None:
-            connection.send(self, method, head, b"", end=True, chunked=False, upgrade=upgrade)
+        if replay is None and request.upgrade is None:
+            connection.send_whole(self, request.method, head)
             self._sent(now)
-            return
+        else:
+            self._begin_with_body(connection, head, replay or Replay(exchange.means.store, done=True))
+
+    def _begin_with_body(self, connection: Connection, head: bytes, replay: Replay) -> None:
+        exchange = self.exchange
         body = replay.read(0)
         self.cursor = len(body)
         end = replay.done and self.cursor == replay.end
         connection.send(
             self,
-            method,
+            exchange.head.method,
             head,
             body,
             end=end,
             chunked=exchange.head.chunked,
             trailers=replay.trailers if end else b"",
-            upgrade=upgrade,
+            upgrade=exchange.head.upgrade is not None,
         )
         if end:
-            self._sent(now)
+            self._sent(monotonic())
         else:
             self.pump()
         exchange.launched()

@@ -37,7 +37,7 @@ from proxy.retry.hedging import make_call
 from proxy.retry.policy import Policy
 from proxy.retry.records import AttemptRecord
 from proxy.transport import faults
-from proxy.transport.clock import monotonic, wall
+from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER, Connection
 from proxy.transport.pool import Destination, Origin
 from proxy.transport.replay import PIECE, Replay
@@ -56,42 +56,33 @@ class Exchange:
     at the end are `proxy.observe.events.EndedCall`.
     """
 
-    __slots__ = (
-        "_alarm",
-        "_alarm_at",
-        "_failed",
-        "_half",
-        "_key",
-        "_labels",
-        "_overfull",
-        "_verdict",
-        "app",
-        "attempt_timeout",
-        "bytes_in",
-        "bytes_out",
-        "call",
-        "destination",
-        "detail",
-        "due",
-        "ended",
-        "flights",
-        "head",
-        "means",
-        "moved",
-        "outcome",
-        "over",
-        "policy",
-        "replay",
-        "request",
-        "rest",
-        "started",
-        "status",
-        "tunnelling",
-    )
-
+    # Defaults live on the class, so that a call that succeeds at once sets few of them.
     call: Call
     outcome: Outcome
+    started: float
+    ended: float
+    moved: float  # when last anything came or went
+    replay: Replay | None = None
+    due: float = _NEVER
+    status: int = 0
+    over: bool = False
+    detail: str = ""
+    endpoint: str = ""
+    client: str = ""
+    wall_started: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    tunnelling: bool = False
+
     _attempt: ClassVar[type[Attempt]] = Attempt
+    _verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
+    _half: int = 0  # which directions of a tunnel have ended
+    _alarm: asyncio.TimerHandle | None = None
+    _alarm_at: float = _NEVER
+    _failed: list[Origin] | None = None
+    _labels: dict[int, str] = _NO_LABELS
+    _key: str | None = None
+    _overfull: bool = False
 
     def __init__(
         self,
@@ -111,48 +102,40 @@ class Exchange:
         self.destination = destination
         self.rest = rest
         self.flights: dict[int, Attempt] = {}
-        self.replay: Replay | None = None
         self.attempt_timeout = policy.timeouts.attempt
-        self.due = _NEVER
-        self.status = 0
-        self.over = False
-        self._verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
-        self.detail = ""
-        self.bytes_in = self.bytes_out = 0
-        self.tunnelling = False
-        self._half = 0  # how many directions of a tunnel have ended
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = _NEVER
-        self._failed: list[Origin] | None = None
-        self._labels: dict[int, str] = _NO_LABELS
-        self._key: str | None = None
-        self._overfull = False
 
     # -- from the app ---------------------------------------------------------------------------------------------
 
     def start(self, now: float, body: bytes = b"", done: bool = True, trailers: bytes = b"") -> None:
         """The request's head is whole; `body` came with it, all of it if `done`."""
-        means = self.means
+        means, policy = self.means, self.policy
         self.started = self.moved = now
-        if not done or body or self.head.chunked:
-            replay = self.replay = Replay(means.store)
-            replay.done = done
-            replay.trailers = self.head.trailers_to_send(trailers) if trailers else b""
-            if body and not replay.append(body):
-                self._overfull = True
-            self.bytes_in = len(body)
-        policy = self.policy
-        call = self.call = make_call(
-            self.request, policy, means.commons.scope(policy, self.request, now), means.env, self._set_alarm
-        )
-        means.watch.add(self, now)
-        self.tell(now, call.start, now)
-        if self.over:
-            return
-        if call.deadline is not None:
-            self.due_by(call.deadline)
-        if not done and policy.timeouts.idle is not None:
-            self.due_by(now + policy.timeouts.idle)
+        if body or not done or self.head.chunked:
+            self._receive(body, done, trailers)
+        try:
+            scope = means.commons.scope(policy, self.request, now)
+            call = self.call = make_call(self.request, policy, scope, means.env, self._set_alarm)
+            actions = call.start(now)
+            if call.deadline is not None:
+                self.due = call.deadline
+            if not done and policy.timeouts.idle is not None:
+                self.due = min(self.due, now + policy.timeouts.idle)
+            if not self.app.watched:
+                means.watch.enter(self.app, now)
+            if self.due <= means.watch.next:
+                means.watch.sooner(self)
+            self._run(actions, now)
+        except Exception as error:
+            self._break_down(error, now)
+
+    def _receive(self, body: bytes, done: bool, trailers: bytes) -> None:
+        """The request has a body; this much of it has come."""
+        replay = self.replay = Replay(self.means.store)
+        replay.done = done
+        replay.trailers = trailers
+        if body and not replay.append(body):
+            self._overfull = True
+        self.bytes_in = len(body)
 
     def app_data(self, data: bytes) -> None:
         """More of the request's body; in a tunnel, bytes."""
@@ -289,25 +272,26 @@ class Exchange:
                 self._answer(action)
 
     def _launch(self, number: int, fresh: bool, now: float) -> None:
-        origin = self.destination.choose(self._avoided(), now)
+        origin = self.destination.only or self.destination.choose(self._avoided(), now)
         attempt = self._attempt(self, number, origin)
         if number > 1 or fresh:
             self._label_records()
             self._label(number, origin)
         self.flights[number] = attempt
+        self.endpoint = origin.label
         connection = None if fresh else self._resting(origin, now)
         if connection is None:
             attempt.dial()
             self._settle_flow()
         else:
-            attempt.begin(connection)
+            attempt.begin(connection, now)
 
     def _resting(self, origin: Origin, now: float) -> Connection | None:
         """A connection that may be used again: this app connection's own (NTLM, Negotiate), or a pooled one."""
-        pins = self.app.pins(origin)
-        if pins:
-            return pins.pop()
-        return self.means.pool.lease(origin, now, idempotent=self.call.idempotent)
+        own = self.app.own
+        if own is not None and own.get(origin):
+            return own[origin].pop()
+        return self.means.pool.lease(origin, now, self.call)
 
     def _deliver(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
         head = attempt.head
@@ -389,22 +373,30 @@ class Exchange:
         self.outcome = self._verdict or outcome
         self.ended = now
         means = self.means
-        means.watch.remove(self)
+        if means.watch.has_alarms:
+            means.watch.remove(self)
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         for attempt in self.flights.values():
-            if self.tunnelling and attempt.stream is not None and self._half == 3:
-                attempt.stream.close()
-                attempt.stream = None
-            attempt.drop()
+            if attempt.stream is not None or attempt.task is not None:
+                self._let_go(attempt)
         if self.replay is not None:
             self.replay.close()
         if self.call.history:
             self._label_records()
+        self.wall_started = self.started + means.env.wall_offset
+        self.client = self.app.client
         means.observer.call_ended(self)
         self.flights.clear()
         self.app.done()
+
+    def _let_go(self, attempt: Attempt) -> None:
+        """Of an attempt whose stream is still there when the call ends."""
+        if self.tunnelling and attempt.stream is not None and self._half == 3:
+            attempt.stream.close()  # what was written goes out yet
+            attempt.stream = None
+        attempt.drop()
 
     def _break_down(self, error: Exception, now: float) -> None:
         """A defect of the proxy: say so to whoever runs it, and to the app that its call has failed."""
@@ -568,10 +560,6 @@ class Exchange:
         )
         return _NEVER
 
-    def glance(self) -> None:
-        """See whether the app is still there, where no event would tell."""
-        self.app.glance()
-
     def _set_alarm(self, at: float) -> None:
         if self.over:
             return
@@ -655,21 +643,3 @@ class Exchange:
     def app_retry(self) -> bool:
         """Whether the app itself was retrying."""
         return self.call.app_retry
-
-    @property
-    def client(self) -> str:
-        """The app's address."""
-        return self.app.client
-
-    @property
-    def wall_started(self) -> float:
-        """`started` on the wall's clock."""
-        return wall() - (self.ended - self.started)
-
-    @property
-    def endpoint(self) -> str:
-        """Where the last attempt went."""
-        attempt = next(reversed(self.flights.values()), None)
-        if attempt is not None:
-            return attempt.origin.label
-        return next(reversed(self._labels.values()), "") if self._labels else ""

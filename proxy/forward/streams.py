@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from proxy.forward.watch import Timed
 from proxy.transport.http1 import Connection
 from proxy.transport.pool import Origin
 from proxy.wire.head import ResponseHead
@@ -16,10 +17,18 @@ from proxy.wire.head import ResponseHead
 class AppStream(Protocol):
     """One call's way to its app. After `done` or `reset` the exchange does not use it again.
 
-    `blocked`: what is written should wait for the exchange's `app_writable`. `client`: the app's address.
+    `blocked`: what is written should wait for the exchange's `app_writable`. `client`: the app's address. `watched`:
+    the watch's. `own`: the resting connections, by origin, that belong to this app connection alone (NTLM, Negotiate).
     """
 
     blocked: bool
+    watched: bool
+    own: dict[Origin, list[Connection]] | None
+
+    @property
+    def exchange(self) -> Timed | None:
+        """The call in progress."""
+        ...
 
     @property
     def client(self) -> str:
@@ -69,10 +78,6 @@ class AppStream(Protocol):
 
     def done(self) -> None:
         """The call is over; what was written is whole."""
-        ...
-
-    def pins(self, origin: Origin) -> list[Connection] | None:
-        """The resting connections to this origin that belong to this app connection alone (NTLM, Negotiate)."""
         ...
 
     def pin(self, connection: Connection) -> None:

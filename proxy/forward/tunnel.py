@@ -12,7 +12,6 @@ from typing import ClassVar
 from proxy.forward.attempt import Attempt
 from proxy.forward.exchange import Exchange
 from proxy.transport import faults
-from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
 from proxy.transport.pool import Origin
 from proxy.wire.grammar import ResponseParser
@@ -32,23 +31,19 @@ ESTABLISHED = _established()
 class Dial(Attempt):
     """One attempt to connect."""
 
-    __slots__ = ()
-
-    def begin(self, connection: Connection) -> None:
+    def begin(self, connection: Connection, now: float) -> None:
         """It is connected: that is the answer."""
         if not connection.is_open:
             self.exchange.failed(self, faults.closed(sent=False, answered=False, reused=False))
             return
         self.stream = connection
-        self.sent_at = monotonic()
+        self.sent_at = now
         early = connection.listen(self)
         self.on_head(ESTABLISHED, early, False, b"")
 
 
 class Tunnel(Exchange):
     """A CONNECT call."""
-
-    __slots__ = ()
 
     _attempt: ClassVar[type[Attempt]] = Dial
 

@@ -3,6 +3,9 @@
 Law: a call that succeeds at once allocates no timer. Every 50 ms the calls in flight are looked over; one that has
 something due before the next look gets an exact alarm then, so that timeouts are as exact as if each had its own. The
 timer stops when nothing is in flight.
+
+What is entered is the app's stream, not the call: it stays entered from call to call until a look finds it at rest, so
+that a call on a busy connection costs nothing here.
 """
 
 from __future__ import annotations
@@ -16,60 +19,77 @@ from proxy.transport.clock import monotonic
 TICK = 0.05
 
 
-class Watched(Protocol):
-    """Something with a time at which it wants to be looked at. `due` may be too early, never too late."""
+class Timed(Protocol):
+    """A call with a time at which it wants to be looked at. `due` may be too early, never too late."""
 
     due: float
+    over: bool
 
     def attend(self, now: float) -> float:
         """See to what is due; the time of the next thing."""
         ...
 
+
+class Busy(Protocol):
+    """A stream that has calls, one at a time. `watched` is the watch's."""
+
+    watched: bool
+
+    @property
+    def exchange(self) -> Timed | None:
+        """The call in progress."""
+        ...
+
     def glance(self) -> None:
-        """A look every tick, at what no event tells."""
+        """A look every tick, at what no event tells, where it was asked for."""
         ...
 
 
 class Watch:
-    """Looks after what is watched."""
+    """Looks after calls. `next`: when the timer comes again."""
 
-    __slots__ = ("_alarms", "_glanced", "_loop", "_next", "_timer", "active")
+    __slots__ = ("_alarms", "_glanced", "_loop", "_timer", "busy", "next")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
-        self._next = 0.0
-        self.active: set[Watched] = set()
-        self._alarms: dict[Watched, asyncio.TimerHandle] = {}
-        self._glanced: set[Watched] = set()
+        self.next = 0.0
+        self.busy: set[Busy] = set()
+        self._alarms: dict[Timed, asyncio.TimerHandle] = {}
+        self._glanced: set[Busy] = set()
 
-    def add(self, watched: Watched, now: float) -> None:
-        """Look after it from now on."""
-        self.active.add(watched)
+    def enter(self, stream: Busy, now: float) -> None:
+        """Look after the calls of this stream from now on."""
+        stream.watched = True
+        self.busy.add(stream)
         if self._timer is None:
-            self._next = now + TICK
+            self.next = now + TICK
             self._timer = self._loop.call_later(TICK, self._tick)
-        if watched.due <= self._next:
-            self._alarm(watched)
 
-    def sooner(self, watched: Watched) -> None:
-        """Its `due` has come nearer."""
-        if watched.due <= self._next and watched in self.active:
-            self._alarm(watched)
+    def sooner(self, call: Timed) -> None:
+        """Its `due` has come nearer, perhaps nearer than the next look."""
+        if call.due <= self.next and not call.over:
+            self._alarm(call)
 
-    def glance_at(self, watched: Watched) -> None:
-        """Have it glance every tick, until it is removed."""
-        self._glanced.add(watched)
+    def glance_at(self, stream: Busy) -> None:
+        """Have it glance every tick, until its call is over."""
+        self._glanced.add(stream)
 
-    def remove(self, watched: Watched) -> None:
-        """It is over."""
-        self.active.discard(watched)
-        if self._alarms:
-            alarm = self._alarms.pop(watched, None)
-            if alarm is not None:
-                alarm.cancel()
-        if self._glanced:
-            self._glanced.discard(watched)
+    @property
+    def has_alarms(self) -> bool:
+        """Whether any call has an alarm of its own."""
+        return bool(self._alarms)
+
+    def remove(self, call: Timed) -> None:
+        """It is over: it needs no alarm."""
+        alarm = self._alarms.pop(call, None)
+        if alarm is not None:
+            alarm.cancel()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls in progress."""
+        return sum(stream.exchange is not None for stream in self.busy)
 
     def stop(self) -> None:
         """Look after nothing any more."""
@@ -82,38 +102,48 @@ class Watch:
 
     def _tick(self) -> None:
         self._timer = None
-        if not self.active:
-            return
         now = monotonic()
-        self._next = now + TICK
-        self._timer = self._loop.call_later(TICK, self._tick)
-        # What is due before the timer may come again gets an exact alarm; it may come a little late.
-        horizon = self._next + TICK
-        for watched in [each for each in self.active if each.due <= horizon]:
-            self._see_to(watched, now, horizon)
-        for watched in list(self._glanced):
-            watched.glance()
+        self.next = now + TICK
+        horizon = self.next + TICK  # the timer may come a little late
+        resting: list[Busy] = []
+        due: list[Timed] = []
+        for stream in self.busy:
+            call = stream.exchange
+            if call is None:
+                resting.append(stream)
+            elif call.due <= horizon:
+                due.append(call)
+        for stream in resting:
+            stream.watched = False
+            self.busy.discard(stream)
+            self._glanced.discard(stream)
+        for call in due:
+            self._see_to(call, now, horizon)
+        for stream in list(self._glanced):
+            stream.glance()
+        if self.busy:
+            self._timer = self._loop.call_later(TICK, self._tick)
 
-    def _see_to(self, watched: Watched, now: float, horizon: float) -> None:
-        if watched in self._alarms:
+    def _see_to(self, call: Timed, now: float, horizon: float) -> None:
+        if call in self._alarms or call.over:
             return
-        watched.due = watched.attend(now)
-        if watched.due <= horizon and watched in self.active:
-            self._alarm(watched)
+        call.due = call.attend(now)
+        if call.due <= horizon and not call.over:
+            self._alarm(call)
 
-    def _alarm(self, watched: Watched) -> None:
-        before = self._alarms.pop(watched, None)
+    def _alarm(self, call: Timed) -> None:
+        before = self._alarms.pop(call, None)
         if before is not None:
             before.cancel()
-        self._alarms[watched] = self._loop.call_at(watched.due, self._ring, watched)
+        self._alarms[call] = self._loop.call_at(call.due, self._ring, call)
 
-    def _ring(self, watched: Watched) -> None:
-        self._alarms.pop(watched, None)
-        if watched not in self.active:
+    def _ring(self, call: Timed) -> None:
+        self._alarms.pop(call, None)
+        if call.over:
             return
         now = monotonic()
-        if now < watched.due:  # the loop's clock is whole milliseconds: it may ring a little early
-            self._alarms[watched] = self._loop.call_later(0.001, self._ring, watched)
+        if now < call.due:  # the loop's clock is whole milliseconds: it may ring a little early
+            self._alarms[call] = self._loop.call_later(0.001, self._ring, call)
             return
-        watched.due = watched.attend(now)
-        self.sooner(watched)
+        call.due = call.attend(now)
+        self.sooner(call)

@@ -16,14 +16,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from proxy.config.settings import Settings
 from proxy.forward.exchange import Exchange
 from proxy.server import presence
-from proxy.server.admission import Inside, Place
+from proxy.server.admission import Admitted, Inside, Place
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER, Connection
-from proxy.transport.pool import Origin
+from proxy.transport.pool import Destination, Origin
 from proxy.wire.body import Body, body_reader, chunk, end_chunked
 from proxy.wire.grammar import BadMessage, Refused, RequestParser
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead
@@ -38,8 +39,26 @@ _KEEP = b"Connection: keep-alive\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
 _RST = struct.pack("ii", 1, 0)
+#: Methods whose answers are framed in their own ways.
+_BODILESS = frozenset({"HEAD", "CONNECT"})
 #: Why nothing is read for now.
 _BODY, _AHEAD = 1, 2
+
+
+class Memo(NamedTuple):
+    """What a head was admitted as: apps send the same one over and over on a connection."""
+
+    head: RequestHead
+    settings: Settings
+    admitted: Admitted
+    destination: Destination
+
+
+def address(name: object) -> str:
+    """A socket's name as host:port; "" for one without."""
+    if not isinstance(name, tuple):
+        return ""
+    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 
 class AppConnection(asyncio.Protocol):
@@ -60,20 +79,23 @@ class AppConnection(asyncio.Protocol):
         "_informed",
         "_lingered",
         "_parser",
-        "_pins",
         "_running",
         "_timer",
         "_tunnel",
         "_until_close",
         "blocked",
+        "client",
         "door",
         "exchange",
         "head",
         "inside",
+        "memo",
+        "own",
         "place",
         "since",
         "surplus",
         "transport",
+        "watched",
     )
 
     head: RequestHead
@@ -88,7 +110,7 @@ class AppConnection(asyncio.Protocol):
         self.inside: Inside | None = None
         self._body: Body | None = None
         self._buffer = b""
-        self._pins: dict[Origin, list[Connection]] | None = None
+        self.own: dict[Origin, list[Connection]] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._chunked = self._close = self._half_closed = self._informed = self._running = self._tunnel = False
         self._until_close = False
@@ -98,6 +120,9 @@ class AppConnection(asyncio.Protocol):
         self.blocked = False
         self.surplus = False  # one too many: its first request is answered with 503
         self.since = 0.0
+        self.watched = False
+        self.client = ""  # the app's address, host:port; "" on a unix socket
+        self.memo: Memo | None = None
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
@@ -107,6 +132,7 @@ class AppConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self._fd = transport.get_extra_info("socket").fileno()
         self.place = self.door.place_of(transport.get_extra_info("sockname"))
+        self.client = address(transport.get_extra_info("peername"))
         self.since = monotonic()
         self.door.entered(self)
 
@@ -114,12 +140,10 @@ class AppConnection(asyncio.Protocol):
         """Bytes of a request, of its body, of the next one, of a tunnel; or what nobody wants any more."""
         exchange = self.exchange
         if exchange is None:
-            if self._lingered >= 0:
-                self._linger_on(len(data))
-            else:
-                self._running = True
+            if self._lingered < 0:
                 self._begin(data)
-                self._go_on()
+            else:
+                self._linger_on(len(data))
         elif self._tunnel:
             exchange.app_data(data)
         elif self._body is not None:
@@ -142,7 +166,7 @@ class AppConnection(asyncio.Protocol):
         if not self._is_there():
             return False
         self._half_closed = True
-        self.door.means.watch.glance_at(exchange)
+        self.door.means.watch.glance_at(self)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -155,8 +179,8 @@ class AppConnection(asyncio.Protocol):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.app_gone()
-        if self._pins is not None:
-            for pins in self._pins.values():
+        if self.own is not None:
+            for pins in self.own.values():
                 for connection in list(pins):
                     connection.abort()
 
@@ -191,6 +215,7 @@ class AppConnection(asyncio.Protocol):
         tls.set_write_buffer_limits(high=HIGH_WATER)
         self.transport = tls
         self.inside = inside
+        self.memo = None
         self.since = monotonic()
 
     # -- requests -------------------------------------------------------------------------------------------------
@@ -206,7 +231,6 @@ class AppConnection(asyncio.Protocol):
             rest = parser.leftover() if parser.pending else b""
             size = head.body_size
             if size == 0:
-                self._body = None
                 self._buffer = rest
                 self._start(head, b"", True, b"")
                 return
@@ -265,6 +289,7 @@ class AppConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Take up what was pipelined, one request after the other, without piling up calls."""
+        self._running = True
         while self.exchange is None and self._buffer and self._lingered < 0 and self.transport is not None:
             data, self._buffer = self._buffer, b""
             self._begin(data)
@@ -275,14 +300,6 @@ class AppConnection(asyncio.Protocol):
             self._shut()
 
     # -- the app's stream (proxy.forward.streams.AppStream) --------------------------------------------------------
-
-    @property
-    def client(self) -> str:
-        """host:port, or "" on a unix socket."""
-        name = self.transport.get_extra_info("peername") if self.transport is not None else None
-        if not isinstance(name, tuple):
-            return ""
-        return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
     def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
         """Pass an interim answer on, with the lines `add`: never to HTTP/1.0. Where the request was sent again, a 100
@@ -302,6 +319,17 @@ class AppConnection(asyncio.Protocol):
         """Hand an upstream's answer on, framed for the app's version."""
         transport = self.transport
         if transport is None:
+            return
+        if (
+            end
+            and head.simple
+            and not (self._close or head.chunked or self.door.draining)
+            and self._body is None
+            and self.head.minor
+            and b"date" in head.specials
+            and self.head.method not in _BODILESS
+        ):
+            transport.write(head.render(drop=drop, add=add) + data)  # what nearly every answer comes to
             return
         size = head.body_size(self.head.method)
         minor = self.head.minor
@@ -412,15 +440,11 @@ class AppConnection(asyncio.Protocol):
         """Take more of it."""
         self._release(_BODY)
 
-    def pins(self, origin: Origin) -> list[Connection] | None:
-        """The resting connections to this origin that are this app connection's own."""
-        return self._pins.get(origin) if self._pins is not None else None
-
     def pin(self, connection: Connection) -> None:
         """Make a connection this app connection's own (NTLM, Negotiate)."""
-        if self._pins is None:
-            self._pins = {}
-        connection.pin(self._pins.setdefault(connection.origin, []))
+        if self.own is None:
+            self.own = {}
+        connection.pin(self.own.setdefault(connection.origin, []))
 
     def done(self) -> None:
         """The call is over; what was written is whole."""
@@ -436,12 +460,9 @@ class AppConnection(asyncio.Protocol):
         elif self._close or self.door.draining:
             self._shut()
         else:
-            if not self._running and self._buffer:
-                self._running = True
-                self._go_on()
-            if self._half_closed and self.exchange is None and not self._running:
-                self._shut()
             self.since = monotonic()
+            if not self._running and (self._buffer or self._half_closed):
+                self._go_on()
 
     # -- the app going away ---------------------------------------------------------------------------------------
 
@@ -468,7 +489,7 @@ class AppConnection(asyncio.Protocol):
         if not self._held and self.transport is not None:
             self.transport.pause_reading()
             if self.exchange is not None:
-                self.door.means.watch.glance_at(self.exchange)
+                self.door.means.watch.glance_at(self)
         self._held |= why
 
     def _release(self, why: int) -> None:

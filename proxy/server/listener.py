@@ -28,7 +28,7 @@ from proxy.retry.facts import Outcome
 from proxy.retry.gated import Env
 from proxy.retry.gates import WaitingRoom
 from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
-from proxy.server.connection import AppConnection
+from proxy.server.connection import AppConnection, Memo
 from proxy.server.intercept.interception import Interception, Tell
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
@@ -165,6 +165,12 @@ class Door(web.Server):
 
     def admit(self, connection: AppConnection, head: RequestHead) -> Exchange | None:
         """Make a call of a request, or answer it here."""
+        memo = connection.memo
+        if memo is not None and memo.head is head and memo.settings is self.settings and not self.refusing:
+            admitted = memo.admitted
+            return Exchange(
+                self.means, connection, head, admitted.request, admitted.policy, memo.destination, admitted.rest
+            )
         if connection.surplus or self.refusing:
             why = "the proxy is shutting down" if self.refusing else "too many connections are open"
             self._reject(connection, head, _overloaded(why), close=True)
@@ -184,6 +190,7 @@ class Door(web.Server):
         destination = self.means.pool.destination(
             admitted.upstream.target, admitted.scheme, admitted.request.authority, strict=not place.loopback
         )
+        connection.memo = Memo(head, self.settings, admitted, destination)
         return Exchange(self.means, connection, head, admitted.request, admitted.policy, destination, admitted.rest)
 
     def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Exchange | None:
@@ -321,7 +328,7 @@ class DataPath:
     @property
     def in_flight(self) -> int:
         """Calls in progress."""
-        return len(self.means.watch.active)
+        return self.means.watch.in_flight
 
     @property
     def buffered(self) -> int:

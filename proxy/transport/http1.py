@@ -162,6 +162,14 @@ class Connection(asyncio.Protocol):
             head += body
         self.transport.write(head)
 
+    def send_whole(self, listener: Listener, method: str, head: bytes) -> None:
+        """Send a request that has no body. What it finds is as `_over` left it."""
+        assert self.transport is not None
+        self._listener = listener
+        self._method = method
+        self.exchanges += 1
+        self.transport.write(head)
+
     def listen(self, listener: Listener) -> bytes:
         """Carry bytes, as a tunnel that was opened for it. What its far end has said already."""
         self._listener = listener
@@ -229,12 +237,12 @@ class Connection(asyncio.Protocol):
         """Whether it had carried an exchange before the present one."""
         return self.exchanges > 1
 
-    def is_sound(self, now: float) -> bool:
+    def is_sound(self, rested: float) -> bool:
         """Whether it may be used: open, and silent. One that was in use a moment ago is not asked."""
         transport = self.transport
-        if transport is None or transport.is_closing() or self._reader.pending:
+        if transport is None or transport.is_closing() or self.blocked:
             return False
-        if now - self.since < JUST_USED:
+        if rested < JUST_USED:
             return True
         waiting = select.poll()
         waiting.register(self._fd, select.POLLIN)
@@ -381,7 +389,7 @@ class Connection(asyncio.Protocol):
         listener.on_head(head, data, False, b"")
 
     def _over(self, rest: bytes) -> None:
-        """The answer is whole: let the connection rest, or close it."""
+        """The answer is whole: let the connection rest, as one that nothing has been said on; or close it."""
         self._listener = None
         self._body = None
         transport = self.transport
@@ -395,11 +403,14 @@ class Connection(asyncio.Protocol):
             transport.abort()
         elif not self._keep_alive or transport.is_closing():
             transport.close()
-        elif self.pinned is not None:
-            self.since = monotonic()
-            self.pinned.append(self)
         else:
-            self._keeper.rest(self)
+            self._answered = self._chunked = self._upgrade = False
+            self._interim = 0
+            if self.pinned is None:
+                self._keeper.rest(self)
+            else:
+                self.since = monotonic()
+                self.pinned.append(self)
 
     def _keep_session(self, transport: asyncio.Transport) -> None:
         context = transport.get_extra_info("sslcontext")

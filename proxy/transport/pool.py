@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from proxy.retry.facts import Fault
 from proxy.retry.target import Endpoint, Target
@@ -44,6 +45,15 @@ class Way:
     parent: str | None = None
     named: bool = False
     strict: bool = False
+
+
+class Repeatable(Protocol):
+    """Somebody who knows whether a request may be sent again."""
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether it may."""
+        ...
 
 
 class Origin:
@@ -82,10 +92,11 @@ class Origin:
 class Destination:
     """The origins of one upstream, or of one authority that a request named."""
 
-    __slots__ = ("_turn", "origins")
+    __slots__ = ("_turn", "only", "origins")
 
     def __init__(self, origins: tuple[Origin, ...]) -> None:
         self.origins = origins
+        self.only = origins[0] if len(origins) == 1 else None  # where there is nothing to choose
         self._turn = 0
 
     def choose(self, avoid: Collection[Origin], now: float) -> Origin:
@@ -183,16 +194,16 @@ class Pool:
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    def lease(self, origin: Origin, now: float, *, idempotent: bool) -> Connection | None:
+    def lease(self, origin: Origin, now: float, call: Repeatable) -> Connection | None:
         """A resting connection that may be used, or None: open one then."""
         idle = origin.idle
-        within = self.idle if idempotent or self.idle < FRESH_ENOUGH else FRESH_ENOUGH
         while idle:
             connection = idle[-1]
-            if now - connection.since >= within:
+            rested = now - connection.since
+            if rested >= self.idle or (rested >= FRESH_ENOUGH and not call.idempotent):
                 return None  # so are all before it; the look-over closes them
             idle.pop()
-            if connection.is_sound(now):
+            if connection.is_sound(rested):
                 return connection
             connection.abort()
         return None

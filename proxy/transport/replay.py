@@ -37,13 +37,13 @@ class Replay:
 
     __slots__ = ("_base", "_chunks", "_store", "_taken", "done", "end", "lost", "trailers")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, done: bool = False) -> None:
         self._store = store
         self._chunks: deque[bytes] = deque()
         self._base = 0  # the cursor of the first byte that is still here
         self._taken = 0  # bytes charged to the store
         self.end = 0
-        self.done = False
+        self.done = done
         self.lost = False
         self.trailers = b""
 
