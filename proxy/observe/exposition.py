@@ -30,6 +30,11 @@ class Gauges:
     cooldowns: Sequence[tuple[str, float]] = ()
     buffered_bytes: float = 0.0
     waiting_calls: float = 0.0
+    connections: float = 0.0
+    open_files: float = 0.0
+    limits: Sequence[tuple[str, float]] = ()
+    workers: Sequence[tuple[str, float]] = ()
+    worker_restarts: float = 0.0
 
 
 def render(metrics: Metrics, gauges: Gauges, accept: str = "") -> tuple[bytes, str]:
@@ -120,6 +125,11 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_cooldown_seconds", "Seconds that calls are still held.", "upstream", gauges.cooldowns)
     yield _gauge("redrive_buffered_bytes", "Request bodies kept for another attempt.", "", gauges.buffered_bytes)
     yield _gauge("redrive_waiting_calls", "Calls in a backoff or a queue.", "", gauges.waiting_calls)
+    yield _gauge("redrive_connections", "Connections of apps.", "", gauges.connections)
+    yield _gauge("redrive_open_files", "File descriptors in use.", "", gauges.open_files)
+    yield _gauge("redrive_limit", "What the gauges of these names may come to.", "of", gauges.limits)
+    yield _gauge("redrive_workers", "Worker processes by state; 0 without workers.", "state", gauges.workers)
+    yield _counter("redrive_worker_restarts", "Workers that ended unasked.", (), [((), gauges.worker_restarts)])
 
 
 def _place(series: Series) -> tuple[str, ...]:

@@ -30,10 +30,24 @@ class Sink(Protocol):
         ...
 
 
+class Turn(Protocol):
+    """Whose turn it is to write, where several processes write to one pipe: lines must not be mixed."""
+
+    def take(self) -> bool:
+        """Whether it is ours now; it is not waited for."""
+        ...
+
+    def give(self) -> None:
+        """Let others write."""
+        ...
+
+
 class LineSink:
     """A sink over a file descriptor. `later(seconds, function)` is the event loop's `call_later`."""
 
-    def __init__(self, descriptor: int, later: Later) -> None:
+    def __init__(self, descriptor: int, later: Later, turn: Turn | None = None) -> None:
+        self._turn = turn
+        self._has_turn = False
         self._descriptor = descriptor
         self._later = later
         self._lines: list[str] = []
@@ -55,14 +69,25 @@ class LineSink:
         self._set = False
         if not self._gather():
             return
-        if not self._write(block=False):
+        if not self._may_write() or not self._write(block=False):
             self._set = True
             self._later(_AGAIN, self._flush)
 
     def close(self) -> None:
         """Write what is left, waiting at most a second for a reader that stands still."""
-        if self._gather():
-            self._write(block=True)
+        if not self._gather():
+            return
+        for _ in range(100):
+            if self._may_write():
+                break
+            select.select([], [], [], 0.01)
+        self._write(block=True)
+
+    def _may_write(self) -> bool:
+        if self._turn is not None and not self._has_turn:
+            self._has_turn = self._turn.take()
+            return self._has_turn
+        return True
 
     def _gather(self) -> bool:
         lines, self._lines = self._lines, []
@@ -82,12 +107,23 @@ class LineSink:
         rest, sent = self._rest, 0
         while sent < len(rest) and self._poll.poll(1000 if block else 0):
             try:
-                sent += os.write(self._descriptor, rest[sent : sent + _CHUNK])
+                sent += os.write(self._descriptor, rest[sent : self._upto(sent)])
             except BlockingIOError:
                 break
             except OSError:  # the reader is gone for good: a log nobody reads is no reason to stop serving
                 self._broken = True
-                self._rest = bytearray()
-                return True
+                self._rest = rest = bytearray()
+                break
+        within_a_line = sent and rest[sent - 1 : sent] not in (bytearray(b"\n"), bytearray())
+        if self._turn is not None and self._has_turn and not within_a_line:
+            self._has_turn = False
+            self._turn.give()
         del rest[:sent]
         return not rest
+
+    def _upto(self, sent: int) -> int:
+        """The end of what is written at once: where others write too, of a line if one ends there."""
+        end = sent + _CHUNK
+        if self._turn is None or end >= len(self._rest):
+            return end
+        return self._rest.rfind(b"\n", sent, end) + 1 or end

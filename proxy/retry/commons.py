@@ -129,6 +129,18 @@ class Commons:
         for key, (rate, _) in self._rates.items():
             yield Shared(_label(key), rate)
 
+    def meet(self, sort: str, key: Key, spec: BucketSpec | None, now: float) -> None:
+        """Have what another process made, to be looked at: sort as in `proxy.stores`, key and definition."""
+        if sort == "bucket" and spec is not None:
+            self._bucket_at(key, spec, now)
+        elif sort == "rate" and spec is not None:
+            self._rate(key, spec, now)
+        elif sort == "limiter":
+            self._limiter(key, now)
+        elif sort == "cooldown":
+            upstream, value = key
+            self._place(str(upstream), str(value))
+
     def cooldowns(self, now: float) -> Iterator[tuple[str, str, float]]:
         """(upstream, scope value, seconds left) of every cooldown in force."""
         for (upstream, value), (cooldown, _) in self._places.items():
@@ -168,11 +180,11 @@ class Commons:
         return f"{name}-{place + 1}" if place else name
 
     def _bucket(self, ref: BucketRef | None, own: Key, now: float) -> Bucket | None:
-        if ref is None:
-            return None
-        key = _key(ref, own)
+        return None if ref is None else self._bucket_at(_key(ref, own), ref.spec, now)
+
+    def _bucket_at(self, key: Key, spec: BucketSpec, now: float) -> Bucket:
         before = self._buckets.get(key)
-        bucket = self._making.bucket(key, ref.spec, before, now)
+        bucket = self._making.bucket(key, spec, before, now)
         if bucket is not before:
             self._buckets[key] = bucket
             _bound(self._buckets)

@@ -20,17 +20,24 @@ class CannotListenError(Exception):
     """The address can't be had; the text is one line for people, and names a remedy."""
 
 
-def bind(address: Address, what: str) -> list[socket.socket]:
+def bind(address: Address, what: str, *, shared: bool = False) -> list[socket.socket]:
     """Sockets that listen at an address: one, or one for each family of a name. `what` is the setting's name.
 
-    Raises CannotListenError.
+    `shared`: others of this process may listen there too (`again`); nobody else's may yet. Raises CannotListenError.
     """
     try:
         if address.unix is not None:
             return [_unix(address.unix)]
-        return _tcp(address)
+        return _tcp(address, shared)
     except OSError as error:
         raise CannotListenError(f"can't listen on {address} ({what}): {_remedy(error, address)}") from error
+
+
+def again(sock: socket.socket) -> socket.socket:
+    """Another socket where this shared one listens, with a queue of its own; a unix socket's queue is shared."""
+    if sock.family == socket.AF_UNIX:
+        return sock.dup()
+    return _listen(socket.socket(sock.family, sock.type, sock.proto), sock.getsockname(), reuse_port=True)
 
 
 def bound(sock: socket.socket) -> Address:
@@ -41,7 +48,7 @@ def bound(sock: socket.socket) -> Address:
     return Address(host, port)
 
 
-def _tcp(address: Address) -> list[socket.socket]:
+def _tcp(address: Address, shared: bool) -> list[socket.socket]:
     found = socket.getaddrinfo(
         address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )
@@ -51,7 +58,10 @@ def _tcp(address: Address) -> list[socket.socket]:
     absent: OSError | None = None
     for family, kind, protocol, _, place in dict.fromkeys(found):
         try:
-            sockets.append(_listen(socket.socket(family, kind, protocol), place))
+            if shared:
+                # Whoever else has the port, with SO_REUSEPORT even, is noticed by asking without it.
+                _listen(socket.socket(family, kind, protocol), place).close()
+            sockets.append(_listen(socket.socket(family, kind, protocol), place, reuse_port=shared))
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 for sock in sockets:
@@ -63,9 +73,11 @@ def _tcp(address: Address) -> list[socket.socket]:
     return sockets
 
 
-def _listen(sock: socket.socket, place: tuple[object, ...]) -> socket.socket:
+def _listen(sock: socket.socket, place: tuple[object, ...], *, reuse_port: bool = False) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(place)

@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any
 
@@ -27,6 +30,8 @@ from proxy.retry.commons import Commons
 from proxy.retry.facts import Outcome
 from proxy.retry.gated import Env
 from proxy.retry.gates import WaitingRoom
+from proxy.retry.making import Making
+from proxy.retry.policy import Policy
 from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.server.connection import AppConnection, Memo
 from proxy.server.intercept.interception import Interception, Tell
@@ -49,6 +54,34 @@ TOLD = 128
 DRIP_TICK = 1.0
 
 
+#: File descriptors that calls leave to the admin port, look-ups, files and the log.
+RESERVED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What calls use of what has limits: calls, connections of apps, parked calls, bytes kept for another attempt."""
+
+    in_flight: int = 0
+    connections: int = 0
+    waiting: int = 0
+    buffered: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.in_flight + other.in_flight,
+            self.connections + other.connections,
+            self.waiting + other.waiting,
+            self.buffered + other.buffered,
+        )
+
+
+def policies_of(settings: Settings) -> Iterator[Policy]:
+    """Every policy of a configuration, in its order."""
+    for upstream in settings.router.upstreams:
+        yield from upstream.policies
+
+
 def draw_via() -> str:
     """The name in our Via lines: drawn at start, shared by a process's workers (contract, section 6)."""
     return f"redrive-{secrets.token_hex(4)}"
@@ -66,6 +99,8 @@ class Door(web.Server):
         self.draining = False
         self.refusing = False
         self.open: dict[AppConnection, None] = {}
+        self.elsewhere = 0  # connections that other workers have open
+        self.most = sys.maxsize  # connections that file descriptors suffice for
         self.dripping: set[AppConnection] = set()
         self._listening: dict[tuple[str, int], Place] = {}
         self._any: dict[int, Place] = {}  # by port, of listeners on every address
@@ -116,7 +151,7 @@ class Door(web.Server):
 
     def entered(self, connection: AppConnection) -> None:
         """A connection was accepted."""
-        limit = self.settings.limits.connections
+        limit = min(self.settings.limits.connections - self.elsewhere, self.most)
         self.open[connection] = None
         if len(self.open) > limit and not self._make_room():
             if len(self.open) > limit + TOLD:
@@ -271,7 +306,8 @@ class DataPath:
     """The proxy port of one worker, for the composition root.
 
     `runner` hosts it; `commons` and `env` are what its calls share. `tell` takes what it has to say to who runs it: an
-    event, lines for people, facts for machines.
+    event, lines for people, facts for machines. `making` makes what calls share, where it is shared with others;
+    `descriptors` are the file descriptors that the process may have, and a part of them is kept for the admin port.
     """
 
     def __init__(
@@ -282,8 +318,11 @@ class DataPath:
         *,
         via: str | None = None,
         tell: Tell = _to_nobody,
+        making: Making | None = None,
+        descriptors: int = sys.maxsize,
     ) -> None:
-        self.commons = Commons()
+        self.commons = Commons(making)
+        self.commons.forget_policies(policies_of(settings))
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.env = Env(rng, wall() - monotonic(), WaitingRoom(settings.limits.waiting))
         self._guard = Guard(settings.deny_destinations)
@@ -292,6 +331,8 @@ class DataPath:
         store = Store(settings.buffers.per_request, settings.buffers.total)
         self.means = Means(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
         self.door = Door(self.means, settings, tell)
+        self.door.most = max(1, (descriptors - RESERVED) // 2)
+        pool.most = max(1, descriptors - RESERVED - min(self.door.most, settings.limits.connections))
         self.runner = web.ServerRunner(self.door)
 
     def listens(self, address: Address) -> None:
@@ -309,13 +350,24 @@ class DataPath:
         means = self.means
         self.door.settings = settings
         self.door.interception.use(settings)
-        self.commons.forget_policies()
+        self.commons.forget_policies(policies_of(settings))
         self._guard.deny(settings.deny_destinations)
         means.pool.forget_targets()
         means.pool.idle, means.pool.max_idle = settings.pool.idle, settings.pool.max_idle
         means.pool.dialer.resolver.ttl = settings.pool.dns_ttl
         means.store.per_request, means.store.total = settings.buffers.per_request, settings.buffers.total
         self.env.waiting.capacity = settings.limits.waiting
+
+    @property
+    def usage(self) -> Usage:
+        """What is in use of what has limits."""
+        return Usage(self.in_flight, len(self.door.open), self.waiting, self.buffered)
+
+    def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
+        """Other workers use so much of the limits that all of them have together."""
+        self.door.elsewhere = elsewhere.connections
+        self.env.waiting.capacity = max(0, settings.limits.waiting - elsewhere.waiting)
+        self.means.store.total = max(0, settings.buffers.total - elsewhere.buffered)
 
     def drain(self) -> None:
         """Close connections as their calls end. Calls that come meanwhile are served."""

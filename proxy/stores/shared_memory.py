@@ -472,7 +472,8 @@ class SharedMaking(Making):
         """The bucket of this key and definition."""
         cell = getattr(before, "cell", None)
         if before is not None and before.spec == spec and isinstance(cell, Cell):
-            cell.renew(self.generation)
+            if cell.renew(self.generation):
+                self.made.append(("bucket", key, spec))
             return before
         self.made.append(("bucket", key, spec))
         table = self.memory.small
@@ -494,7 +495,8 @@ class SharedMaking(Making):
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
         """The rate bucket of this key and definition."""
         if isinstance(before, SharedRate) and before.spec == spec:
-            before.cell.renew(self.generation)
+            if before.cell.renew(self.generation):
+                self.made.append(("rate", key, spec))
             return before
         self.made.append(("rate", key, spec))
 

@@ -13,6 +13,8 @@ from proxy.retry.facts import Fault, FaultKind, Progress
 
 #: RFC 9209 section 2.3: the proxy error type of a destination that is not allowed.
 PROHIBITED = "destination_ip_prohibited"
+#: The same, where we have no connection left to give.
+NO_ROOM = "connection_limit_reached"
 
 
 class DeniedError(Exception):
@@ -23,6 +25,10 @@ class ParentRefusedError(Exception):
     """A parent proxy did not open the tunnel that it was asked for. Its text says how it put it."""
 
 
+class NoRoomError(Exception):
+    """As many connections are open as there are file descriptors for."""
+
+
 #: Most specific first: (exception, detail, error). Errors before any byte of the request.
 _DIALLING: tuple[tuple[type[BaseException], str, str], ...] = (
     (socket.gaierror, "the name could not be resolved", "dns_error"),
@@ -31,6 +37,7 @@ _DIALLING: tuple[tuple[type[BaseException], str, str], ...] = (
     (ConnectionRefusedError, "the connection was refused", "connection_refused"),
     (TimeoutError, "no connection within the time allowed", "connection_timeout"),
     (ConnectionError, "the connection broke while it was opened", "connection_terminated"),
+    (NoRoomError, "too many connections are open here: the process may open no more files", NO_ROOM),
     (ParentRefusedError, "the parent proxy refused the tunnel", "destination_unavailable"),
     (FileNotFoundError, "the socket or certificate file is not there", "destination_unavailable"),
     (PermissionError, "the socket or certificate file may not be opened", "destination_unavailable"),

@@ -11,6 +11,7 @@ on. Both are found by what defines them, so they live over reloads where the def
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +21,7 @@ from proxy.retry.target import Endpoint, Target
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.dial import Dialer, parent_credentials
+from proxy.transport.faults import NoRoomError
 from proxy.transport.guard import names_address
 from proxy.transport.http1 import Connection
 
@@ -136,6 +138,8 @@ class Pool:
         self._resting: set[Origin] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.connections: set[Connection] = set()
+        self.most = sys.maxsize  # connections that file descriptors suffice for
+        self._dialling = 0
         self._emptied: asyncio.Future[None] | None = None
 
     # -- where to -------------------------------------------------------------------------------------------------
@@ -215,6 +219,21 @@ class Pool:
         """
         way, endpoint = origin.way, origin.endpoint
         tls = (way.verify, way.client_cert) if endpoint.scheme == "https" and not tunnel else None
+        if len(self.connections) + self._dialling >= self.most:
+            resting = sum(len(each.idle) for each in self._resting)
+            if len(self.connections) - resting + self._dialling >= self.most:
+                raise NoRoomError
+            self.close_idle()
+        self._dialling += 1
+        try:
+            return await self._dial(origin, tls, within=within, tunnel=tunnel)
+        finally:
+            self._dialling -= 1
+
+    async def _dial(
+        self, origin: Origin, tls: tuple[bool | str, tuple[str, str] | None] | None, *, within: float, tunnel: bool
+    ) -> Connection:
+        way, endpoint = origin.way, origin.endpoint
         async with asyncio.timeout(within):
             return await self.dialer.open(
                 endpoint,
@@ -229,7 +248,7 @@ class Pool:
     def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
         """The fault of a failed `connect`, noted in the origin's health."""
         fault = faults.dialling(error)
-        if fault.error != faults.PROHIBITED:
+        if fault.error not in (faults.PROHIBITED, faults.NO_ROOM):
             origin.refused(monotonic())
         return fault
 

@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from proxy.observe.recent import KEPT
-from proxy.server.admin.guard import Access, guard, refusal
+from proxy.server.admin.guard import Access, Handler, guard, refusal
 from proxy.server.admin.view import View
 
 #: Seconds between looks at what is new, for a reader of /events; and between signs of life.
@@ -23,6 +23,9 @@ _ALIVE = 15.0
 
 _VIEW = web.AppKey("view", View)
 _CLOSING = web.AppKey("closing", asyncio.Event)
+
+#: Pages that show what workers have counted.
+_COUNTED = frozenset({"/metrics", "/upstreams", "/buckets", "/requests", "/events"})
 
 _ENDPOINTS = """redrive admin
 
@@ -66,11 +69,18 @@ def probe_app(view: View) -> web.Application:
 
 
 def _app(view: View, middlewares: list[Any]) -> web.Application:
-    app = web.Application(middlewares=middlewares)
+    app = web.Application(middlewares=[*middlewares, _fresh])
     app[_VIEW] = view
     app[_CLOSING] = asyncio.Event()
     app.on_shutdown.append(_close)
     return app
+
+
+@web.middleware
+async def _fresh(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if request.path in _COUNTED:
+        await request.app[_VIEW].refresh()
+    return await handler(request)
 
 
 async def _close(app: web.Application) -> None:
@@ -137,6 +147,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
     await response.write(b"retry: 1000\n\n")
     quiet = 0.0
     while not closing.is_set() and request.transport is not None and not request.transport.is_closing():
+        await request.app[_VIEW].refresh()
         news = recent.since(at)
         at = recent.seen
         if news:

@@ -96,8 +96,8 @@ def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> lis
         {
             "bucket": label,
             "kind": "adaptive limiter",
+            "level": round(limiter.level(now), 3),  # first: where it is shared, this looks the others up
             "enabled": limiter.enabled,
-            "level": round(limiter.level(now), 3),
             "capacity": limiter.capacity,
             "fill_rate": limiter.fill_rate,
             "measured_rate": limiter.measured_rate,

@@ -12,6 +12,10 @@ from typing import Any
 from proxy.observe.recent import Recent
 
 
+async def _nothing() -> None:
+    """Everything is counted in this process."""
+
+
 @dataclass(frozen=True, slots=True)
 class Readiness:
     """Whether calls should be sent here, and what is to be known besides.
@@ -33,6 +37,7 @@ class Readiness:
 class View:
     """Each is asked when its page is.
 
+    `refresh` brings in what other processes have counted, before a page shows it.
     `metrics` takes an Accept field and gives (text, content type); `reload` gives error lines, [] where it worked.
     """
 
@@ -44,3 +49,4 @@ class View:
     recent: Recent
     reload: Callable[[], Awaitable[list[str]]]
     drain: Callable[[], None]
+    refresh: Callable[[], Awaitable[None]] = _nothing
