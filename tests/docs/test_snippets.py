@@ -20,6 +20,12 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\w+\.py)\n")
 PAGES = sorted(page for folder in ("", "reference", "guides") for page in (ROOT / "docs" / folder).glob("*.md"))
 
+#: The contract's own example of a policy, which pages name as ../redrive.yaml.
+PAYMENTS = """
+strategies: {patient: {kind: standard, max_attempts: 5, backoff: {base: 200ms}}}
+upstreams: {payments: {url: "https://api.payments.example", strategy: patient}}
+"""
+
 
 def snippets(page: Path, language: str) -> Iterator[str]:
     return (text for kind, text in _FENCE.findall(page.read_text()) if kind == language)
@@ -50,6 +56,10 @@ def test_configurations_load_and_policy_tests_hold(page: Path, folder: Path) -> 
     write_files(page, folder)
     for number, text in enumerate(snippets(page, "yaml")):
         path = folder / f"{number}.yaml"
+        if "config: ../redrive.yaml" in text:
+            (folder / "redrive.yaml").write_text(PAYMENTS)
+            path = folder / "tests" / path.name
+            path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         if "tests" not in yaml.safe_load(text):
             result = load(str(path), {})
