@@ -48,6 +48,10 @@ format: $(STAMP) ## put the code in form
 schema: $(STAMP) ## write config/redrive.schema.json anew
 	@$(BIN)/redrive schema > config/redrive.schema.json.new && mv config/redrive.schema.json.new config/redrive.schema.json
 
+.PHONY: image-test
+image-test: $(STAMP) ## build the container image with buildah, run it read-only, send calls through it (needs root)
+	@$(BIN)/python tools/image/build.py
+
 .PHONY: bench
 bench: $(STAMP) ## measure redrive beside its peers (ARGS="--rounds 3 --only redrive,envoy"); installs the peers
 	@sh bench/install $(BIN)/python

@@ -53,14 +53,15 @@ async def serve(host: str, port: int, parent: int) -> None:
 def main() -> int:
     """The command line of this module."""
     parser = argparse.ArgumentParser(prog="python -m proxy.lab.flaky", description="a flaky upstream on loopback")
+    parser.add_argument("--host", default=HOST, help="where to listen; %(default)s unless named")
     parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--parent", type=int, default=0, metavar="PID", help="end with this process, the parent")
     options = parser.parse_args()
     try:
-        asyncio.run(serve(HOST, options.port, options.parent))
+        asyncio.run(serve(options.host, options.port, options.parent))
     except OSError as error:
         why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
-        print(f"the flaky upstream can't listen on {HOST}:{options.port}: {why}", file=sys.stderr)
+        print(f"the flaky upstream can't listen on {options.host}:{options.port}: {why}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 0

@@ -1,0 +1,49 @@
+# The sidecar's image: a virtual environment on a slim Python, an unprivileged user, and nothing that needs a shell or
+# writes a file. `make image-test` builds it, runs it with a read-only root and sends calls through it.
+#
+#   docker build -t redrive .
+#   docker run --read-only -p 127.0.0.1:8080:8080 -v "$PWD/config:/etc/redrive:ro" redrive
+#
+# The base may be any image with Python 3.11 or newer that can make virtual environments; both stages use the same one.
+ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
+# Which optional parts are in: interception of TLS, and buckets in Redis.
+ARG EXTRAS=intercept,redis
+WORKDIR /src
+# pip stays here: what is served from has no installer.
+RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/redrive
+# What redrive depends on first, from the lock: this layer stays as long as the lock does.
+COPY pyproject.toml constraints.txt ./
+COPY tools/requirements.py tools/
+RUN python3 tools/requirements.py "$EXTRAS" > requirements.txt \
+    && /opt/pip/bin/pip --python /opt/redrive/bin/python3 install --no-cache-dir -c constraints.txt -r requirements.txt
+COPY README.md LICENSE ./
+COPY proxy proxy
+RUN /opt/pip/bin/pip --python /opt/redrive/bin/python3 install --no-cache-dir --no-deps . \
+    && find /opt/redrive/lib -name '*.pyx' -delete -o -name '*.pxd' -delete -o -name '*.pyi' -delete \
+    && /opt/redrive/bin/redrive --version
+
+FROM ${PYTHON_IMAGE}
+ARG VERSION=0.1.0
+ARG REVISION=
+LABEL org.opencontainers.image.title="redrive" \
+      org.opencontainers.image.description="A retrying HTTP sidecar: retries out of the process, paid from shared budgets" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /opt/redrive /opt/redrive
+# A folder of one's own, mounted in its place, is watched and loaded again when it changes.
+COPY deploy/image/redrive.yaml /etc/redrive/redrive.yaml
+# PYTHONUNBUFFERED: nothing that was said is lost at the end. PYTHONDONTWRITEBYTECODE: it was compiled while building.
+ENV PATH=/opt/redrive/bin:/usr/local/bin:/usr/bin:/bin \
+    REDRIVE_CONFIG=/etc/redrive/redrive.yaml \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+WORKDIR /
+# A number, so that a kubelet's runAsNonRoot can tell.
+USER 65532:65532
+EXPOSE 8080 9902
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=15s --timeout=5s --start-period=10s --retries=3 CMD ["redrive", "healthcheck"]
+ENTRYPOINT ["redrive", "run"]
