@@ -18,16 +18,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from proxy.retry.actions import Action, Actions, Cancel, Deliver, Discard, Finish, Launch, Peek, WakeAt
+from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Finish, Launch, Peek, WakeAt
+from proxy.retry.bucket import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.call import Call, Phase
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
 from proxy.retry.gated import Env
 from proxy.retry.gates import WaitingRoom
 from proxy.retry.hedging import HedgedCall, make_call
+from proxy.retry.making import Key, Making
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
+    BucketSpec,
     Classify,
     Policy,
     PushbackPolicy,
@@ -79,6 +82,25 @@ def _rate(when_empty: Literal["wait", "reject"], initial: float) -> BucketRef:
     return BucketRef(RateSpec(rate=1.0, burst=1.0, when_empty=when_empty, initial=initial), name="pace")
 
 
+class _Elsewhere(QuotaBucket):
+    """A bucket that has to be asked, and answers when the driver says so."""
+
+    def affords(self, price: float, now: float) -> Affords:
+        return ASK
+
+    def take(self, price: float, now: float) -> bool:
+        return False
+
+
+class _Making(Making):
+    def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
+        if isinstance(spec, QuotaSpec) and spec.store == "redis":
+            return _Elsewhere(spec)
+        return super().bucket(key, spec, before, now)
+
+
+_ASKED = BucketRef(QuotaSpec(store="redis"))
+
 #: (policy, places in the waiting room, whether a cooldown is in force when the call begins)
 SEQUENTIAL: list[tuple[Policy, int, bool]] = [
     (_PLAIN, 100, False),
@@ -91,6 +113,9 @@ SEQUENTIAL: list[tuple[Policy, int, bool]] = [
     (replace(_PLAIN, rate=_rate("reject", 0)), 100, False),
     (replace(_PLAIN, rate=_rate("reject", 1)), 100, False),
     (replace(_PLAIN, bucket=BucketRef(QuotaSpec(capacity=0))), 100, False),
+    (replace(_PLAIN, bucket=_ASKED), 100, False),
+    (replace(_PLAIN, bucket=_ASKED, strategy=_AT_ONCE), 100, False),
+    (replace(_PLAIN, bucket=_ASKED, strategy=_AT_ONCE, timeouts=Timeouts(total=0.5)), 100, False),
     (replace(_PLAIN, timeouts=Timeouts(total=0.05)), 100, False),
     (replace(_PLAIN, pushback=PushbackPolicy(max_delay=0.5)), 100, False),
     (replace(_PLAIN, mode="off"), 100, False),
@@ -117,6 +142,7 @@ HEDGED: list[tuple[Policy, int, bool]] = [
     (_HEDGED, 100, False),
     (replace(_HEDGED, strategy=replace(_HEDGING, hedging_delay=0.0)), 100, False),
     (replace(_HEDGED, bucket=BucketRef(QuotaSpec(capacity=5))), 100, False),
+    (replace(_HEDGED, bucket=_ASKED), 100, False),
     (replace(_HEDGED, timeouts=Timeouts(total=0.7)), 100, False),
     (replace(_HEDGED, rate=_rate("wait", 0)), 100, False),
     (_HEDGED, 0, False),
@@ -133,6 +159,7 @@ class Driven:
     call: Call
     now: float = 0.0
     alarm: float | None = None
+    asked: float | None = None  # the price that a bucket elsewhere was asked for
     flying: set[int] = field(default_factory=set)  # sent, no head yet
     peeking: set[int] = field(default_factory=set)
     answered: set[int] = field(default_factory=set)  # head seen, kept or not yet dealt with
@@ -148,6 +175,8 @@ class Driven:
                     self.flying.add(action.attempt)
                 case WakeAt():
                     self.alarm = action.at
+                case Ask():
+                    self.asked = action.price
                 case Peek():
                     self.peeking.add(action.attempt)
                 case Cancel() | Discard():
@@ -176,6 +205,10 @@ class Driven:
             frozenset(self.answered),
             self.delivering,
             self.alarm is not None,
+            self.asked is not None,
+            call._owed is not None,
+            call._granted is not None,
+            call.phase is Phase.BACKOFF and self.now >= call._due,
             getattr(call, "_stopped", None),
             self.cooled,
         )
@@ -226,6 +259,9 @@ def events(driven: Driven) -> Iterator[Event]:
         yield "`woke`: the alarm", _woke_at_alarm
     if driven.delivering is None and call.deadline is not None and driven.flying | driven.peeking:
         yield "`woke`: the deadline", _woke_at_deadline
+    if driven.asked is not None:
+        yield "`granted`", _answered(True)
+        yield "`refused`", _answered(False)
     if call.phase in (Phase.GATED, Phase.BACKOFF) and not driven.cooled:
         yield _ELSEWHERE, _cool_down
     yield "`replay_lost`", lambda d: d.call.replay_lost(d.now)
@@ -261,6 +297,15 @@ def _peeked(attempt: int, body: bytes) -> Callable[[Driven], Actions]:
     def happen(driven: Driven) -> Actions:
         driven.peeking.discard(attempt)
         return driven.call.peeked(attempt, body, driven.now)
+
+    return happen
+
+
+def _answered(granted: bool) -> Callable[[Driven], Actions]:
+    def happen(driven: Driven) -> Actions:
+        assert driven.asked is not None
+        price, driven.asked = driven.asked, None
+        return (driven.call.granted if granted else driven.call.refused)(price, driven.now)
 
     return happen
 
@@ -309,7 +354,7 @@ def explore(settings: list[tuple[Policy, int, bool]], kind: type[Call]) -> Table
 def _replay(policy: Policy, room: int, cooling: bool, path: tuple[str, ...]) -> Driven:
     """A call that has gone this way. Calls are cheap; copies of their surroundings are not exact."""
     request = Request("GET", "u.test", "/")
-    scope = Commons().scope(policy, request)
+    scope = Commons(_Making()).scope(policy, request)
     if cooling:
         scope.cooldown.start(1.0, 0.1, 0.0)
     env = Env(random.Random(0), 0.0, WaitingRoom(room))  # noqa: TID251, S311 - nothing draws from it: no jitter
@@ -376,7 +421,7 @@ seen to end with, or to hand an answer on with; which *no* it is follows from th
 | gated | an attempt is due, and a cooldown, a `rate` bucket or the adaptive limiter holds it |
 | flying | sent; no final head yet (hedged: at least one attempt is) |
 | peeking | the head is there, and a rule must see the body before the class can be told |
-| backoff | a retry was granted and paid for, and is waited for; its answer, if any, is held |
+| backoff | a retry was granted and paid for, or its bucket is asked, and it is waited for; its answer, if any, is held |
 | delivering | an answer is going to the app: nothing leads back |
 | done | there is an outcome |
 """

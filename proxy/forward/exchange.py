@@ -6,7 +6,7 @@ call needs while it lasts: its attempts, the body kept for another one, one alar
 the observers (the exchange is itself the event, see `proxy.observe.events`), and gives the app's stream back.
 
 Law: nothing leads from an action that ends the call to anything else of it, so an action that may bring the next
-event about at once (Peek, Deliver) is always the last of its tuple.
+event about at once (Peek, Deliver, Ask) is always the last of its tuple.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from proxy.forward.headers import (
 )
 from proxy.forward.means import Means
 from proxy.forward.streams import AppStream
-from proxy.retry.actions import Actions, Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.call import Call
 from proxy.retry.facts import Fault, Outcome, Request
 from proxy.retry.hedging import make_call
@@ -256,10 +256,14 @@ class Exchange:
             else:
                 self._run_rare(action, now)  # type: ignore[arg-type]
 
-    def _run_rare(self, action: WakeAt | Peek | Hold | Discard | Cancel | Answer, now: float) -> None:
+    def _run_rare(self, action: WakeAt | Ask | Peek | Hold | Discard | Cancel | Answer, now: float) -> None:
         match action:
             case WakeAt(at):
                 self._set_alarm(at)
+            case Ask(price):
+                bucket = self.call.scope.bucket
+                assert bucket is not None  # it was this one that had to be asked
+                bucket.ask(price, now, self._bucket_answered)
             case Peek(number, limit):
                 self.flights[number].peek(limit)
             case Hold(number):
@@ -389,6 +393,7 @@ class Exchange:
         self.client = self.app.client
         means.observer.call_ended(self)
         self.flights.clear()
+        self.call.forget_alarm()  # else call and exchange would keep each other until the collector comes
         self.app.done()
 
     def _let_go(self, attempt: Attempt) -> None:
@@ -567,6 +572,11 @@ class Exchange:
             self._alarm.cancel()
         self._alarm_at = at
         self._alarm = self.means.loop.call_at(at, self._ring)
+
+    def _bucket_answered(self, price: float, granted: bool) -> None:
+        """The bucket's word, whenever it comes: a call that is over gives a grant back."""
+        now = monotonic()
+        self.tell(now, self.call.granted if granted else self.call.refused, price, now)
 
     def _ring(self) -> None:
         now = monotonic()

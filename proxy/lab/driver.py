@@ -16,6 +16,7 @@ from proxy.retry.actions import (
     Action,
     Actions,
     Answer,
+    Ask,
     Cancel,
     Deliver,
     Discard,
@@ -217,6 +218,8 @@ class Driver:
                 self.set_alarm(action.at)
             case Peek():
                 self._peek(action)
+            case Ask():
+                self._ask(action.price)
             case Cancel():
                 self._flying.pop(action.attempt, None)
                 self.cancelled(action.attempt)
@@ -277,6 +280,16 @@ class Driver:
         flying = self._flying.get(action.attempt)
         if flying is not None and self.call is not None:
             self._pending.extend(self.call.peeked(action.attempt, flying[1].body[: action.limit], self.clock.now))
+
+    def _ask(self, price: float) -> None:
+        assert self.call is not None and self.call.scope.bucket is not None
+        self.call.scope.bucket.ask(price, self.clock.now, self._answered)
+
+    def _answered(self, price: float, granted: bool) -> None:
+        """The bucket's answer, whenever it comes: a call that is over gives a grant back."""
+        assert self.call is not None
+        tell = self.call.granted if granted else self.call.refused
+        self._carry_out(tell(price, self.clock.now))
 
     def _finish(self, outcome: Outcome) -> None:
         if self.finished is None:

@@ -28,6 +28,16 @@ class WakeAt:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the scope's bucket, which is kept elsewhere, for the price of a retry; then say `granted` or `refused`.
+
+    The last action of its tuple: the answer may come at once.
+    """
+
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
 class Peek:
     """Collect up to `limit` bytes of this answer's body, or to its end; then say `peeked`."""
 
@@ -86,5 +96,5 @@ class Finish:
     outcome: Outcome
 
 
-Action: TypeAlias = Launch | WakeAt | Peek | Hold | Discard | Cancel | Deliver | Answer | Finish
+Action: TypeAlias = Launch | WakeAt | Ask | Peek | Hold | Discard | Cancel | Deliver | Answer | Finish
 Actions: TypeAlias = tuple[Action, ...]

@@ -18,12 +18,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Final, Literal
 
 from proxy.retry.facts import Class
 from proxy.retry.faucet import TokenBucket
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.windows import SlidingCount
+
+#: A bucket kept elsewhere may say that it has to be asked first. It is true, as "yes" is: `take` decides.
+ASK: Final = "ask"
+Affords = bool | Literal["ask"]
 
 
 class Bucket(ABC):
@@ -46,12 +52,16 @@ class Bucket(ABC):
         """What a retry after a failure of this class costs."""
 
     @abstractmethod
-    def affords(self, price: float, now: float) -> bool:
-        """Whether `take` would succeed."""
+    def affords(self, price: float, now: float) -> Affords:
+        """Whether `take` would succeed; ASK where that can't be known here and now, so that `take` takes nothing."""
 
     @abstractmethod
     def take(self, price: float, now: float) -> bool:
         """Check and deduct in one step; False takes nothing."""
+
+    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        """Find out, and take the price if it is granted. `answer(price, granted)` is told exactly once, soon."""
+        answer(price, self.take(price, now))
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:  # noqa: B027
         """A granted retry never happened. `taken_at`: when it was granted, where that is known (a budget asks)."""

@@ -9,6 +9,10 @@ is done. The phases:
                         |  v
              [GATED] <- BACKOFF          a retry was granted and paid for; its answer, if any, is held
 
+Where the bucket is kept elsewhere and what is here can't pay, the bucket is asked (`Ask`) at the beginning of the
+backoff, and the retry is decided when it is due: with the price that was granted meanwhile, or with what is here then,
+or not at all. A retry that is due before the bucket has answered waits for the answer.
+
 Once an answer is being delivered the call is committed: nothing leads back. While anything flies the driver watches
 `deadline` and says `woke` when it has come. Sequential strategies are here, hedging is in `proxy.retry.hedging`; the
 order of checks is in `proxy.retry.checks`, what may hold a call in `proxy.retry.gates`.
@@ -18,7 +22,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from proxy.retry.actions import Action, Actions, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.answers import own_answer
 from proxy.retry.app_words import read_app_words
 from proxy.retry.checks import Failure
@@ -39,6 +43,9 @@ from proxy.retry.judged import HAIR, Judged
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
 PEEK_LIMIT = 64 * 1024
+
+#: Seconds after which a bucket that was asked and is still silent counts as one that refused. Stores answer sooner.
+PATIENCE = 1.0
 
 _LAUNCH_FIRST: Actions = (Launch(1),)
 _DELIVER_FIRST: Actions = (Deliver(1, Outcome.SUCCESS),)
@@ -146,12 +153,22 @@ class Call(Judged):
     def woke(self, now: float) -> Actions:
         """The alarm rang, or the deadline came."""
         if self.phase is Phase.BACKOFF:
-            return self._admit(now) if now >= self._due - HAIR else (WakeAt(self._due),)
+            if now < self._due - HAIR:
+                return (WakeAt(self._due),)
+            return self._admit(now) if self._owed is None else self._decide(now)
         if self.phase is Phase.GATED:
             return self._admit(now)
         if self.phase in (Phase.FLYING, Phase.PEEKING) and self.deadline is not None and now >= self.deadline - HAIR:
             return self._out_of_time(now)
         return ()
+
+    def granted(self, price: float, now: float) -> Actions:
+        """The bucket that was asked says yes, and has taken the price."""
+        return self._admit(now) if self._take_grant(price, now) and now >= self._due - HAIR else ()
+
+    def refused(self, price: float, now: float) -> Actions:
+        """The bucket that was asked says no. What is here may pay all the same when the retry is due."""
+        return self._decide(now) if self._heard_no(price) and now >= self._due - HAIR else ()
 
     def replay_lost(self, now: float) -> Actions:
         """The request's body outgrew its buffer: this attempt is the last, and only silence ends it."""
@@ -278,9 +295,13 @@ class Call(Judged):
             return self._give_up(no, now)
         wait = self._due - now
         self._note(failure.attempt, now, failure=failure, decision="retried", delay=wait)
-        if wait <= 0:
+        if self._owed is not None:
+            self._asking = True
+            actions = (*self._back_off(self._due), Ask(self._owed))
+        elif wait <= 0:
             return self._admit(now)
-        actions = self._back_off(self._due)
+        else:
+            actions = self._back_off(self._due)
         return (Hold(failure.attempt), *actions) if failure.status is not None else actions
 
     # -- ends -------------------------------------------------------------------------------------------------------
@@ -289,6 +310,17 @@ class Call(Judged):
         self._due = due
         self.phase = Phase.BACKOFF
         return (WakeAt(due),)
+
+    def _decide(self, now: float) -> Actions:
+        """A retry is due that is not paid for: pay now, wait for the bucket's answer, or end."""
+        if self._pay(now):
+            return self._admit(now)
+        if self.deadline is not None and now >= self.deadline - HAIR:
+            return self._stop_waiting(Outcome.DEADLINE, now)
+        limit = self._due + PATIENCE
+        if not self._asking or now >= limit - HAIR:
+            return self._stop_waiting(Outcome.BUCKET_EMPTY, now)
+        return (WakeAt(limit if self.deadline is None else min(limit, self.deadline)),)
 
     def _give_up(self, no: Outcome, now: float) -> Actions:
         """No further attempt: the last answer goes to the app as it came, or the proxy's own where there is none."""

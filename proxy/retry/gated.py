@@ -40,6 +40,8 @@ class Gated:
     _granted: float | None = None  # what the retry that is waited for has paid
     _granted_at: float = 0.0
     _paid: float | None = None  # what the last retry that was sent had paid
+    _owed: float | None = None  # what the retry that is waited for has still to pay, to a bucket kept elsewhere
+    _asking: bool = False  # that bucket was asked for it, and has not answered
     _parked: str = ""  # "", "waiting" or "cooling": the place taken in the waiting room
     _paid_rate: bool = False
     _paid_pace: bool = False
@@ -64,6 +66,10 @@ class Gated:
         """A gate's word changed: ask again at another time, and at the deadline at the latest."""
         if self._alarm is not None:
             self._alarm(at if self.deadline is None else min(at, self.deadline))
+
+    def forget_alarm(self) -> None:
+        """The driver has finished with this call: let go of it."""
+        self._alarm = None
 
     @property
     def idempotent(self) -> bool:
@@ -92,6 +98,32 @@ class Gated:
     @property
     def _disabled(self) -> bool:
         return self.words.disabled or self.policy.mode != "enforce"
+
+    def _pay(self, now: float) -> bool:
+        """Pay what is owed, if it is there."""
+        bucket = self._bucket
+        if self._owed is None or bucket is None or not bucket.take(self._owed, now):
+            return False
+        self._granted, self._granted_at, self._owed = self._owed, now, None
+        return True
+
+    def _heard_no(self, price: float) -> bool:
+        """The bucket's no to what it was asked; whether it is still of interest."""
+        if not self._asking or self._owed != price:
+            return False
+        self._asking = False
+        return True
+
+    def _take_grant(self, price: float, now: float) -> bool:
+        """The bucket's yes to what it was asked; whether it is still wanted. If not, it goes back."""
+        bucket = self._bucket
+        if not self._asking or self._owed != price:
+            if bucket is not None:
+                bucket.give_back(price, now)
+            return False
+        self._asking = False
+        self._granted, self._granted_at, self._owed = price, now, None
+        return True
 
     def _ask_gates(self, now: float) -> tuple[float, Outcome | None, str]:
         """Ask cooldown, rate and limiter in turn: (when, the *no* if it is one, the kind of place to wait in)."""
@@ -148,7 +180,7 @@ class Gated:
         bucket = self._bucket
         if self._granted is not None and bucket is not None:
             bucket.give_back(self._granted, now, taken_at=self._granted_at)
-        self._granted = None
+        self._granted = self._owed = None
         self._leave_gates(now)
         if self._paid_rate and self.scope.rate is not None:
             self.scope.rate.faucet.give_back(now)

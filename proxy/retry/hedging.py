@@ -4,6 +4,7 @@ Theory of operation. The first attempt goes at once, the next every `hedging_del
 and the others are cancelled. A non-fatal failure brings the next hedge forward to now, or, where it carries a
 pushback, puts it exactly that much later; a fatal one ends the call. A stop, a delay too long, and a bucket that
 refuses end hedging: what flies goes on, and when all have failed the last answer goes to the app with the last *no*.
+A bucket kept elsewhere that has to be asked is asked when the hedge is due, and the hedge goes when it is granted.
 
 In every state an attempt is in flight, or the alarm of the next hedge is set, or the call is done.
 """
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.retry.actions import Action, Actions, Cancel, Deliver, Discard, Hold, Launch, Peek, WakeAt
-from proxy.retry.call import PEEK_LIMIT, Call, Phase
+from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Hold, Launch, Peek, WakeAt
+from proxy.retry.bucket import ASK
+from proxy.retry.call import PATIENCE, PEEK_LIMIT, Call, Phase
 from proxy.retry.checks import Failure, Standing, first_no, too_long
 from proxy.retry.classify import NeedsBody, classify, classify_fault
 from proxy.retry.commons import ScopeState
@@ -112,6 +114,22 @@ class HedgedCall(Call):
             return (WakeAt(self._next_at),)
         return self._hedge(now)
 
+    def granted(self, price: float, now: float) -> Actions:
+        """The bucket that was asked pays for the next hedge: it goes now, or when a pushback lets it."""
+        if not self._take_grant(price, now):
+            return ()
+        if self._pushed_until > now + HAIR:
+            self._give_back(now)
+            self._next_at = self._pushed_until
+            return self._wait_for_hedge(now)
+        return self._launch_paid(now)
+
+    def refused(self, price: float, now: float) -> Actions:
+        """The bucket that was asked says no: no more hedges, unless what is here pays after all."""
+        if not self._heard_no(price):
+            return ()
+        return self._launch_paid(now) if self._pay(now) else self._end_hedging(Outcome.BUCKET_EMPTY, now)
+
     def replay_lost(self, now: float) -> Actions:
         """Hedges are cancelled and the request streams on in the oldest attempt. Where all went at once they share the
         stream: nothing is lost but the transparent retry.
@@ -170,6 +188,16 @@ class HedgedCall(Call):
         self._leave_room()
         if self._disabled:
             self._stopped = Outcome.DISABLED
+        return self._fly_with_more(now)
+
+    def _launch_paid(self, now: float) -> Actions:
+        """The hedge that a bucket elsewhere was asked for."""
+        self._paid, self._granted = self._granted, None
+        self._paid_rate = False
+        return self._fly_with_more(now)
+
+    def _fly_with_more(self, now: float) -> Actions:
+        """Send the next attempt, and those behind it that are due as well."""
         first = self._fly(now)
         if self._next_at is None or self._next_at > now:
             return first
@@ -192,15 +220,24 @@ class HedgedCall(Call):
         """A hedge is due: all of them at once where the delay is zero."""
         actions: list[Action] = []
         while self._next_at is not None and self._next_at <= now + HAIR:
-            no = self._pay_for_hedge(now)
+            no = self._pay_for_hedge(now) if self._owed is None else Outcome.BUCKET_EMPTY  # asked, and no answer
             if no is not None:
                 return (*actions, *self._end_hedging(no, now))
+            if self._owed is not None:  # to a bucket elsewhere, which has to be asked
+                return (*actions, *self._ask_for_hedge(now))
             if self._next_at > now + HAIR:  # the rate bucket says when
                 return (*actions, *self._wait_for_hedge(now))
             actions += [action for action in self._fly(now) if isinstance(action, Launch)]
         if self._next_at is not None:
             actions.append(WakeAt(self._next_at))
         return tuple(actions)
+
+    def _ask_for_hedge(self, now: float) -> Actions:
+        waiting = self._wait_for_hedge(now)
+        if self._owed is None:  # there was no room to wait in
+            return waiting
+        self._asking = True
+        return (*waiting, Ask(self._owed))
 
     def _pay_for_hedge(self, now: float) -> Outcome | None:
         """The bucket's price and the rate's token, or why not; moves `_next_at` where the rate says later."""
@@ -217,7 +254,12 @@ class HedgedCall(Call):
             self._next_at = at
             return None
         if bucket is not None and not bucket.take(price, now):
-            return Outcome.BUCKET_EMPTY
+            self._paid_rate = self.scope.rate is not None
+            if bucket.affords(price, now) != ASK:
+                return Outcome.BUCKET_EMPTY
+            self._owed = price
+            self._next_at = now + PATIENCE if self.deadline is None else min(now + PATIENCE, self.deadline)
+            return None
         self._paid = price
         return None
 
@@ -236,8 +278,7 @@ class HedgedCall(Call):
         actions: list[Action] = list(self._cancel_all_but(attempt, now))
         if self._failure is not None and self._failure.status is not None and self._failure.attempt != attempt:
             actions.append(Discard(self._failure.attempt))
-        self._leave_gates(now)
-        self._leave_room()
+        self._give_back(now)
         self._next_at = None
         self.phase = Phase.DELIVERING
         self._provisional = outcome
@@ -295,6 +336,8 @@ class HedgedCall(Call):
         """A non-fatal failure starts the next hedge at once, or exactly when its pushback says."""
         if failure.pushback.delay is not None:
             self._pushed_until = max(self._pushed_until, now + failure.pushback.delay)
+        if self._owed is not None:  # the next hedge is due already: its bucket is being asked
+            return () if self.flying else self._wait_for_hedge(now)
         self._next_at = max(now, self._pushed_until)
         self._next_class = failure.price_class
         if self._next_at <= now:
@@ -313,7 +356,7 @@ class HedgedCall(Call):
 
     def _plan_no_more(self, now: float) -> None:
         self._next_at = None
-        self._leave_gates(now)
+        self._give_back(now)
 
     def _end_hedging(self, no: Outcome, now: float) -> Actions:
         self._stopped = no

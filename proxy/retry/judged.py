@@ -6,7 +6,7 @@ last of them has passed.
 
 from __future__ import annotations
 
-from proxy.retry.bucket import Bucket
+from proxy.retry.bucket import ASK, Bucket
 from proxy.retry.checks import Failure, Standing, first_no, is_non_fatal, too_long
 from proxy.retry.custom import CustomToken
 from proxy.retry.facts import Class, Fault, Outcome, Pushback, Reply, Verdict
@@ -80,11 +80,20 @@ class Judged(Gated):
             return Outcome.DEADLINE
         if wait > 0 and not self._take_place("waiting"):
             return Outcome.OVERLOADED
+        self._due = now + wait
         if bucket is not None and not bucket.take(price, now):
+            return self._owe(price, bucket, now)
+        self._granted, self._granted_at = price, now
+        return None
+
+    def _owe(self, price: float, bucket: Bucket, now: float) -> Outcome | None:
+        """The price can't be taken here: a bucket kept elsewhere is asked while the retry waits."""
+        if bucket.affords(price, now) != ASK:
             self._leave_room()
             return Outcome.BUCKET_EMPTY
-        self._granted, self._granted_at = price, now
-        self._due = now + wait
+        if not self._take_place("waiting"):
+            return Outcome.OVERLOADED
+        self._owed = price
         return None
 
     def _observed_no(

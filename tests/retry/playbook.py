@@ -112,6 +112,14 @@ def wake(at: float) -> Event:
     return Event("woke", at, lambda call, now: call.woke(now))
 
 
+def granted(price: float, *, at: float) -> Event:
+    return Event(f"granted {price:g}", at, lambda call, now: call.granted(price, now))
+
+
+def refused(price: float, *, at: float) -> Event:
+    return Event(f"refused {price:g}", at, lambda call, now: call.refused(price, now))
+
+
 def replay_lost(at: float) -> Event:
     return Event("replay lost", at, lambda call, now: call.replay_lost(now))
 

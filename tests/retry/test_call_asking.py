@@ -1,0 +1,309 @@
+"""Transcripts of calls whose bucket is kept elsewhere: asked in the backoff, decided when the retry is due."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elsewhere import Elsewhere, ElsewhereMaking
+from playbook import Playbook, app_gone, ended, granted, refused, replay_lost, reply, start, wake
+
+from proxy.lab.clock import BEGIN, Clock
+from proxy.lab.driver import Driver, Sending
+from proxy.retry.actions import Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.call import PATIENCE
+from proxy.retry.commons import Commons
+from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
+from proxy.retry.gated import Env
+from proxy.retry.gates import WaitingRoom
+from proxy.retry.hedging import make_call
+from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
+
+SPEC = QuotaSpec(store="redis", initial=0)
+POLICY = Policy(
+    "u",
+    "",
+    Strategy("standard", "standard", 3, Backoff(0.1, 20.0, 2.0, "none")),
+    BucketRef(SPEC),
+    classify=Classify(statuses={503: Class.TRANSIENT, 429: Class.THROTTLING}),
+)
+AT_ONCE = replace(POLICY, strategy=Strategy("standard", "standard", 3, Backoff(0.0, 0.0, 2.0, "none")))
+HEDGED = replace(
+    POLICY,
+    strategy=Strategy("hedging", "hedging", 3, Backoff(0, 0), hedging_delay=1.0, non_fatal=frozenset({503})),
+)
+
+
+def play(policy: Policy = POLICY, *, room: WaitingRoom | None = None) -> Playbook:
+    return Playbook(policy, commons=Commons(ElsewhereMaking()), room=room)
+
+
+def bucket_of(book: Playbook) -> Elsewhere:
+    bucket = book.scope.bucket
+    assert isinstance(bucket, Elsewhere)
+    return bucket
+
+
+def failed_once(book: Playbook) -> Playbook:
+    """The first attempt fails at 0.01; the retry is due at 0.11."""
+    return book >> start() << Launch(1) >> reply(1, 503, at=0.01) << Hold(1) << WakeAt(0.11) << Ask(5)
+
+
+def test_granted_in_the_backoff_it_goes_when_it_is_due() -> None:
+    book = play()
+    assert (
+        failed_once(book)
+        >> granted(5, at=0.02)
+        >> wake(0.11)
+        << Discard(1)
+        << Launch(2)
+        >> reply(2, 200, at=0.12)
+        << Deliver(2, Outcome.SUCCESS)
+        >> ended(2, at=0.12)
+        << Finish(Outcome.SUCCESS)
+    )
+    assert bucket_of(book).level(1) == 5  # what the retry had paid has come back
+
+
+def test_refused_in_the_backoff_it_ends_when_it_is_due() -> None:
+    book = play()
+    assert (
+        failed_once(book)
+        >> refused(5, at=0.02)
+        >> wake(0.11)
+        << Deliver(1, Outcome.BUCKET_EMPTY)
+        >> ended(1, at=0.11)
+        << Finish(Outcome.BUCKET_EMPTY)
+    )
+    assert book.call.history[-1].decision == "bucket_empty"
+    assert book.call.env.waiting.waiting == 0
+
+
+def test_refused_but_here_when_it_is_due() -> None:
+    book = play()
+    assert failed_once(book) >> refused(5, at=0.02)
+    bucket_of(book).comes(6)
+    assert book >> wake(0.11) << Discard(1) << Launch(2)
+    assert bucket_of(book).level(1) == 1
+
+
+def test_due_before_the_answer_it_waits_for_it() -> None:
+    assert failed_once(play()) >> wake(0.11) << WakeAt(0.11 + PATIENCE) >> granted(5, at=0.2) << Discard(1) << Launch(2)
+    assert (
+        failed_once(play())
+        >> wake(0.11)
+        << WakeAt(0.11 + PATIENCE)
+        >> refused(5, at=0.2)
+        << Deliver(1, Outcome.BUCKET_EMPTY)
+    )
+    assert (
+        failed_once(play())
+        >> wake(0.11)
+        << WakeAt(0.11 + PATIENCE)
+        >> wake(0.11 + PATIENCE)
+        << Deliver(1, Outcome.BUCKET_EMPTY)
+    )
+
+
+def test_without_a_backoff_it_waits_for_the_answer() -> None:
+    assert (
+        play(AT_ONCE)
+        >> start()
+        << Launch(1)
+        >> reply(1, 503, at=0.01)
+        << Hold(1)
+        << WakeAt(0.01)
+        << Ask(5)
+        >> granted(5, at=0.01)
+        << Discard(1)
+        << Launch(2)
+    )
+
+
+def test_the_deadline_ends_the_wait_for_an_answer() -> None:
+    assert (
+        failed_once(play(replace(POLICY, timeouts=Timeouts(total=0.3))))
+        >> wake(0.11)
+        << WakeAt(0.3)
+        >> wake(0.3)
+        << Deliver(1, Outcome.DEADLINE)
+    )
+
+
+def test_a_grant_that_nobody_wants_any_more_goes_back() -> None:
+    book = play()
+    assert failed_once(book) >> app_gone(0.05) << Discard(1) << Finish(Outcome.CLIENT_GONE) >> granted(5, at=0.06)
+    assert bucket_of(book).level(1) == 5
+    book = play()
+    assert failed_once(book) >> replay_lost(0.05) << Deliver(1, Outcome.COMMITTED) >> granted(5, at=0.06)
+    assert bucket_of(book).level(1) == 5
+
+
+def test_what_is_here_pays_when_it_is_due_and_the_late_grant_goes_back() -> None:
+    book = play()
+    assert failed_once(book)
+    bucket_of(book).comes(5)
+    assert book >> wake(0.11) << Discard(1) << Launch(2) >> granted(5, at=0.12)
+    assert bucket_of(book).level(1) == 5
+
+
+def test_an_answer_to_an_earlier_question_is_none_to_a_later_one() -> None:
+    """The first retry was paid from here before its answer came; the second asks at another price."""
+    book = play(replace(POLICY, bucket=BucketRef(replace(SPEC, throttling_cost=7))))
+    assert failed_once(book)
+    bucket_of(book).comes(5)
+    assert (
+        book
+        >> wake(0.11)
+        << Discard(1)
+        << Launch(2)
+        >> reply(2, 429, at=0.2)
+        << Hold(2)
+        << WakeAt(0.4)
+        << Ask(7)
+        >> refused(5, at=0.21)
+        >> granted(7, at=0.22)
+        >> wake(0.4)
+        << Discard(2)
+        << Launch(3)
+    )
+
+
+def test_no_question_where_the_answer_is_known() -> None:
+    book = play()
+    bucket_of(book).known_empty = True
+    assert book >> start() << Launch(1) >> reply(1, 503, at=0.01) << Deliver(1, Outcome.BUCKET_EMPTY)
+
+
+def test_no_question_without_room_to_wait() -> None:
+    book = play(AT_ONCE, room=WaitingRoom(0))
+    assert book >> start() << Launch(1) >> reply(1, 503, at=0.01) << Deliver(1, Outcome.OVERLOADED)
+
+
+class TestHedging:
+    def test_a_hedge_asks_when_it_is_due_and_goes_when_granted(self) -> None:
+        book = play(HEDGED)
+        assert (
+            book
+            >> start()
+            << Launch(1)
+            << WakeAt(1.0)
+            >> wake(1.0)
+            << WakeAt(1.0 + PATIENCE)
+            << Ask(5)
+            >> granted(5, at=1.01)
+            << Launch(2)
+            << WakeAt(2.01)
+            >> reply(2, 200, at=1.5)
+            << Cancel(1)
+            << Deliver(2, Outcome.SUCCESS)
+            >> ended(2, at=1.5)
+            << Finish(Outcome.SUCCESS)
+        )
+        assert bucket_of(book).level(2) == 5
+
+    def test_refused_or_silent_it_ends_hedging_and_what_flies_goes_on(self) -> None:
+        asked = play(HEDGED) >> start() << Launch(1) << WakeAt(1.0) >> wake(1.0) << WakeAt(2.0) << Ask(5)
+        assert asked >> refused(5, at=1.01) >> reply(1, 503, at=1.2) << Hold(1) << Deliver(1, Outcome.BUCKET_EMPTY)
+        asked = play(HEDGED) >> start() << Launch(1) << WakeAt(1.0) >> wake(1.0) << WakeAt(2.0) << Ask(5)
+        assert asked >> wake(2.0) >> reply(1, 503, at=2.2) << Hold(1) << Deliver(1, Outcome.BUCKET_EMPTY)
+
+    def test_with_nothing_in_flight_a_no_ends_the_call(self) -> None:
+        failed = play(HEDGED) >> start() << Launch(1) << WakeAt(1.0) >> reply(1, 503, at=0.5) << Hold(1)
+        assert failed << WakeAt(0.5 + PATIENCE) << Ask(5) >> refused(5, at=0.6) << Deliver(1, Outcome.BUCKET_EMPTY)
+
+    def test_an_answer_wins_while_the_question_is_out_and_the_grant_goes_back(self) -> None:
+        book = play(replace(HEDGED, rate=BucketRef(RateSpec(1, 2), name="pace")))
+        assert (
+            book
+            >> start()
+            << Launch(1)
+            << WakeAt(1.0)
+            >> wake(1.0)
+            << WakeAt(2.0)
+            << Ask(5)
+            >> reply(1, 200, at=1.1)
+            << Deliver(1, Outcome.SUCCESS)
+            >> granted(5, at=1.2)
+        )
+        assert bucket_of(book).level(2) == 5
+        assert book.scope.rate_bucket is not None
+        assert book.scope.rate_bucket.level(1.2) == 2  # the token of the hedge that was not sent
+
+    def test_a_failure_while_the_question_is_out_asks_no_other(self) -> None:
+        assert (
+            play(HEDGED)
+            >> start()
+            << Launch(1)
+            << WakeAt(1.0)
+            >> wake(1.0)
+            << WakeAt(2.0)
+            << Ask(5)
+            >> reply(1, 503, at=1.1)
+            << Hold(1)
+            << WakeAt(2.0)
+            >> granted(5, at=1.2)
+            << Launch(2)
+            << WakeAt(2.2)
+        )
+
+    def test_a_pushback_meanwhile_puts_the_hedge_off(self) -> None:
+        book = play(HEDGED)
+        assert (
+            book
+            >> start()
+            << Launch(1)
+            << WakeAt(1.0)
+            >> wake(1.0)
+            << WakeAt(2.0)
+            << Ask(5)
+            >> reply(1, 503, at=1.1, headers={"retry-after": "3"})
+            << Hold(1)
+            << WakeAt(2.0)
+            >> granted(5, at=1.2)
+            << WakeAt(4.1)
+            >> wake(4.1)
+            << Launch(2)
+            << WakeAt(5.1)
+        )
+        assert bucket_of(book).level(5) == 0
+
+    def test_hedges_that_all_go_at_once_ask_one_after_another(self) -> None:
+        policy = replace(HEDGED, strategy=replace(HEDGED.strategy, hedging_delay=0.0))
+        assert (
+            play(policy)
+            >> start()
+            << Launch(1)
+            << WakeAt(PATIENCE)
+            << Ask(5)
+            >> granted(5, at=0.01)
+            << Launch(2)
+            << WakeAt(0.01 + PATIENCE)
+            << Ask(5)
+            >> granted(5, at=0.02)
+            << Launch(3)
+        )
+
+
+def test_a_driver_on_the_virtual_clock_asks_and_is_answered() -> None:
+    clock, commons = Clock(), Commons(ElsewhereMaking())
+    request = Request("GET", "u.test", "/")
+    scope = commons.scope(POLICY, request)
+
+    def fails(attempt: int, now: float) -> Sending:
+        return Sending(0.01, Reply(503 if attempt == 1 else 200, MappingFields([])))
+
+    driver = Driver(clock, fails)
+    call = make_call(request, POLICY, scope, Env(_NoDraw()), driver.set_alarm)
+    clock.at(0.0, BEGIN, driver.begin, call)
+    clock.run(0.05)
+    bucket = scope.bucket
+    assert isinstance(bucket, Elsewhere)
+    ((price, answer),) = bucket.asked
+    answer(price, True)
+    clock.run()
+    assert (driver.outcome, call.attempts) == (Outcome.SUCCESS, 2)
+
+
+class _NoDraw:
+    def random(self) -> float:
+        return 0.0
