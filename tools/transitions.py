@@ -421,7 +421,7 @@ seen to end with, or to hand an answer on with; which *no* it is follows from th
 | gated | an attempt is due, and a cooldown, a `rate` bucket or the adaptive limiter holds it |
 | flying | sent; no final head yet (hedged: at least one attempt is) |
 | peeking | the head is there, and a rule must see the body before the class can be told |
-| backoff | a retry was granted and paid for, or its bucket is asked, and it is waited for; its answer, if any, is held |
+| backoff | a retry was paid for, or its bucket is asked, and it is waited for; its answer, if any, is held |
 | delivering | an answer is going to the app: nothing leads back |
 | done | there is an outcome |
 """
