@@ -9,12 +9,24 @@ from support.front import Front, request, to
 from support.scripted import Upstream, answer, gated
 
 from proxy.server import listener
+from proxy.server.connection import AppConnection
 
 
 async def begun(front: Front) -> None:
     """Wait until a head has begun to come."""
-    while not front.path.door.dripping:
-        await asyncio.sleep(0)
+    door = front.path.door
+    if door.dripping:
+        return
+    noticed = asyncio.Event()
+    drips = door.drips
+
+    def notice(connection: AppConnection) -> None:
+        drips(connection)
+        noticed.set()
+
+    door.drips = notice  # type: ignore[method-assign]
+    await noticed.wait()
+    door.drips = drips  # type: ignore[method-assign]
 
 
 async def test_a_head_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,18 +43,18 @@ async def test_a_head_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch)
 async def test_a_head_that_came_whole_is_not_one_that_drips() -> None:
     """Its call may take as long as it likes."""
     go = asyncio.Event()
-    async with Upstream(gated(go, b"", answer(200, b"ok"))) as upstream, Front(to("api", upstream.url)) as front:
-        async with front.app() as app:
-            whole = request("GET", "/api/x", host=app.authority)
-            app.send(whole[:20])
-            await begun(front)
-            app.send(whole[20:])
-            await upstream.until(1)
-            front.path.door._look_at_drips()
-            go.set()
-            assert (await app.read()).body == b"ok"
-            front.path.door._look_at_drips()
-            assert (await app.ask("GET", "/api/x")).body == b"ok"
+    step = gated(go, b"", answer(200, b"ok"))
+    async with Upstream(step) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        whole = request("GET", "/api/x", host=app.authority)
+        app.send(whole[:20])
+        await begun(front)
+        app.send(whole[20:])
+        await upstream.until(1)
+        front.path.door._look_at_drips()
+        go.set()
+        assert (await app.read()).body == b"ok"
+        front.path.door._look_at_drips()
+        assert (await app.ask("GET", "/api/x")).body == b"ok"
 
 
 async def test_rest_before_a_head_does_not_count() -> None:
