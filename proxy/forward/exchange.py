@@ -132,7 +132,7 @@ class Exchange:
         """The request has a body; this much of it has come."""
         replay = self.replay = Replay(self.means.store)
         replay.done = done
-        replay.trailers = trailers
+        replay.trailers = self.head.trailers_to_send(trailers) if trailers else b""
         if body and not replay.append(body):
             self._overfull = True
         self.bytes_in = len(body)
