@@ -31,13 +31,14 @@ test: $(STAMP) ## install what the tests need, and run them (ARGS="-k name" for 
 	@$(BIN)/python -m pytest $(ARGS)
 
 .PHONY: check
-check: $(STAMP) ## style, types, floors, and whether generated files are current
+check: $(STAMP) ## style, types, floors, deployment files, and whether generated files are current
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/redrive schema | diff -u config/redrive.schema.json - \
 		|| { echo "config/redrive.schema.json is not current: make schema" >&2; exit 1; }
+	@$(BIN)/python -m pytest tests/deploy
 
 .PHONY: format
 format: $(STAMP) ## put the code in form
