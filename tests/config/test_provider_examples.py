@@ -1,4 +1,4 @@
-"""config/examples/: a policy for each provider, with its policy tests, as `redrive check` and `redrive test` see them."""
+"""config/examples/: a policy for each provider, with its tests, as `redrive check` and `redrive test` see them."""
 
 from __future__ import annotations
 
