@@ -2,7 +2,8 @@
 
 Law: everything is bound before anything is served. What lives over reloads (buckets, connections, counters) is made
 once; what a configuration says is taken in one step, for calls that start after it. The first SIGTERM or SIGINT lets
-calls run out, the second ends at once; both are a clean end.
+calls run out, the second ends at once; both are a clean end. With workers this process is their parent, and carries no
+calls itself.
 """
 
 from __future__ import annotations
@@ -12,16 +13,14 @@ import contextlib
 import gc
 import os
 import signal
-import socket
 import sys
 from collections.abc import Coroutine
 
 import uvloop
-from aiohttp import web
 
 from proxy.config.load import LoadResult
 from proxy.config.problem import Problem
-from proxy.config.settings import Address, Settings
+from proxy.config.settings import Settings
 from proxy.config.watch import Watcher
 from proxy.observe.access_log import AccessLog
 from proxy.observe.exposition import Gauges, render
@@ -36,8 +35,12 @@ from proxy.server.admin.guard import Access
 from proxy.server.admin.pages import admin_app, probe_app
 from proxy.server.admin.view import Readiness, View
 from proxy.server.announcing import banner
-from proxy.server.binding import CannotListenError, bind, bound
+from proxy.server.binding import CannotListenError
 from proxy.server.listener import DataPath
+from proxy.server.listening import Listening, Pages, Plan
+from proxy.server.open_files import limit
+from proxy.server.processors import processes
+from proxy.server.serving import Alone, Serving, WorkerFailedError
 from proxy.transport.clock import monotonic, wall
 
 #: Standard output, where the log goes.
@@ -45,10 +48,9 @@ _OUT = 1
 #: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop; Python's 5 ms
 #: would be added to every call meanwhile.
 _SWITCH = 0.0005
-#: Seconds between looks at whether the last call has ended.
-_LOOK = 0.02
-#: Seconds that open admin connections get at the end.
-_ADMIN_END = 1.0
+#: Seconds between looks at whether the last call has ended; and seconds without a call that are quiet: an app that is
+#: told to end at the same time makes its last calls then.
+_LOOK, _QUIET = 0.02, 0.5
 #: Seconds between looks at the wall's clock, which may be set while the other goes on.
 _CLOCK = 10.0
 
@@ -66,6 +68,9 @@ async def _serve(file: str | None, loaded: LoadResult) -> int:
     except CannotListenError as error:
         _say(f"redrive: {error}")
         return 2
+    except WorkerFailedError as error:
+        _say(f"redrive: {error}")
+        return 1
     await house.until_ended()
     return 0
 
@@ -82,48 +87,58 @@ class House:
         self._warnings = warnings(loaded)
         self._reload_errors: list[str] = []
         self._draining = False
+        self._taken, self._taking = asyncio.Event(), asyncio.Lock()
+        self._taken.set()
         self._end, self._at_once = asyncio.Event(), asyncio.Event()
         self._watcher = Watcher(file, os.environ, loaded, self._loaded)
         self._tasks: set[asyncio.Task[object]] = set()
-        self._runners: list[web.BaseRunner] = []
-        self._listening: dict[str, list[Address]] = {"listen": [], "admin": [], "probe": []}
+        self._descriptors = limit()
+        self._admin = settings.admin
+        self._metrics = Metrics()
+        self._log: AccessLog | None = None
+        self._serving, self._recent = self._workers() if processes(settings.workers) > 1 else self._alone()
+        admin = Pages(lambda: admin_app(self._view(), self._access), self._serving.is_own)
+        probe = Pages(lambda: probe_app(self._view()), self._serving.is_own)
+        self._listening = Listening({"listen": self._serving, "admin": admin, "probe": probe})
 
+    def _alone(self) -> tuple[Serving, Recent]:
+        """This very process carries the calls."""
+        settings, recent = self._settings, Recent()
         console = settings.log.format == "console"
         self._sink = LineSink(_OUT, self._loop.call_later)
         self._notices = Notices(self._sink, _say, wall, console=console)
-        self._metrics, self._recent = Metrics(), Recent()
         self._log = AccessLog(self._sink, console=console, level=settings.log.level)
-        observers = Observers(self._metrics, self._recent, self._log)
-        self._path = DataPath(self._loop, settings, observers, tell=self._notices.tell)
+        observers = Observers(self._metrics, recent, self._log)
+        path = DataPath(self._loop, settings, observers, tell=self._notices.tell, descriptors=self._descriptors)
+        return Alone(path, recent), recent
+
+    def _workers(self) -> tuple[Serving, Recent]:
+        """Workers carry them, and what they share lies in memory that all have."""
+        from proxy.observe.gathered import Gathered, GatheredCalls
+        from proxy.server.listener import draw_via
+        from proxy.server.workers import Workers
+        from proxy.stores.memory import LogTurn, descriptor
+        from proxy.stores.shared_memory import open_memory
+
+        memory, recent = open_memory(descriptor()), GatheredCalls()
+        self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(memory))
+        self._notices = Notices(self._sink, _say, wall, console=self._settings.log.format == "console")
+        gathered = Gathered(self._metrics, recent)
+        return Workers(self._settings, memory, gathered, via=draw_via(), tell=self._notices.tell), recent
 
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Bind everything, then serve it and say so. Raises CannotListenError, with nothing left open."""
-        settings = self._settings
-        sockets: list[tuple[str, socket.socket]] = []
-        try:
-            for address in settings.listen:
-                sockets += [("listen", sock) for sock in bind(address, "listen")]
-            if settings.admin is not None:
-                sockets += [("admin", sock) for sock in bind(settings.admin.listen, "admin")]
-            if settings.probe is not None:
-                sockets += [("probe", sock) for sock in bind(settings.probe, "probe")]
-        except CannotListenError:
-            for _, sock in sockets:
-                sock.close()
-            raise
-        runners = self._make_runners()
-        for what, sock in sockets:
-            address = bound(sock)
-            self._listening[what].append(address)
-            (self._path.listens if what == "listen" else self._path.is_own)(address)
-        for what, runner in runners.items():
-            await runner.setup()
-            self._runners.append(runner)
-            for sock in (sock for of, sock in sockets if of == what):
-                await web.SockSite(runner, sock).start()
-        for number, act in ((signal.SIGTERM, self.end), (signal.SIGINT, self.end), (signal.SIGHUP, self._hang_up)):
+        plan = self._listening.plan(self._settings)
+        await self._listening.take(plan)
+        await self._serving.start()
+        for number, act in (
+            (signal.SIGTERM, self.end),
+            (signal.SIGINT, self.end),
+            (signal.SIGHUP, self._hang_up),
+            (signal.SIGUSR2, self._roll),
+        ):
             self._loop.add_signal_handler(number, act)
         self._loop.call_later(_CLOCK, self._look_at_the_clock)
         self._begin(self._watcher.run())
@@ -132,54 +147,72 @@ class House:
         gc.freeze()  # what was imported and built lives as long as the process: no need to look it through again
         self._announce()
 
-    def _make_runners(self) -> dict[str, web.BaseRunner]:
-        admin, view = self._settings.admin, self._view()
-        runners: dict[str, web.BaseRunner] = {"listen": self._path.runner}
-        if admin is not None:
-            runners["admin"] = _app_runner(admin_app(view, self._access))
-        if self._settings.probe is not None:
-            runners["probe"] = _app_runner(probe_app(view))
-        return runners
-
     def _access(self) -> Access:
-        admin = self._settings.admin
-        assert admin is not None  # a reload can't take it away
+        admin = self._settings.admin or self._admin
+        assert admin is not None
         return Access(admin.token, admin.hosts)
 
     def _announce(self) -> None:
-        listening = {what: [str(address) for address in at] for what, at in self._listening.items()}
-        self._notices.banner(banner(self._file, self._settings, self._listening))
-        self._notices.tell("ready", [], **listening, pid=os.getpid(), file=self._file)
+        listening = {what: self._listening.addresses(what) for what in ("listen", "admin", "probe")}
+        self._notices.banner(banner(self._file, self._settings, listening))
+        told = {what: [str(address) for address in at] for what, at in listening.items()}
+        self._notices.tell("ready", [], **told, pid=os.getpid(), file=self._file)
 
     # -- configurations -------------------------------------------------------------------------------------------
 
     async def reload(self) -> list[str]:
         """Load the file again; error lines where it is refused, and then nothing has changed."""
         await self._watcher.reload("POST /reload")
+        await self._taken.wait()
         return self._reload_errors
 
     def _hang_up(self) -> None:
         self._begin(self._watcher.reload("SIGHUP"))
 
+    def _roll(self) -> None:
+        self._begin(self._serving.roll())
+
     def _loaded(self, result: LoadResult, why: str) -> None:
         """A file was loaded: take it, or tell what is wrong with it."""
         settings = result.settings
-        errors = list(result.errors) if settings is None else _moved(self._settings, settings)
-        self._reload_errors = [str(problem) for problem in errors]
-        if settings is None or errors:
+        errors = [str(problem) for problem in result.errors]
+        plan = None
+        if settings is not None:
+            try:
+                plan = self._listening.plan(settings)
+            except CannotListenError as error:
+                errors = [str(_at(settings, error))]
+        self._reload_errors = errors
+        if settings is None or plan is None:
             self._metrics.reloaded("failure")
-            lines = [f"the configuration was not reloaded ({why}):", *self._reload_errors]
-            self._notices.tell("reload", lines, result="failure", why=why, errors=self._reload_errors)
+            lines = [f"the configuration was not reloaded ({why}):", *errors]
+            self._notices.tell("reload", lines, result="failure", why=why, errors=errors)
             return
-        self._settings = settings
         self._warnings = warnings(result)
-        self._metrics.reloaded("success")
-        self._path.use(settings)
+        if (processes(settings.workers) > 1) != (processes(self._settings.workers) > 1) and self._log is not None:
+            self._warnings.append("workers has changed: from one process to several takes a restart")
+        self._settings = settings
+        self._admin = settings.admin or self._admin
         console = settings.log.format == "console"
-        self._log.configure(console=console, level=settings.log.level)
+        if self._log is not None:
+            self._log.configure(console=console, level=settings.log.level)
         self._notices.console = console
-        lines = [f"the configuration was reloaded ({why})", *self._warnings]
-        self._notices.tell("reload", lines, result="success", why=why, warnings=self._warnings)
+        self._taken.clear()
+        self._serving.use(settings)
+        self._begin(self._take(plan, why))
+
+    async def _take(self, plan: Plan, why: str) -> None:
+        """A good configuration is in force as soon as everybody has it."""
+        async with self._taking:
+            told = self._warnings
+            try:
+                await self._listening.take(plan)
+                await self._serving.settled()
+                self._metrics.reloaded("success")
+                lines = [f"the configuration was reloaded ({why})", *told]
+                self._notices.tell("reload", lines, result="success", why=why, warnings=told)
+            finally:
+                self._taken.set()
 
     def _begin(self, work: Coroutine[object, object, object]) -> None:
         """Do something beside; what goes wrong with it is told, and ends nothing else."""
@@ -205,66 +238,89 @@ class House:
         if self._draining:
             return
         self._draining = True
-        self._path.drain()
-        self._notices.tell("draining", [f"draining: calls get {self._settings.drain:g} s"], calls=self._path.in_flight)
-        self._loop.call_later(self._settings.drain, self._path.refuse)
+        self._serving.drain()
+        calls = self._serving.usage.in_flight
+        self._notices.tell("draining", [f"draining: calls get {self._settings.drain:g} s"], calls=calls)
+        self._loop.call_later(self._settings.drain, self._serving.refuse)
 
     async def until_ended(self) -> None:
-        """Serve until told to end, and then until the last call has ended or `drain` has run out."""
+        """Serve until told to end, and then until it is quiet or `drain` has run out."""
         await self._end.wait()
         self.drain()
-        until = self._loop.time() + self._settings.drain
-        while self._path.in_flight and self._loop.time() < until and not self._at_once.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._at_once.wait(), _LOOK)
+        await self._until_quiet(self._loop.time() + self._settings.drain)
         for task in self._tasks:
             task.cancel()
-        cut = self._path.in_flight
-        self._path.refuse()
-        await asyncio.gather(*(runner.cleanup() for runner in self._runners))
-        await self._path.close()
+        self._serving.refuse()
+        await self._listening.close("listen")
+        cut = await self._serving.close()
+        await self._listening.close("admin", "probe")
         self._notices.tell("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
         self._sink.close()
+
+    async def _until_quiet(self, until: float) -> None:
+        """No call in progress, and none that came and went, for a while; until then at most, or until told again."""
+        seen, quiet_since = self._serving.seen, self._loop.time()
+        while (now := self._loop.time()) < until and not self._at_once.is_set():
+            if self._serving.usage.in_flight or self._serving.seen != seen:
+                seen, quiet_since = self._serving.seen, now
+            elif now - quiet_since >= _QUIET:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._at_once.wait(), _LOOK)
 
     # -- being watched --------------------------------------------------------------------------------------------
 
     def _view(self) -> View:
+        commons = self._serving.commons
         return View(
             readiness=self._readiness,
             metrics=self._exposition,
             config=lambda: masked(self._settings.provenance.effective()),
-            upstreams=lambda: showing.upstreams(self._settings.router, self._metrics, self._path.commons, monotonic()),
-            buckets=lambda: showing.buckets(self._path.commons, self._settings.buckets, monotonic()),
+            upstreams=lambda: showing.upstreams(self._settings.router, self._metrics, commons, monotonic()),
+            buckets=lambda: showing.buckets(commons, self._settings.buckets, monotonic()),
             recent=self._recent,
             reload=self.reload,
             drain=self.drain,
+            refresh=self._serving.refresh,
         )
 
     def _readiness(self) -> Readiness:
         return Readiness(
-            ready=not self._draining,
+            ready=not self._draining and self._serving.is_ready,
             draining=self._draining,
             config_file=self._file or "",
             warnings=self._warnings,
             reload_errors=self._reload_errors,
-            listen=[str(address) for address in self._listening["listen"]],
-            in_flight=self._path.in_flight,
+            listen=[str(address) for address in self._listening.addresses("listen")],
+            in_flight=self._serving.usage.in_flight,
         )
 
     async def _exposition(self, accept: str) -> tuple[bytes, str]:
         """Metrics as they are now; the text is made in a thread."""
-        commons, named, now = self._path.commons, self._settings.buckets, monotonic()
+        settings, serving = self._settings, self._serving
+        commons, named, now = serving.commons, settings.buckets, monotonic()
+        usage, limits = serving.usage, settings.limits
         gauges = Gauges(
             levels=showing.levels(commons, named, now),
             capacities=showing.capacities(commons, named),
-            cooldowns=showing.cooldowns(self._settings.router, commons, now),
-            buffered_bytes=self._path.buffered,
-            waiting_calls=self._path.waiting,
+            cooldowns=showing.cooldowns(settings.router, commons, now),
+            buffered_bytes=usage.buffered,
+            waiting_calls=usage.waiting,
+            connections=usage.connections,
+            open_files=serving.open_files,
+            limits=[
+                ("connections", limits.connections),
+                ("waiting_calls", limits.waiting),
+                ("buffered_bytes", settings.buffers.total),
+                ("open_files", self._descriptors * max(1, len(serving.workers()) and processes(settings.workers))),
+            ],
+            workers=serving.workers(),
+            worker_restarts=serving.restarts,
         )
         return await asyncio.to_thread(render, self._metrics.copy(), gauges, accept)
 
     def _look_at_the_clock(self) -> None:
-        self._path.env.wall_offset = wall() - monotonic()
+        self._serving.use_clock(wall() - monotonic())
         self._loop.call_later(_CLOCK, self._look_at_the_clock)
 
 
@@ -272,32 +328,16 @@ def warnings(loaded: LoadResult) -> list[str]:
     """Settings without effect, and the like."""
     told = [str(problem) for problem in loaded.problems if problem.severity == "warning"]
     settings = loaded.settings
-    if settings is not None and settings.workers != 1:
-        told.append("workers: there is one process for now")
     if settings is not None and settings.uses_redis:
         told.append("store: redis: buckets are this process's own for now")
     return told
 
 
-def _moved(before: Settings, after: Settings) -> list[Problem]:
-    """What listens, listens until the end, and much is decided by it (whether strangers can reach it): another address
-    takes a restart.
-    """
-    where = {
-        "listen": (before.listen, after.listen),
-        "admin": (before.admin and before.admin.listen, after.admin and after.admin.listen),
-        "probe": (before.probe, after.probe),
-    }
-    top = after.provenance.top
-    marks = {name: top.values_at.get(name, top.mark) for name, (old, new) in where.items() if old != new}
-    return [
-        Problem(mark.file, mark.line, mark.column, name, "another address takes a restart")
-        for name, mark in marks.items()
-    ]
-
-
-def _app_runner(app: web.Application) -> web.AppRunner:
-    return web.AppRunner(app, access_log=None, shutdown_timeout=_ADMIN_END)
+def _at(settings: Settings, error: CannotListenError) -> Problem:
+    """An address that can't be had, told where the configuration names it."""
+    top = settings.provenance.top
+    mark = top.values_at.get(error.what, top.mark)
+    return Problem(mark.file, mark.line, mark.column, error.what, str(error))
 
 
 def _say(line: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from proxy.observe.events import EndedCall, Refusal
 from proxy.retry.facts import Class, Outcome
@@ -60,6 +60,11 @@ class Durations:
         made = Durations()
         made.slots, made.total = self.slots.copy(), self.total
         return made
+
+    def plus(self, other: Durations) -> None:
+        """Count what another has counted."""
+        self.slots = [a + b for a, b in zip(self.slots, other.slots, strict=True)]
+        self.total += other.total
 
     def add(self, seconds: float) -> None:
         """Count one duration."""
@@ -118,6 +123,22 @@ class Series:
         made.call_seconds, made.attempt_seconds = self.call_seconds.copy(), self.attempt_seconds.copy()
         return made
 
+    def add(self, other: Series) -> None:
+        """Count what another process counted too."""
+        self.at_once = [a + b for a, b in zip(self.at_once, other.at_once, strict=True)]
+        self.ge = [a + b for a, b in zip(self.ge, other.ge, strict=True)]
+        self.outcomes.update(other.outcomes)
+        self.results.update(other.results)
+        self.reasons.update(other.reasons)
+        self.denied.update(other.denied)
+        self.retries_failed += other.retries_failed
+        self.hedges += other.hedges
+        self.transparent += other.transparent
+        self.app_retries += other.app_retries
+        self.backoff_seconds += other.backoff_seconds
+        self.call_seconds.plus(other.call_seconds)
+        self.attempt_seconds.plus(other.attempt_seconds)
+
     @property
     def calls(self) -> int:
         """Calls in all."""
@@ -147,6 +168,10 @@ class Metrics:
         made._series = {labels: series.copy() for labels, series in self._series.items()}
         made.reloads = self.reloads.copy()
         return made
+
+    def replace(self, series: Iterable[Series]) -> None:
+        """Hold these series instead, which were added up elsewhere."""
+        self._series = {(each.upstream, each.route): each for each in series}
 
     def series(self, policy: Policy) -> Series:
         """The series that this policy's calls are counted in."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
 from proxy.config.settings import Address
@@ -17,27 +18,33 @@ _BACKLOG = 1024
 
 
 class CannotListenError(Exception):
-    """The address can't be had; the text is one line for people, and names a remedy."""
+    """The address can't be had; the text is one line for people, and names a remedy. `what` is the setting's name."""
+
+    def __init__(self, text: str, what: str) -> None:
+        super().__init__(text)
+        self.what = what
 
 
-def bind(address: Address, what: str, *, shared: bool = False) -> list[socket.socket]:
+def bind(address: Address, what: str, *, ours: Collection[int] = ()) -> list[socket.socket]:
     """Sockets that listen at an address: one, or one for each family of a name. `what` is the setting's name.
 
-    `shared`: others of this process may listen there too (`again`); nobody else's may yet. Raises CannotListenError.
+    Others of this program may listen there too (`again`, or after a reload another address with the same port):
+    SO_REUSEPORT. That nobody else does is asked first, but where a port is in `ours`. Raises CannotListenError.
     """
     try:
         if address.unix is not None:
             return [_unix(address.unix)]
-        return _tcp(address, shared)
+        return _tcp(address, address.port in ours)
     except OSError as error:
-        raise CannotListenError(f"can't listen on {address} ({what}): {_remedy(error, address)}") from error
+        text = f"can't listen on {address} ({what}): {_remedy(error, address)}"
+        raise CannotListenError(text, what) from error
 
 
 def again(sock: socket.socket) -> socket.socket:
     """Another socket where this shared one listens, with a queue of its own; a unix socket's queue is shared."""
     if sock.family == socket.AF_UNIX:
         return sock.dup()
-    return _listen(socket.socket(sock.family, sock.type, sock.proto), sock.getsockname(), reuse_port=True)
+    return _listen(socket.socket(sock.family, sock.type, sock.proto), sock.getsockname())
 
 
 def bound(sock: socket.socket) -> Address:
@@ -48,7 +55,7 @@ def bound(sock: socket.socket) -> Address:
     return Address(host, port)
 
 
-def _tcp(address: Address, shared: bool) -> list[socket.socket]:
+def _tcp(address: Address, is_ours: bool) -> list[socket.socket]:
     found = socket.getaddrinfo(
         address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )
@@ -58,10 +65,10 @@ def _tcp(address: Address, shared: bool) -> list[socket.socket]:
     absent: OSError | None = None
     for family, kind, protocol, _, place in dict.fromkeys(found):
         try:
-            if shared:
+            if address.port and not is_ours:
                 # Whoever else has the port, with SO_REUSEPORT even, is noticed by asking without it.
-                _listen(socket.socket(family, kind, protocol), place).close()
-            sockets.append(_listen(socket.socket(family, kind, protocol), place, reuse_port=shared))
+                _listen(socket.socket(family, kind, protocol), place, shared=False).close()
+            sockets.append(_listen(socket.socket(family, kind, protocol), place))
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 for sock in sockets:
@@ -73,10 +80,10 @@ def _tcp(address: Address, shared: bool) -> list[socket.socket]:
     return sockets
 
 
-def _listen(sock: socket.socket, place: tuple[object, ...], *, reuse_port: bool = False) -> socket.socket:
+def _listen(sock: socket.socket, place: tuple[object, ...], *, shared: bool = True) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
+        if shared:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -20,10 +20,10 @@ from aiohttp import web
 
 from proxy.config.settings import Address, Settings
 from proxy.forward.answers import last_recipient, own_answer
-from proxy.forward.exchange import Exchange
 from proxy.forward.headers import answers_for_nobody
 from proxy.forward.means import Means
-from proxy.forward.tunnel import Tunnel
+from proxy.forward.swift import Plan
+from proxy.forward.tunnel import TunnelPlan
 from proxy.forward.watch import Watch
 from proxy.observe.events import Observer, Refusal
 from proxy.retry.commons import Commons
@@ -33,7 +33,7 @@ from proxy.retry.gates import WaitingRoom
 from proxy.retry.making import Making
 from proxy.retry.policy import Policy
 from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
-from proxy.server.connection import AppConnection, Memo
+from proxy.server.connection import AppConnection
 from proxy.server.intercept.interception import Interception, Tell
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
@@ -198,14 +198,8 @@ class Door(web.Server):
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def admit(self, connection: AppConnection, head: RequestHead) -> Exchange | None:
-        """Make a call of a request, or answer it here."""
-        memo = connection.memo
-        if memo is not None and memo.head is head and memo.settings is self.settings and not self.refusing:
-            admitted = memo.admitted
-            return Exchange(
-                self.means, connection, head, admitted.request, admitted.policy, memo.destination, admitted.rest
-            )
+    def admit(self, connection: AppConnection, head: RequestHead) -> Plan | None:
+        """Say where a request goes and under which policy, or answer it here (None)."""
         if connection.surplus or self.refusing:
             why = "the proxy is shutting down" if self.refusing else "too many connections are open"
             self._reject(connection, head, _overloaded(why), close=True)
@@ -225,10 +219,9 @@ class Door(web.Server):
         destination = self.means.pool.destination(
             admitted.upstream.target, admitted.scheme, admitted.request.authority, strict=not place.loopback
         )
-        connection.memo = Memo(head, self.settings, admitted, destination)
-        return Exchange(self.means, connection, head, admitted.request, admitted.policy, destination, admitted.rest)
+        return Plan(head, admitted.request, admitted.policy, destination, admitted.rest)
 
-    def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Exchange | None:
+    def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Plan | None:
         admitted = admit_connect(head, self.settings, self.means.via)
         upstream = admitted.upstream
         if upstream.connect == "intercept":
@@ -242,7 +235,7 @@ class Door(web.Server):
             head.authority,
             strict=not connection.place.loopback,
         )
-        return Tunnel(self.means, connection, head, admitted.request, admitted.policy, destination)
+        return TunnelPlan(head, admitted.request, admitted.policy, destination, None)
 
     def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
         """Answer what is no request, and close."""
@@ -344,6 +337,11 @@ class DataPath:
         """A listener of this process (proxy, admin, probe) is bound here: it is never a destination."""
         if address.unix is None:
             self._guard.add_own(address.host, address.port)
+
+    def left(self, address: Address) -> None:
+        """Nothing listens at this address any more."""
+        if address.unix is None:
+            self._guard.drop_own(address.host, address.port)
 
     def use(self, settings: Settings) -> None:
         """Take a new configuration, for calls that start after it."""

@@ -116,6 +116,23 @@ class Memory:
         return self.words[_NEXT]
 
 
+class LogTurn:
+    """Whose turn it is to write to the log that all share (`proxy.observe.sink.Turn`)."""
+
+    __slots__ = ("_address",)
+
+    def __init__(self, memory: Memory) -> None:
+        self._address = memory.log_lock
+
+    def take(self) -> bool:
+        """Whether it is ours now."""
+        return robust.attempt(self._address)
+
+    def give(self) -> None:
+        """Let others write."""
+        robust.free(self._address)
+
+
 def descriptor() -> int:
     """A file in memory, that goes with the last process that has it open."""
     try:

@@ -58,12 +58,11 @@ class Guard:
 
     def add_own(self, host: str, port: int) -> None:
         """A listener of this process is never a destination. Names stand for both loopback addresses."""
-        try:
-            address = ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:
-            self._own.setdefault(port, set()).update(map(ipaddress.ip_address, ("127.0.0.1", "::1")))
-        else:
-            self._own.setdefault(port, set()).add(address)
+        self._own.setdefault(port, set()).update(_named(host))
+
+    def drop_own(self, host: str, port: int) -> None:
+        """It listens there no more."""
+        self._own.get(port, set()).difference_update(_named(host))
 
     def refuses(self, address: str, port: int, *, strict: bool) -> str:
         """Why not, or "". `strict`: the call came in by a listener off loopback, so loopback is denied too."""
@@ -105,3 +104,10 @@ def names_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _named(host: str) -> tuple[Address, ...]:
+    try:
+        return (ipaddress.ip_address(host.partition("%")[0]),)
+    except ValueError:
+        return (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))

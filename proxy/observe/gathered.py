@@ -1,0 +1,84 @@
+"""What several workers counted, as one: series added up, last calls in order of time.
+
+Law: nothing that was reported is lost when its worker ends, and no count goes down. A worker's newest report takes the
+place of the one before; one that has ended leaves its last.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.observe.metrics import Metrics, Series
+from proxy.observe.recent import KEPT, Recent
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One worker's counts. `seen` calls have passed in all; `calls` are those that were asked for, as shown."""
+
+    series: list[Series] = field(default_factory=list)
+    seen: int = 0
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Gathered:
+    """The counts of all workers, written into `metrics` and `recent` whenever one reports."""
+
+    def __init__(self, metrics: Metrics, recent: GatheredCalls) -> None:
+        self._metrics = metrics
+        self._recent = recent
+        self._latest: dict[int, Report] = {}
+        self._ended: dict[tuple[str, str], Series] = {}
+
+    def seen(self, worker: int) -> int:
+        """How many of a worker's calls are known here."""
+        latest = self._latest.get(worker)
+        return latest.seen if latest is not None else 0
+
+    def take(self, reports: dict[int, Report]) -> None:
+        """The newest reports, by worker (a number that no other process of this run has)."""
+        passed = sum(report.seen - self.seen(worker) for worker, report in reports.items())
+        self._recent.add((call for report in reports.values() for call in report.calls), passed)
+        self._latest.update(reports)
+        total = {labels: series.copy() for labels, series in self._ended.items()}
+        for report in self._latest.values():
+            _add_up(total, report.series)
+        self._metrics.replace(total.values())
+
+    def ended(self, worker: int) -> None:
+        """A worker is no more: keep what it counted."""
+        latest = self._latest.pop(worker, None)
+        if latest is not None:
+            _add_up(self._ended, latest.series)
+
+
+class GatheredCalls(Recent):
+    """A ring of calls that workers have shown, numbered here. A number without a call is one that was not kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: deque[dict[str, Any]] = deque(maxlen=KEPT)
+
+    def add(self, calls: Iterable[dict[str, Any]], passed: int) -> None:
+        """Calls as one process shows them; `passed` calls have ended meanwhile, which may be more."""
+        news = sorted(calls, key=lambda call: str(call["time"]))
+        first = self.seen + passed - len(news) + 1
+        self._shown.extend({**call, "number": first + place} for place, call in enumerate(news))
+        self.seen += passed
+
+    def since(self, number: int, limit: int = KEPT) -> list[dict[str, Any]]:
+        """The entries after this number, oldest first, at most the last `limit`."""
+        after = [call for call in self._shown if call["number"] > number]
+        return after[len(after) - limit :] if limit < len(after) else after
+
+
+def _add_up(total: dict[tuple[str, str], Series], more: Iterable[Series]) -> None:
+    for series in more:
+        known = total.get((series.upstream, series.route))
+        if known is None:
+            total[series.upstream, series.route] = series.copy()
+        else:
+            known.add(series)

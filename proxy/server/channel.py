@@ -1,0 +1,136 @@
+"""Messages between a parent and its workers, each with the file descriptors that go with it.
+
+Law: a message arrives whole and in order, or not at all; the end of one side is told to the other at once, by whatever
+the process died of. Nobody waits: what the other side does not take yet is kept here.
+
+Messages are pickled: both ends are this program, over a pair of sockets that nobody else has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import pickle
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import Any
+
+_HEADER = Struct("=QI")  # bytes that follow, descriptors that came with it
+_PIECE = 256 * 1024
+#: SCM_MAX_FD of the kernel.
+_MOST_DESCRIPTORS = 253
+
+Told = Callable[[Any, list[int]], None]
+
+
+class Channel:
+    """One end. `told` takes each message with its descriptors, which are then the taker's; `ended` is called once."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, told: Told, ended: Callable[[], None]
+    ) -> None:
+        sock.setblocking(False)
+        self._loop = loop
+        self._sock = sock
+        self._told = told
+        self._ended = ended
+        self._out: deque[tuple[memoryview, Sequence[int]]] = deque()
+        self._in = bytearray()
+        self._descriptors: deque[int] = deque()
+        self._open = True
+        loop.add_reader(sock, self._read)
+
+    def send(self, message: Any, descriptors: Sequence[int] = (), *, remakes: Mapping[int, Any] | None = None) -> None:
+        """Send a message. The descriptors must stay open until it has gone; see `pack` for `remakes`."""
+        if not self._open:
+            return
+        body = message if isinstance(message, bytes) else pack(message, remakes or {})
+        assert len(descriptors) <= _MOST_DESCRIPTORS
+        frame = _HEADER.pack(len(body), len(descriptors)) + body
+        self._out.append((memoryview(frame), tuple(descriptors)))
+        if len(self._out) == 1:
+            self._write()
+
+    def close(self) -> None:
+        """Send no more, and hear no more."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._sock)
+            self._loop.remove_writer(self._sock)
+            self._sock.close()
+
+    def _write(self) -> None:
+        while self._out:
+            frame, descriptors = self._out[0]
+            try:
+                sent = socket.send_fds(self._sock, [frame[:_PIECE]], descriptors)
+            except BlockingIOError:
+                self._loop.add_writer(self._sock, self._write)
+                return
+            except OSError:
+                self._out.clear()  # it has ended: `_read` is told so
+                return
+            if sent < len(frame):
+                self._out[0] = frame[sent:], ()
+            else:
+                self._out.popleft()
+        self._loop.remove_writer(self._sock)
+
+    def finish(self) -> None:
+        """The other side is no more: take what it has sent still, and close."""
+        while self._open and self._receive():
+            pass
+        self.close()
+
+    def _read(self) -> None:
+        self._receive()
+
+    def _receive(self) -> bool:
+        """Take what is there; whether there may be more."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._sock, _PIECE, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            self.close()
+            self._ended()
+            return False
+        self._in += data
+        self._descriptors += descriptors
+        while self._open and self._take():
+            pass
+        return True
+
+    def _take(self) -> bool:
+        """One message, if a whole one is there."""
+        if len(self._in) < _HEADER.size:
+            return False
+        size, count = _HEADER.unpack_from(self._in)
+        end = _HEADER.size + size
+        if len(self._in) < end or len(self._descriptors) < count:
+            return False
+        body = bytes(self._in[_HEADER.size : end])
+        del self._in[:end]
+        self._told(pickle.loads(body), [self._descriptors.popleft() for _ in range(count)])  # noqa: S301  our own
+        return True
+
+
+def pack(message: Any, remakes: Mapping[int, Any]) -> bytes:
+    """A message as bytes. `remakes` has, by the identity of an object, what is called to make it anew over there."""
+    out = io.BytesIO()
+    _Pickler(out, remakes).dump(message)
+    return out.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, out: io.BytesIO, remakes: Mapping[int, Any]) -> None:
+        super().__init__(out, pickle.HIGHEST_PROTOCOL)
+        self._remakes = remakes
+
+    def reducer_override(self, made: Any) -> Any:
+        again = self._remakes.get(id(made))
+        return NotImplemented if again is None else (again, ())

@@ -1,0 +1,131 @@
+"""What listens where, over reloads: the proxy port, admin and probe.
+
+Law: a changed address is bound before anything of a new configuration is taken, and serves before the old one closes;
+where it can't be had, nothing has changed. What did not change is not touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from proxy.config.settings import Address, Settings
+from proxy.server.binding import CannotListenError, bind, bound
+
+#: Seconds that open admin connections get when their listener goes.
+ADMIN_END = 1.0
+
+
+class Opener(Protocol):
+    """Who serves on listening sockets."""
+
+    async def open(self, address: Address, sock: socket.socket) -> Any:
+        """Serve on a socket that listens at this address; what `shut` is to be given."""
+        ...
+
+    async def shut(self, opened: Any) -> None:
+        """Accept no more there. Connections that are open go on, as far as they can."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    address: Address
+    opened: Any
+
+
+#: What listens: the setting's name and the address as the configuration has it.
+_Place = tuple[str, Address]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Sockets that listen already, for places that are new; and all places that are wanted."""
+
+    wanted: list[_Place]
+    bound: dict[_Place, list[socket.socket]]
+
+    def give_up(self) -> None:
+        """Close them again."""
+        for sockets in self.bound.values():
+            for sock in sockets:
+                sock.close()
+
+
+class Listening:
+    """All listeners, each opened by the opener of its setting."""
+
+    def __init__(self, openers: Mapping[str, Opener]) -> None:
+        self._openers = openers
+        self._open: dict[_Place, list[_Listener]] = {}
+        self._closing: set[asyncio.Future[None]] = set()  # beside: who asked for a reload may do so over one of them
+
+    def plan(self, settings: Settings) -> Plan:
+        """Bind what is new in these settings. Raises CannotListenError, with nothing left open."""
+        wanted = list(_places(settings))
+        ports = {listener.address.port for listeners in self._open.values() for listener in listeners}
+        plan = Plan(wanted, {})
+        try:
+            for place in wanted:
+                if place not in self._open:
+                    plan.bound[place] = bind(place[1], place[0], ours=ports)
+        except CannotListenError:
+            plan.give_up()
+            raise
+        return plan
+
+    async def take(self, plan: Plan) -> None:
+        """Serve what is new, then close what is not wanted any more."""
+        for place, sockets in plan.bound.items():
+            opener = self._openers[place[0]]
+            self._open[place] = [_Listener(bound(sock), await opener.open(bound(sock), sock)) for sock in sockets]
+        for place in [place for place in self._open if place not in plan.wanted]:
+            for listener in self._open.pop(place):
+                closing = asyncio.ensure_future(self._openers[place[0]].shut(listener.opened))
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+
+    async def close(self, *settings: str) -> None:
+        """Close all listeners of these settings, and those that a reload has closed."""
+        await asyncio.gather(*self._closing)
+        for place in [place for place in self._open if place[0] in settings]:
+            for listener in self._open.pop(place):
+                await self._openers[place[0]].shut(listener.opened)
+
+    def addresses(self, setting: str) -> list[Address]:
+        """Where a setting's listeners are, with the ports that the system chose."""
+        return [each.address for place, each_of in self._open.items() if place[0] == setting for each in each_of]
+
+
+class Pages:
+    """An opener for an aiohttp application, made anew for each listener."""
+
+    def __init__(self, make: Callable[[], web.Application], opens: Callable[[Address], None]) -> None:
+        self._make = make
+        self._opens = opens
+
+    async def open(self, address: Address, sock: socket.socket) -> web.AppRunner:
+        """Serve pages there."""
+        runner = web.AppRunner(self._make(), access_log=None, shutdown_timeout=ADMIN_END)
+        await runner.setup()
+        await web.SockSite(runner, sock).start()
+        self._opens(address)
+        return runner
+
+    async def shut(self, opened: web.AppRunner) -> None:
+        """Let the answers that are under way be given, for a moment."""
+        await opened.cleanup()
+
+
+def _places(settings: Settings) -> Iterable[_Place]:
+    for address in settings.listen:
+        yield "listen", address
+    if settings.admin is not None:
+        yield "admin", settings.admin.listen
+    if settings.probe is not None:
+        yield "probe", settings.probe

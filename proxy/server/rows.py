@@ -1,0 +1,67 @@
+"""What each worker uses of what has limits, in its row of shared memory.
+
+Law: a row has one writer. What is added up may be a look old (100 ms), and so a limit may be passed by what came since.
+"""
+
+from __future__ import annotations
+
+from proxy.server.listener import Usage
+from proxy.stores.memory import WORKERS, Memory
+
+_IN_FLIGHT, _CONNECTIONS, _WAITING, _BUFFERED, _SEEN, _FILES = range(6)
+_WORDS = 6
+
+
+class Rows:
+    """The rows of all workers; row 0 is the parent's, whose first word says how many there are."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def write(self, row: int, usage: Usage, seen: int, files: int | None) -> None:
+        """Write one's own row. `files` None: as before."""
+        at, words = self._memory.row(row), self._memory.words
+        words[at + _IN_FLIGHT], words[at + _CONNECTIONS] = usage.in_flight, usage.connections
+        words[at + _WAITING], words[at + _BUFFERED] = usage.waiting, usage.buffered
+        words[at + _SEEN] = seen
+        if files is not None:
+            words[at + _FILES] = files
+
+    def clear(self, row: int) -> None:
+        """A worker is no more, or not yet."""
+        at = self._memory.row(row)
+        for word in range(at, at + _WORDS):
+            self._memory.words[word] = 0
+
+    def total(self, *, but: int = 0) -> Usage:
+        """What all use, but the worker of one row."""
+        return sum((self._usage(row) for row in self._rows() if row != but), Usage())
+
+    def in_flight(self, row: int) -> int:
+        """One worker's calls."""
+        return self._usage(row).in_flight
+
+    @property
+    def seen(self) -> int:
+        """Calls that ended in those that are there."""
+        return sum(self._memory.words[self._memory.row(row) + _SEEN] for row in self._rows())
+
+    @property
+    def files(self) -> int:
+        """File descriptors in use by workers."""
+        return sum(self._memory.words[self._memory.row(row) + _FILES] for row in self._rows())
+
+    def choose(self, taken: set[int]) -> int:
+        """A free row for a new worker. Only the parent asks."""
+        row = next(row for row in range(1, WORKERS) if row not in taken)
+        self.clear(row)
+        count = self._memory.row(0)
+        self._memory.words[count] = max(self._memory.words[count], row)
+        return row
+
+    def _rows(self) -> range:
+        return range(1, self._memory.words[self._memory.row(0)] + 1)
+
+    def _usage(self, row: int) -> Usage:
+        at, words = self._memory.row(row), self._memory.words
+        return Usage(words[at + _IN_FLIGHT], words[at + _CONNECTIONS], words[at + _WAITING], words[at + _BUFFERED])

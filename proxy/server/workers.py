@@ -1,0 +1,405 @@
+"""Several processes on one port, under one parent.
+
+Law: a worker that dies takes its own connections with it, and nothing else: its listening sockets are the parent's
+too, another worker accepts on them until a new one is ready, what it counted stays counted, and what calls share is
+whole (`proxy.stores`). A worker is not ended before another has taken its place.
+
+Theory. Each worker has a socket of its own for each address (SO_REUSEPORT: the kernel spreads connections over them
+by their hash, and wakes one process for one connection). The parent carries no calls: it hosts admin and probe, loads
+configurations and hands them on, and starts again what died, at once the first time, then after pauses that double
+while workers live for less than TRIAL seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.config.settings import Address, Settings
+from proxy.observe.gathered import Gathered, Report
+from proxy.retry.commons import Commons
+from proxy.server.binding import again
+from proxy.server.channel import pack
+from proxy.server.intercept.interception import Tell
+from proxy.server.listener import Usage, policies_of
+from proxy.server.messages import Begin, Counted, Note, Own, Place, Use
+from proxy.server.open_files import open_files
+from proxy.server.processors import processes
+from proxy.server.rows import Rows
+from proxy.server.serving import WorkerFailedError
+from proxy.server.worker_process import WorkerProcess
+from proxy.stores.memory import Memory
+from proxy.stores.shared_memory import SharedMaking
+from proxy.transport.clock import monotonic
+
+#: A worker that ends sooner than so many seconds after its start counts as one that can't live.
+TRIAL = 10.0
+#: Seconds before the second restart in a row, and at most.
+FIRST_PAUSE, LAST_PAUSE = 0.1, 10.0
+#: Seconds between asking all what they have counted: what a killed worker had counted since is lost.
+_GATHER = 1.0
+#: Seconds between looks at whether a worker's last call has ended.
+_LOOK = 0.02
+#: Seconds that workers get to end when they are told to.
+_END = 5.0
+#: Seconds for which a reload waits until all workers use it.
+_SETTLE = 30.0
+
+
+@dataclass(eq=False, slots=True)
+class _Slot:
+    """One worker's place: its sockets live as long as the parent, the processes in it come and go."""
+
+    places: dict[int, tuple[Address, socket.socket]] = field(default_factory=dict)
+    worker: WorkerProcess | None = None
+    adopter: WorkerProcess | None = None
+    started: float = 0.0
+    failures: int = 0
+
+    @property
+    def is_served(self) -> bool:
+        return self.worker is not None and self.worker.is_ready
+
+
+class Workers:
+    """See the module. Implements `proxy.server.serving.Serving` and `proxy.server.worker_process.Owner`."""
+
+    def __init__(self, settings: Settings, memory: Memory, gathered: Gathered, *, via: str, tell: Tell) -> None:
+        self._settings = settings
+        self._memory = memory
+        self._gathered = gathered
+        self._via = via
+        self._tell = tell
+        self._rows = Rows(memory)
+        self._making = SharedMaking(memory)
+        self.commons = Commons(self._making)
+        self._generation = 1
+        self._numbers = 0
+        self._groups: dict[int, tuple[Address, socket.socket]] = {}  # the first socket at each address, by its number
+        self._slots = [_Slot() for _ in range(processes(settings.workers))]
+        self._all: dict[int, WorkerProcess] = {}
+        self._own: list[Address] = []
+        self._began = self._ending = self._draining = self._refusing = False
+        self._first_failure = asyncio.Event()
+        self._rolling = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.restarts = 0
+
+    # -- beginning ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start all; until all are ready. Raises WorkerFailedError."""
+        workers = [await self._spawn(slot) for slot in self._slots]
+        for worker in workers:
+            if not await worker.until(lambda worker=worker: worker.is_ready):  # type: ignore[misc]
+                self._ending = True
+                for other in workers:
+                    other.kill()
+                raise WorkerFailedError(f"a worker ended before it was ready: {worker.how}")
+        self._began = True
+        self._do(self._gather())
+
+    async def _spawn(self, slot: _Slot, *, takes_over: bool = False) -> WorkerProcess:
+        """Start a worker for a place; one that takes over has the place only once it is ready (`roll`)."""
+        self._numbers += 1
+        row = self._rows.choose({worker.row for worker in self._all.values()})
+        worker = WorkerProcess(self._numbers, row, self)
+        await worker.start(self._memory.descriptor)
+        self._all[worker.number] = worker
+        if not takes_over:
+            slot.worker, slot.started = worker, monotonic()
+        worker.generation = self._generation
+        places = tuple(Place(number, address) for number, (address, _) in slot.places.items())
+        begin = Begin(row, self._generation, self._settings, self._via, places, tuple(self._own))
+        worker.begin(begin, [sock.fileno() for _, sock in slot.places.values()], _remakes(self._settings))
+        if self._draining:
+            worker.do("drain")
+        if self._refusing:
+            worker.do("refuse")
+        self._do(worker.wait())
+        return worker
+
+    # -- listeners ------------------------------------------------------------------------------------------------
+
+    async def open(self, address: Address, sock: socket.socket) -> int:
+        """Serve on a listening socket, and on another beside it for each further worker."""
+        group = self._next_number()
+        self._groups[group] = address, sock
+        for place, slot in enumerate(self._slots):
+            self._give(slot, address, sock if place == 0 else again(sock), group if place == 0 else None)
+        return group
+
+    def _give(self, slot: _Slot, address: Address, sock: socket.socket, number: int | None = None) -> None:
+        number = self._next_number() if number is None else number
+        slot.places[number] = address, sock
+        if slot.worker is not None:
+            slot.worker.listen([Place(number, address)], [sock.fileno()])
+
+    async def shut(self, opened: int) -> None:
+        """Close the sockets at an address, once nobody accepts on them."""
+        address, _ = self._groups.pop(opened)
+        closing = [(slot, number) for slot in self._slots for number, (at, _) in slot.places.items() if at == address]
+        numbers = [number for _, number in closing]
+        await asyncio.gather(*(worker.leave(numbers, gone=True) for worker in self._all.values()))
+        for slot, number in closing:
+            slot.places.pop(number)[1].close()
+
+    def is_own(self, address: Address) -> None:
+        """Admin or probe listens there."""
+        self._own.append(address)
+        for worker in self._all.values():
+            worker.send(Own(address))
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    # -- workers (proxy.server.worker_process.Owner) --------------------------------------------------------------
+
+    def ready(self, worker: WorkerProcess) -> None:
+        """It serves: what was accepted for it meanwhile, it accepts itself."""
+        for slot in self._slots:
+            if slot.worker is worker and slot.adopter is not None:
+                adopter, slot.adopter = slot.adopter, None
+                self._do(adopter.leave(list(slot.places)))
+        self._find_adopters()
+
+    def counted(self, worker: WorkerProcess, counted: Counted) -> None:
+        """Add it up, and look at the shared state that it has come to use."""
+        report = counted.report
+        known = self._gathered.seen(worker.number)
+        news = [call for call in report.calls if call["number"] > known]
+        if worker.number in self._all:
+            self._gathered.take({worker.number: Report(report.series, report.seen, news)})
+        self._making.generation = counted.generation
+        for sort, key, spec in counted.made:
+            self.commons.meet(sort, key, spec, monotonic())
+        self._making.made.clear()
+
+    def noted(self, worker: WorkerProcess, note: Note) -> None:
+        """Write it."""
+        self._tell(note.event, note.lines, **note.facts)
+
+    def ended(self, worker: WorkerProcess) -> None:
+        """A process is no more: start another, if that was not wanted."""
+        self._all.pop(worker.number, None)
+        self._gathered.ended(worker.number)
+        self._rows.clear(worker.row)
+        for slot in self._slots:
+            if slot.adopter is worker:
+                slot.adopter = None
+        slot_of = next((slot for slot in self._slots if slot.worker is worker), None)
+        if worker.retiring or self._ending or not self._began or slot_of is None:
+            return
+        self.restarts += 1
+        quick = monotonic() - slot_of.started < TRIAL
+        slot_of.failures = slot_of.failures + 1 if quick else 1
+        pause = pause_after(slot_of.failures)
+        line = f"worker {worker.pid} ended: {worker.how}; another starts" + (f" in {pause:g} s" if pause else "")
+        self._tell("worker", [line], pid=worker.pid, ended=worker.how, restart_in=pause)
+        self._find_adopters()
+        asyncio.get_running_loop().call_later(pause, self._restart, slot_of)
+
+    def _restart(self, slot: _Slot) -> None:
+        if not self._ending and slot in self._slots:
+            self._do(self._spawn(slot))
+
+    def _find_adopters(self) -> None:
+        """Have somebody accept on the sockets of every place whose worker is not ready."""
+        able = [slot.worker for slot in self._slots if slot.worker is not None and slot.worker.is_ready]
+        if not able or not self._began:
+            return
+        for turn, slot in enumerate(slot for slot in self._slots if not slot.is_served and slot.adopter is None):
+            slot.adopter = able[turn % len(able)]
+            places = [Place(number, address) for number, (address, _) in slot.places.items()]
+            slot.adopter.listen(places, [sock.fileno() for _, sock in slot.places.values()])
+
+    # -- configurations -------------------------------------------------------------------------------------------
+
+    def use(self, settings: Settings) -> None:
+        """Hand a new configuration to all."""
+        self._settings = settings
+        self._generation += 1
+        use = Use(self._generation, pack(settings, _remakes(settings)))
+        for worker in self._all.values():
+            worker.send(use)
+        self.commons.forget_policies(policies_of(settings))
+        self._resize(processes(settings.workers))
+
+    async def settled(self) -> None:
+        """Until all use it. One that can't is ended, and its successor begins with it."""
+        generation = self._generation
+        waiting = [worker for worker in self._all.values() if not worker.retiring]
+        try:
+            async with asyncio.timeout(_SETTLE):
+                await asyncio.gather(*(self._settle(worker, generation) for worker in waiting))
+        except TimeoutError:
+            self._tell("worker", ["not all workers use the new configuration yet"], generation=generation)
+
+    async def _settle(self, worker: WorkerProcess, generation: int) -> None:
+        if await worker.until(lambda: worker.generation >= generation) and worker.error:
+            self._tell("worker", [f"worker {worker.pid}: {worker.error}"], pid=worker.pid, error=worker.error)
+            worker.kill()
+
+    def _resize(self, count: int) -> None:
+        """More workers get sockets of their own; those of fewer are accepted on by the first from then on."""
+        while len(self._slots) < count:
+            slot = _Slot()
+            self._slots.append(slot)
+            for address, sock in self._groups.values():
+                self._give(slot, address, again(sock))
+            self._do(self._spawn(slot))
+        surplus, self._slots = self._slots[count:], self._slots[:count]
+        for slot in surplus:
+            for number, (address, sock) in slot.places.items():
+                self._give(self._slots[0], address, sock, number)
+            if slot.worker is not None:
+                self._do(self._retire(slot.worker))
+
+    # -- ending ---------------------------------------------------------------------------------------------------
+
+    async def roll(self) -> None:
+        """Replace all workers, one after the other: each drains once its successor is ready."""
+        async with self._rolling:
+            for slot in list(self._slots):
+                old = slot.worker
+                if old is None or not old.is_ready or self._ending:
+                    continue
+                new = await self._spawn(slot, takes_over=True)
+                if not await new.until(lambda new=new: new.is_ready):  # type: ignore[misc]
+                    self._tell("worker", [f"worker {new.pid} ended before it was ready"], pid=new.pid, ended=new.how)
+                    return
+                if slot.worker is old and slot in self._slots:
+                    slot.worker, slot.started = new, monotonic()
+                    await self._retire(old)
+                else:  # the old one died meanwhile, and was replaced
+                    await self._retire(new)
+            self._tell("rolled", ["all workers were replaced"], workers=len(self._slots))
+
+    async def _retire(self, worker: WorkerProcess) -> None:
+        worker.retiring = True
+        await worker.leave(list(worker.listening))
+        worker.do("drain")
+        try:
+            async with asyncio.timeout(self._settings.drain):
+                await self._until_quiet(worker)
+        except TimeoutError:
+            pass
+        worker.do("end")
+        await self._until_over(worker)
+        if worker.cut:
+            line = f"worker {worker.pid} was replaced; calls cut short: {worker.cut}"
+            self._tell("worker", [line], pid=worker.pid, calls_cut=worker.cut)
+
+    async def _until_quiet(self, worker: WorkerProcess) -> None:
+        await worker.ask(None)  # it has begun to drain: what its row says is from now
+        while not worker.over.is_set() and self._rows.in_flight(worker.row):
+            try:
+                await asyncio.wait_for(worker.over.wait(), _LOOK)
+            except TimeoutError:
+                continue
+
+    async def _until_over(self, worker: WorkerProcess) -> None:
+        try:
+            await asyncio.wait_for(worker.over.wait(), _END)
+        except TimeoutError:
+            worker.kill()
+            await worker.over.wait()
+
+    def drain(self) -> None:
+        """Calls end with their connections; new ones are served."""
+        self._draining = True
+        for worker in self._all.values():
+            worker.do("drain")
+
+    def refuse(self) -> None:
+        """Calls that come now are refused."""
+        self._refusing = True
+        for worker in self._all.values():
+            worker.do("refuse")
+
+    async def close(self) -> int:
+        """End all; how many calls were cut."""
+        self._ending = True
+        workers = list(self._all.values())
+        for worker in workers:
+            worker.do("end")
+        await asyncio.gather(*(self._until_over(worker) for worker in workers))
+        for task in list(self._tasks):
+            task.cancel()
+        for slot in self._slots:
+            for _, sock in slot.places.values():
+                sock.close()
+        return sum(worker.cut for worker in workers)
+
+    # -- being watched --------------------------------------------------------------------------------------------
+
+    async def refresh(self, *, calls: bool = True) -> None:
+        """Ask all what they have counted; with `calls`, the last ones too."""
+        workers = [worker for worker in self._all.values() if worker.is_ready]
+        await asyncio.gather(*(worker.ask(self._gathered.seen(worker.number) if calls else None) for worker in workers))
+
+    async def _gather(self) -> None:
+        never = asyncio.Event()
+        while True:
+            try:
+                await asyncio.wait_for(never.wait(), _GATHER)
+            except TimeoutError:
+                await self.refresh(calls=False)
+
+    @property
+    def usage(self) -> Usage:
+        """What calls use."""
+        return self._rows.total()
+
+    @property
+    def seen(self) -> int:
+        """Calls that have ended."""
+        return self._rows.seen
+
+    @property
+    def open_files(self) -> int:
+        """File descriptors in use, of all processes."""
+        return self._rows.files + open_files()
+
+    def workers(self) -> list[tuple[str, float]]:
+        """Processes by state."""
+        every = list(self._all.values())
+        retiring = sum(worker.retiring for worker in every)
+        ready = sum(worker.is_ready and not worker.retiring for worker in every)
+        return [("ready", ready), ("starting", len(every) - ready - retiring), ("retiring", retiring)]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether somebody serves."""
+        return any(worker.is_ready for worker in self._all.values())
+
+    def use_clock(self, offset: float) -> None:
+        """Workers look at the clock themselves."""
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._tell("failed", [f"{error!r}"], what=str(task.get_coro()), error=repr(error))
+
+
+def pause_after(failures: int) -> float:
+    """Seconds before a worker is started again that failed so many times in a row."""
+    if failures <= 1:
+        return 0.0
+    return min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 2, 30))
+
+
+def _remakes(settings: Settings) -> dict[int, Any]:
+    """How users' own strategies are made anew in a worker, by the identity of the one here."""
+    strategies: Sequence[Any] = [policy.strategy for policy in policies_of(settings)]
+    strategies = [*strategies, settings.router.fallback.policy.strategy]
+    return {id(each.custom): each.remake for each in strategies if each.custom is not None and each.remake is not None}

@@ -1,0 +1,238 @@
+"""The composition root of a worker: what a parent sends becomes a data path.
+
+Law: a worker does as its parent says, and lives no longer: where the channel ends, it ends. Signals are the parent's
+affair (a terminal and systemd send them to all). Standard output is shared, line by line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import uvloop
+from aiohttp import web
+
+from proxy.config.settings import Address, Settings
+from proxy.observe.access_log import AccessLog
+from proxy.observe.gathered import Report
+from proxy.observe.metrics import Metrics
+from proxy.observe.observers import Observers
+from proxy.observe.recent import Recent
+from proxy.observe.sink import LineSink
+from proxy.server.channel import Channel
+from proxy.server.listener import DataPath
+from proxy.server.messages import (
+    Ask,
+    Begin,
+    Counted,
+    Do,
+    Ended,
+    Leave,
+    Left,
+    Listen,
+    Note,
+    Own,
+    Place,
+    Ready,
+    Use,
+    Using,
+)
+from proxy.server.open_files import limit, open_files
+from proxy.server.rows import Rows
+from proxy.stores.memory import LogTurn, Memory
+from proxy.stores.shared_memory import SharedMaking, open_memory
+from proxy.transport.clock import monotonic, wall
+
+_OUT = 1
+#: As in the process that is alone (`proxy.main`).
+_SWITCH = 0.0005
+_CLOCK = 10.0
+#: Seconds between looks at what the others use of the limits; and while the end is waited for.
+_LOOK, _LOOK_CLOSELY = 0.1, 0.02
+#: Looks between counts of open files, which cost more.
+_SELDOM = 10
+
+
+def main(channel: int, memory: int) -> None:
+    """Serve as a worker, with these inherited descriptors, until told to end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_work(socket.socket(fileno=channel), open_memory(memory)))
+
+
+async def _work(sock: socket.socket, memory: Memory) -> None:
+    worker = Worker(sock, memory)
+    await worker.ended.wait()
+
+
+class Worker:
+    """Does what its parent's messages say, one after the other."""
+
+    def __init__(self, sock: socket.socket, memory: Memory) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._memory = memory
+        self._rows = Rows(memory)
+        self._making = SharedMaking(memory)
+        self._sites: dict[int, tuple[Address, web.SockSite]] = {}
+        self._metrics, self._recent = Metrics(), Recent()
+        self._work: asyncio.Queue[tuple[Any, list[int]]] = asyncio.Queue()
+        self._look_every = _LOOK
+        self._looks = 0
+        self._ending = False
+        self.ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._channel = Channel(self._loop, sock, self._told, self._orphaned)
+        self._start(self._follow())
+
+    def _told(self, message: Any, descriptors: list[int]) -> None:
+        if isinstance(message, Ask):
+            self._channel.send(self._count(message.number, message.since))
+        else:
+            self._work.put_nowait((message, descriptors))
+
+    def _orphaned(self) -> None:
+        """The parent is dead, by whatever: nobody watches over us any more."""
+        self._start(self._end())
+
+    async def _follow(self) -> None:
+        while True:
+            message, descriptors = await self._work.get()
+            match message:
+                case Begin():
+                    await self._begin(message, descriptors)
+                case Use():
+                    await self._use(message)
+                case Listen():
+                    await self._listen(message.places, descriptors)
+                case Leave():
+                    await self._leave(message)
+                case Own():
+                    self._path.is_own(message.address)
+                case Do("drain"):
+                    self._look_every = _LOOK_CLOSELY
+                    self._path.drain()
+                    self._look()
+                case Do("refuse"):
+                    self._path.refuse()
+                case Do("end"):
+                    await self._end()
+                    return
+
+    # -- beginning ------------------------------------------------------------------------------------------------
+
+    async def _begin(self, begin: Begin, descriptors: list[int]) -> None:
+        settings = self._settings = begin.settings
+        self._row = begin.row
+        self._making.generation = begin.generation
+        console = settings.log.format == "console"
+        self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(self._memory))
+        self._log = AccessLog(self._sink, console=console, level=settings.log.level)
+        self._path = DataPath(
+            self._loop,
+            settings,
+            Observers(self._metrics, self._recent, self._log),
+            via=begin.via,
+            tell=self._tell,
+            making=self._making,
+            descriptors=limit(),
+        )
+        await self._path.runner.setup()
+        for address in begin.own:
+            self._path.is_own(address)
+        await self._listen(begin.places, descriptors)
+        self._look_at_the_clock()
+        self._look_again()
+        sys.setswitchinterval(_SWITCH)
+        gc.collect()
+        gc.freeze()
+        self._channel.send(Ready())
+
+    def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
+        self._channel.send(Note(event, lines, {**facts, "pid": os.getpid()}))
+
+    async def _listen(self, places: tuple[Place, ...], descriptors: list[int]) -> None:
+        for place, descriptor in zip(places, descriptors, strict=True):
+            site = web.SockSite(self._path.runner, socket.socket(fileno=descriptor))
+            self._path.listens(place.address)
+            await site.start()
+            self._sites[place.number] = place.address, site
+
+    async def _leave(self, leave: Leave) -> None:
+        for number in leave.numbers:
+            if number in self._sites:
+                address, site = self._sites.pop(number)
+                await site.stop()
+                if leave.gone:
+                    self._path.left(address)
+        self._channel.send(Left(leave.numbers))
+
+    async def _use(self, use: Use) -> None:
+        try:
+            settings: Settings = await asyncio.to_thread(pickle.loads, use.packed)
+        except Exception as error:
+            self._channel.send(Using(use.generation, f"{type(error).__name__}: {error}"))
+            return
+        self._settings = settings
+        self._making.generation = use.generation
+        self._path.use(settings)
+        self._log.configure(console=settings.log.format == "console", level=settings.log.level)
+        self._channel.send(Using(use.generation))
+
+    # -- being watched --------------------------------------------------------------------------------------------
+
+    def _count(self, number: int, since: int | None) -> Counted:
+        calls = [] if since is None else self._recent.since(since)
+        made, self._making.made = tuple(dict.fromkeys(self._making.made)), []
+        report = Report(self._metrics.all(), self._recent.seen, calls)
+        return Counted(number, self._making.generation, report, made)
+
+    def _look(self) -> None:
+        """Say what we use, and leave room for what the others do."""
+        self._looks += 1
+        files = open_files() if self._looks % _SELDOM == 1 else None
+        self._rows.write(self._row, self._path.usage, self._recent.seen, files)
+        self._path.leave_room(self._rows.total(but=self._row), self._settings)
+
+    def _look_again(self) -> None:
+        if not self._ending:
+            self._look()
+            self._loop.call_later(self._look_every, self._look_again)
+
+    def _look_at_the_clock(self) -> None:
+        self._path.env.wall_offset = wall() - monotonic()
+        self._loop.call_later(_CLOCK, self._look_at_the_clock)
+
+    # -- ending ---------------------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        if self._ending:
+            return
+        self._ending = True
+        if hasattr(self, "_path"):
+            cut = self._path.in_flight
+            self._path.refuse()
+            await self._path.runner.cleanup()
+            await self._path.close()
+            self._channel.send(Ended(cut, self._count(0, 0)))
+            self._sink.close()
+        self.ended.set()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """A defect here ends the worker, and the parent starts another."""
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            task.print_stack()
+            os._exit(70)
