@@ -23,6 +23,7 @@ from proxy.forward.headers import (
     answer_fields,
     answers_plainly,
     attempt_fields,
+    ends,
     is_plain,
     plain_lines,
     via_line,
@@ -127,6 +128,26 @@ class Exchange:
             self._run(actions, now)
         except Exception as error:
             self._break_down(error, now)
+
+    def take_over(self, since: float, connection: Connection, origin: Origin, body: bytes) -> Attempt:
+        """Go on with a call that went without being decided on (`forward.swift`): attempt 1 flies since then."""
+        means = self.means
+        self.started = self.moved = since
+        scope = means.commons.scope(self.policy, self.request, since)
+        call = self.call = make_call(self.request, self.policy, scope, means.env, self._set_alarm)
+        call.flown(since)
+        attempt = self.flights[1] = self._attempt(self, 1, origin)
+        self.endpoint = origin.label
+        attempt.stream = connection
+        attempt.sent_at = since
+        if body:
+            self._receive(body, True, b"")
+            attempt.cursor = len(body)
+        if call.deadline is not None:
+            self.due_by(call.deadline)
+        if self.attempt_timeout is not None:
+            self.due_by(since + self.attempt_timeout)
+        return attempt
 
     def _receive(self, body: bytes, done: bool, trailers: bytes) -> None:
         """The request has a body; this much of it has come."""
@@ -295,7 +316,7 @@ class Exchange:
         own = self.app.own
         if own is not None and own.get(origin):
             return own[origin].pop()
-        return self.means.pool.lease(origin, now, self.call)
+        return self.means.pool.lease(origin, now, idempotent=self.call.idempotent)
 
     def _deliver(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
         head = attempt.head
@@ -312,6 +333,7 @@ class Exchange:
                 attempts=call.attempts,
                 grpc=self.request.is_grpc,
                 status=head.status,
+                detail=ends(call.history),
                 held=now - attempt.arrived,
             )
             drop, add = changes.names(), changes.lines() + via_line(self.means.via, head.minor)

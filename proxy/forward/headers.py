@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from proxy.retry.app_words import read_grpc_timeout
-from proxy.retry.facts import GAVE_UP, Fields, Outcome, Request, first
+from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first
 from proxy.retry.policy import HeaderEdits, Policy
+from proxy.retry.records import AttemptRecord
 
 #: Never forwarded, whatever else applies: X-Retry-* is for us, the count is ours to write.
 OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
@@ -22,6 +23,8 @@ OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
 _NOT_EDITED = frozenset(
     {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
+#: Ends of attempts that an answer tells of; the log has all of them.
+_MOST_TOLD = 5
 
 
 @dataclass(slots=True)
@@ -117,14 +120,17 @@ def answer_fields(
     """What an answer carries beside its own fields; `Via` is not among it.
 
     `status`: what the upstream said, where its answer is handed on; `error`: the RFC 9209 error type, where the
-    answer is the proxy's own. `held`: seconds since the answer arrived. `fields`: the answer's own.
+    answer is the proxy's own; `detail`: the text of `details=`. `held`: seconds since the answer arrived. `fields`:
+    the answer's own.
     """
     changes = Changes(drop={"x-attempt-count"})
     changes.add.append(("X-Attempt-Count", str(attempts)))
     _edit(changes, policy.response_headers)
-    if "grpc" in policy.attempt_headers and attempts > 1:
+    if "grpc" in policy.attempt_headers:
         for name in ("grpc-previous-rpc-attempts", "x-grpc-retry-attempts"):
-            changes.put(name, str(attempts - 1))
+            changes.drop.add(name)
+            if attempts > 1:
+                changes.add.append((name, str(attempts - 1)))
     if "envoy" in policy.attempt_headers:
         changes.put("x-envoy-attempt-count", str(attempts))
     if gave_up(policy, outcome):
@@ -169,6 +175,19 @@ def proxy_status(
     if detail:
         parts.append(f"details={quoted(detail)}")
     return "; ".join(parts)
+
+
+def ends(history: Sequence[AttemptRecord]) -> str:
+    """What the latest attempts came to, for `details=`: `attempt 1: 503, attempt 2: reset`."""
+    return ", ".join(f"attempt {each.attempt}: {_end(each)}" for each in history[-_MOST_TOLD:])
+
+
+def _end(record: AttemptRecord) -> str:
+    if record.fault is not None:
+        return record.fault.value
+    if record.grpc_status:
+        return GRPC_STATUS_NAMES[record.grpc_status]
+    return str(record.status) if record.status is not None else record.decision
 
 
 def quoted(text: str) -> str:

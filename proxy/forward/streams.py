@@ -6,9 +6,8 @@ so that a multiplexed protocol fits in behind the same methods.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
-from proxy.forward.watch import Timed
 from proxy.transport.http1 import Connection
 from proxy.transport.pool import Origin
 from proxy.wire.head import ResponseHead
@@ -17,18 +16,15 @@ from proxy.wire.head import ResponseHead
 class AppStream(Protocol):
     """One call's way to its app. After `done` or `reset` the exchange does not use it again.
 
-    `blocked`: what is written should wait for the exchange's `app_writable`. `client`: the app's address. `watched`:
-    the watch's. `own`: the resting connections, by origin, that belong to this app connection alone (NTLM, Negotiate).
+    `blocked`: what is written should wait for the exchange's `app_writable`. `client`: the app's address.
+    `exchange`: the call in progress. `watched`: the watch's. `own`: the resting connections, by origin, that belong to
+    this app connection alone (NTLM, Negotiate).
     """
 
     blocked: bool
     watched: bool
+    exchange: Any
     own: dict[Origin, list[Connection]] | None
-
-    @property
-    def exchange(self) -> Timed | None:
-        """The call in progress."""
-        ...
 
     @property
     def client(self) -> str:

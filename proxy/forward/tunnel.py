@@ -11,6 +11,9 @@ from typing import ClassVar
 
 from proxy.forward.attempt import Attempt
 from proxy.forward.exchange import Exchange
+from proxy.forward.means import Means
+from proxy.forward.streams import AppStream
+from proxy.forward.swift import Plan
 from proxy.transport import faults
 from proxy.transport.http1 import Connection
 from proxy.transport.pool import Origin
@@ -54,3 +57,13 @@ class Tunnel(Exchange):
     async def connect(self, origin: Origin) -> Connection:
         """A connection without TLS of ours: what is spoken in it is not our affair."""
         return await self.means.pool.connect(origin, within=self.policy.timeouts.connect, tunnel=True)
+
+
+class TunnelPlan(Plan):
+    """The plan of a CONNECT."""
+
+    __slots__ = ()
+
+    def exchange(self, means: Means, app: AppStream) -> Exchange:
+        """Its exchange."""
+        return Tunnel(means, app, self.head, self.request, self.policy, self.destination)

@@ -106,6 +106,14 @@ class Call(Judged):
             return self._launch(now)
         return self._admit(now)
 
+    def flown(self, since: float) -> None:
+        """In the place of `start`, where `proxy.retry.at_once` has let the call go: attempt 1 flies since then."""
+        self.started = self._flying_since = since
+        if self.policy.timeouts.total is not None:
+            self.deadline = since + self.policy.timeouts.total
+        self.attempts = 1
+        self.phase = Phase.FLYING
+
     def head(self, attempt: int, reply: Reply, now: float) -> Actions:
         """The final head of an attempt's answer (1xx are the driver's to pass on)."""
         if self.phase is not Phase.FLYING:

@@ -16,15 +16,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
-from proxy.config.settings import Settings
 from proxy.forward.exchange import Exchange
+from proxy.forward.swift import Plan, Swift
 from proxy.server import presence
-from proxy.server.admission import Admitted, Inside, Place
+from proxy.server.admission import Inside, Place
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER, Connection
-from proxy.transport.pool import Destination, Origin
+from proxy.transport.pool import Origin
 from proxy.wire.body import Body, body_reader, chunk, end_chunked
 from proxy.wire.grammar import BadMessage, Refused, RequestParser
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead
@@ -43,15 +43,6 @@ _RST = struct.pack("ii", 1, 0)
 _BODILESS = frozenset({"HEAD", "CONNECT"})
 #: Why nothing is read for now.
 _BODY, _AHEAD = 1, 2
-
-
-class Memo(NamedTuple):
-    """What a head was admitted as: apps send the same one over and over on a connection."""
-
-    head: RequestHead
-    settings: Settings
-    admitted: Admitted
-    destination: Destination
 
 
 def address(name: object) -> str:
@@ -80,6 +71,8 @@ class AppConnection(asyncio.Protocol):
         "_lingered",
         "_parser",
         "_running",
+        "_settings",
+        "_swift",
         "_timer",
         "_tunnel",
         "_until_close",
@@ -89,9 +82,9 @@ class AppConnection(asyncio.Protocol):
         "exchange",
         "head",
         "inside",
-        "memo",
         "own",
         "place",
+        "plan",
         "since",
         "surplus",
         "transport",
@@ -106,7 +99,7 @@ class AppConnection(asyncio.Protocol):
         limits = door.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self.transport: asyncio.Transport | None = None
-        self.exchange: Exchange | None = None
+        self.exchange: Exchange | Swift | None = None
         self.inside: Inside | None = None
         self._body: Body | None = None
         self._buffer = b""
@@ -122,7 +115,9 @@ class AppConnection(asyncio.Protocol):
         self.since = 0.0
         self.watched = False
         self.client = ""  # the app's address, host:port; "" on a unix socket
-        self.memo: Memo | None = None
+        self.plan: Plan | None = None  # of the last request, by these settings
+        self._settings = door.settings
+        self._swift: Swift | None = None
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
@@ -215,7 +210,7 @@ class AppConnection(asyncio.Protocol):
         tls.set_write_buffer_limits(high=HIGH_WATER)
         self.transport = tls
         self.inside = inside
-        self.memo = None
+        self.plan = None
         self.since = monotonic()
 
     # -- requests -------------------------------------------------------------------------------------------------
@@ -253,11 +248,22 @@ class AppConnection(asyncio.Protocol):
         # A proxy keeps no connection with an HTTP/1.0 client (RFC 9112 section 9.3); a gateway may.
         self._close = not head.keep_alive or (head.minor == 0 and head.form == "absolute")
         self.since = 0.0
+        door, plan = self.door, self.plan
+        if plan is None or plan.head is not head or self._settings is not door.settings or door.refusing:
+            self._settings = door.settings
+            plan = self.plan = door.admit(self, head)
+            if plan is None:
+                return
         now = monotonic()
-        exchange = self.door.admit(self, head)
-        if exchange is not None:
-            self.exchange = exchange
-            exchange.start(now, payload, done, trailers)
+        if plan.swift and done and not self.own:
+            swift = self._swift
+            if swift is None:
+                swift = self._swift = Swift(door.means, self)
+            if swift.start(plan, payload, now):
+                self.exchange = swift
+                return
+        exchange = self.exchange = plan.exchange(door.means, self)
+        exchange.start(now, payload, done, trailers)
 
     def _await_head(self) -> None:
         if self.since == 0.0:
@@ -270,7 +276,7 @@ class AppConnection(asyncio.Protocol):
         """Whether a head has begun to come and is not whole."""
         return self.exchange is None and self._lingered < 0 and self._parser.pending
 
-    def _read_body(self, data: bytes, exchange: Exchange) -> None:
+    def _read_body(self, data: bytes, exchange: Exchange | Swift) -> None:
         body = self._body
         assert body is not None
         try:

@@ -162,8 +162,15 @@ class Connection(asyncio.Protocol):
             head += body
         self.transport.write(head)
 
+    def hand_to(self, listener: Listener) -> bool:
+        """Let another one listen to the stream from now on. False where it is over already."""
+        if self._listener is None:
+            return False
+        self._listener = listener
+        return True
+
     def send_whole(self, listener: Listener, method: str, head: bytes) -> None:
-        """Send a request that has no body. What it finds is as `_over` left it."""
+        """Send a request whole, its body (not a chunked one) behind the head. What it finds is as `_over` left it."""
         assert self.transport is not None
         self._listener = listener
         self._method = method
@@ -320,34 +327,40 @@ class Connection(asyncio.Protocol):
     def _read_head(self, data: bytes, listener: Listener) -> None:
         reader = self._reader
         try:
-            head = reader.feed(data)
+            head, data = reader.take(data)
             while head is not None and head.status < 200 and head.status != 101:
-                self._interim += len(head.raw)
-                if self._interim > INTERIM:
-                    raise BadAnswer(f"more than {INTERIM} bytes of interim answers")
-                listener.on_info(head)
-                if self._listener is not listener:
+                self._pass_interim(head, listener)
+                if self._listener is None:
                     return
-                head = reader.feed(b"")
+                listener = self._listener
+                head, data = reader.take(data)
         except BadMessage as bad:
             self._break(listener, bad.detail)
             return
         if head is None:
             return
-        data = reader.leftover() if reader.pending else b""
         self._keep_alive = head.keep_alive
         size = head.body_size(self._method)
         if head.status == 101:
             self._begin_tunnel(head, data, listener)
-        elif size >= 0 and len(data) >= size:
+        elif size == len(data):
+            self._over(b"")
+            listener.on_head(head, data, True, b"")
+        elif 0 <= size < len(data):
             self._over(data[size:])
-            listener.on_head(head, data[:size] if len(data) > size else data, True, b"")
+            listener.on_head(head, data[:size], True, b"")
         elif size == UNTIL_CLOSE:
             self._body = UntilCloseBody()
             listener.on_head(head, data, False, b"")
         else:
             self._body = ChunkedBody() if size == CHUNKED else LengthBody(size)
             self._read_first(head, data, listener)
+
+    def _pass_interim(self, head: ResponseHead, listener: Listener) -> None:
+        self._interim += len(head.raw)
+        if self._interim > INTERIM:
+            raise BadAnswer(f"more than {INTERIM} bytes of interim answers")
+        listener.on_info(head)
 
     def _read_first(self, head: ResponseHead, data: bytes, listener: Listener) -> None:
         """The head, with what of its body came in the same packet."""

@@ -14,7 +14,6 @@ import asyncio
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
 
 from proxy.retry.facts import Fault
 from proxy.retry.target import Endpoint, Target
@@ -47,15 +46,6 @@ class Way:
     parent: str | None = None
     named: bool = False
     strict: bool = False
-
-
-class Repeatable(Protocol):
-    """Somebody who knows whether a request may be sent again."""
-
-    @property
-    def idempotent(self) -> bool:
-        """Whether it may."""
-        ...
 
 
 class Origin:
@@ -106,22 +96,26 @@ class Destination:
 
         A retry takes no turn: else, of two endpoints, every call would begin with the one that fails.
         """
-        origins = self.origins
-        count = len(origins)
-        if count == 1:
-            return origins[0]
-        best, best_rank = 0, 4
-        for step in range(count):
-            place = (self._turn + step) % count
-            origin = origins[place]
+        origin = self.next(avoid, now)
+        if not avoid:
+            self.took(origin)
+        return origin
+
+    def next(self, avoid: Collection[Origin], now: float) -> Origin:
+        """The same, with the turn not taken yet."""
+        best, best_rank = self.origins[0], 4
+        for step in range(len(self.origins)):
+            origin = self.origins[(self._turn + step) % len(self.origins)]
             rank = 2 * (origin.refused_until > now) + (origin in avoid)
             if rank < best_rank:
-                best, best_rank = place, rank
+                best, best_rank = origin, rank
                 if rank == 0:
                     break
-        if not avoid:
-            self._turn = (best + 1) % count
-        return origins[best]
+        return best
+
+    def took(self, origin: Origin) -> None:
+        """It has had its turn."""
+        self._turn = (self.origins.index(origin) + 1) % len(self.origins)
 
 
 class Pool:
@@ -198,13 +192,13 @@ class Pool:
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    def lease(self, origin: Origin, now: float, call: Repeatable) -> Connection | None:
+    def lease(self, origin: Origin, now: float, *, idempotent: bool) -> Connection | None:
         """A resting connection that may be used, or None: open one then."""
         idle = origin.idle
         while idle:
             connection = idle[-1]
             rested = now - connection.since
-            if rested >= self.idle or (rested >= FRESH_ENOUGH and not call.idempotent):
+            if rested >= self.idle or (rested >= FRESH_ENOUGH and not idempotent):
                 return None  # so are all before it; the look-over closes them
             idle.pop()
             if connection.is_sound(rested):

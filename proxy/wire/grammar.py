@@ -256,6 +256,14 @@ class ResponseParser(_HeadParser[ResponseHead]):
             self._last = head
         return head
 
+    def take(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
+        """`feed`, and behind a head `leftover`."""
+        last = self._last
+        if last is not None and data.startswith(last.raw) and not (self._rest or self._partial):
+            return last, data[len(last.raw) :]
+        head = self.feed(data)
+        return head, self.leftover() if head is not None else b""
+
     def _bad(self, detail: str) -> BadAnswer:
         return BadAnswer(detail)
 

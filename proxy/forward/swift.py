@@ -1,0 +1,245 @@
+"""Calls that succeed at once, driven without an exchange.
+
+Theory of operation. Nearly every call goes one way: nothing holds it, a connection rests in the pool, the answer is a
+success and comes in one piece. A `Swift` takes a request that way with nothing allocated: an app connection has one,
+and uses it for call after call. Whatever else happens, of the answer, the app or the clock, it makes the exchange that
+would have been made at first, hands everything to it, and is out of the way; `proxy.retry.at_once` decides what the
+way is, and the exchange's call is told of it.
+
+Law: to the app, to the upstream, to buckets and to observers, a call that went this way is the same as any other.
+"""
+
+from __future__ import annotations
+
+from proxy.forward.attempt import Attempt
+from proxy.forward.exchange import Exchange
+from proxy.forward.headers import answers_plainly, is_plain, plain_lines
+from proxy.forward.means import Means
+from proxy.forward.streams import AppStream
+from proxy.retry.at_once import began, is_success, may_go_at_once, nothing_holds, succeeded
+from proxy.retry.commons import ScopeState
+from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Request
+from proxy.retry.policy import Policy
+from proxy.retry.records import AttemptRecord
+from proxy.transport.clock import monotonic
+from proxy.transport.http1 import Connection
+from proxy.transport.pool import Destination, Origin
+from proxy.wire.head import CHUNKED, RequestHead, ResponseHead
+
+_NEVER = float("inf")
+_NO_NAMES: frozenset[bytes] = frozenset()
+
+
+class Plan:
+    """A request, and where it goes: all that is known of a call before anything of it has happened.
+
+    Kept by an app connection for as long as its app sends the same head. `rest` is the path behind the prefix in prefix
+    use, else None. `swift`: it can go without being decided on.
+    """
+
+    __slots__ = ("destination", "head", "patience", "policy", "rendered", "request", "rest", "swift")
+
+    def __init__(
+        self, head: RequestHead, request: Request, policy: Policy, destination: Destination, rest: bytes | None
+    ) -> None:
+        self.head = head
+        self.request = request
+        self.policy = policy
+        self.destination = destination
+        self.rest = rest
+        self.rendered = b""  # the head as it goes to the only origin
+        total, attempt = policy.timeouts.total, policy.timeouts.attempt
+        self.patience = min(_NEVER if total is None else total, _NEVER if attempt is None else attempt)
+        self.swift = (
+            head.method != "CONNECT"
+            and may_go_at_once(policy, request)
+            and is_plain(policy)
+            and answers_plainly(policy)
+            and head.body_size != CHUNKED
+            and head.upgrade is None
+            and not head.login_bound
+            and policy.target.via_proxy is None
+        )
+
+    def exchange(self, means: Means, app: AppStream) -> Exchange:
+        """The exchange of this call."""
+        return Exchange(means, app, self.head, self.request, self.policy, self.destination, self.rest)
+
+
+class Swift:
+    """See the module. As an exchange and its attempt are, it is what the app connection tells of its request, the
+    listener of the stream upstream (`transport.http1.Listener`), the watch's `Timed` and the observers' `EndedCall`.
+    """
+
+    __slots__ = (
+        "_body",
+        "_connection",
+        "_means",
+        "_origin",
+        "_scope",
+        "app",
+        "bytes_in",
+        "bytes_out",
+        "client",
+        "due",
+        "ended",
+        "endpoint",
+        "over",
+        "plan",
+        "policy",
+        "request",
+        "started",
+        "status",
+        "wall_started",
+    )
+
+    outcome = Outcome.SUCCESS
+    attempts = 1
+    history: tuple[AttemptRecord, ...] = ()
+    resent = False
+    app_retry = False
+    detail = ""
+
+    plan: Plan
+    policy: Policy
+    request: Request
+    _connection: Connection
+    _origin: Origin
+    _scope: ScopeState
+
+    def __init__(self, means: Means, app: AppStream) -> None:
+        self._means = means
+        self.app = app
+        self.client = app.client
+        self.over = True
+        self.due = _NEVER
+        self.endpoint = ""
+        self.status = self.bytes_in = self.bytes_out = 0
+        self.started = self.ended = self.wall_started = 0.0
+        self._body = b""
+
+    def start(self, plan: Plan, body: bytes, now: float) -> bool:
+        """Send the request on its way, if nothing holds it and a connection rests; False: nothing has happened."""
+        means = self._means
+        destination = plan.destination
+        origin = destination.only or destination.next((), now)
+        if not origin.idle:
+            return False
+        policy = self.policy = plan.policy
+        request = self.request = plan.request
+        scope = self._scope = means.commons.scope(policy, request, now)
+        if not nothing_holds(scope, now):
+            return False
+        connection = means.pool.lease(origin, now, idempotent=request.method in IDEMPOTENT_METHODS)
+        if connection is None:
+            return False
+        began(scope, now)
+        if destination.only is None:
+            destination.took(origin)
+        self.plan = plan
+        self._origin, self._connection = origin, connection
+        self._body = body
+        self.started = now
+        self.due = now + plan.patience
+        self.over = False
+        app = self.app
+        if not app.watched:
+            means.watch.enter(app, now)
+        if self.due <= means.watch.next:
+            means.watch.sooner(self)
+        head = plan.rendered or self._render(plan, origin)
+        connection.send_whole(self, request.method, head + body if body else head)
+        return True
+
+    def _render(self, plan: Plan, origin: Origin) -> bytes:
+        add = plain_lines(self._means.via, plan.head.minor, 1)
+        if plan.rest is None:
+            head = plan.head.render(add=add)
+        else:
+            target = origin.endpoint.path.encode() + plan.rest
+            head = plan.head.render(target=target, host=origin.host, add=add)
+        if plan.destination.only is not None:
+            plan.rendered = head
+        return head
+
+    # -- from the stream ------------------------------------------------------------------------------------------
+
+    def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> None:
+        """The answer's head: the end of the call, if it is a success and whole."""
+        if not end or trailers or head.login_bound or not is_success(head.status, head):
+            self._decide(answered=end).on_head(head, data, end, trailers)
+            return
+        means, app = self._means, self.app
+        now = monotonic()
+        app.respond(head, _NO_NAMES, plain_lines(means.via, head.minor, 1), data, True, b"")
+        succeeded(self._scope, now)
+        self.over = True
+        self.status = head.status
+        self.bytes_in = len(self._body)
+        self.bytes_out = len(data)
+        self.ended = now
+        self.wall_started = self.started + means.env.wall_offset
+        self.endpoint = self._origin.label
+        if means.watch.has_alarms:
+            means.watch.remove(self)
+        means.observer.call_ended(self)
+        app.done()
+
+    def on_info(self, head: ResponseHead) -> None:
+        """An interim answer."""
+        self._decide().on_info(head)
+
+    def on_data(self, data: bytes) -> None:
+        """Never: there was no head yet."""
+
+    def on_end(self, trailers: bytes) -> None:
+        """Never: there was no head yet."""
+
+    def on_fault(self, fault: Fault) -> None:
+        """The stream broke."""
+        self._decide(answered=True).on_fault(fault)
+
+    def on_writable(self) -> None:
+        """What was written has gone."""
+
+    # -- from the app and the watch -------------------------------------------------------------------------------
+
+    def app_gone(self) -> None:
+        """The app went away."""
+        self._decide().exchange.app_gone()
+
+    def app_data(self, data: bytes) -> None:
+        """Never: the request's body was whole."""
+
+    def app_ended(self, trailers: bytes) -> None:
+        """Never: the request's body was whole."""
+
+    def app_broke(self, detail: str) -> None:
+        """Never: the request's body was whole."""
+
+    def app_writable(self) -> None:
+        """Nothing waits for it."""
+
+    def attend(self, now: float) -> float:
+        """Something is due."""
+        if now < self.due:
+            return self.due
+        exchange = self._decide().exchange
+        exchange.due = exchange.attend(now)
+        self._means.watch.sooner(exchange)
+        return _NEVER
+
+    # -- otherwise ------------------------------------------------------------------------------------------------
+
+    def _decide(self, *, answered: bool = False) -> Attempt:
+        """This call is not that simple: let an exchange go on with it. `answered`: its stream is over already."""
+        self.over = True
+        means = self._means
+        if means.watch.has_alarms:
+            means.watch.remove(self)
+        exchange = self.plan.exchange(means, self.app)
+        self.app.exchange = exchange
+        attempt = exchange.take_over(self.started, self._connection, self._origin, self._body)
+        if not answered:
+            self._connection.hand_to(attempt)
+        return attempt
