@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 p
 
 .PHONY: help
 help: ## list the verbs
-	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: $(STAMP) ## make the environment in .venv
@@ -18,7 +18,7 @@ venv: $(STAMP) ## make the environment in .venv
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "redrive needs Python 3.11 or newer: none was found (make PYTHON=/path/to/python venv)" >&2; exit 2; }
 	@sh scripts/make-venv "$(PYTHON)" $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,intercept,redis]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs,intercept,redis]'
 	@touch $@
 
 .PHONY: run
@@ -38,6 +38,7 @@ check: $(STAMP) ## style, types, floors, deployment files, and whether generated
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/redrive schema | diff -u config/redrive.schema.json - \
 		|| { echo "config/redrive.schema.json is not current: make schema" >&2; exit 1; }
+	@$(BIN)/python tools/third_party.py --check
 	@$(BIN)/python -m pytest tests/deploy
 
 .PHONY: format
@@ -48,6 +49,14 @@ format: $(STAMP) ## put the code in form
 .PHONY: schema
 schema: $(STAMP) ## write config/redrive.schema.json anew
 	@$(BIN)/redrive schema > config/redrive.schema.json.new && mv config/redrive.schema.json.new config/redrive.schema.json
+
+.PHONY: third-party
+third-party: $(STAMP) ## write THIRD_PARTY.md anew
+	@$(BIN)/python tools/third_party.py --write
+
+.PHONY: release-check
+release-check: $(STAMP) ## build sdist and wheel, install the wheel bare, use the command away from the checkout
+	@$(BIN)/python tools/release_check.py
 
 .PHONY: image-test
 image-test: $(STAMP) ## build the container image with buildah, run it read-only, send calls through it (needs root)
