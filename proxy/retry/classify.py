@@ -9,11 +9,12 @@ Theory. In a rule every part is optional and all given must match; the first mat
 them. In the lists an answer has two names, its HTTP status and its grpc-status; the stronger class wins (throttling,
 timeout, transient). What nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed.
 
-gRPC (dialect `grpc`, for application/grpc calls; or a service config, for all of its calls): HTTP 502, 503 and 504
-without a grpc-status, a connect failure, a refused stream and a reset count as UNAVAILABLE; a grpc-status beats the
-HTTP status. A service config's codes take the place of the lists and of the dialect's own class: what they name is
-transient, an HTTP 429 (UNAVAILABLE to a gRPC client) is throttling where UNAVAILABLE is named, and an attempt timeout
-is a timeout, as grpc-core retries one whatever the codes are. Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md.
+gRPC: the dialect `grpc` names UNAVAILABLE on every call. On application/grpc calls (with a service config, on all
+calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a reset count as it, and a
+grpc-status beats the HTTP status. A service config's codes take the place of the lists and of the dialect's own class:
+what they name is transient, an HTTP 429 (UNAVAILABLE to a gRPC client) is throttling where UNAVAILABLE is named, and
+an attempt timeout is a timeout, as grpc-core retries one whatever the codes are. Sources: gRPC A6;
+grpc/doc/http-grpc-status-mapping.md.
 
 `unprocessed` (section 4, safety 2): throttling; 425 to a request without Early-Data; a grpc-status that the upstream
 itself sent and that something here names; a made-up one where a service config names it.
@@ -132,7 +133,7 @@ def _by_lists_of_reply(rules: Classify, request: Request, status: int, grpc: int
             named = Verdict(Class.THROTTLING, "service config: UNAVAILABLE, for 429")
         return named or _unnamed(status, own)
     speaks = _speaks_grpc(rules, request)
-    if speaks and grpc == UNAVAILABLE:
+    if grpc == UNAVAILABLE and rules.grpc_dialect:  # said in so many words, or, of a gRPC call, by its HTTP status
         return Verdict(Class.TRANSIENT, _because_grpc("dialect grpc", own, status), unprocessed=own is not None)
     if speaks and status == 429 and own is None:
         return Verdict(Class.THROTTLING, "dialect grpc: 429")

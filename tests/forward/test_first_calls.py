@@ -60,7 +60,9 @@ async def test_failures_are_ridden_out() -> None:
         assert [r.one("x-attempt-count") for r in upstream.requests] == ["1", "2", "3"]
         assert {r.body for r in upstream.requests} == {b"again and again"}
         assert reply.one("x-attempt-count") == "3"
-        assert reply.one("proxy-status") == "redrive; received-status=200; attempts=3; outcome=success"
+        assert reply.one("proxy-status") == (
+            'redrive; received-status=200; attempts=3; outcome=success; details="attempt 1: 503, attempt 2: reset"'
+        )
         assert [r.decision for r in front.told.calls[0]["history"]] == ["retried", "retried", "delivered"]
         assert {r.endpoint for r in front.told.calls[0]["history"]} == {upstream.authority}
 
