@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from proxy.retry.bucket import Bucket, RateBucket, make_bucket
 from proxy.retry.facts import Request
 from proxy.retry.gates import Cooldown, TokenGate
-from proxy.retry.making import Key, Making, SeenKeys
+from proxy.retry.making import Announce, Key, Making, SeenKeys
 from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, RateSpec, Strategy
 
@@ -27,11 +27,12 @@ class ScopeState:
     """All that the calls of one policy and one scope value share.
 
     `ungated`: no rate bucket and no limiter, so that only a cooldown could hold a call. `shadow` is the bucket that
-    `mode: observe` plays with instead of the real one.
+    `mode: observe` plays with instead of the real one. `announce`: whom to tell when a call starts the cooldown.
     """
 
     __slots__ = (
         "_shadow",
+        "announce",
         "bucket",
         "cooldown",
         "limiter",
@@ -53,6 +54,7 @@ class ScopeState:
         limiter: TokenGate | None,
         cooldown: Cooldown,
         seen: SeenKeys,
+        announce: Announce | None = None,
     ) -> None:
         self.value = value
         self.bucket = bucket
@@ -62,6 +64,7 @@ class ScopeState:
         self.limiter = limiter
         self.cooldown = cooldown
         self.seen = seen
+        self.announce = announce
         self.ungated = rate is None and limiter is None
         self._shadow: Bucket | None = None
 
@@ -163,9 +166,9 @@ class Commons:
         if policy.strategy.paced:
             pacing, limiter = self._limiter(own, now)
         cooldown, seen = self._place(policy.upstream, value)
-        return ScopeState(
-            value, self._bucket(policy.bucket, own, now), rate_gate, rate, pacing, limiter, cooldown, seen
-        )
+        announce = self._making.announcing(policy.upstream, value)
+        bucket = self._bucket(policy.bucket, own, now)
+        return ScopeState(value, bucket, rate_gate, rate, pacing, limiter, cooldown, seen, announce)
 
     def _definition(self, policy: Policy) -> str:
         """What tells one strategy definition of an upstream from another: its name, numbered where two share one.
@@ -196,6 +199,7 @@ class Commons:
         bucket = self._making.rate(key, spec, found[0] if found is not None else None, now)
         if found is None or bucket is not found[0]:
             found = self._rates[key] = bucket, TokenGate(bucket, rejects=spec.when_empty == "reject")
+            self._making.gated(*found)
             _bound(self._rates)
         return found
 

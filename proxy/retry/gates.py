@@ -40,13 +40,17 @@ class Faucet(Protocol):
 
 
 class TokenGate:
-    """A queue before a faucet: one token an attempt, in order of arrival."""
+    """A queue before a faucet: one token an attempt, in order of arrival.
 
-    __slots__ = ("faucet", "queue", "rejects")
+    `asking`: the faucet is kept elsewhere and has been asked; until it has answered nobody is turned away.
+    """
+
+    __slots__ = ("asking", "faucet", "queue", "rejects")
 
     def __init__(self, faucet: Faucet, *, rejects: bool = False) -> None:
         self.faucet = faucet
         self.rejects = rejects
+        self.asking = False
         self.queue: dict[Waiter, None] = {}
 
     def ask(self, waiter: Waiter, now: float) -> float:
@@ -55,19 +59,22 @@ class TokenGate:
             return self._ask_in_line(waiter, now)
         if self.faucet.take(now):
             return now
-        if self.rejects:
+        if self.rejects and not self.asking:
             return REJECTED
         self.queue[waiter] = None
         return max(now + self.faucet.wait(now), _just_after(now))
 
     def _ask_in_line(self, waiter: Waiter, now: float) -> float:
         if waiter not in self.queue:
-            if self.rejects:
+            if self.rejects and not self.asking:
                 return REJECTED
             self.queue[waiter] = None
         if waiter is next(iter(self.queue)) and self.faucet.take(now):
             del self.queue[waiter]
             return now
+        if self.rejects and not self.asking:
+            del self.queue[waiter]
+            return REJECTED
         return max(self._due(waiter, now), _just_after(now))
 
     def _due(self, waiter: Waiter, now: float) -> float:

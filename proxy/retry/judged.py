@@ -130,8 +130,11 @@ class Judged(Gated):
         rules = self.policy.pushback
         if seconds is None or rules.cooldown == "off":
             return
-        if self.scope.cooldown.start(min(seconds, rules.max_delay), rules.spread, now):
+        delay = min(seconds, rules.max_delay)
+        if self.scope.cooldown.start(delay, rules.spread, now):
             self._own_cooldown = self.scope.cooldown.until
+            if self.scope.announce is not None:
+                self.scope.announce(delay, rules.spread * delay)
 
     def _learn(self, throttled: bool, now: float) -> None:
         """The adaptive limiter learns from the end of every attempt."""
