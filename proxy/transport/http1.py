@@ -201,8 +201,8 @@ class Connection(asyncio.Protocol):
             self.transport.write(end_chunked(trailers))
 
     def pause(self) -> None:
-        """Read no more for now."""
-        if not self._paused and self.transport is not None:
+        """Read no more for now. Not once the exchange is over: whoever takes its last bytes may find them too many."""
+        if not self._paused and self._listener is not None and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
 

@@ -1,0 +1,121 @@
+"""One upstream connection over a transport in memory: what a listener may do to it, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.retry.target import Endpoint
+from proxy.transport.http1 import Connection
+from proxy.transport.pool import Origin, Way
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+class Wire:
+    """A transport that only takes note."""
+
+    def __init__(self) -> None:
+        self.reading = True
+        self.closed = False
+        self.written = b""
+
+    def get_extra_info(self, name: str) -> Any:
+        return self if name == "socket" else None
+
+    def fileno(self) -> int:
+        return -1
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def abort(self) -> None:
+        self.closed = True
+
+    close = abort
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Keeper:
+    def __init__(self) -> None:
+        self.resting: list[Connection] = []
+
+    def opened(self, connection: Connection) -> None:
+        pass
+
+    def rest(self, connection: Connection) -> None:
+        self.resting.append(connection)
+
+    def lost(self, connection: Connection) -> None:
+        pass
+
+
+class Full:
+    """A listener who always has too much."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.got = b""
+        self.ended = False
+
+    def on_info(self, head: object) -> None:
+        self.connection.pause()
+
+    def on_head(self, head: object, data: bytes, end: bool, trailers: bytes) -> None:
+        self.got += data
+        self.ended = end
+        self.connection.pause()
+
+    def on_data(self, data: bytes) -> None:
+        self.got += data
+        self.connection.pause()
+
+    def on_end(self, trailers: bytes) -> None:
+        self.ended = True
+        self.connection.pause()
+
+    def on_fault(self, fault: object) -> None:
+        raise AssertionError(fault)
+
+    def on_writable(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [
+        [HEAD + b"0123456789"],
+        [HEAD, b"0123456789"],
+        [HEAD + b"01234", b"56789"],
+        [CHUNKED + b"a\r\n0123456789\r\n0\r\n\r\n"],
+        [CHUNKED, b"a\r\n0123456789\r\n0\r\n\r\n"],
+        [CHUNKED + b"5\r\n01234\r\n", b"5\r\n56789\r\n", b"0\r\n\r\n"],
+    ],
+)
+def test_a_connection_never_rests_paused(packets: list[bytes]) -> None:
+    """The last bytes may be too many for whoever takes them; the next exchange must still hear its answer."""
+    wire, keeper = Wire(), Keeper()
+    origin = Origin(Endpoint("http", "127.0.0.1", 80), Way())
+    connection = Connection(keeper, origin)  # type: ignore[arg-type]
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    listener = Full(connection)
+    connection.send(listener, "GET", b"GET / HTTP/1.1\r\n\r\n", b"", end=True, chunked=False)  # type: ignore[arg-type]
+    for packet in packets:
+        connection.resume()
+        connection.data_received(packet)
+    assert (listener.got, listener.ended) == (b"0123456789", True)
+    assert keeper.resting == [connection]
+    assert wire.reading
