@@ -373,6 +373,8 @@ class AppConnection(asyncio.Protocol):
         self._release(_AHEAD)
         if early and self.exchange is not None:
             self.exchange.app_data(early)
+        if self._half_closed and self.exchange is not None:
+            self.exchange.app_ended(b"")  # the app had said all it would before the tunnel stood
 
     def answer(self, head: bytes, body: bytes) -> None:
         """Write an answer of our own."""
