@@ -29,7 +29,8 @@ def own_answer(
 ) -> Answer:
     """The answer for a call that ends with `outcome` and, where its last attempt met one, `fault`."""
     if fault is not None and outcome not in (Outcome.DENIED, Outcome.BAD_REQUEST):
-        timed_out = fault.kind is FaultKind.ATTEMPT_TIMEOUT
+        # A connection that did not come in time is a timeout too (RFC 9209 section 2.3.9 recommends 504 for it).
+        timed_out = fault.kind is FaultKind.ATTEMPT_TIMEOUT or fault.error == "connection_timeout"
         status, title = (504, "Gateway timeout") if timed_out else (502, "Bad gateway")
         return Answer(status, title, detail or fault.detail or _FAULTS[fault.kind], outcome, retry_after, fault.error)
     status, title, text, error = _BY_OUTCOME[outcome]
