@@ -52,6 +52,14 @@ class AppStream(Protocol):
         """From now on it carries bytes both ways; those that have come already are told at once."""
         ...
 
+    def leave_tunnel(self, authority: str) -> None:
+        """It carries requests again: cleartext ones, inside a CONNECT to this authority."""
+        ...
+
+    def data_received(self, data: bytes) -> None:
+        """Take these bytes as if they came from the app now."""
+        ...
+
     def write(self, data: bytes) -> None:
         """More of the body."""
         ...

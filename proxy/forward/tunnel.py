@@ -7,18 +7,29 @@ when the other end has closed its own.
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import Callable
 from typing import ClassVar
 
-from proxy.forward.attempt import Attempt
+from proxy.forward.attempt import HELD, Attempt
 from proxy.forward.exchange import Exchange
 from proxy.forward.means import Means
 from proxy.forward.streams import AppStream
 from proxy.forward.swift import Plan
+from proxy.retry.facts import Outcome
 from proxy.transport import faults
+from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
 from proxy.transport.pool import Origin
 from proxy.wire.grammar import ResponseParser
 from proxy.wire.head import ResponseHead
+
+#: Seconds that the beginning of what may become a request line is held.
+MOMENT = 0.1
+_TCHAR = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+_REQUEST_LINE = re.compile(_TCHAR + rb"{1,64}+ [!-~\x80-\xff]++ HTTP/1\.[01]\r\n").match
+_BEGUN = re.compile(_TCHAR + rb"{1,64}+(?: (?:[!-~\x80-\xff]++(?: H?T?T?P?/?1?\.?[01]?\r?)?)?)?").fullmatch
 
 
 def _established() -> ResponseHead:
@@ -59,11 +70,98 @@ class Tunnel(Exchange):
         return await self.means.pool.connect(origin, within=self.policy.timeouts.connect, tunnel=True)
 
 
-class TunnelPlan(Plan):
-    """The plan of a CONNECT."""
+class AutoTunnel(Tunnel):
+    """A tunnel that turns into calls where cleartext HTTP/1 is spoken in it (contract, section 6, `auto`).
 
-    __slots__ = ()
+    Node's fetch tunnels plain `http://` so. The very first bytes decide: while the app's could still become a request
+    line and the upstream has said nothing, they are held, for a moment at most; anything else stays blind for good.
+    """
+
+    _held: bytes | None = b""  # None: decided
+    _patience: asyncio.TimerHandle | None = None
+    told_blind: Callable[[], None]
+
+    def app_data(self, data: bytes) -> None:
+        """The app's bytes; the first ones are looked at."""
+        if self.bytes_out:  # the upstream's greeting came with the connection
+            self._stay_blind()
+        if self._held is None or not self.tunnelling:
+            super().app_data(data)
+            return
+        self.moved = monotonic()
+        self._held += data
+        speaks = speaks_http(self._held)
+        if speaks is None and len(self._held) < HELD:
+            if self._patience is None:
+                self._patience = self.means.loop.call_later(MOMENT, self._stay_blind)
+        elif speaks:
+            self._become_calls()
+        else:
+            self._stay_blind()
+
+    def app_ended(self, trailers: bytes) -> None:
+        """The app says no more: what it has said was no request."""
+        self._stay_blind()
+        super().app_ended(trailers)
+
+    def hand_on(self, attempt: Attempt, data: bytes) -> None:
+        """The upstream speaks: if it is the first to, this is not HTTP."""
+        self._stay_blind()
+        super().hand_on(attempt, data)
+
+    def upstream_ended(self) -> None:
+        """The upstream says no more."""
+        self._stay_blind()
+        super().upstream_ended()
+
+    def _stay_blind(self) -> None:
+        held, self._held = self._held, None
+        self._forget_patience()
+        if held is None or self.over:
+            return
+        self.told_blind()
+        if held:
+            super().app_data(held)
+
+    def _become_calls(self) -> None:
+        """Let go of the connection that was dialled; the app's connection carries requests from now on."""
+        held, self._held = self._held, None
+        self._forget_patience()
+        app = self.app
+        app.leave_tunnel(self.request.authority)
+        now = monotonic()
+        self.tunnelling = False
+        self.tell(now, self.call.ended, next(iter(self.flights)), now)
+        app.data_received(held or b"")
+
+    def _finish(self, outcome: Outcome, now: float) -> None:
+        self._forget_patience()
+        super()._finish(outcome, now)
+
+    def _forget_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
+def speaks_http(data: bytes) -> bool | None:
+    """Whether these first bytes are an HTTP/1 request line; None where they may become one."""
+    if b"\n" in data:
+        return _REQUEST_LINE(data) is not None
+    return None if _BEGUN(data) else False
+
+
+class TunnelPlan(Plan):
+    """The plan of a CONNECT. `told_blind`, of one that is `auto`, is called where it stays a tunnel."""
+
+    __slots__ = ("told_blind",)
+
+    told_blind: Callable[[], None] | None
 
     def exchange(self, means: Means, app: AppStream) -> Exchange:
         """Its exchange."""
-        return Tunnel(means, app, self.head, self.request, self.policy, self.destination)
+        kind = Tunnel if self.told_blind is None else AutoTunnel
+        tunnel = kind(means, app, self.head, self.request, self.policy, self.destination)
+        if isinstance(tunnel, AutoTunnel) and self.told_blind is not None:
+            tunnel.told_blind = self.told_blind
+        return tunnel

@@ -376,6 +376,13 @@ class AppConnection(asyncio.Protocol):
         if self._half_closed and self.exchange is not None:
             self.exchange.app_ended(b"")  # the app had said all it would before the tunnel stood
 
+    def leave_tunnel(self, authority: str) -> None:
+        """It carries requests again: cleartext ones, inside a CONNECT to this authority."""
+        self._tunnel = self._close = False
+        self.inside = Inside(authority, "http")
+        self.plan = None
+        self._release(_BODY)
+
     def answer(self, head: bytes, body: bytes) -> None:
         """Write an answer of our own."""
         if self.door.draining or self._body is not None or self.head.method == "CONNECT":

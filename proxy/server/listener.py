@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -95,6 +96,8 @@ class Door(web.Server):
         self.means = means
         self.settings = settings
         self.interception = Interception(tell)
+        self._tell = tell
+        self._blind: set[str] = set()  # upstreams whose tunnels somebody was told of
         self.interception.use(settings)
         self.draining = False
         self.refusing = False
@@ -235,7 +238,19 @@ class Door(web.Server):
             head.authority,
             strict=not connection.place.loopback,
         )
-        return TunnelPlan(head, admitted.request, admitted.policy, destination, None)
+        plan = TunnelPlan(head, admitted.request, admitted.policy, destination, None)
+        named = upstream.connect == "auto" and upstream.name in self.settings.router.by_name
+        plan.told_blind = partial(self._tell_blind, upstream.name) if named else None
+        return plan
+
+    def _tell_blind(self, upstream: str) -> None:
+        """Say once for an upstream that what is tunnelled can't be retried."""
+        if upstream not in self._blind:
+            self._blind.add(upstream)
+            line = f"{upstream}: tunnels to it carry what the proxy can't read; nothing in them can be retried"
+            self._tell(
+                "blind_tunnel", [f"{line} (`connect: intercept`, or a base URL, changes that)"], upstream=upstream
+            )
 
     def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
         """Answer what is no request, and close."""
