@@ -135,9 +135,7 @@ class _Reading(Telling):
     def _method(self, section: Object, throttling: Map | None, found: dict[str | None, MethodPolicy]) -> None:
         self.ignored(section, _METHOD, _NO_EFFECT)
         timeouts = Map(section.tree.mark)
-        timeout = self.field(section, "timeout", as_duration, required=False)
-        if timeout is not None:
-            _put(timeouts, "total", spelled_seconds(timeout), section.at("timeout"))
+        self._timeout(section, "timeout", timeouts, "total")
         if "retryPolicy" in section and "hedgingPolicy" in section:
             message = "retryPolicy and hedgingPolicy exclude each other"
             self.tell(section.at("hedgingPolicy"), section.path_of("hedgingPolicy"), message)
@@ -206,7 +204,7 @@ class _Reading(Telling):
             self._backoff(inner, _PUBLISHED, as_duration, strategy)
         _put(strategy, "jitter", "full" if draft else "proportional", DEFAULT)
         codes = self._codes(inner, "retryableStatusCodes", required="perAttemptRecvTimeout" not in inner)
-        self._attempt_timeout(inner, timeouts)
+        self._timeout(inner, "perAttemptRecvTimeout", timeouts, "attempt")
         return strategy, codes
 
     def _hedging(self, section: Object, timeouts: Map) -> tuple[Map, frozenset[int]]:
@@ -234,7 +232,7 @@ class _Reading(Telling):
         for code in sorted(codes):
             non_fatal.put(adopt(GRPC_STATUS_NAMES[code]), inner.at("nonFatalStatusCodes"))
         strategy.put("non_fatal", non_fatal, non_fatal.mark, non_fatal.mark)
-        self._attempt_timeout(inner, timeouts)
+        self._timeout(inner, "perAttemptRecvTimeout", timeouts, "attempt")
         return strategy, codes
 
     def _attempts(self, inner: Object, name: str, strategy: Map, plus: int = 0) -> None:
@@ -259,15 +257,14 @@ class _Reading(Telling):
             else:
                 _put(strategy, key, repr(value) if reader is as_float else spelled_seconds(value), inner.at(name))
 
-    def _attempt_timeout(self, inner: Object, timeouts: Map) -> None:
-        name = "perAttemptRecvTimeout"
-        timeout = self.field(inner, name, as_duration, required=False)
+    def _timeout(self, section: Object, name: str, timeouts: Map, key: str) -> None:
+        timeout = self.field(section, name, as_duration, required=False)
         if timeout is None:
             return
         if timeout <= 0:
-            self.tell(inner.at(name), inner.path_of(name), "must be greater than 0")
+            self.tell(section.at(name), section.path_of(name), "must be greater than 0")
         else:
-            _put(timeouts, "attempt", spelled_seconds(timeout), inner.at(name))
+            _put(timeouts, key, spelled_seconds(timeout), section.at(name))
 
     def _codes(self, inner: Object, name: str, *, required: bool) -> frozenset[int]:
         value = inner.get(name)

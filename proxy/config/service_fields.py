@@ -18,6 +18,8 @@ _NUMBER = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 #: proto3's JSON form of a Duration; grpc-go takes the leading zero as said.
 _DURATION = re.compile(r"(-?)([0-9]*)(\.[0-9]{1,9})?s")
 _LONGEST = 315_576_000_000  # seconds, as proto3 has it
+#: The longest that our own durations take (units.py): nobody lives to see the difference.
+_LONGEST_SPELLED = 1000 * 365 * 24 * 3600
 
 
 class BadError(Exception):
@@ -156,4 +158,4 @@ def as_code(value: Any) -> int:
 
 def spelled_seconds(value: float) -> str:
     """Seconds as our own durations are spelled."""
-    return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
+    return f"{min(value, _LONGEST_SPELLED):.9f}".rstrip("0").rstrip(".") + "s"

@@ -51,6 +51,15 @@ def test_what_peers_refuse_and_accept(tmp_path: Path, case: dict[str, Any]) -> N
     assert all(line.startswith("sc.json:") for line in errors)
 
 
+def test_the_longest_durations_of_proto3_are_not_lost(tmp_path: Path) -> None:
+    longest = "315576000000s"
+    retry = {**RETRY, "initialBackoff": longest, "perAttemptRecvTimeout": longest}
+    found = policy(made(tmp_path, method(retryPolicy=retry, timeout=longest)), path="/S/M")
+    thousand_years = 1000 * 365 * 24 * 3600
+    assert (found.timeouts.total, found.timeouts.attempt) == (thousand_years, thousand_years)
+    assert found.strategy.backoff.base == thousand_years
+
+
 def test_the_published_spelling(tmp_path: Path) -> None:
     found = policy(made(tmp_path, method(retryPolicy=RETRY, timeout="2.5s")), path="/S/M")
     assert (found.route, found.strategy.kind, found.strategy.max_attempts) == ("/S/M", "grpc", 3)
@@ -179,6 +188,8 @@ REFUSED: dict[str, tuple[object, str]] = {
     "nanoseconds": (method(retryPolicy={**RETRY, "maxBackoff": "1.0000000001s"}), "maxBackoff: is not a duration"),
     "no seconds": (method(retryPolicy={**RETRY, "maxBackoff": "s"}), "maxBackoff: is not a duration"),
     "recv timeout": (method(retryPolicy={**RETRY, "perAttemptRecvTimeout": "0s"}), "perAttemptRecvTimeout: must be"),
+    "no time": (method(timeout="0s"), "timeout: must be greater than 0"),
+    "negative time": (method(timeout="-1s"), "timeout: must be greater than 0"),
     "code out of range": (method(retryPolicy={**RETRY, "retryableStatusCodes": [17]}), "[0]: is no gRPC status"),
     "draft attempts": (
         method(retryPolicy={"maxRetryAttempts": 0, "exponentialBackoff": {}, "retryableStatusCodes": [1]}),
