@@ -11,7 +11,10 @@ States: resting (no listener) -> head -> body -> resting | closed; after a 101: 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import select
+import ssl
 from typing import TYPE_CHECKING, Protocol, cast
 
 from proxy.retry.facts import Fault
@@ -297,20 +300,42 @@ class Connection(asyncio.Protocol):
         if self._tunnel:
             listener.on_end(b"")
             return not self._tls
-        if isinstance(self._body, UntilCloseBody):
+        if isinstance(self._body, UntilCloseBody) and self._ended_cleanly():
             self._over(b"")
             listener.on_end(b"")
         return False
+
+    def _ended_cleanly(self) -> bool:
+        """Whether the end of the connection is one that the upstream meant: with TLS, a FIN alone may be anybody's
+        (RFC 9112 section 9.8).
+        """
+        if not self._tls or self.transport is None:
+            return True
+        try:
+            return not self.transport.get_extra_info("ssl_object").read(1)  # b"" behind a close_notify only
+        except ssl.SSLError:
+            return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by whomever."""
         self.transport = None
         self._keeper.lost(self)
+        if exc is not None and self._listener is not None and not self._tls:
+            self._read_last()
         if self.pinned is not None and self in self.pinned:
             self.pinned.remove(self)
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.on_fault(faults.closed(sent=True, answered=self._answered, reused=self.reused))
+
+    def _read_last(self) -> None:
+        """A write failed, since the upstream has closed: what it had said before is still in the kernel.
+
+        A refusal of a body that is still being sent (413, 401, …) would else be lost to the reset that follows it.
+        """
+        with contextlib.suppress(OSError):
+            while self._listener is not None and not self._paused and (data := os.read(self._fd, HIGH_WATER)):
+                self.data_received(data)
 
     def pause_writing(self) -> None:
         """The kernel takes no more for now."""

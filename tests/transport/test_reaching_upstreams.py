@@ -1,0 +1,224 @@
+"""TLS, client certificates, sessions, parents, more than one address."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.certificates import Authority, make
+from support.front import NONE, CutError, Front, free_port, to
+from support.scripted import Turn, Upstream, answer
+
+from proxy.transport.dial import Dialer
+from proxy.transport.guard import Guard
+from proxy.transport.resolver import Resolver
+from proxy.transport.tls import Contexts
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return make(tmp_path_factory.mktemp("certificates"))
+
+
+def secure(upstream: Upstream, authority: Authority, name: str = "localhost", **target: Any) -> Any:
+    """An upstream by its name, verified against the test's root."""
+    url = f"https://{name}:{upstream.port}"
+    return to("api", url, target={"verify": str(authority.ca), **target}, strategy=NONE)
+
+
+async def test_an_upstream_is_verified_by_its_name(authority: Authority) -> None:
+    async with Upstream(answer(200, b"ok"), tls=authority.server) as upstream:
+        async with Front(secure(upstream, authority)) as front, front.app() as app:
+            assert (await app.ask("GET", "/api/")).body == b"ok"
+            assert upstream.requests[0].one("host") == f"localhost:{upstream.port}"
+        async with Front(secure(upstream, authority, verify=True)) as front, front.app() as app:
+            reply = await app.ask("GET", "/api/")
+            assert reply.status == 502
+            assert "error=tls_certificate_error" in (reply.one("proxy-status") or "")
+        async with Front(secure(upstream, authority, verify=False)) as front, front.app() as app:
+            assert (await app.ask("GET", "/api/")).body == b"ok"
+        async with Front(secure(upstream, authority, name="127.0.0.1")) as front, front.app() as app:
+            assert (await app.ask("GET", "/api/")).body == b"ok"
+
+
+async def test_a_certificate_for_another_name_is_refused(tmp_path: Path, authority: Authority) -> None:
+    other = make(tmp_path)
+    async with (
+        Upstream(answer(200, b"ok"), tls=other.server) as upstream,
+        Front(secure(upstream, authority)) as front,
+        front.app() as app,
+    ):
+        reply = await app.ask("POST", "/api/", body=b"secret")
+        assert reply.status == 502
+        assert upstream.requests == []
+
+
+async def test_https_targets_in_absolute_form(authority: Authority) -> None:
+    async with (
+        Upstream(answer(200, b"ok"), tls=authority.server) as upstream,
+        Front(target={"verify": str(authority.ca)}) as front,
+        front.app() as app,
+    ):
+        assert (await app.ask("GET", f"https://localhost:{upstream.port}/x")).body == b"ok"
+
+
+async def test_a_client_certificate_is_shown(authority: Authority) -> None:
+    chain = authority.ca.parent / "server.pem"
+    strict = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    strict.load_cert_chain(chain)
+    strict.load_verify_locations(authority.ca)
+    strict.verify_mode = ssl.CERT_REQUIRED
+    async with Upstream(answer(200, b"ok"), tls=strict) as upstream:
+        shown = secure(upstream, authority, client_cert=(str(chain), str(chain)))
+        async with Front(shown) as front, front.app() as app:
+            assert (await app.ask("GET", "/api/")).body == b"ok"
+        async with Front(secure(upstream, authority)) as front, front.app() as app:
+            assert (await app.ask("GET", "/api/")).status == 502
+
+
+async def test_a_session_is_used_again(authority: Authority) -> None:
+    async with (
+        Upstream(answer(200, b"ok", "Connection: close"), tls=authority.server) as upstream,
+        Front(secure(upstream, authority)) as front,
+        front.app() as app,
+    ):
+        for _ in range(3):
+            assert (await app.ask("GET", "/api/")).status == 200
+        assert upstream.connections == 3
+        assert authority.server.session_stats()["hits"] >= 1
+
+
+@pytest.mark.parametrize("politely", [True, False])
+async def test_a_body_that_only_tls_could_end_is_cut(authority: Authority, politely: bool) -> None:
+    async def step(turn: Turn) -> None:
+        await turn.write(b"HTTP/1.1 200 OK\r\n\r\nall of it?")
+        turn.closed = True
+        if politely:
+            turn.writer.get_extra_info("socket").shutdown(socket.SHUT_WR)  # a FIN, and no close_notify
+            await turn.gone()
+        else:
+            turn.writer.transport.abort()
+
+    async with (
+        Upstream(step, tls=authority.server) as upstream,
+        Front(secure(upstream, authority)) as front,
+        front.app() as app,
+    ):
+        with pytest.raises(CutError):
+            await app.ask("GET", "/api/")
+
+
+async def test_a_missing_ca_file_is_a_fault_and_no_crash(authority: Authority) -> None:
+    async with (
+        Upstream(answer(200, b"ok"), tls=authority.server) as upstream,
+        Front(secure(upstream, authority, verify="/nowhere/ca.pem")) as front,
+        front.app() as app,
+    ):
+        assert (await app.ask("GET", "/api/")).status == 502
+
+
+async def test_a_parent_gets_absolute_form_for_cleartext_and_connect_for_tls(authority: Authority) -> None:
+    asked: list[bytes] = []
+
+    async def parent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(head)
+        if not head.startswith(b"CONNECT"):
+            writer.write(answer(200, b"from the parent"))
+            await reader.read(-1)
+            writer.close()
+            return
+        host, port = head.split(b" ")[1].decode().rsplit(":", 1)
+        inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+
+        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                sink.write(data)
+            sink.close()
+
+        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+
+    server = await asyncio.start_server(parent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    via = f"http://me:pass@127.0.0.1:{port}"
+    async with server, Upstream(answer(200, b"ok"), tls=authority.server) as upstream:
+        plain = to("plain", "http://plain.test:81/base", target={"via_proxy": via})
+        tls = secure(upstream, authority, via_proxy=via)
+        async with Front(plain, tls, target={"via_proxy": via}) as front, front.app() as app:
+            assert (await app.ask("GET", "/plain/x?y")).body == b"from the parent"
+            assert asked[0].startswith(b"GET http://plain.test:81/base/x?y HTTP/1.1\r\n")
+            assert b"Host: plain.test:81\r\n" in asked[0]
+            credentials = base64.b64encode(b"me:pass")
+            assert b"Proxy-Authorization: Basic " + credentials + b"\r\n" in asked[0]
+            assert (await app.ask("GET", "/api/x")).body == b"ok"
+            assert asked[1].startswith(b"CONNECT localhost:%d HTTP/1.1\r\n" % upstream.port)
+            assert (await app.ask("GET", "http://any.test/z")).body == b"from the parent"
+            assert asked[2].startswith(b"GET http://any.test/z HTTP/1.1\r\n")
+
+
+async def test_a_parent_that_refuses_is_502() -> None:
+    async def parent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(parent, "127.0.0.1", 0)
+    via = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    upstream = to("api", "https://api.test", target={"via_proxy": via}, strategy=NONE)
+    async with server, Front(upstream) as front, front.app() as app:
+        reply = await app.ask("GET", "/api/")
+        assert reply.status == 502
+        assert "407" in (reply.one("proxy-status") or "")
+
+
+async def test_addresses_race_and_the_one_that_answers_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def both(self: Resolver, host: str) -> tuple[str, ...]:
+        return ("::1", "127.0.0.1") if host == "two.test" else (host,)
+
+    monkeypatch.setattr(Resolver, "addresses", both)
+    async with Upstream(answer(200, b"ok")) as upstream, Front() as front, front.app() as app:
+        reply = await app.ask("GET", f"http://two.test:{upstream.port}/")  # nobody listens on ::1
+        assert reply.body == b"ok"
+        assert reply.one("x-attempt-count") == "1"
+
+
+async def test_a_name_that_resolves_to_a_denied_address_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def rebound(self: Resolver, host: str) -> tuple[str, ...]:
+        return ("169.254.169.254", "::ffff:169.254.169.254")
+
+    monkeypatch.setattr(Resolver, "addresses", rebound)
+    async with Front(to("api", "http://innocent.test")) as front, front.app() as app:
+        for target in ("/api/x", "http://innocent.test/x"):
+            assert (await app.ask("GET", target)).status == 403
+
+
+async def test_a_race_leaves_no_socket_behind() -> None:
+    loop = asyncio.get_running_loop()
+    dialer = Dialer(loop, Resolver(loop, 30.0), Guard(), Contexts())
+    port = free_port()
+    with pytest.raises(ConnectionRefusedError):
+        await dialer._race(["127.0.0.1", "127.0.0.2", "127.0.0.3"], port)
+    server = socket.create_server(("127.0.0.1", 0))
+    sock = await dialer._race(["127.0.0.2", "127.0.0.1"], server.getsockname()[1])
+    assert sock.getpeername()[0] in ("127.0.0.1", "127.0.0.2")
+    sock.close()
+    server.close()
+
+
+async def test_a_body_that_tls_ends_as_it_should_is_whole(authority: Authority) -> None:
+    async def step(turn: Turn) -> None:
+        await turn.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
+        turn.close()
+
+    async with (
+        Upstream(step, tls=authority.server) as upstream,
+        Front(secure(upstream, authority)) as front,
+        front.app() as app,
+    ):
+        assert (await app.ask("GET", "/api/")).body == b"all of it"
