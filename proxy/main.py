@@ -36,7 +36,7 @@ from proxy.server.admin.pages import admin_app, probe_app
 from proxy.server.admin.view import Readiness, View
 from proxy.server.announcing import banner
 from proxy.server.binding import CannotListenError
-from proxy.server.listener import DataPath
+from proxy.server.listener import DataPath, enough_for
 from proxy.server.listening import Listening, Pages, Plan
 from proxy.server.open_files import limit
 from proxy.server.processors import processes
@@ -142,6 +142,7 @@ class House:
             self._loop.add_signal_handler(number, act)
         self._loop.call_later(_CLOCK, self._look_at_the_clock)
         self._begin(self._watcher.run())
+        self._tell_of_few_files()
         sys.setswitchinterval(_SWITCH)
         gc.collect()
         gc.freeze()  # what was imported and built lives as long as the process: no need to look it through again
@@ -168,6 +169,14 @@ class House:
 
     def _hang_up(self) -> None:
         self._begin(self._watcher.reload("SIGHUP"))
+
+    def _tell_of_few_files(self) -> None:
+        """A limit that can't be had is said, not found out."""
+        wanted, enough = self._settings.limits.connections, enough_for(self._descriptors)
+        if enough < wanted:
+            files = self._descriptors
+            line = f"limits.connections is {wanted}, but {files} open files are enough for {enough}: see `ulimit -n`"
+            self._notices.tell("limits", [line], open_files=files, connections=enough)
 
     def _roll(self) -> None:
         self._begin(self._serving.roll())
@@ -309,7 +318,7 @@ class House:
             connections=usage.connections,
             open_files=serving.open_files,
             limits=[
-                ("connections", limits.connections),
+                ("connections", min(limits.connections, enough_for(self._descriptors))),
                 ("waiting_calls", limits.waiting),
                 ("buffered_bytes", settings.buffers.total),
                 ("open_files", self._descriptors * max(1, len(serving.workers()) and processes(settings.workers))),

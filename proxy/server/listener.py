@@ -77,6 +77,12 @@ class Usage:
         )
 
 
+def enough_for(descriptors: int) -> int:
+    """Connections of apps that so many file descriptors are enough for, each with one upstream."""
+    room = descriptors - RESERVED
+    return max(1, (room - min(TOLD, room // 4)) // 2)
+
+
 def policies_of(settings: Settings) -> Iterator[Policy]:
     """Every policy of a configuration, in its order."""
     for upstream in settings.router.upstreams:
@@ -104,6 +110,7 @@ class Door(web.Server):
         self.open: dict[AppConnection, None] = {}
         self.elsewhere = 0  # connections that other workers have open
         self.most = sys.maxsize  # connections that file descriptors suffice for
+        self.told = TOLD
         self.dripping: set[AppConnection] = set()
         self._listening: dict[tuple[str, int], Place] = {}
         self._any: dict[int, Place] = {}  # by port, of listeners on every address
@@ -157,7 +164,7 @@ class Door(web.Server):
         limit = min(self.settings.limits.connections - self.elsewhere, self.most)
         self.open[connection] = None
         if len(self.open) > limit and not self._make_room():
-            if len(self.open) > limit + TOLD:
+            if len(self.open) > limit + self.told:
                 connection.abort()
             else:
                 connection.surplus = True
@@ -339,8 +346,9 @@ class DataPath:
         store = Store(settings.buffers.per_request, settings.buffers.total)
         self.means = Means(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
         self.door = Door(self.means, settings, tell)
-        self.door.most = max(1, (descriptors - RESERVED) // 2)
-        pool.most = max(1, descriptors - RESERVED - min(self.door.most, settings.limits.connections))
+        self.door.most = enough_for(descriptors)
+        self.door.told = min(TOLD, self.door.most)
+        pool.most = max(1, descriptors - RESERVED - self.door.most - self.door.told)
         self.runner = web.ServerRunner(self.door)
 
     def listens(self, address: Address) -> None:

@@ -1,0 +1,183 @@
+"""The end of a process, and its limits: what is promised is kept to the last, and the admin port answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+from clients import with_aiohttp
+from support import process
+from support.process import Redrive
+from support.scripted import Turn, Upstream, answer, gated, hang
+
+LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nworkers: {}\n"
+
+
+def config(upstream: Upstream, more: str = "") -> str:
+    return f"{more}upstreams:\n  a:\n    url: {upstream.url}\n"
+
+
+async def stream(turn: Turn) -> None:
+    """An answer that begins and does not end."""
+    turn.writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+    await turn.reader.read()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_an_app_that_shuts_down_itself_still_calls_out(workers: int, tmp_path: Path) -> None:
+    """Nothing is in flight at SIGTERM; the app's last calls come one after the other, and are served."""
+    async with (
+        Upstream(answer(200)) as upstream,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(workers)) as running,
+    ):
+        running.signal(signal.SIGTERM)
+        assert await running.line(lambda line: line["event"] == "draining")
+        for _ in range(5):
+            got = await with_aiohttp("GET", f"{running.url}/a/x")
+            assert (got.status, got.headers["connection"]) == (200, "close")
+        assert await running.ended() == 0
+        assert running.lines[-1]["calls_cut"] == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_streams_and_tunnels_are_cut_when_drain_has_run_out(workers: int, tmp_path: Path) -> None:
+    async with (
+        Upstream(stream) as upstream,
+        Redrive(tmp_path, config(upstream, "drain: 300ms\n"), listen=LISTEN.format(workers)) as running,
+        aiohttp.ClientSession() as session,
+        session.get(f"{running.url}/a/x") as got,
+    ):
+        assert await got.content.readany() == b"first"
+        host, port = running.authority.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"CONNECT {upstream.authority} HTTP/1.1\r\nHost: {upstream.authority}\r\n\r\n".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        running.signal(signal.SIGTERM)
+        assert await running.ended() == 0
+        with pytest.raises(aiohttp.ClientError):
+            await got.content.read()
+        rest = b""
+        with contextlib.suppress(ConnectionResetError):
+            rest = await reader.read()
+        assert b"HTTP/1.1" not in rest
+        writer.close()
+        assert (running.lines[-1]["event"], running.lines[-1]["calls_cut"]) == ("ended", 2)
+        calls = [line for line in running.lines if line["event"] == "call"]
+        assert {line["method"] for line in calls} == {"GET", "CONNECT"}
+
+
+# -- limits ----------
+
+
+async def settled(running: Redrive, calls: int) -> None:
+    async with asyncio.timeout(20):
+        while json.loads((await with_aiohttp("GET", f"{running.admin}/readyz?verbose")).body)["in_flight"] != calls:
+            pass
+
+
+async def sample(running: Redrive, name: str) -> float:
+    text = (await with_aiohttp("GET", f"{running.admin}/metrics")).body.decode()
+    (line,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
+    return float(line.rpartition(" ")[2])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_few_file_descriptors(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred and sixty open files, and a thousand connections: those that there is room for are served, others are
+    told or closed, the process stays up, and the admin port answers.
+    """
+    few = ("sh", "-c", 'ulimit -n 160; exec "$@"', "sh", sys.executable, "-m", "proxy")
+    monkeypatch.setattr(process, "COMMAND", few)
+    async with (
+        Upstream(hang) as upstream,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(workers)) as running,
+    ):
+        told = await running.line(lambda line: line["event"] == "limits")
+        assert told is not None
+        enough = told["connections"]
+        assert told["open_files"] == 160
+        calls = [asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/x")) for _ in range(enough)]
+        await upstream.until(enough // 2)
+        host, port = running.authority.split(":")
+        idle = []
+        for _ in range(1000):
+            sock = socket.socket()
+            sock.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                sock.connect((host, int(port)))
+            idle.append(sock)
+        for _ in range(5):
+            assert (await with_aiohttp("GET", f"{running.admin}/readyz")).status == 200
+        assert await sample(running, 'redrive_limit{of="connections"}') == enough
+        assert await sample(running, 'redrive_limit{of="open_files"}') == 160 * workers
+        assert await sample(running, "redrive_open_files") > enough
+        for sock in idle:
+            sock.close()
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await settled(running, 0)
+        upstream.steps = [answer(200)]
+
+        async def served() -> bool:
+            with contextlib.suppress(aiohttp.ClientError):
+                return (await with_aiohttp("GET", f"{running.url}/a/x")).status == 200
+            return False
+
+        async with asyncio.timeout(20):
+            while not await served():
+                pass
+
+
+async def test_too_many_connections_are_told(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    async with (
+        Upstream(gated(go, b"", answer(200))) as upstream,
+        Redrive(tmp_path, config(upstream, "limits: {connections: 2}\n")) as running,
+    ):
+        calls = [asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/x")) for _ in range(2)]
+        await upstream.until(2)
+        refused = await with_aiohttp("GET", f"{running.url}/a/x")
+        assert (refused.status, refused.headers["connection"]) == (503, "close")
+        body = json.loads(refused.body)
+        assert (body["outcome"], body["detail"]) == ("overloaded", "too many connections are open")
+        assert await sample(running, "redrive_connections") == 2
+        go.set()
+        assert [each.status for each in await asyncio.gather(*calls)] == [200, 200]
+
+
+async def test_no_room_to_wait(tmp_path: Path) -> None:
+    more = (
+        "limits: {waiting: 1}\n"
+        "defaults: {strategy: {kind: standard, backoff: {base: 1h, max: 1h, jitter: none}}, timeouts: {total: off}}\n"
+    )
+    async with Upstream(answer(503)) as upstream, Redrive(tmp_path, config(upstream, more)) as running:
+        first = asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/x"))
+        await upstream.until(1)
+        async with asyncio.timeout(20):
+            while await sample(running, "redrive_waiting_calls") != 1:
+                pass
+        refused = await with_aiohttp("GET", f"{running.url}/a/x")
+        assert refused.status == 503
+        assert (await running.call())["outcome"] == "overloaded"
+        assert await sample(running, 'redrive_limit{of="waiting_calls"}') == 1
+        assert (await with_aiohttp("GET", f"{running.admin}/readyz")).status == 200
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_no_room_to_keep_a_body_streams_it(tmp_path: Path) -> None:
+    """Contract, section 4: never a 507. The call goes on in one attempt."""
+    more = "buffers: {per_request: 64KiB, total: 64KiB}\n"
+    async with Upstream(answer(503)) as upstream, Redrive(tmp_path, config(upstream, more)) as running:
+        got = await with_aiohttp("PUT", f"{running.url}/a/x", b"x" * 100_000)
+        assert (got.status, got.headers["x-attempt-count"]) == (503, "1")
+        assert await sample(running, "redrive_buffered_bytes") == 0
+        assert await sample(running, 'redrive_limit{of="buffered_bytes"}') == 65536

@@ -1,0 +1,255 @@
+"""A running process takes new configurations without a scratch, however they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from clients import with_aiohttp
+from support.process import Redrive
+from support.scripted import Turn, Upstream, answer, gated
+
+LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n"
+
+
+def config(url: str, attempts: int, capacity: int = 500) -> str:
+    return (
+        f"buckets: {{shared: {{kind: quota, capacity: {capacity}, success_refund: 0}}}}\n"
+        f"strategies: {{patient: {{kind: standard, max_attempts: {attempts}, backoff: {{base: 0s}}}}}}\n"
+        f"upstreams: {{a: {{url: '{url}', strategy: patient, bucket: shared}}}}\n"
+    )
+
+
+async def reloads(running: Redrive, number: int, result: str = "success") -> None:
+    """Wait for the n-th reload with this result."""
+    at = 0
+    for _ in range(number):
+        line = await running.line(lambda line: line["event"] == "reload" and line["result"] == result, at)
+        assert line is not None
+        at = running.lines.index(line) + 1
+
+
+async def attempts(running: Redrive) -> int:
+    return int((await with_aiohttp("GET", f"{running.url}/a/fail")).headers["x-attempt-count"])
+
+
+async def fails_or_not(turn: Turn) -> None:
+    turn.writer.write(answer(503 if turn.request.target.endswith("fail") else 200))
+
+
+# -- how a change comes ----------
+
+
+async def test_an_editor_renames_a_mount_rewrites_and_a_signal_asks(tmp_path: Path) -> None:
+    async with Upstream(fails_or_not) as upstream, Redrive(tmp_path, config(upstream.url, 1), listen=LISTEN) as running:
+        assert await attempts(running) == 1
+        new = tmp_path / ".redrive.yaml.swp"
+        new.write_text(LISTEN + config(upstream.url, 2))
+        new.rename(running.file)
+        await reloads(running, 1)
+        assert await attempts(running) == 2
+        running.file.write_text(LISTEN + config(upstream.url, 3))  # in place, as `kubectl cp` does
+        await reloads(running, 2)
+        assert await attempts(running) == 3
+        running.signal(signal.SIGHUP)  # nothing changed: it is loaded all the same
+        await reloads(running, 3)
+        assert await attempts(running) == 3
+
+
+async def test_a_configmap_is_swapped_twice_in_a_row(tmp_path: Path) -> None:
+    """Kubernetes: file -> ..data/file, ..data -> a folder with a time in its name; ..data is what is swapped."""
+    async with Upstream(fails_or_not) as upstream:
+        mount = tmp_path / "mount"
+        mount.mkdir()
+
+        def swap(version: int) -> None:
+            folder = mount / f"..2026_01_0{version}"
+            folder.mkdir()
+            (folder / "redrive.yaml").write_text(LISTEN + config(upstream.url, version))
+            (mount / "..data_tmp").symlink_to(folder.name)
+            (mount / "..data_tmp").rename(mount / "..data")
+            old = mount / f"..2026_01_0{version - 1}"
+            if old.exists():
+                (old / "redrive.yaml").unlink()
+                old.rmdir()
+
+        swap(1)
+        running = Redrive(tmp_path, "")
+        running.file = mount / "redrive.yaml"
+        running.file.symlink_to("..data/redrive.yaml")
+        async with running:
+            for version in (2, 3, 4):
+                swap(version)
+                await reloads(running, version - 1)
+                assert await attempts(running) == version
+            swap(5)
+            swap(6)  # before the first was looked at, or after: the last one counts
+            while await attempts(running) != 6:
+                await running.line(lambda line: line["event"] == "reload", len(running.lines))
+
+
+async def test_a_bad_file_changes_nothing_and_says_so_where_an_operator_looks(tmp_path: Path) -> None:
+    async with Upstream(fails_or_not) as upstream, Redrive(tmp_path, config(upstream.url, 2), listen=LISTEN) as running:
+        running.file.write_text(LISTEN + config(upstream.url, 3) + "nonsense: 1\n")
+        await reloads(running, 1, "failure")
+        assert await attempts(running) == 2
+        verbose = json.loads((await with_aiohttp("GET", f"{running.admin}/readyz?verbose")).body)
+        (error,) = verbose["reload_errors"]
+        assert error.startswith(f"{running.file}:6:1: nonsense: ")
+        assert (
+            b'redrive_config_reloads_total{result="failure"} 1.0'
+            in (await with_aiohttp("GET", f"{running.admin}/metrics")).body
+        )
+
+
+# -- listeners ----------
+
+
+async def listening(running: Redrive) -> list[str]:
+    found = json.loads((await with_aiohttp("GET", f"{running.admin}/readyz?verbose")).body)["listen"]
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_changed_listeners_open_before_old_ones_close(workers: int, tmp_path: Path) -> None:
+    top = f"workers: {workers}\nadmin: 127.0.0.1:0\nlisten: "
+    go = asyncio.Event()
+    steps = (gated(go, b"", answer(200, b"whole")), answer(200))
+    async with Upstream(*steps) as upstream:
+        rest = "\n" + config(upstream.url, 1)
+        async with Redrive(tmp_path, rest, listen=f"{top}127.0.0.1:0") as running, aiohttp.ClientSession() as session:
+            flying = asyncio.create_task(session.get(f"{running.url}/a/x"))
+            await upstream.until(1)
+            running.file.write_text(f"{top}[127.0.0.2:0, 'unix:{tmp_path}/s']{rest}")
+            assert (await with_aiohttp("POST", f"{running.admin}/reload")).status == 200
+            new, unix = await listening(running)
+            assert new.startswith("127.0.0.2:")
+            assert unix == f"unix:{tmp_path}/s"
+            assert (await with_aiohttp("GET", f"http://{new}/a/x")).status == 200
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await with_aiohttp("GET", f"{running.url}/a/x")
+            go.set()
+            async with await flying as got:  # its listener is closed, the connection is not
+                assert await got.read() == b"whole"
+            # The old address with the port of the new one: both are bound at one time.
+            port = new.rpartition(":")[2]
+            running.file.write_text(f"{top}127.0.0.1:{port}{rest}")
+            assert (await with_aiohttp("POST", f"{running.admin}/reload")).status == 200
+            assert await listening(running) == [f"127.0.0.1:{port}"]
+            assert (await with_aiohttp("GET", f"http://127.0.0.1:{port}/a/x")).status == 200
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_an_address_that_can_not_be_had_refuses_the_whole_file(workers: int, tmp_path: Path) -> None:
+    top = f"workers: {workers}\nadmin: 127.0.0.1:0\nlisten: "
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with Upstream(fails_or_not) as upstream:
+            rest = "\n" + config(upstream.url, 1)
+            async with Redrive(tmp_path, rest, listen=f"{top}127.0.0.1:0") as running:
+                running.file.write_text(f"{top}[127.0.0.3:0, '{address}']\n{config(upstream.url, 2)}")
+                refused = await with_aiohttp("POST", f"{running.admin}/reload")
+                assert refused.status == 422
+                (error,) = json.loads(refused.body)["errors"]
+                assert error.startswith(f"{running.file}:3:")
+                assert address in error
+                assert "in use" in error
+                assert await attempts(running) == 1
+                assert await listening(running) == [running.authority]
+
+
+async def test_admin_and_probe_move_too(tmp_path: Path) -> None:
+    async with Redrive(tmp_path, "", listen=LISTEN) as running:
+        running.file.write_text("listen: 127.0.0.1:0\nadmin: 127.0.0.2:0\nprobe: 127.0.0.1:0\n")
+        assert (await with_aiohttp("POST", f"{running.admin}/reload")).status == 200
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await with_aiohttp("GET", f"{running.admin}/livez")
+        running.file.write_text("listen: 127.0.0.1:0\nadmin: off\n")
+        running.signal(signal.SIGHUP)
+        await reloads(running, 2)
+        assert (await with_aiohttp("GET", f"{running.url}/x")).status == 404
+        running.signal(signal.SIGTERM)
+        assert await running.ended() == 0
+
+
+# -- under load ----------
+
+
+def open_files(pid: int) -> int:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return sum(sum(1 for _ in Path(f"/proc/{each}/fd").iterdir()) for each in (pid, *children))
+
+
+def resident(pid: int) -> int:
+    """MiB, of all processes."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    pages = sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in (pid, *children))
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_fifty_reloads_under_load(workers: int, tmp_path: Path) -> None:
+    """No failed call, no refilled bucket, no leak; definitions go back and forth meanwhile."""
+    listen = f"{LISTEN}workers: {workers}\n"
+    async with (
+        Upstream(fails_or_not) as upstream,
+        Redrive(tmp_path, config(upstream.url, 2, 500), listen=listen) as running,
+        aiohttp.ClientSession() as admin,
+    ):
+        for _ in range(40):
+            assert await attempts(running) == 2
+        over = False
+
+        async def load() -> int:
+            count = 0
+            async with aiohttp.ClientSession() as session:
+                while not over:
+                    async with session.get(f"{running.url}/a/x") as got:
+                        assert (got.status, got.headers["x-attempt-count"]) == (200, "1")
+                    count += 1
+            return count
+
+        async def bucket() -> dict[str, Any]:
+            async with admin.get(f"{running.admin}/buckets") as got:
+                (shown,) = (await got.json())["buckets"]
+            return dict(shown)
+
+        loads = [asyncio.create_task(load()) for _ in range(4)]
+        files = memory = 0
+        share = 300 / 500
+        for turn in range(50):
+            capacity = (500, 1000, 500, 250)[turn % 4]
+            running.file.write_text(listen + config(upstream.url, 2, capacity))
+            async with admin.post(f"{running.admin}/reload") as reloaded:
+                assert reloaded.status == 200
+            before = sum(each.target.endswith("/x") for each in upstream.requests)
+            await upstream.until(len(upstream.requests) + 4)
+            assert before < len(upstream.requests)
+            shown = await bucket()
+            assert shown["level"] == pytest.approx(share * capacity)
+            if turn % 10 == 0:  # and what is paid is paid
+                assert await attempts(running) == 2
+                share -= 5 / capacity
+                assert (await bucket())["level"] == pytest.approx(share * capacity)
+            if turn == 10:
+                files, memory = open_files(running.pid), resident(running.pid)
+        assert abs(open_files(running.pid) - files) <= 4
+        assert resident(running.pid) - memory < 16
+        over = True
+        assert sum(await asyncio.gather(*loads)) > 50
+        running.signal(signal.SIGTERM)
+        assert await running.ended() == 0
+        errors = [
+            line
+            for line in running.lines
+            if line["event"] == "call" and line["outcome"] not in ("success", "attempts_exhausted")
+        ]
+        assert errors == []

@@ -1,0 +1,316 @@
+"""Several processes on one port: they share what calls share, and one that dies takes nothing with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from clients import with_aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+from support.process import Redrive
+from support.scripted import Upstream, answer, gated, hang
+
+SECONDS = 20.0
+LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nworkers: {}\n"
+
+
+PATIENT = "    strategy: patient\n"
+
+
+def patient(attempts: int) -> str:
+    return f"strategies: {{patient: {{kind: standard, max_attempts: {attempts}, backoff: {{base: 0s}}}}}}\n"
+
+
+def config(upstream: Upstream, more: str = "", top: str = "") -> str:
+    return f"{top}upstreams:\n  a:\n    url: {upstream.url}\n{more}"
+
+
+def workers_of(parent: int) -> set[int]:
+    """The processes that the parent has begun, and that are no zombies."""
+    found = set()
+    for task in Path(f"/proc/{parent}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                    found.add(int(child))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+async def until(reached: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again until it is so, with a deadline."""
+    async with asyncio.timeout(SECONDS):
+        while not await reached():  # noqa: ASYNC110 - what other processes do sets no event here
+            await asyncio.sleep(0.01)
+
+
+async def ended(pids: set[int]) -> None:
+    async def none_is_left() -> bool:
+        return not any(is_alive(pid) for pid in pids)
+
+    await until(none_is_left)
+
+
+class Counted:
+    """Samples of /metrics, added up over the labels that are not asked for."""
+
+    def __init__(self, text: str) -> None:
+        self.samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+
+    def __call__(self, name: str, **labels: str) -> float:
+        found = [each for each in self.samples if each.name == name and labels.items() <= each.labels.items()]
+        return sum(each.value for each in found)
+
+
+async def metrics(running: Redrive) -> Counted:
+    return Counted((await with_aiohttp("GET", f"{running.admin}/metrics")).body.decode())
+
+
+async def show(running: Redrive, page: str) -> Any:
+    return json.loads((await with_aiohttp("GET", f"{running.admin}/{page}")).body)
+
+
+async def test_calls_are_spread_and_everything_adds_up(tmp_path: Path) -> None:
+    """Each call on a connection of its own, so that both workers get some; all retries are paid from one bucket."""
+    async with (
+        Upstream(answer(503)) as upstream,
+        Redrive(tmp_path, config(upstream, PATIENT, patient(3)), listen=LISTEN.format(2)) as running,
+    ):
+        assert len(workers_of(running.pid)) == 2
+        calls = 40
+        got = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/{n}") for n in range(calls)))
+        assert {each.status for each in got} == {503}
+        (bucket,) = (await show(running, "buckets"))["buckets"]
+        assert bucket["level"] == 500 - 5 * 2 * calls
+        counted = await metrics(running)
+        assert counted("redrive_calls_total", code_class="5xx") == calls
+        assert counted("redrive_attempts_total", result="transient") == 3 * calls
+        assert counted("redrive_bucket_level", bucket="a/patient") == bucket["level"]
+        assert counted("redrive_workers", state="ready") == 2
+        requests = await show(running, "requests")
+        assert requests["seen"] == calls
+        assert sorted(call["path"] for call in requests["requests"]) == sorted(f"/a/{n}" for n in range(calls))
+        assert [call["number"] for call in requests["requests"]] == list(range(calls, 0, -1))
+        assert all(len(call["history"]) == 3 for call in requests["requests"])
+        assert (await show(running, "upstreams"))["upstreams"][0]["calls"] == calls
+        logged = [await running.call(number + 1) for number in range(calls)]
+        assert sorted(line["path"] for line in logged) == sorted(f"/a/{n}" for n in range(calls))
+
+
+async def test_a_cooldown_and_an_app_s_own_retry_are_known_to_all(tmp_path: Path) -> None:
+    more = "    pushback: {cooldown: reject}\n    strategy: none\n    bucket: {kind: quota}\n"
+    slow = answer(429, b"", "Retry-After: 30")
+    async with (
+        Upstream(answer(200), answer(200), slow, answer(200)) as upstream,
+        Redrive(tmp_path, config(upstream, more), listen=LISTEN.format(3)) as running,
+    ):
+        for _ in range(2):
+            async with (
+                aiohttp.ClientSession(headers={"Idempotency-Key": "k"}) as session,
+                session.get(f"{running.url}/a/x") as got,
+            ):
+                assert got.status == 200
+        assert (await metrics(running))("redrive_app_retries_total") == 1
+        assert (await with_aiohttp("GET", f"{running.url}/a/x")).status == 429
+        held = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/x") for _ in range(20)))
+        assert {each.status for each in held} == {503}
+        assert len(upstream.requests) == 3
+        assert (await metrics(running))("redrive_cooldown_seconds", upstream="a") > 25
+
+
+async def test_a_killed_worker_is_replaced_and_nothing_else_is_lost(tmp_path: Path) -> None:
+    async with (
+        Upstream(answer(503)) as upstream,
+        Redrive(tmp_path, config(upstream, PATIENT, patient(3)), listen=LISTEN.format(2)) as running,
+    ):
+        for _ in range(10):
+            await with_aiohttp("GET", f"{running.url}/a/x")
+        before = await metrics(running)
+        for restarts in (1, 2, 3):
+            victim = min(workers_of(running.pid))
+            os.kill(victim, signal.SIGKILL)
+            told = await running.line(lambda line: line["event"] == "worker" and line["pid"] == victim)  # noqa: B023
+            assert told is not None
+            assert told["ended"] == "killed by SIGKILL"
+            # Its sockets are accepted on by the other one, or wait for its successor: no call fails.
+            got = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/x") for _ in range(10)))
+            assert {each.status for each in got} == {503}
+
+            async def is_whole() -> bool:
+                return (await metrics(running))("redrive_workers", state="ready") == 2
+
+            await until(is_whole)
+            assert (await metrics(running))("redrive_worker_restarts_total") == restarts
+        counted = await metrics(running)
+        assert counted("redrive_calls_total", code_class="5xx") >= before("redrive_calls_total", code_class="5xx")
+        (bucket,) = (await show(running, "buckets"))["buckets"]
+        assert bucket["level"] == 500 - 5 * 2 * 40
+
+
+async def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    async with Upstream(hang) as upstream, Redrive(tmp_path, config(upstream), listen=LISTEN.format(2)) as running:
+        workers = workers_of(running.pid)
+        assert len(workers) == 2
+        call = asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/x"))
+        await upstream.until(1)
+        running.signal(signal.SIGKILL)
+        await ended(workers)
+        with pytest.raises(aiohttp.ClientError):
+            await call
+
+
+async def test_all_workers_drain(tmp_path: Path) -> None:
+    """SIGTERM to the whole group, as a terminal or systemd sends it: calls end, new ones are served, all end well."""
+    go = asyncio.Event()
+    async with (
+        Upstream(gated(go, b"", answer(200, b"whole")), answer(200, b"late")) as upstream,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(2)) as running,
+    ):
+        workers = workers_of(running.pid)
+        call = asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/x"))
+        await upstream.until(1)
+        for pid in (running.pid, *workers):
+            os.kill(pid, signal.SIGTERM)
+        assert await running.line(lambda line: line["event"] == "draining")
+        for _ in range(6):
+            assert (await with_aiohttp("GET", f"{running.url}/a/x")).body == b"late"
+        assert (await with_aiohttp("GET", f"{running.admin}/readyz")).status == 503
+        go.set()
+        assert (await call).body == b"whole"
+        assert await running.ended() == 0
+        assert running.lines[-1]["calls_cut"] == 0
+        await ended(workers)
+        assert len([line for line in running.lines if line["event"] == "call"]) == 7
+
+
+async def test_a_second_signal_ends_all_at_once(tmp_path: Path) -> None:
+    async with Upstream(hang) as upstream, Redrive(tmp_path, config(upstream), listen=LISTEN.format(2)) as running:
+        workers = workers_of(running.pid)
+        calls = [asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/x")) for _ in range(4)]
+        await upstream.until(4)
+        running.signal(signal.SIGTERM)
+        assert await running.line(lambda line: line["event"] == "draining")
+        running.signal(signal.SIGTERM)
+        assert await running.ended() == 0
+        assert running.lines[-1]["calls_cut"] == 4
+        await ended(workers)
+        assert all(
+            isinstance(each, aiohttp.ClientError) for each in await asyncio.gather(*calls, return_exceptions=True)
+        )
+
+
+async def test_a_rolling_restart_fails_no_call(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    async with (
+        Upstream(gated(go, b"", answer(200, b"whole")), answer(200)) as upstream,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(2)) as running,
+    ):
+        before = workers_of(running.pid)
+        flying = asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/x"))
+        await upstream.until(1)
+        rolling = True
+
+        async def load() -> int:
+            count = 0
+            while rolling:
+                assert (await with_aiohttp("GET", f"{running.url}/a/x")).status == 200
+                count += 1
+            return count
+
+        loads = [asyncio.create_task(load()) for _ in range(2)]
+        running.signal(signal.SIGUSR2)
+
+        async def one_is_replaced() -> bool:
+            return bool(workers_of(running.pid) - before)
+
+        await until(one_is_replaced)
+        go.set()
+        assert (await flying).body == b"whole"
+        assert await running.line(lambda line: line["event"] == "rolled")
+        rolling = False
+        calls = sum(await asyncio.gather(*loads)) + 1
+        assert not workers_of(running.pid) & before
+        assert (await metrics(running))("redrive_calls_total", code_class="2xx") == calls
+        assert (await metrics(running))("redrive_worker_restarts_total") == 0
+
+
+async def test_a_reload_is_taken_by_all_and_their_number_may_change(tmp_path: Path) -> None:
+    async with (
+        Upstream(answer(503)) as upstream,
+        Redrive(
+            tmp_path,
+            config(upstream),
+            listen=LISTEN.format(2),
+        ) as running,
+    ):
+        for count in (3, 1, 2):
+            running.file.write_text(LISTEN.format(count) + config(upstream, PATIENT, patient(count + 1)))
+            assert (await with_aiohttp("POST", f"{running.admin}/reload")).status == 200
+            got = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/x") for _ in range(12)))
+            assert {each.headers["x-attempt-count"] for each in got} == {str(count + 1)}
+
+            async def there_are_so_many() -> bool:
+                return len(workers_of(running.pid)) == count  # noqa: B023
+
+            await until(there_are_so_many)
+        (bucket,) = (await show(running, "buckets"))["buckets"]
+        assert bucket["level"] == 500 - 5 * 12 * (3 + 1 + 2)
+
+
+async def test_a_user_s_own_strategy_is_made_in_each_worker(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from proxy.retry import StandardRetryStrategy\n"
+        "class Mine(StandardRetryStrategy):\n"
+        "    def __init__(self, attempts):\n"
+        "        super().__init__(max_attempts=attempts)\n"
+        "        self.lock = __import__('threading').Lock()\n"
+    )
+    more = '    strategy: {kind: "mine:Mine", attempts: 2}\n'
+    async with (
+        Upstream(answer(503)) as upstream,
+        Redrive(tmp_path, config(upstream, more), listen=LISTEN.format(2)) as running,
+    ):
+        got = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/x") for _ in range(6)))
+        assert {each.headers["x-attempt-count"] for each in got} == {"2"}
+
+
+async def test_limits_hold_over_all_workers(tmp_path: Path) -> None:
+    top = "limits: {connections: 6}\n"
+    async with (
+        Upstream(hang) as upstream,
+        Redrive(tmp_path, config(upstream, top=top), listen=LISTEN.format(3)) as running,
+    ):
+        calls = [asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/x")) for _ in range(6)]
+        await upstream.until(6)
+
+        async def all_are_counted() -> bool:
+            return (await metrics(running))("redrive_connections") == 6
+
+        await until(all_are_counted)
+
+        async def one_more_is_refused() -> bool:
+            return (await with_aiohttp("GET", f"{running.url}/a/x")).status == 503
+
+        # What the others have open is looked at every 100 ms: until then one more may get through, and hangs.
+        async with asyncio.timeout(SECONDS):
+            probes = [asyncio.create_task(one_more_is_refused()) for _ in range(8)]
+            done, _ = await asyncio.wait(probes, return_when=asyncio.FIRST_COMPLETED)
+            assert all(each.result() for each in done)
+        assert (await metrics(running))("redrive_limit", of="connections") == 6
+        for each in (*calls, *probes):
+            each.cancel()
+        await asyncio.gather(*calls, *probes, return_exceptions=True)
