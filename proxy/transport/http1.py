@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import os
 import select
-import ssl
 from typing import TYPE_CHECKING, Protocol, cast
 
 from proxy.retry.facts import Fault
@@ -293,28 +292,21 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> bool:
-        """The upstream sends no more. True keeps our own direction open, which only a tunnel wants."""
+        """The upstream sends no more. True keeps our own direction open, which only a tunnel wants.
+
+        With TLS, this is told of an end that TLS announced; any other may be anybody's (RFC 9112 section 9.8) and is a
+        lost connection (see `transport.tls`).
+        """
         listener = self._listener
         if listener is None:
             return False
         if self._tunnel:
             listener.on_end(b"")
             return not self._tls
-        if isinstance(self._body, UntilCloseBody) and self._ended_cleanly():
+        if isinstance(self._body, UntilCloseBody):
             self._over(b"")
             listener.on_end(b"")
         return False
-
-    def _ended_cleanly(self) -> bool:
-        """Whether the end of the connection is one that the upstream meant: with TLS, a FIN alone may be anybody's
-        (RFC 9112 section 9.8).
-        """
-        if not self._tls or self.transport is None:
-            return True
-        try:
-            return not self.transport.get_extra_info("ssl_object").read(1)  # b"" behind a close_notify only
-        except ssl.SSLError:
-            return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by whomever."""

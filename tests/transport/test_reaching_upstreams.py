@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -99,7 +100,9 @@ async def test_a_body_that_only_tls_could_end_is_cut(authority: Authority, polit
         await turn.write(b"HTTP/1.1 200 OK\r\n\r\nall of it?")
         turn.closed = True
         if politely:
-            turn.writer.get_extra_info("socket").shutdown(socket.SHUT_WR)  # a FIN, and no close_notify
+            raw = socket.socket(fileno=os.dup(turn.writer.get_extra_info("socket").fileno()))
+            raw.shutdown(socket.SHUT_WR)  # a FIN, and no close_notify
+            raw.close()
             await turn.gone()
         else:
             turn.writer.transport.abort()
