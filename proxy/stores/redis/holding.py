@@ -1,0 +1,161 @@
+"""What every bucket in Redis has in common: what it says to its script, and who waits for the answer.
+
+Law: no I/O, and time is an argument. What a bucket reports is cumulative or absolute and carries a number that grows,
+so that a message may be lost, come twice or too late, and a reply may be lost: nothing is counted twice, nothing
+forgotten. `message` is answered by `heard` or by `unheard`, always one of them before the next `message`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from proxy.retry.making import Key
+from proxy.retry.policy import BucketSpec
+
+Answer = Callable[[float, bool], None]
+
+#: Contract, section 3, "Buckets": own unsent changes and the last known level are at most 100 ms old.
+FRESH = 0.1
+#: Seconds after which changes are sent: half of that, so that what others act on is no older either.
+PROMPT = 0.05
+#: Milliseconds that Redis keeps a bucket nobody uses: long enough for a weekend, short enough for old definitions.
+FORGET = 3 * 24 * 3600 * 1000
+
+
+class Store(Protocol):
+    """What a bucket needs of its store."""
+
+    #: This process among those that share a bucket.
+    holder: str
+    #: Redis can't be had at the moment.
+    out: bool
+    #: What to do then: carry on with a bucket of one's own, or grant nothing.
+    denies: bool
+    #: Seconds after which a silent holder's lease comes back.
+    dead: float
+
+    def soon(self, holding: Holding, at: float) -> None:
+        """Have this bucket say what it has to say, at that time or before."""
+        ...
+
+    def draw(self) -> str:
+        """A name that nobody else draws."""
+        ...
+
+
+def key_of(prefix: str, key: Key, spec: BucketSpec) -> str:
+    """The Redis key of a bucket: where it belongs, and a digest of that and of its definition.
+
+    The braces are a hash tag: whatever is kept for one bucket is in one slot of a cluster.
+    """
+    digest = hashlib.blake2b(repr((key, spec)).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    name = "/".join(str(part) for part in key if part)
+    shown = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_./") else "_" for letter in name)
+    return f"{prefix}{{{shown[:100]}:{digest}}}"
+
+
+class Holding:
+    """A bucket as its store sees it. `due`: when it wants to say something; inf: not at all."""
+
+    script = "tokens"
+
+    def hold(self, store: Store, key: str, known: float | None) -> None:
+        """Begin. `known`: a level that is known from before, under another definition."""
+        self.store = store
+        self.key = key
+        self.due = math.inf
+        self.heard_at = -math.inf
+        self._made = ""
+        self._sequence = 0
+        self._sent_at = -math.inf
+        self._asks: deque[tuple[float, Answer]] = deque()
+        self._asked = 0  # how many of them the message that is out knows
+        self._known = known
+        self._leaving = False
+
+    # -- for the store ----------------------------------------------------------------------------------------------
+
+    def message(self, now: float) -> list[object]:
+        """What the script is told."""
+        self.due = math.inf
+        self._sequence += 1
+        self._sent_at = now
+        self._asked = len(self._asks)
+        return [self.store.holder, self._sequence, self._made, *self._report(now)]
+
+    def heard(self, reply: list[bytes], now: float) -> None:
+        """The script's reply to the last message."""
+        if reply[0] == b"late":  # a later message of ours has been there before it: say it again
+            self.store.soon(self, now)
+            return
+        self._made = reply[0].decode()
+        self.heard_at = self._sent_at
+        self._known = None
+        self._learn([float(value) for value in reply[1:]], now)
+        self._answer(self._asked, now)
+        self._plan(now)
+
+    def unheard(self, now: float) -> None:
+        """There was no reply. What was said is said again with the next message."""
+        self._asked = 0
+        self.store.soon(self, now)
+
+    def part(self, now: float) -> None:
+        """Redis can't be had any more: what is known now is what an own bucket carries on from."""
+
+    def parted(self, now: float) -> None:
+        """It can't be had (`store.out` says so now): whoever waits is answered by what is here."""
+        self._answer(len(self._asks), now)
+
+    def leave(self) -> None:
+        """This process ends: the next message gives everything back."""
+        self._leaving = True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a retry waits for an answer."""
+        return bool(self._asks)
+
+    # -- for calls --------------------------------------------------------------------------------------------------
+
+    def ask(self, price: float, now: float, answer: Answer) -> None:
+        """A retry waits for an answer: it is asked for at once, in the next message."""
+        self._asks.append((price, answer))
+        if self.store.out:
+            self._answer(len(self._asks), now)
+        else:
+            self.store.soon(self, now)
+
+    def _answer(self, count: int, now: float) -> None:
+        self._asked = 0
+        for _ in range(min(count, len(self._asks))):
+            price, answer = self._asks.popleft()
+            answer(price, self._pay(price, now))
+
+    def _soon(self, at: float) -> None:
+        if at < self.due:
+            self.store.soon(self, at)
+
+    # -- for each kind ----------------------------------------------------------------------------------------------
+
+    def _pay(self, price: float, now: float) -> bool:
+        """Take what was asked for, if it is there."""
+        return False
+
+    def _report(self, now: float) -> list[object]:
+        raise NotImplementedError
+
+    def _learn(self, values: list[float], now: float) -> None:
+        raise NotImplementedError
+
+    def _plan(self, now: float) -> None:
+        raise NotImplementedError
+
+
+def shown(number: float | None) -> object:
+    """A number for a script; nothing for None."""
+    return "" if number is None else repr(float(number))

@@ -1,0 +1,207 @@
+"""Throttles and budgets in Redis: they act on the last known level and their own unsent changes.
+
+Law: a decision rests on what was heard within the last 100 ms; one that can't asks first. With Redis gone each carries
+on by itself: a throttle from the last known level, a budget on the calls and retries of its own process, which it
+counts all the time.
+"""
+
+from __future__ import annotations
+
+import math
+
+from proxy.retry.bucket import ASK, Affords, BudgetBucket, ThrottleBucket
+from proxy.retry.policy import BudgetSpec, ThrottleSpec
+from proxy.stores.redis.holding import FORGET, FRESH, PROMPT, Holding, Store, shown
+
+#: While retries are decided on, the level is asked for so long that the next decision finds a fresh one.
+WHILE = 1.0
+
+
+class _Level(Holding):
+    """What throttles and budgets have in common."""
+
+    def _begin(self, store: Store, key: str, known: float | None) -> None:
+        self.hold(store, key, known)
+        self._decided_at = -math.inf
+
+    def _fresh(self, now: float) -> bool:
+        """Whether what is known is young enough to decide on. Whoever asks is about to decide."""
+        self._decided_at = now
+        return now - self.heard_at <= FRESH
+
+    def _plan(self, now: float) -> None:
+        if self._asks:
+            self._soon(now)
+        elif now - self._decided_at < WHILE or self._changed():
+            self._soon(now + PROMPT)
+
+    def _changed(self) -> bool:
+        """Whether there is something to report."""
+        raise NotImplementedError
+
+
+class RedisThrottle(_Level, ThrottleBucket):
+    """A throttle of the fleet. Redis keeps thousandths, as the bucket does."""
+
+    def __init__(self, spec: ThrottleSpec, store: Store, key: str, known: float | None) -> None:
+        ThrottleBucket.__init__(self, spec)
+        self._start = self._level
+        self._changes = 0  # the sum of all changes
+        self._changes_told = self._changes_sent = 0
+        if known is not None:
+            self._level = round(known * 1000)
+        self._begin(store, key, known)
+
+    def affords(self, price: float, now: float) -> Affords:  # type: ignore[override]  # ASK is this kind's own
+        """Above half, as far as that is known well enough."""
+        if self.store.out:
+            return not self.store.denies and super().affords(price, now)
+        return super().affords(price, now) if self._fresh(now) else ASK
+
+    def take(self, price: float, now: float) -> bool:
+        """Nothing is deducted here."""
+        return self.affords(price, now) is True
+
+    def _pay(self, price: float, now: float) -> bool:
+        """What has just been heard is as fresh as can be."""
+        return self.take(price, now) if self.store.out else super().affords(price, now) is True
+
+    def failed(self, now: float) -> None:
+        """One token, never below 0."""
+        before = self._level
+        super().failed(now)
+        self._change(self._level - before, now)
+
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        """token_ratio, never above max_tokens."""
+        if self._level < self._most:
+            before = self._level
+            super().succeeded(last_price, now)
+            self._change(self._level - before, now)
+
+    def _change(self, by: int, now: float) -> None:
+        self._changes += by
+        if by and not self.store.out:
+            self._soon(now + PROMPT)
+
+    def _changed(self) -> bool:
+        return self._changes != self._changes_told
+
+    def _report(self, now: float) -> list[object]:
+        self._changes_sent = self._changes
+        knows = self._made or self._known is not None or self.store.out
+        known = self._level if knows else None
+        numbers = [0, self._changes, 0, self._changes_told, 0, 0, 0, known, self._start, self._most, 0]
+        store = self.store
+        return [*(shown(each) for each in numbers), store.draw(), store.dead, FORGET]
+
+    def _learn(self, values: list[float], now: float) -> None:
+        self._changes_told = self._changes_sent
+        level = round(values[1]) + self._changes - self._changes_told
+        self._level = max(0, min(self._most, level))
+
+
+class RedisBudget(_Level, BudgetBucket):
+    """A budget of the fleet. The windows of the class are this process's own; what was heard is the fleet's."""
+
+    script = "budget"
+
+    def __init__(self, spec: BudgetSpec, store: Store, key: str, instead_of: BudgetBucket | None) -> None:
+        BudgetBucket.__init__(self, spec, instead_of=instead_of)
+        self._begun = self._retried = 0  # sums of all
+        self._told = self._sent = (0, 0)
+        self._since = -math.inf  # the first call that is not reported
+        self._fleet: tuple[float, float, float] | None = None
+        self._begin(store, key, None)
+
+    def level(self, now: float) -> float:
+        """The retries that would be granted now to the fleet."""
+        if self.store.out or self._fleet is None:
+            return super().level(now)
+        calls, retries, second = self._counts()
+        spec = self.spec
+        most = max(spec.percent * calls / 100 - retries, spec.min_per_second - second, 0.0)
+        return float(math.ceil(most - 1e-9)) if most < math.inf else most
+
+    def begin(self, now: float) -> None:
+        """One more call to take a share of."""
+        super().begin(now)
+        if self._begun == self._told[0]:
+            self._since = now
+        self._begun += 1
+        if self.due == math.inf and not self.store.out:
+            self._soon(now + PROMPT)
+
+    def affords(self, price: float, now: float) -> Affords:  # type: ignore[override]  # ASK is this kind's own
+        """Fewer than the share of the fleet's calls, or than the second's minimum, as far as that is known."""
+        if self.store.out:
+            return not self.store.denies and super().affords(price, now)
+        return self._grants() if self._fresh(now) else ASK
+
+    def take(self, price: float, now: float) -> bool:
+        """Count one retry, if it is granted."""
+        if self.affords(price, now) is not True:
+            return False
+        self.charge_app_retry(now)
+        return True
+
+    def _pay(self, price: float, now: float) -> bool:
+        """What has just been heard is as fresh as can be."""
+        if self.store.out or not self._grants():
+            return self.store.out and self.take(price, now)
+        self.charge_app_retry(now)
+        return True
+
+    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
+        """The retry is not counted any more: the newest goes."""
+        if price:
+            super().give_back(price, now)
+            self._retried -= 1
+            self._tell(now)
+
+    def charge_app_retry(self, now: float) -> float:
+        """One retry, counted whether it would have been granted or not."""
+        super().charge_app_retry(now)
+        self._retried += 1
+        self._tell(now)
+        return 1.0
+
+    def _tell(self, now: float) -> None:
+        if not self.store.out:
+            self._soon(now + PROMPT)
+
+    def _counts(self) -> tuple[float, float, float]:
+        """Calls, retries, retries of the last second: the fleet's as last heard, and our own since."""
+        assert self._fleet is not None
+        calls, retries, second = self._fleet
+        more = self._retried - self._told[1]
+        return calls + self._begun - self._told[0], max(0.0, retries + more), max(0.0, second + more)
+
+    def _grants(self) -> bool:
+        calls, retries, second = self._counts()
+        return 100 * retries < self.spec.percent * calls or second < self.spec.min_per_second
+
+    def _changed(self) -> bool:
+        return (self._begun, self._retried) != self._told
+
+    def _report(self, now: float) -> list[object]:
+        spec, store = self.spec, self.store
+        known: tuple[float | None, ...] = (None, None, None)
+        if self._fleet is not None and now - self.heard_at < spec.window:
+            known = self._counts()
+        elif self._fleet is not None:
+            known = (self._calls.count(now), self._retries.count(now), self._last_second.count(now))
+        if now - self.heard_at > PROMPT:  # of a time without Redis only what is still in the window is of interest
+            self._begun = min(self._begun, self._told[0] + self._calls.count(now))
+            self._retried = min(self._retried, self._told[1] + self._retries.count(now))
+        self._sent = (self._begun, self._retried)
+        age = now - self._since if self._begun != self._told[0] else 0.0
+        counts = [*self._sent, *self._told, age, *known, spec.window, spec.percent, spec.min_per_second]
+        return [*(shown(each) for each in counts), store.draw(), store.dead, FORGET]
+
+    def _learn(self, values: list[float], now: float) -> None:
+        self._told = self._sent
+        calls, retries, second = values
+        self._fleet = calls, retries, second
+        if self._begun != self._told[0]:
+            self._since = self._sent_at

@@ -1,0 +1,229 @@
+"""The client library, as the store uses it: scripts out, replies in, and one subscription.
+
+Law: nothing is tried again here and nothing waits longer than its caller lets it: whoever calls knows what it is worth.
+A link that failed is closed and another is made. RESP2 is spoken, which every Redis and Valkey knows.
+
+Forms of `redis.url` (TLS with `rediss`, `valkey` and `valkeys` mean the same):
+
+    redis://[user:password@]host[:port][/db][?option=…]
+    unix:///path[?db=…]
+    redis+sentinel://[user:password@]host:port,host:port/service[/db][?sentinel_username=…&sentinel_password=…]
+    redis+cluster://[user:password@]host:port,host:port
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import redis.asyncio as client_library
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.connection import SSLConnection, parse_url
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
+
+#: Seconds between signs of life on the subscription.
+LISTENING = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and what EVALSHA calls it."""
+
+    text: str
+    sha: str
+
+
+def script(name: str) -> Script:
+    """One of the scripts of this package."""
+    import hashlib
+
+    text = files(__package__).joinpath(f"{name}.lua").read_text()
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+SCRIPTS = {name: script(name) for name in ("tokens", "budget", "cooldown")}
+
+
+@dataclass(slots=True)
+class Command:
+    """One script for one key."""
+
+    script: str
+    key: str
+    arguments: Sequence[object] = field(default_factory=tuple)
+
+
+class BadUrlError(ValueError):
+    """`redis.url` says nothing that the client library could use."""
+
+
+class Link:
+    """Connections to one Redis, Sentinel or Cluster. `connecting`: seconds that a new connection may take."""
+
+    def __init__(self, url: str, *, connecting: float) -> None:
+        form, plain, places, rest = _read(url)
+        try:
+            options: dict[str, Any] = dict(parse_url(plain))
+        except ValueError as error:
+            raise BadUrlError(str(error)) from None
+        options.update(socket_connect_timeout=connecting, socket_timeout=None, retry=Retry(NoBackoff(), 0), protocol=2)
+        self._connecting = connecting
+        self._closing: list[Any] = []
+        self._cluster = form == "cluster"
+        if form == "cluster":
+            self._client: Any = _cluster_of(places, options)
+        elif form == "sentinel":
+            self._client = self._master_of(places, rest, options)
+        else:
+            pool = client_library.ConnectionPool(**options)
+            self._client = client_library.Redis.from_pool(pool)
+        self._plain = options
+
+    def _master_of(self, places: list[tuple[str, int]], rest: str, options: dict[str, Any]) -> Any:
+        service, _, db = rest.partition("/")
+        to_sentinels = {
+            name.removeprefix("sentinel_"): options.pop(name) for name in list(options) if name.startswith("sentinel_")
+        }
+        del options["host"], options["port"]
+        if options.pop("connection_class", None) is SSLConnection:
+            options["ssl"] = True
+        if db:
+            options["db"] = int(db)
+        common = {name: value for name, value in options.items() if name.startswith(("socket_", "ssl"))}
+        common["retry"], common["protocol"] = options["retry"], 2
+        sentinel = Sentinel(  # type: ignore[no-untyped-call]
+            places, sentinel_kwargs={**common, **to_sentinels}, **options
+        )
+        self._closing += sentinel.sentinels
+        return sentinel.master_for(service)
+
+    async def connect(self) -> None:
+        """Reach it, or raise."""
+        if self._cluster:
+            await self._client.initialize()
+        await self._client.ping()
+
+    async def run(self, commands: Sequence[Command]) -> list[Any]:
+        """Every command's reply, or the error that it was answered with. Raises where there is no answer."""
+        replies = await self._evaluate(commands, known=True)
+        unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:
+            again = await self._evaluate([commands[place] for place in unknown], known=False)
+            for place, reply in zip(unknown, again, strict=True):
+                replies[place] = reply
+        return replies
+
+    async def _evaluate(self, commands: Sequence[Command], *, known: bool) -> list[Any]:
+        if self._cluster:
+            waiting = [self._client.execute_command(*_spelled(command, known)) for command in commands]
+            return list(await asyncio.gather(*waiting, return_exceptions=True))
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*_spelled(command, known))
+        return list(await pipeline.execute(raise_on_error=False))
+
+    async def fields(self, key: str) -> tuple[float, dict[bytes, bytes]]:
+        """A hash, and the server's time in seconds."""
+        if self._cluster:
+            node = self._client.get_node_from_key(key)
+            seconds = await self._client.execute_command("TIME", target_nodes=node)
+            seconds = next(iter(seconds.values())) if isinstance(seconds, dict) else seconds
+        else:
+            seconds = await self._client.time()
+        return seconds[0] + seconds[1] / 1e6, await self._client.hgetall(key)
+
+    async def listen(self, channel: str) -> AsyncIterator[bytes | None]:
+        """Messages of a channel; None once when it has begun to listen. Raises when that can't be done any more."""
+        client = self._subscriber()
+        try:
+            async with client.pubsub() as heard:
+                async with asyncio.timeout(self._connecting):
+                    await heard.subscribe(channel)
+                silent = False
+                while True:
+                    message = await heard.get_message(timeout=LISTENING)
+                    if message is None:
+                        if silent:
+                            raise ConnectionError("the subscription is silent")
+                        silent = True
+                        await heard.ping()
+                        continue
+                    silent = False
+                    if message["type"] == "subscribe":
+                        yield None
+                    elif message["type"] == "message":
+                        yield bytes(message["data"])
+        finally:
+            if client is not self._client:
+                await client.aclose()
+
+    def _subscriber(self) -> Any:
+        """What is published on one node of a cluster is heard on all."""
+        if not self._cluster:
+            return self._client
+        node = self._client.get_random_node()
+        options = {name: value for name, value in self._plain.items() if name not in ("host", "port")}
+        return client_library.Redis.from_pool(client_library.ConnectionPool(host=node.host, port=node.port, **options))
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        for client in (self._client, *self._closing):
+            with contextlib.suppress(Exception):
+                await client.aclose()
+
+
+def _spelled(command: Command, known: bool) -> list[object]:
+    which = SCRIPTS[command.script]
+    start: list[object] = ["EVALSHA", which.sha] if known else ["EVAL", which.text]
+    return [*start, 1, command.key, *command.arguments]
+
+
+def _cluster_of(places: list[tuple[str, int]], options: dict[str, Any]) -> Any:
+    kept = {name: value for name, value in options.items() if name not in ("host", "port", "db", "connection_class")}
+    if options.get("connection_class") is SSLConnection:
+        kept["ssl"] = True
+    # What is moved is followed; nothing else is tried again.
+    return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in places], **kept)
+
+
+def _read(url: str) -> tuple[str, str, list[tuple[str, int]], str]:
+    """(form, a plain URL for the library to read options from, the places, what is behind them)."""
+    parts = urlsplit(url)
+    kind, _, form = parts.scheme.partition("+")
+    kind = {"valkey": "redis", "valkeys": "rediss"}.get(kind, kind)
+    if kind not in ("redis", "rediss", "unix") or form not in ("", "sentinel", "cluster"):
+        raise BadUrlError(f"{parts.scheme or url!r} is no scheme of redis.url")
+    if not form:
+        return "", parts._replace(scheme=kind).geturl(), [], ""
+    user, at, hosts = parts.netloc.rpartition("@")
+    places = [_place(text, 26379 if form == "sentinel" else 6379) for text in hosts.split(",") if text]
+    rest = parts.path.strip("/")
+    if not places or (form == "sentinel" and not rest):
+        raise BadUrlError("a Sentinel's URL is redis+sentinel://host:port,host:port/service")
+    query = urlencode(parse_qsl(parts.query))
+    plain = f"{kind}://{user}{at}{_bracketed(places[0][0])}:{places[0][1]}" + (f"?{query}" if query else "")
+    return form, plain, places, rest
+
+
+def _place(text: str, port: int) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{text}")
+        host = parts.hostname
+        number = parts.port or port
+    except ValueError:
+        host = None
+    if host is None:
+        raise BadUrlError(f"{text!r} is no host:port")
+    return host, number
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,200 @@
+"""Makes what calls share, where the fleet shares it: in Redis what says so, elsewhere by whoever made it until now.
+
+Law: Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use one; everything
+else stays where it was. A cooldown that a call of this process starts is published; one that is heard of holds the
+calls of this process too, and is never shortened by what is heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+
+from proxy.retry.bucket import Bucket, BudgetBucket, RateBucket
+from proxy.retry.commons import MOST_SCOPES
+from proxy.retry.gates import Cooldown, TokenGate
+from proxy.retry.making import Announce, Key, Making, SeenKeys
+from proxy.retry.pacing import CubicLimiter
+from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.stores.redis.holding import Holding, key_of
+from proxy.stores.redis.leased import RedisQuota, RedisRate
+from proxy.stores.redis.levels import RedisBudget, RedisThrottle
+from proxy.stores.redis.link import Command, Link
+from proxy.stores.redis.store import RedisStore
+
+#: Seconds between tries to listen.
+_LISTEN_AGAIN = 1.0
+#: What a cooldown that is heard of may be longer by without being another one: it was on its way.
+_SAME = 0.02
+
+
+class RedisMaking(Making):
+    """`inner` makes what is not in Redis. `upstreams` are those whose cooldowns the fleet shares."""
+
+    def __init__(self, inner: Making, store: RedisStore, prefix: str, clock: Callable[[], float]) -> None:
+        self.inner = inner
+        self.store = store
+        self.upstreams: frozenset[str] = frozenset()
+        self._prefix = prefix
+        self._clock = clock
+        self._cooldowns: OrderedDict[str, Cooldown] = OrderedDict()
+        self._heard: OrderedDict[str, tuple[float, float]] = OrderedDict()  # of places that nobody here uses yet
+        self._listener: asyncio.Task[None] | None = None
+        store.returned.append(self._listen_anew)
+
+    # -- proxy.retry.making.Making ----------------------------------------------------------------------------------
+
+    def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
+        """The bucket of this key and definition."""
+        if not _shared(spec):
+            return self.inner.bucket(key, spec, before, now)
+        if before is not None and self._is_mine(before) and before.spec == spec:
+            return before
+        where = key_of(self._prefix, key, spec)
+        share = before.share() if before is not None else None
+        made: RedisQuota | RedisThrottle | RedisBudget
+        match spec:
+            case QuotaSpec():
+                made = RedisQuota(spec, self.store, where, None if share is None else share * spec.capacity)
+            case ThrottleSpec():
+                made = RedisThrottle(spec, self.store, where, None if share is None else share * spec.max_tokens)
+            case BudgetSpec():
+                made = RedisBudget(spec, self.store, where, before if isinstance(before, BudgetBucket) else None)
+            case _:
+                raise TypeError("a bucket of kind rate is a gate for attempts: `rate`")
+        self._add(made, now)
+        return made
+
+    def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
+        """The bucket of kind rate of this key and definition."""
+        if not _shared(spec):
+            return self.inner.rate(key, spec, before, now)
+        if before is not None and self._is_mine(before) and before.spec == spec:
+            return before
+        known = None
+        if before is not None and before.capacity > 0:
+            known = before.level(now) / before.capacity * spec.burst
+        made = RedisRate(spec, self.store, key_of(self._prefix, key, spec), known, now)
+        self._add(made, now)
+        return made
+
+    def gated(self, bucket: RateBucket, gate: TokenGate) -> None:
+        """Calls wait for this bucket at this gate."""
+        if isinstance(bucket, RedisRate):
+            bucket.gate = gate
+        else:
+            self.inner.gated(bucket, gate)
+
+    def limiter(self, key: Key, now: float) -> CubicLimiter:
+        """The adaptive limiter: each machine's own."""
+        return self.inner.limiter(key, now)
+
+    def cooldown(self, upstream: str, value: str) -> Cooldown:
+        """The cooldown of this place; one that the fleet knows is in force at once."""
+        cooldown = self.inner.cooldown(upstream, value)
+        if upstream in self.upstreams:
+            place = _place(upstream, value)
+            self._cooldowns[place] = cooldown
+            if len(self._cooldowns) > MOST_SCOPES:
+                self._cooldowns.popitem(last=False)
+            until, span = self._heard.pop(place, (-math.inf, 0.0))
+            self._hold(cooldown, until, span)
+        return cooldown
+
+    def announcing(self, upstream: str, value: str) -> Announce | None:
+        """Whom to tell when a call starts a cooldown."""
+        if upstream not in self.upstreams:
+            return self.inner.announcing(upstream, value)
+        place, key, channel = _place(upstream, value), f"{self._prefix}{{cooldowns}}", f"{self._prefix}cooldowns"
+
+        def announce(delay: float, span: float) -> None:
+            self.store.send(Command("cooldown", key, (place, channel, repr(delay), repr(span))))
+
+        return announce
+
+    def seen(self, upstream: str, value: str) -> SeenKeys:
+        """The seen keys: each machine's own."""
+        return self.inner.seen(upstream, value)
+
+    def _add(self, made: Holding, now: float) -> None:
+        self.store.add(made)
+        if self.store.out:
+            made.part(now)
+
+    def _is_mine(self, bucket: Bucket | RateBucket) -> bool:
+        return isinstance(bucket, Holding) and bucket.store is self.store
+
+    # -- cooldowns of others ----------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Begin to hear of the fleet's cooldowns, where any upstream shares them."""
+        if self._listener is None and self.upstreams:
+            self._listener = asyncio.get_running_loop().create_task(self._listen())
+
+    async def close(self) -> None:
+        """Stop listening, give leases back, let go."""
+        if self._listener is not None:
+            self._listener.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._listener
+        await self.store.close()
+
+    def _listen_anew(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+            self._listener = None
+        self.listen()
+
+    async def _listen(self) -> None:
+        """Hear of cooldowns as they begin, and of those in force whenever listening begins."""
+        while True:
+            link = self.store.link
+            if link is not None:
+                with contextlib.suppress(Exception):  # the store tells of what is wrong with Redis
+                    await self._hear(link)
+            await _pause(_LISTEN_AGAIN)
+
+    async def _hear(self, link: Link) -> None:
+        async for message in link.listen(f"{self._prefix}cooldowns"):
+            if message is not None:
+                place, delay, span = message.decode().split()
+                self._begin(place, float(delay), float(span))
+                continue
+            server, known = await link.fields(f"{self._prefix}{{cooldowns}}")
+            for field, value in known.items():
+                until, span = value.decode().split()
+                self._begin(field.decode(), float(until) - server, float(span))
+
+    def _begin(self, place: str, delay: float, span: float) -> None:
+        until = self._clock() + delay
+        if delay <= 0 or not (math.isfinite(delay) and math.isfinite(span)):
+            return
+        cooldown = self._cooldowns.get(place)
+        if cooldown is not None:
+            self._hold(cooldown, until, span)
+        else:
+            self._heard[place] = until, span
+            if len(self._heard) > MOST_SCOPES:
+                self._heard.popitem(last=False)
+
+    def _hold(self, cooldown: Cooldown, until: float, span: float) -> None:
+        now = self._clock()
+        if until > cooldown.until + _SAME and until > now:
+            cooldown.start(until - now, span / (until - now), now)
+
+
+def _shared(spec: BucketSpec) -> bool:
+    """Whether it is kept in Redis. A bucket without bounds has nothing to share."""
+    return spec.store == "redis" and not (isinstance(spec, QuotaSpec) and math.isinf(spec.capacity))
+
+
+def _place(upstream: str, value: str) -> str:
+    return hashlib.blake2b(repr((upstream, value)).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+
+
+async def _pause(seconds: float) -> None:
+    await asyncio.sleep(seconds)  # noqa: TID251 - between two tries to listen; no call waits for it

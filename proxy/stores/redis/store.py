@@ -1,0 +1,314 @@
+"""One Redis, as the buckets of a process have it: messages out, batched, at most one round trip in flight.
+
+Law: no call waits here. Buckets say when they have something to say (`soon`), what is due goes out in one batch, and
+the replies are handed to them. A round trip that takes longer than `timeout`, fails, or is answered with an error, is
+tried once more on a new connection where only the connection was at fault; then Redis is *out*: every bucket carries on
+as `on_outage` says, and who waits for an answer has it at once. It is tried again in the background until it works.
+The way there and the way back are told once each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import math
+import re
+import secrets
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from redis.exceptions import ConnectionError as LostConnectionError
+from redis.exceptions import ResponseError
+
+from proxy.stores.redis.holding import Holding
+from proxy.stores.redis.link import BadUrlError, Command, Link
+
+#: What is due so soon goes along.
+_ALONG = 0.002
+#: Buckets in one batch.
+_BATCH = 500
+#: Seconds between tries while Redis is out: the first, and the longest.
+_AGAIN, _SELDOM = 0.1, 1.0
+#: Seconds that a new connection may take when nobody waits for it: TLS and a look-up take more than a round trip.
+CONNECTING = 2.0
+
+_USER_INFO = re.compile(r"//[^/@\s]*@")
+
+Tell = Callable[..., None]
+
+
+class TooSlowError(Exception):
+    """No reply within `timeout`."""
+
+
+class RedisStore:
+    """`clock` is the driver's; `tell(event, lines, **facts)` takes what is to be said to who runs this."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        denies: bool,
+        clock: Callable[[], float],
+        tell: Tell,
+        dead: float = 10.0,
+    ) -> None:
+        self.holder = secrets.token_hex(6)
+        self.out = False
+        self.outages = 0
+        self.denies = denies
+        self.dead = dead
+        self.timeout = timeout
+        self.round_trips = 0
+        #: Told when Redis is to be had again: whoever listens to it listens anew.
+        self.returned: list[Callable[[], None]] = []
+        self._url = url
+        self._clock = clock
+        self._tell = tell
+        self._link: Link | None = None
+        self._known: weakref.WeakSet[Holding] = weakref.WeakSet()
+        self._due: list[tuple[float, int, Holding]] = []
+        self._number = 0
+        self._beside: deque[Command] = deque(maxlen=_BATCH)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._trip: asyncio.Task[None] | None = None
+        self._tries = 0
+        self._next_try = -math.inf
+        self._since = 0.0
+        self._running = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- for buckets ------------------------------------------------------------------------------------------------
+
+    def add(self, holding: Holding) -> None:
+        """A bucket of this store."""
+        self._known.add(holding)
+
+    def soon(self, holding: Holding, at: float) -> None:
+        """Have this bucket say what it has to say, at that time or before."""
+        if at >= holding.due and not math.isinf(holding.due):
+            return
+        holding.due = at
+        self._number += 1
+        heapq.heappush(self._due, (at, self._number, holding))
+        if at < self._timer_at:
+            self._plan()
+
+    def draw(self) -> str:
+        """A name that nobody else draws."""
+        return secrets.token_hex(6)
+
+    def send(self, command: Command) -> None:
+        """Something beside the buckets that is sent with the next batch; its reply is of no interest."""
+        self._beside.append(command)
+        self._plan()
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    async def open(self, within: float = CONNECTING) -> None:
+        """Begin: reach Redis, or go on without it."""
+        self._running = True
+        try:
+            await self._within(self._reach(), within)
+        except Exception as error:
+            self._lost(self._clock(), _because(error))
+        self._plan()
+
+    async def close(self) -> None:
+        """Give back every lease, if that is quickly done, and let go."""
+        self._running = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._trip is not None:
+            await asyncio.wait({self._trip}, timeout=self.timeout)
+        if not self.out and self._link is not None:
+            for holding in list(self._known):
+                holding.leave()
+                self.soon(holding, -math.inf)
+            with contextlib.suppress(Exception):
+                await self.round_trip()
+        for task in (*self._tasks, *([self._trip] if self._trip is not None else [])):
+            task.cancel()
+        await self._drop()
+
+    def listen(self, channel: str) -> Any:
+        """The messages of a channel, as `Link.listen`; None where there is no link."""
+        return self._link.listen(channel) if self._link is not None else None
+
+    @property
+    def link(self) -> Link | None:
+        """The link in use."""
+        return self._link
+
+    def _plan(self) -> None:
+        """Set the timer to what is due next."""
+        if not self._running or self._trip is not None:
+            return
+        at = self._next_try if self.out else -math.inf if self._beside else self._first_due()
+        if at == math.inf or (self._timer is not None and self._timer_at <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(0.0, at - self._clock()), self._ring)
+
+    def _first_due(self) -> float:
+        due = self._due
+        while due and due[0][2].due != due[0][0]:  # said already, or earlier
+            heapq.heappop(due)
+        return due[0][0] if due else math.inf
+
+    def _ring(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        if self._running and self._trip is None:
+            self._trip = asyncio.get_running_loop().create_task(self._go())
+
+    async def _go(self) -> None:
+        try:
+            await self.round_trip()
+        finally:
+            self._trip = None
+            self._plan()
+
+    # -- one round trip ---------------------------------------------------------------------------------------------
+
+    async def round_trip(self) -> None:
+        """Send what is due, and hand on the replies. Never raises."""
+        self._timer_at = math.inf if self._timer is None else self._timer_at
+        holdings = self._what_is_due()
+        beside = list(self._beside)
+        self._beside.clear()
+        try:
+            for again in (False, True):
+                try:
+                    await self._exchange(holdings, beside)
+                    break
+                except (LostConnectionError, OSError):
+                    await self._drop()
+                    if again or self.out:
+                        raise
+        except Exception as error:
+            await self._drop()
+            now = self._clock()
+            for holding in holdings:
+                holding.unheard(now)
+            self._lost(now, _because(error))
+
+    def _what_is_due(self) -> list[Holding]:
+        if self.out:  # whoever has anything to say says it: that is how it is found out whether Redis is back
+            self._due.clear()
+            holdings = list(self._known)[:_BATCH]
+            for holding in self._known:
+                holding.due = math.inf
+            return holdings
+        now = self._clock() + _ALONG
+        holdings = []
+        while len(holdings) < _BATCH and self._first_due() <= now:
+            holding = heapq.heappop(self._due)[2]
+            holding.due = math.inf
+            holdings.append(holding)
+        return holdings
+
+    async def _exchange(self, holdings: list[Holding], beside: list[Command]) -> None:
+        if self._link is None:
+            # While calls may wait for the answer a new connection has no more time than a round trip has.
+            await self._within(self._reach(), CONNECTING if self.out else self.timeout)
+        link = self._link
+        assert link is not None
+        now = self._clock()
+        commands = [Command(each.script, each.key, each.message(now)) for each in holdings]
+        self.round_trips += 1
+        replies = await self._within(link.run([*commands, *beside]), self.timeout)
+        now = self._clock()
+        errors = [reply for reply in replies if isinstance(reply, Exception)]
+        if self.out:
+            if errors:
+                raise errors[0]
+            self._back(now)
+        for holding, reply in zip(holdings, replies, strict=False):
+            if isinstance(reply, Exception):
+                holding.unheard(now)
+            else:
+                holding.heard(reply, now)
+        if errors:
+            raise errors[0]
+
+    async def _reach(self) -> None:
+        link = Link(self._url, connecting=CONNECTING)
+        try:
+            await link.connect()
+        except BaseException:
+            await link.close()
+            raise
+        self._link = link
+
+    async def _within(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+        """Wait so long, and give a reply that is there already its chance: the loop itself may have been late."""
+        task = asyncio.get_running_loop().create_task(work)
+        for patience in (seconds, 0.002):
+            done, _ = await asyncio.wait({task}, timeout=patience)
+            if done:
+                return task.result()
+        task.cancel()
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        raise TooSlowError(f"no reply within {seconds * 1000:g} ms")
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    async def _drop(self) -> None:
+        """Close the link beside: whatever comes on it is not ours any more."""
+        link, self._link = self._link, None
+        if link is not None:
+            task = asyncio.get_running_loop().create_task(link.close())
+            self._tasks.add(task)
+            task.add_done_callback(self._forget)
+
+    # -- there and back ---------------------------------------------------------------------------------------------
+
+    def _lost(self, now: float, why: str) -> None:
+        """Redis can't be had."""
+        pause = min(_SELDOM, _AGAIN * 2 ** min(self._tries, 10))
+        self._tries += 1
+        self._next_try = now + pause
+        if self.out:
+            return
+        for holding in list(self._known):
+            holding.part(now)
+        self.out = True
+        self.outages += 1
+        self._since = now
+        way = "grant no retry" if self.denies else "carry on by themselves"
+        lines = [f"Redis can't be had ({why}): buckets with store: redis {way} (on_outage)"]
+        self._tell("redis", lines, state="out", why=why, on_outage="deny" if self.denies else "local")
+        for holding in list(self._known):
+            holding.parted(now)
+
+    def _back(self, now: float) -> None:
+        """Redis can be had again."""
+        self.out = False
+        self._tries = 0
+        seconds = round(now - self._since, 3)
+        self._tell("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
+        for holding in list(self._known):
+            self.soon(holding, now)
+        for each in self.returned:
+            each()
+
+
+def _because(error: Exception) -> str:
+    """One clause, free of secrets."""
+    if isinstance(error, TooSlowError | BadUrlError | ResponseError):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return _USER_INFO.sub("//***@", " ".join(text.split()))[:200]

@@ -1,0 +1,95 @@
+"""Sidecars that share buckets through one real Redis, without their processes.
+
+Round trips happen when a test says so (`trip`), or by themselves after `open`. Each sidecar's own clock is the test's;
+what Redis does goes by its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from proxy.retry.bucket import ASK, Bucket
+from proxy.retry.commons import Commons
+from proxy.retry.facts import Request
+from proxy.retry.making import Making
+from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, Strategy
+from proxy.stores.redis.making import RedisMaking
+from proxy.stores.redis.store import RedisStore
+
+_prefixes = itertools.count()
+STANDARD = Strategy("standard", "standard", 3, Backoff(0.1, 20.0, 2.0, "none"))
+REQUEST = Request("GET", "u.test", "/")
+
+
+def draw_prefix() -> str:
+    """Keys that no other test uses."""
+    return f"test{next(_prefixes)}:"
+
+
+def policy_of(spec: BucketSpec, name: str = "fleet", **more: Any) -> Policy:
+    ref = BucketRef(spec, name)
+    if spec.kind == "rate":
+        return Policy("u", "", STANDARD, None, rate=ref, **more)
+    return Policy("u", "", STANDARD, ref, **more)
+
+
+class Sidecar:
+    """One process's store, as the process uses it."""
+
+    def __init__(
+        self,
+        url: str,
+        prefix: str,
+        *,
+        timeout: float = 5.0,
+        denies: bool = False,
+        dead: float = 10.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.now = 1000.0
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.heard = asyncio.Condition()
+        self.store = RedisStore(
+            url, timeout=timeout, denies=denies, clock=clock or (lambda: self.now), tell=self._tell, dead=dead
+        )
+        self.making = RedisMaking(Making(), self.store, prefix, clock or (lambda: self.now))
+        self.making.upstreams = frozenset({"u"})
+        self.commons = Commons(self.making)
+        self._states = asyncio.Queue[str]()
+
+    def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
+        self.told.append((lines[0], facts))
+        self._states.put_nowait(facts["state"])
+
+    async def until(self, state: str) -> None:
+        """Until it says that Redis is out, or back."""
+        async with asyncio.timeout(20):
+            while await self._states.get() != state:
+                pass
+
+    def bucket(self, spec: BucketSpec, name: str = "fleet") -> Any:
+        scope = self.commons.scope(policy_of(spec, name), REQUEST, self.now)
+        return scope.rate_bucket if spec.kind == "rate" else scope.bucket
+
+    async def trip(self, *, later: float = 0.0) -> None:
+        """One round trip, with all that is due by then."""
+        self.now += later
+        await self.store.round_trip()
+
+    async def granted(self, bucket: Bucket, price: float = 5) -> bool:
+        """What a call is told that needs a retry: from the lease, or after asking."""
+        if bucket.take(price, self.now):
+            return True
+        if bucket.affords(price, self.now) != ASK:
+            return False
+        answers: list[bool] = []
+        bucket.ask(price, self.now, lambda _, granted: answers.append(granted))
+        await self.trip()
+        (answer,) = answers
+        return answer
+
+    async def close(self) -> None:
+        await self.making.close()
