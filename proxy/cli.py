@@ -74,11 +74,24 @@ def _parser() -> argparse.ArgumentParser:
     tests = add("test", test, "run policy tests", config=False)
     tests.add_argument("files", nargs="+", metavar="FILE")
     tests.add_argument("--json", action="store_true", help="print one JSON array")
+    shown = add("demo", demo, "a flaky upstream, the proxy in front, traffic, and a live view", config=False)
+    shown.add_argument("--seconds", type=_seconds, metavar="N", help="end after so many; else with Ctrl-C")
+    shown.add_argument("--json", action="store_true", help="print the figures alone (with --seconds)")
     add("schema", schema, "print the JSON Schema of the configuration", config=False)
     add("env", env, 'print the lines that point an app here: eval "$(redrive env)"')
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
     _ca_verbs(add("ca", ca, "make, show or export the local CA for TLS interception", config=False))
     return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"a number of seconds from 1 to 86400, not {text}")
+    return value
 
 
 def _takes_config(verb: argparse.ArgumentParser) -> None:
@@ -141,6 +154,15 @@ def test(options: argparse.Namespace) -> int:
     from proxy.lab.policy_tests import run_files
 
     return run_files(options.files, options.json)
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Show what redrive does."""
+    if options.json and options.seconds is None:
+        return _refuse("demo --json needs --seconds N: figures are printed at the end")
+    from proxy.lab.demo import demo as play
+
+    return play(options.seconds, options.json)
 
 
 def schema(options: argparse.Namespace) -> int:

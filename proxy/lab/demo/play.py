@@ -1,0 +1,173 @@
+"""The demo's run: everything is opened, calls are made at a steady pace, figures are kept.
+
+Law: calls begin at their instants however the earlier ones are doing, as those of independent users do; an app that
+gets slower does not ask less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from proxy.lab.demo import weather
+from proxy.lab.demo.apps import EVERY, KEPT, MAX_ATTEMPTS, PATIENCE, App
+from proxy.lab.demo.sidecar import Sidecar
+from proxy.lab.demo.upstream import HOST, Upstream
+
+#: Calls a second that each app begins.
+CALLS_PER_SECOND = 20.0
+#: Seconds of one round of weather, where nobody asks for less.
+ROUND = 36.0
+#: Seconds that calls in flight get when a bounded run is over.
+_END = 8.0
+
+
+@dataclass(slots=True)
+class Watched:
+    """What redrive says of itself, now and lately."""
+
+    level: float = 0.0
+    capacity: float = 0.0
+    lowest: float = float("inf")
+    cooldown: float = 0.0
+    levels: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+    def take(self, level: float, capacity: float, cooldown: float) -> None:
+        """A look at it."""
+        self.level, self.capacity, self.cooldown = level, capacity, cooldown
+        self.lowest = min(self.lowest, level)
+        self.levels.append(level)
+
+
+class Play:
+    """One run. `apps` in the order in which they are shown; `skies` is the weather at each sample."""
+
+    def __init__(self, round_seconds: float = ROUND) -> None:
+        self.round_seconds = round_seconds
+        self.elapsed = 0.0
+        self.watched = Watched()
+        self.skies: deque[str] = deque(maxlen=KEPT)
+        self.apps: list[App] = []
+        self.sidecar = Sidecar("")
+        self._began: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._upstreams = [Upstream(self.sky, CALLS_PER_SECOND, seed=7) for _ in range(3)]
+
+    def sky(self) -> weather.Weather:
+        """The weather now; calm before it begins."""
+        now = 0.0 if self._began is None else self._loop.time() - self._began
+        return weather.at(now, self.round_seconds)
+
+    async def __aenter__(self) -> Play:
+        places = [f"http://{HOST}:{await upstream.open()}" for upstream in self._upstreams]
+        self.sidecar = Sidecar(places[2])
+        self._session = _session(aiohttp.ClientTimeout(total=PATIENCE))
+        self._patient = _session(aiohttp.ClientTimeout())
+        try:
+            await self.sidecar.open()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        self.apps = [
+            App("no retries", places[0], self._upstreams[0]),
+            App(f"{MAX_ATTEMPTS} tries at once", places[1], self._upstreams[1], retries=True),
+            App("redrive", self.sidecar.url, self._upstreams[2]),
+        ]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+        await self._patient.close()
+        await self._session.close()
+        await self.sidecar.close()
+        await asyncio.gather(*(upstream.close() for upstream in self._upstreams))
+
+    async def run(self, seconds: float | None, shown: asyncio.Event) -> None:
+        """Play for so long (None: until cancelled); `shown` is set at every sample."""
+        self._began = began = self._loop.time()
+        beside = asyncio.create_task(self._sample(began, shown))
+        try:
+            number = 0
+            while seconds is None or number < seconds * CALLS_PER_SECOND:
+                await self._until(began + number / CALLS_PER_SECOND)
+                for app in self.apps:
+                    self._begin(app, number)
+                number += 1
+            if self._calls:
+                await asyncio.wait(self._calls, timeout=_END)
+        finally:
+            beside.cancel()
+            await asyncio.gather(beside, return_exceptions=True)
+        await self._look()
+        for app in self.apps:
+            app.sample()
+
+    def _begin(self, app: App, number: int) -> None:
+        session = self._patient if app.url == self.sidecar.url else self._session
+        call = self._loop.create_task(app.call(session, number))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    async def _sample(self, began: float, shown: asyncio.Event) -> None:
+        number = 0
+        while True:
+            number += 1
+            await self._until(began + number * EVERY)
+            self.elapsed = self._loop.time() - began
+            self.skies.append(self.sky().name)
+            for app in self.apps:
+                app.sample()
+            await self._look()
+            shown.set()
+
+    async def _look(self) -> None:
+        self.watched.take(*await self.sidecar.bucket(self._session))
+
+    async def _until(self, when: float) -> None:
+        left = when - self._loop.time()
+        if left > 0:
+            await asyncio.sleep(left)  # noqa: TID251 - a driver: calls have their instants
+
+    def figures(self) -> dict[str, Any]:
+        """The whole run in numbers, for `--json`."""
+        return {
+            "seconds": round(self.elapsed, 1),
+            "calls_per_second": CALLS_PER_SECOND,
+            "admin": self.sidecar.admin,
+            "apps": {key: _figures(app) for key, app in zip(("none", "at_once", "redrive"), self.apps, strict=True)},
+            "bucket": {
+                "level": self.watched.level,
+                "lowest": self.watched.lowest,
+                "capacity": self.watched.capacity,
+            },
+        }
+
+
+def _session(timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
+    """One that makes one attempt a call: left alone, aiohttp repeats what broke, and counts it as one."""
+    session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=timeout)
+    session._retry_connection = False
+    return session
+
+
+def _figures(app: App) -> dict[str, Any]:
+    counts = app.counts
+    return {
+        "calls": counts.calls,
+        "unfinished": app.in_flight,
+        "succeeded": counts.succeeded,
+        "success_rate": round(counts.succeeded / max(counts.calls, 1), 4),
+        "attempts": counts.attempts,
+        "attempts_per_call": round(counts.attempts / max(counts.calls, 1), 3),
+        "upstream_requests": counts.requests,
+        "peak_requests_per_second": max((sample.requests for sample in app.samples), default=0) / EVERY,
+        "seconds_half": round(app.quantile(0.5), 3),
+        "seconds_95": round(app.quantile(0.95), 3),
+    }

@@ -1,0 +1,94 @@
+"""The demo's redrive: the real command, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+CONFIG = Path(__file__).parent / "redrive.yaml"
+#: Seconds that it gets to end when it is told to.
+_END = 5.0
+
+
+class SidecarError(Exception):
+    """It did not come up; the message is what it said."""
+
+
+class Sidecar:
+    """`url` leads to the demo's upstream through it, `admin` is where it can be watched."""
+
+    url = ""
+    admin = ""
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Start it, and wait until it serves. Raises SidecarError."""
+        pipe = asyncio.subprocess.PIPE
+        self._process = process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "proxy", "run", "-c", str(CONFIG)),
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,  # the terminal's Ctrl-C is for us; it is told by us
+            env={**_surroundings(), "REDRIVE_DEMO_UPSTREAM": self._upstream},
+        )
+        assert process.stdout is not None and process.stderr is not None
+        ready: dict[str, Any] = {}
+        while ready.get("event") != "ready":
+            line = await process.stdout.readline()
+            if not line:
+                raise SidecarError((await process.stderr.read()).decode().strip())
+            ready = json.loads(line)
+        self.url = f"http://{ready['listen'][0]}/demo"
+        self.admin = f"http://{ready['admin'][0]}"
+        self._reader = asyncio.create_task(_drain(process.stdout, process.stderr))
+
+    async def bucket(self, session: aiohttp.ClientSession) -> tuple[float, float, float]:
+        """Its bucket's level and capacity, and the seconds that its cooldown has left."""
+        bucket = (await _ask(session, f"{self.admin}/buckets"))["buckets"][0]
+        upstream = (await _ask(session, f"{self.admin}/upstreams"))["upstreams"][0]
+        return bucket["level"], bucket["capacity"], upstream["cooldown_seconds"]
+
+    async def close(self) -> None:
+        """End it."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+                process.terminate()  # told twice, it ends at once
+            try:
+                await asyncio.wait_for(process.wait(), _END)
+            except TimeoutError:
+                process.kill()
+        if self._reader is not None:
+            await self._reader
+
+
+def _surroundings() -> dict[str, str]:
+    """The environment, without what would change the policy."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "REDRIVE_"))}
+
+
+async def _ask(session: aiohttp.ClientSession, url: str) -> Any:
+    async with session.get(url) as answer:
+        return await answer.json()
+
+
+async def _drain(*streams: asyncio.StreamReader) -> None:
+    """Read what it says, so that no pipe fills up."""
+
+    async def read(stream: asyncio.StreamReader) -> None:
+        while await stream.read(1 << 16):
+            pass
+
+    await asyncio.gather(*(read(stream) for stream in streams))

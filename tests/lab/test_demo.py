@@ -1,0 +1,72 @@
+"""`redrive demo` for a few seconds: its figures stand in the relations that they must, and its picture can be drawn."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from rich.console import Console
+from support.process import redrive
+
+from proxy.lab.demo import weather
+from proxy.lab.demo.apps import App, Counts
+from proxy.lab.demo.play import Play
+from proxy.lab.demo.screen import picture
+from proxy.lab.demo.upstream import Upstream
+
+
+async def test_figures_of_a_short_run() -> None:
+    status, out, err = await redrive("demo", "--seconds", "6", "--json")
+    assert (status, err) == (0, "")
+    figures = json.loads(out)
+    none, at_once, ours = (figures["apps"][name] for name in ("none", "at_once", "redrive"))
+    for app in (none, at_once, ours):
+        assert app["calls"] + app["unfinished"] == 6 * figures["calls_per_second"]
+        assert 0 < app["succeeded"] < app["calls"], "there is an outage, and it ends"
+    assert none["attempts"] == none["calls"]
+    assert none["success_rate"] < ours["success_rate"]
+    assert 1 < ours["attempts_per_call"] < at_once["attempts_per_call"] < 4
+    assert ours["upstream_requests"] < at_once["upstream_requests"]
+    bucket = figures["bucket"]
+    assert 0 <= bucket["lowest"] < bucket["capacity"] == 200
+
+
+async def test_bad_usage_is_told_in_a_line() -> None:
+    assert await redrive("demo", "--json") == (
+        2,
+        "",
+        "redrive: demo --json needs --seconds N: figures are printed at the end\n",
+    )
+    for seconds in ("soon", "0", "nan"):
+        status, _, err = await redrive("demo", "--seconds", seconds)
+        assert status == 2 and f"a number of seconds from 1 to 86400, not {seconds}" in err
+
+
+async def test_a_picture_without_a_terminal() -> None:
+    status, out, _ = await redrive("demo", "--seconds", "1")
+    assert status == 0
+    assert out.startswith("admin port: http://127.0.0.1:") and "4 tries at once" in out
+
+
+async def test_the_picture_at_every_time_fits_a_terminal() -> None:
+    play = Play()
+    play.apps = [App(name, "", Upstream(play.sky, 1, 1)) for name in ("no retries", "4 tries at once", "redrive")]
+    console = Console(width=80, record=True, file=io.StringIO())
+    for number in range(200):
+        play.elapsed = number / 2
+        play.skies.append(weather.at(play.elapsed, play.round_seconds).name)
+        play.watched.take(200 - number, 200, number % 3)
+        for app in play.apps:
+            app.samples.append(Counts(10, number % 11, 10 + number, 10 + number))
+        console.print(picture(play))
+    lines = console.export_text().splitlines()
+    frames = "\n".join(lines).count("redrive's bucket")
+    assert frames == 200 and len(lines) < 200 * 24
+
+
+def test_the_weather_goes_round() -> None:
+    assert abs(sum(each.share for each in weather.ROUND) - 1) < 1e-9
+    seen = [weather.at(second / 10, 20.0) for second in range(200)]
+    assert list(dict.fromkeys(id(each) for each in seen)) == [id(each) for each in weather.ROUND]
+    assert weather.at(20.0, 20.0) is weather.ROUND[0]
+    assert 0 < weather.left(19.99, 20.0) < 0.02
