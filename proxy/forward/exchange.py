@@ -11,10 +11,9 @@ event about at once (Peek, Deliver, Ask) is always the last of its tuple.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from typing import ClassVar
 
 from proxy.forward.answers import own_answer
@@ -29,81 +28,28 @@ from proxy.forward.headers import (
     via_line,
     wants_key,
 )
-from proxy.forward.means import Means
-from proxy.forward.streams import AppStream
+from proxy.forward.patience import Patience
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
-from proxy.retry.call import Call
-from proxy.retry.facts import Fault, Outcome, Request
+from proxy.retry.facts import Fault, Outcome
 from proxy.retry.hedging import make_call
-from proxy.retry.policy import Policy
-from proxy.retry.records import AttemptRecord
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
-from proxy.transport.http1 import HIGH_WATER, Connection
-from proxy.transport.pool import Destination, Origin
-from proxy.transport.replay import PIECE, Replay
-from proxy.wire.head import RequestHead, ResponseHead
+from proxy.transport.http1 import Connection
+from proxy.transport.pool import Origin
+from proxy.wire.head import ResponseHead
 
-_NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
-_NO_LABELS: dict[int, str] = {}
 _PLAIN_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.NOT_RETRYABLE})
 
 
-class Exchange:
+class Exchange(Patience):
     """One call of an app, from its request's head to the last byte of its answer.
 
-    `rest` is the path behind the prefix in prefix use, else None. `due` and `attend` are for the watch. The properties
-    at the end are `proxy.observe.events.EndedCall`.
+    What it knows is in `forward.life`, how the request's body goes in `forward.upload`, what it waits for in
+    `forward.patience`.
     """
 
-    # Defaults live on the class, so that a call that succeeds at once sets few of them.
-    call: Call
-    outcome: Outcome
-    started: float
-    ended: float
-    moved: float  # when last anything came or went
-    replay: Replay | None = None
-    due: float = _NEVER
-    status: int = 0
-    over: bool = False
-    detail: str = ""
-    endpoint: str = ""
-    client: str = ""
-    wall_started: float = 0.0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    tunnelling: bool = False
-
     _attempt: ClassVar[type[Attempt]] = Attempt
-    _verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
-    _half: int = 0  # which directions of a tunnel have ended
-    _alarm: asyncio.TimerHandle | None = None
-    _alarm_at: float = _NEVER
-    _failed: list[Origin] | None = None
-    _labels: dict[int, str] = _NO_LABELS
-    _key: str | None = None
-    _overfull: bool = False
-
-    def __init__(
-        self,
-        means: Means,
-        app: AppStream,
-        head: RequestHead,
-        request: Request,
-        policy: Policy,
-        destination: Destination,
-        rest: bytes | None = None,
-    ) -> None:
-        self.means = means
-        self.app = app
-        self.head = head
-        self.request = request
-        self.policy = policy
-        self.destination = destination
-        self.rest = rest
-        self.flights: dict[int, Attempt] = {}
-        self.attempt_timeout = policy.timeouts.attempt
 
     # -- from the app ---------------------------------------------------------------------------------------------
 
@@ -148,40 +94,6 @@ class Exchange:
         if self.attempt_timeout is not None:
             self.due_by(since + self.attempt_timeout)
         return attempt
-
-    def _receive(self, body: bytes, done: bool, trailers: bytes) -> None:
-        """The request has a body; this much of it has come."""
-        replay = self.replay = Replay(self.means.store)
-        replay.done = done
-        replay.trailers = self.head.trailers_to_send(trailers) if trailers else b""
-        if body and not replay.append(body):
-            self._overfull = True
-        self.bytes_in = len(body)
-
-    def app_data(self, data: bytes) -> None:
-        """More of the request's body; in a tunnel, bytes."""
-        self.moved = monotonic()
-        self.bytes_in += len(data)
-        if self.tunnelling:
-            self._through(data)
-            return
-        replay = self.replay
-        if replay is None or self.over:
-            return
-        if not replay.append(data):
-            self._overfull = True
-        self._pump()
-
-    def app_ended(self, trailers: bytes) -> None:
-        """The request's body is whole; in a tunnel, the app sends no more."""
-        if self.tunnelling:
-            self._half_ended(1)
-            return
-        replay = self.replay
-        if replay is not None:
-            replay.done = True
-            replay.trailers = self.head.trailers_to_send(trailers) if trailers else b""
-            self._pump()
 
     def app_gone(self) -> None:
         """The app went away."""
@@ -237,25 +149,6 @@ class Exchange:
         now = monotonic()
         self.tell(now, self.call.ended, attempt.number, now, attempt.trailer_fields())
 
-    def upstream_ended(self) -> None:
-        """In a tunnel, the upstream sends no more."""
-        self.app.finish(b"")
-        self._half_ended(2)
-
-    def upstream_writable(self, attempt: Attempt) -> None:
-        """An attempt's stream takes bytes again."""
-        self.moved = monotonic()
-        if self.tunnelling:
-            self.app.resume()
-        else:
-            self._pump()
-
-    def launched(self) -> None:
-        """A request with a body was begun to be sent."""
-        if self._overfull:
-            self._lose()
-        self._settle_flow()
-
     # -- actions --------------------------------------------------------------------------------------------------
 
     def tell(self, now: float, event: Callable[..., Actions], *facts: object) -> None:
@@ -295,6 +188,11 @@ class Exchange:
                     self._part_with(self.flights[number])
             case Answer():
                 self._answer(action)
+
+    def _bucket_answered(self, price: float, granted: bool) -> None:
+        """The bucket's word, whenever it comes: a call that is over gives a grant back."""
+        now = monotonic()
+        self.tell(now, self.call.granted if granted else self.call.refused, price, now)
 
     def _launch(self, number: int, fresh: bool, now: float) -> None:
         origin = self.destination.only or self.destination.choose(self._avoided(), now)
@@ -472,206 +370,3 @@ class Exchange:
             target = b"http://" + authority + (b"" if target == b"*" else target)
             add += origin.credentials
         return head.render(target=target, host=host, drop=drop, add=add)
-
-    # -- the request's body ---------------------------------------------------------------------------------------
-
-    def _pump(self) -> None:
-        """Pass on what has come of the request's body."""
-        for attempt in list(self.flights.values()):
-            attempt.pump()
-        if self._overfull and any(attempt.stream is not None for attempt in self.flights.values()):
-            self._lose()
-        self._settle_flow()
-
-    def _lose(self) -> None:
-        """The body outgrew what may be kept: it streams on in what flies now."""
-        self._overfull = False
-        if self.replay is None or self.replay.lost:
-            return
-        now = monotonic()
-        self.replay.lose()
-        self.tell(now, self.call.replay_lost, now)
-        if not self.over and self.policy.timeouts.idle is not None:
-            self.due_by(now + self.policy.timeouts.idle)
-
-    def _settle_flow(self) -> None:
-        """Take more from the app while what is sent keeps up, or what waits can be kept."""
-        replay = self.replay
-        if replay is None or self.over:
-            return
-        flights = self.flights.values()
-        cursors = [each.cursor for each in flights if each.stream is not None or each.task is not None]
-        if replay.lost:
-            replay.forget(min(cursors, default=replay.end))
-        if replay.done:
-            return
-        if replay.lost or any(each.stream is not None for each in flights):
-            behind = bool(cursors) and replay.end - min(cursors) > HIGH_WATER
-        else:
-            behind = self._overfull or not replay.has_room(PIECE)
-        if behind:
-            self.app.pause()
-        else:
-            self.app.resume()
-
-    # -- tunnels --------------------------------------------------------------------------------------------------
-
-    def _through(self, data: bytes) -> None:
-        for attempt in self.flights.values():
-            if attempt.stream is not None:
-                attempt.stream.write(data)
-                if attempt.stream.blocked:
-                    self.app.pause()
-
-    def _half_ended(self, half: int) -> None:
-        """One direction (1: the app's, 2: the upstream's) is closed. When both are, the tunnel is over."""
-        self._half |= half
-        for attempt in self.flights.values():
-            if half == 1 and attempt.stream is not None:
-                attempt.stream.finish()
-            if self._half == 3:
-                now = monotonic()
-                self.tell(now, self.call.ended, attempt.number, now)
-                return
-
-    # -- time -----------------------------------------------------------------------------------------------------
-
-    def due_by(self, at: float) -> None:
-        """Something is due at this time, perhaps before anything else."""
-        if at < self.due:
-            self.due = at
-            self.means.watch.sooner(self)
-
-    def attend(self, now: float) -> float:
-        """See to deadlines and timeouts; when the next one is due."""
-        deadline = self.call.deadline
-        if deadline is not None and now >= deadline:
-            self.tell(now, self.call.woke, now)
-            deadline = self.call.deadline
-        due = _NEVER if deadline is None or now >= deadline else deadline
-        for attempt in list(self.flights.values()):
-            due = min(due, self._attend_attempt(attempt, now))
-        if self.over:
-            return _NEVER
-        return min(due, self._attend_silence(now))
-
-    def _attend_attempt(self, attempt: Attempt, now: float) -> float:
-        """The attempt's own timeout: from the last byte of the request to the final head."""
-        if self.attempt_timeout is None or attempt.sent_at is None or attempt.state is not FLYING:
-            return _NEVER
-        if self.replay is not None and self.replay.lost:
-            return _NEVER  # a call that outgrew its buffer is bounded by idle alone
-        at = attempt.sent_at + self.attempt_timeout
-        if now < at:
-            return at
-        self.failed(attempt, faults.attempt_timeout())
-        return _NEVER
-
-    def _attend_silence(self, now: float) -> float:
-        """The idle timeout: of a body either way, a tunnel, and the wait of a call that outgrew its buffer."""
-        idle = self.policy.timeouts.idle
-        lost = self.replay is not None and self.replay.lost
-        receiving = self.replay is not None and not self.replay.done
-        flowing = [a for a in self.flights.values() if a.state is DELIVERING or (lost and a.state is FLYING)]
-        if idle is None or not (flowing or receiving):
-            return _NEVER
-        at = self.moved + idle
-        if now < at:
-            return at
-        blocked = [a for a in self.flights.values() if a.stream is not None and a.stream.blocked]
-        for attempt in flowing or blocked:
-            self.failed(attempt, faults.idle_timeout(answered=attempt.state is DELIVERING))
-            return _NEVER
-        self._end_early(
-            408, "Request Timeout", "the request's body did not come", Outcome.CLIENT_GONE, "connection_read_timeout"
-        )
-        return _NEVER
-
-    def _set_alarm(self, at: float) -> None:
-        if self.over:
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = at
-        self._alarm = self.means.loop.call_at(at, self._ring)
-
-    def _bucket_answered(self, price: float, granted: bool) -> None:
-        """The bucket's word, whenever it comes: a call that is over gives a grant back."""
-        now = monotonic()
-        self.tell(now, self.call.granted if granted else self.call.refused, price, now)
-
-    def _ring(self) -> None:
-        now = monotonic()
-        if now < self._alarm_at:  # the loop's clock is whole milliseconds: never sooner than was said
-            self._alarm = self.means.loop.call_later(0.001, self._ring)
-            return
-        self._alarm = None
-        self.tell(now, self.call.woke, now)
-
-    # -- small change ---------------------------------------------------------------------------------------------
-
-    def _end_early(self, status: int, title: str, detail: str, outcome: Outcome, error: str) -> None:
-        """The app's own fault ends the call."""
-        if self.over:
-            return
-        now = monotonic()
-        self._verdict = outcome
-        if self.status:
-            self.app.reset()
-        else:
-            answer = Answer(status, title, detail, outcome, None, error)
-            self._answer(answer)
-        self.tell(now, self.call.app_gone, now)
-
-    def _part_with(self, attempt: Attempt) -> None:
-        """An attempt is over before the call is."""
-        self.flights.pop(attempt.number, None)
-        self._label(attempt.number, attempt.origin)
-        attempt.drop()
-
-    def _avoid(self, origin: Origin) -> None:
-        if len(self.destination.origins) > 1:
-            if self._failed is None:
-                self._failed = []
-            self._failed.append(origin)
-
-    def _avoided(self) -> Collection[Origin]:
-        """Origins that failed this call, or are trying it now."""
-        if self._failed is None and not self.flights:
-            return ()
-        return [*(self._failed or ()), *(attempt.origin for attempt in self.flights.values())]
-
-    def _label(self, number: int, origin: Origin) -> None:
-        if self._labels is _NO_LABELS:
-            self._labels = {}
-        self._labels[number] = origin.label
-
-    def _label_records(self) -> None:
-        """Say in the records where each sending went."""
-        for number, attempt in self.flights.items():
-            self._label(number, attempt.origin)
-        for record in self.call.history:
-            if not record.endpoint:
-                record.endpoint = self._labels.get(record.attempt, "")
-
-    # -- proxy.observe.events.EndedCall -----------------------------------------------------------------------------
-
-    @property
-    def attempts(self) -> int:
-        """Attempts made."""
-        return self.call.attempts
-
-    @property
-    def history(self) -> Sequence[AttemptRecord]:
-        """Every sending in order."""
-        return self.call.history
-
-    @property
-    def resent(self) -> bool:
-        """Whether a transparent retry happened."""
-        return self.call.resent
-
-    @property
-    def app_retry(self) -> bool:
-        """Whether the app itself was retrying."""
-        return self.call.app_retry
