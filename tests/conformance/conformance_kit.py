@@ -165,6 +165,10 @@ class Peer:
         data, self.held = self.held[:size], self.held[size:]
         return data
 
+    def unread(self, data: bytes) -> None:
+        """Read these once more."""
+        self.held = data + self.held
+
     def rest(self) -> bytes:
         """Everything up to the end of the connection; `broken` tells a RST."""
         while self._more():

@@ -287,7 +287,7 @@ def test_a_body_that_is_cut_is_seen_to_be_cut(case: Case, how: str, version: str
             peer.close()
         else:
             peer.reset()
-        app.held = first + app.held
+        app.unread(first)
         answer = app.read_answer()
         assert not answer.whole, answer
         assert HELLO.startswith(answer.body[:5])
@@ -302,7 +302,7 @@ def test_a_close_delimited_body_that_is_reset_is_seen_to_be_broken(proxy: Proxy)
             peer = upstream.accept()
             peer.read_head()
             peer.send(ans(body=HELLO))
-            app.held = app.read_until(HELLO)
+            app.unread(app.read_until(HELLO))
             peer.reset()
             assert not app.read_answer().whole
 

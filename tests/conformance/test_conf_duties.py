@@ -420,7 +420,7 @@ def test_trailers_of_an_answer(case: Case, proxy: Proxy) -> None:
                 peer.send(head + body)
             else:
                 peer.send(head)
-                app.held = app.read_head()
+                app.unread(app.read_head())
                 peer.send(body)
             answer = app.read_answer()
             assert (answer.body, answer.trailers) == (b"hello", left)

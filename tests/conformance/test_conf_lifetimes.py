@@ -4,6 +4,8 @@ section 9, RFC 9110 sections 10.1.1 and 15.2).
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 
 import pytest
@@ -237,7 +239,7 @@ def test_an_expectation_goes_on_and_so_does_its_100(case: Case, spelling: str, p
         peer.send(CONTINUE)
         assert app.read_head().startswith(b"HTTP/1.1 100 Continue\r\n")
         app.send(body)
-        peer.held = head + peer.held
+        peer.unread(head)
         assert peer.read_request().body == b"hello"
         peer.send(OK)
         assert app.read_answer().status == 200
@@ -489,6 +491,25 @@ def test_an_answer_before_the_requests_end(case: Case, version: str, proxy: Prox
         proxy.fence(upstream)
 
 
+def test_an_early_answer_survives_the_reset_behind_it(proxy: Proxy) -> None:
+    """An upstream that closes with some of the body unread sends a RST (RFC 9112 section 9.6)."""
+    for _ in range(10):
+        with Upstream() as upstream, proxy.app() as app:
+            app.send(get(upstream, "/x", "Content-Length: 100000000", method="POST"))
+            flood = threading.Thread(target=lambda app=app: [None for _ in range(6000) if app.try_send(b"x" * 16384)])
+            flood.start()
+            peer = upstream.accept()
+            peer.read_head()
+            peer.read(20_000)
+            peer.send(reply(b"too much", status="413 Too Large"))
+            peer.close()
+            answer = app.read_answer()
+            assert (answer.status, answer.body) == (413, b"too much")
+            with contextlib.suppress(OSError):
+                app.sock.shutdown(socket.SHUT_RDWR)
+            flood.join()
+
+
 def test_an_answer_that_begins_early_and_ends_late(proxy: Proxy) -> None:
     """The upload goes on while the answer streams."""
     with Upstream() as upstream, proxy.app() as app:
@@ -497,7 +518,7 @@ def test_an_answer_that_begins_early_and_ends_late(proxy: Proxy) -> None:
         peer.read_head()
         assert peer.read(2) == b"ab"
         peer.send(message("HTTP/1.1 200 OK", TE), b"3\r\none\r\n")
-        app.held = app.read_until(b"one\r\n")
+        app.unread(app.read_until(b"one\r\n"))
         app.send(b"cd")
         assert peer.read(2) == b"cd"
         app.send(b"ef")

@@ -174,7 +174,7 @@ def test_nothing_goes_again_once_an_answer_has_begun(case: Case, how: str, retry
         peer = upstream.accept()
         peer.read_request()
         peer.send(raw)
-        app.held = app.read_head()
+        app.unread(app.read_head())
         if how == "reset":
             peer.reset()
         elif how == "nonsense" and TE.encode() in raw:
@@ -218,7 +218,7 @@ def test_a_failure_before_the_bodys_end_goes_again_with_all_of_it(closes: bool, 
         head = other.read_head()
         assert other.read(5) == b"hello"
         app.send(b"world")
-        other.held = head + b"hello" + other.held
+        other.unread(head + b"hello")
         assert other.read_request().body == b"helloworld"
         other.send(reply(b"done"))
         answer = app.read_answer()

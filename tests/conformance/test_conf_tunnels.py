@@ -102,7 +102,7 @@ def test_what_is_said_in_a_tunnel_passes_untouched(case: Case, when: str, proxy:
             app.send(connect(upstream.authority), said)
         else:
             app.send(connect(upstream.authority))
-            app.held = app.read_head()
+            app.unread(app.read_head())
             app.send(said)
         peer = upstream.accept()
         assert app.read_answer("CONNECT").status == 200
