@@ -16,7 +16,7 @@ from proxy.retry.facts import Fault, Fields, Reply
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
-from proxy.transport.pool import Origin
+from proxy.transport.origins import Origin
 from proxy.transport.replay import Replay
 from proxy.wire.head import ResponseHead, trailer_fields
 

@@ -35,7 +35,7 @@ from proxy.retry.hedging import make_call
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
-from proxy.transport.pool import Origin
+from proxy.transport.origins import Origin
 from proxy.wire.head import ResponseHead
 
 _NO_NAMES: frozenset[bytes] = frozenset()

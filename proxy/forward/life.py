@@ -18,7 +18,7 @@ from proxy.retry.call import Call
 from proxy.retry.facts import Fault, Outcome, Request
 from proxy.retry.policy import Policy
 from proxy.retry.records import AttemptRecord
-from proxy.transport.pool import Destination, Origin
+from proxy.transport.origins import Destination, Origin
 from proxy.transport.replay import Replay
 from proxy.wire.head import RequestHead
 

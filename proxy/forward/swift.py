@@ -23,7 +23,7 @@ from proxy.retry.policy import Policy
 from proxy.retry.records import AttemptRecord
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
-from proxy.transport.pool import Destination, Origin
+from proxy.transport.origins import Destination, Origin
 from proxy.wire.head import CHUNKED, RequestHead, ResponseHead
 
 _NEVER = float("inf")

@@ -21,7 +21,7 @@ from proxy.retry.facts import Outcome
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
-from proxy.transport.pool import Origin
+from proxy.transport.origins import Origin
 from proxy.wire.grammar import ResponseParser
 from proxy.wire.head import ResponseHead
 

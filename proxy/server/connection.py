@@ -24,7 +24,7 @@ from proxy.server import presence
 from proxy.server.admission import Inside, Place
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER, Connection
-from proxy.transport.pool import Origin
+from proxy.transport.origins import Origin
 from proxy.wire.body import Body, body_reader, chunk, end_chunked
 from proxy.wire.grammar import BadMessage, Refused, RequestParser
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead

@@ -14,18 +14,18 @@ import asyncio
 import contextlib
 import os
 import select
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from proxy.retry.facts import Fault
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
+from proxy.transport.streams import Keeper, Listener
 from proxy.transport.tls import ResumingContext
 from proxy.wire.body import ChunkedBody, LengthBody, UntilCloseBody, chunk, end_chunked
 from proxy.wire.grammar import BadAnswer, BadMessage, ResponseParser
 from proxy.wire.head import CHUNKED, UNTIL_CLOSE, ResponseHead
 
 if TYPE_CHECKING:
-    from proxy.transport.pool import Origin
+    from proxy.transport.origins import Origin
 
 #: Bytes in flight before the writer is asked to wait, and before a reader is.
 HIGH_WATER = 64 * 1024
@@ -33,50 +33,6 @@ HIGH_WATER = 64 * 1024
 INTERIM = 256 * 1024
 #: A connection that has rested for less is taken without asking the kernel whether something has come on it.
 JUST_USED = 0.01
-
-
-class Listener(Protocol):
-    """Who a stream is for: an attempt."""
-
-    def on_info(self, head: ResponseHead) -> None:
-        """An interim answer (1xx, but 101)."""
-        ...
-
-    def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> None:
-        """The final head, with what of the body came beside it. `trailers` are raw lines, where they came at once."""
-        ...
-
-    def on_data(self, data: bytes) -> None:
-        """More of the body."""
-        ...
-
-    def on_end(self, trailers: bytes) -> None:
-        """The body ended well."""
-        ...
-
-    def on_fault(self, fault: Fault) -> None:
-        """The stream broke."""
-        ...
-
-    def on_writable(self) -> None:
-        """What was written has gone: write on."""
-        ...
-
-
-class Keeper(Protocol):
-    """Who connections belong to: the pool."""
-
-    def opened(self, connection: Connection) -> None:
-        """It is there."""
-        ...
-
-    def rest(self, connection: Connection) -> None:
-        """It can carry another exchange."""
-        ...
-
-    def lost(self, connection: Connection) -> None:
-        """It is closed."""
-        ...
 
 
 class Connection(asyncio.Protocol):

@@ -12,110 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Collection
-from dataclasses import dataclass
 
 from proxy.retry.facts import Fault
 from proxy.retry.target import Endpoint, Target
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
-from proxy.transport.dial import Dialer, parent_credentials
+from proxy.transport.dial import Dialer
 from proxy.transport.faults import NoRoomError
 from proxy.transport.guard import names_address
 from proxy.transport.http1 import Connection
+from proxy.transport.origins import Destination, Origin, Way, endpoint_of
 
 #: How often resting connections are looked over, seconds.
 LOOK_OVER = 0.5
-#: Contract, section 6: an endpoint that refuses connections is passed over for 5 s, doubling to 60 s.
-FIRST_PENALTY, LAST_PENALTY = 5.0, 60.0
 #: Contract, section 6: what a non-idempotent call may reuse has rested for less than this.
 FRESH_ENOUGH = 1.0
 #: Destinations that requests themselves named, kept at most.
 KEPT = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How an endpoint is reached; with the endpoint it is what tells pooled connections apart.
-
-    `named`: it is an upstream's own url. `strict`: the call came in by a listener off loopback.
-    """
-
-    verify: bool | str = True
-    client_cert: tuple[str, str] | None = None
-    parent: str | None = None
-    named: bool = False
-    strict: bool = False
-
-
-class Origin:
-    """An endpoint: its resting connections, oldest first, and its health."""
-
-    __slots__ = ("credentials", "endpoint", "host", "idle", "label", "open", "penalty", "refused_until", "way")
-
-    def __init__(self, endpoint: Endpoint, way: Way) -> None:
-        self.endpoint = endpoint
-        self.way = way
-        self.label = f"unix:{endpoint.unix}" if endpoint.unix else f"{endpoint.host}:{endpoint.port}"
-        self.host = endpoint.authority.encode("latin-1")
-        self.idle: list[Connection] = []
-        self.open = 0
-        self.refused_until = 0.0
-        self.penalty = 0.0
-        #: Field lines for a parent proxy that is given cleartext requests.
-        self.credentials = parent_credentials(way.parent) if way.parent and endpoint.scheme == "http" else b""
-
-    @property
-    def absolute(self) -> bool:
-        """Whether requests go in absolute form, to a parent proxy."""
-        return self.way.parent is not None and self.endpoint.scheme == "http" and self.endpoint.unix is None
-
-    def refused(self, now: float) -> None:
-        """It could not be connected to. Attempts that fail together count once."""
-        if now >= self.refused_until:
-            self.penalty = min(LAST_PENALTY, self.penalty * 2 or FIRST_PENALTY)
-            self.refused_until = now + self.penalty
-
-    def reached(self) -> None:
-        """It could be connected to."""
-        self.penalty = self.refused_until = 0.0
-
-
-class Destination:
-    """The origins of one upstream, or of one authority that a request named."""
-
-    __slots__ = ("_turn", "only", "origins")
-
-    def __init__(self, origins: tuple[Origin, ...]) -> None:
-        self.origins = origins
-        self.only = origins[0] if len(origins) == 1 else None  # where there is nothing to choose
-        self._turn = 0
-
-    def choose(self, avoid: Collection[Origin], now: float) -> Origin:
-        """The next in turn: not one that the call avoids, nor one that refuses connections, while another is left.
-
-        A retry takes no turn: else, of two endpoints, every call would begin with the one that fails.
-        """
-        origin = self.next(avoid, now)
-        if not avoid:
-            self.took(origin)
-        return origin
-
-    def next(self, avoid: Collection[Origin], now: float) -> Origin:
-        """The same, with the turn not taken yet."""
-        best, best_rank = self.origins[0], 4
-        for step in range(len(self.origins)):
-            origin = self.origins[(self._turn + step) % len(self.origins)]
-            rank = 2 * (origin.refused_until > now) + (origin in avoid)
-            if rank < best_rank:
-                best, best_rank = origin, rank
-                if rank == 0:
-                    break
-        return best
-
-    def took(self, origin: Origin) -> None:
-        """It has had its turn."""
-        self._turn = (self.origins.index(origin) + 1) % len(self.origins)
 
 
 class Pool:
@@ -312,19 +225,3 @@ class Pool:
 
 def _since(connection: Connection) -> float:
     return connection.since
-
-
-def endpoint_of(scheme: str, authority: str) -> Endpoint:
-    """The endpoint that host[:port] names, as a valid authority was read."""
-    host, port = split_authority(authority)
-    https = scheme == "https"
-    return Endpoint("https" if https else "http", host, port or (443 if https else 80))
-
-
-def split_authority(authority: str) -> tuple[str, int | None]:
-    """Host without brackets, and the port if one is written."""
-    if authority.startswith("["):
-        host, _, rest = authority[1:].partition("]")
-        return host, int(rest[1:]) if len(rest) > 1 else None
-    host, _, port = authority.partition(":")
-    return host, int(port) if port else None
