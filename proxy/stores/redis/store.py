@@ -114,7 +114,7 @@ class RedisStore:
         """Begin: reach Redis, or go on without it."""
         self._running = True
         try:
-            await self._within(self._reach(), within)
+            await self._within(self.reach(), within)
         except Exception as error:
             self._lost(self._clock(), _because(error))
         self._plan()
@@ -136,9 +136,9 @@ class RedisStore:
             task.cancel()
         await self._drop()
 
-    def listen(self, channel: str) -> Any:
-        """The messages of a channel, as `Link.listen`; None where there is no link."""
-        return self._link.listen(channel) if self._link is not None else None
+    def is_due(self, within: float = 0.0) -> bool:
+        """Whether a bucket has something to say, so soon."""
+        return self._first_due() <= self._clock() + within + _ALONG
 
     @property
     def link(self) -> Link | None:
@@ -218,7 +218,7 @@ class RedisStore:
     async def _exchange(self, holdings: list[Holding], beside: list[Command]) -> None:
         if self._link is None:
             # While calls may wait for the answer a new connection has no more time than a round trip has.
-            await self._within(self._reach(), CONNECTING if self.out else self.timeout)
+            await self._within(self.reach(), CONNECTING if self.out else self.timeout)
         link = self._link
         assert link is not None
         now = self._clock()
@@ -239,7 +239,8 @@ class RedisStore:
         if errors:
             raise errors[0]
 
-    async def _reach(self) -> None:
+    async def reach(self) -> None:
+        """A link, or an error."""
         link = Link(self._url, connecting=CONNECTING)
         try:
             await link.connect()
@@ -308,7 +309,7 @@ class RedisStore:
 def _because(error: Exception) -> str:
     """One clause, free of secrets."""
     if isinstance(error, TooSlowError | BadUrlError | ResponseError):
-        text = str(error)
+        text = str(error).partition(". script:")[0]
     else:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return _USER_INFO.sub("//***@", " ".join(text.split()))[:200]
