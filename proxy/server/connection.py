@@ -14,33 +14,25 @@ the answer is not lost to a reset.
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from typing import TYPE_CHECKING, cast
 
 from proxy.forward.exchange import Exchange
 from proxy.forward.swift import Plan, Swift
 from proxy.server import presence
 from proxy.server.admission import Inside, Place
+from proxy.server.answering import CLOSE, Answering
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER, Connection
 from proxy.transport.origins import Origin
-from proxy.wire.body import Body, body_reader, chunk, end_chunked
+from proxy.wire.body import body_reader
 from proxy.wire.grammar import BadMessage, Refused, RequestParser
-from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead
+from proxy.wire.head import RequestHead
 
 if TYPE_CHECKING:
     from proxy.server.listener import Door
 
 #: How long and how much is read from an app that has its last answer, before the connection is closed.
 LINGER, LINGER_BYTES = 2.0, 1024 * 1024
-_CLOSE = b"Connection: close\r\n"
-_KEEP = b"Connection: keep-alive\r\n"
-_CHUNKED = b"Transfer-Encoding: chunked\r\n"
-_UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
-_RST = struct.pack("ii", 1, 0)
-#: Methods whose answers are framed in their own ways.
-_BODILESS = frozenset({"HEAD", "CONNECT"})
 #: Why nothing is read for now.
 _BODY, _AHEAD = 1, 2
 
@@ -52,7 +44,7 @@ def address(name: object) -> str:
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 
-class AppConnection(asyncio.Protocol):
+class AppConnection(Answering):
     """See the module. Implements `proxy.forward.streams.AppStream`.
 
     `exchange` is the call in progress. `since`: when the head that is awaited began to come, or the connection to rest.
@@ -60,64 +52,46 @@ class AppConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_body",
         "_buffer",
-        "_chunked",
-        "_close",
         "_fd",
         "_half_closed",
         "_held",
-        "_informed",
-        "_lingered",
         "_parser",
         "_running",
         "_settings",
         "_swift",
         "_timer",
-        "_tunnel",
-        "_until_close",
-        "blocked",
         "client",
-        "door",
-        "exchange",
-        "head",
         "inside",
         "own",
         "place",
         "plan",
         "since",
         "surplus",
-        "transport",
         "watched",
     )
 
-    head: RequestHead
     place: Place
 
     def __init__(self, door: Door) -> None:
+        super().__init__()
         self.door = door
         limits = door.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
-        self.transport: asyncio.Transport | None = None
-        self.exchange: Exchange | Swift | None = None
-        self.inside: Inside | None = None
-        self._body: Body | None = None
-        self._buffer = b""
-        self.own: dict[Origin, list[Connection]] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._chunked = self._close = self._half_closed = self._informed = self._running = self._tunnel = False
-        self._until_close = False
+        self._buffer = b""  # what was pipelined
         self._held = 0
-        self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
+        self._half_closed = self._running = False
+        self._timer: asyncio.TimerHandle | None = None
         self._fd = -1
-        self.blocked = False
+        self._settings = door.settings
+        self._swift: Swift | None = None
+        self.plan: Plan | None = None  # of the last request, by these settings
+        self.inside: Inside | None = None
+        self.own: dict[Origin, list[Connection]] | None = None
         self.surplus = False  # one too many: its first request is answered with 503
         self.since = 0.0
         self.watched = False
         self.client = ""  # the app's address, host:port; "" on a unix socket
-        self.plan: Plan | None = None  # of the last request, by these settings
-        self._settings = door.settings
-        self._swift: Swift | None = None
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
@@ -307,65 +281,6 @@ class AppConnection(asyncio.Protocol):
 
     # -- the app's stream (proxy.forward.streams.AppStream) --------------------------------------------------------
 
-    def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
-        """Pass an interim answer on, with the lines `add`: never to HTTP/1.0. Where the request was sent again, a 100
-        is only for an app that still waits for one: the proxy asked for it itself (RFC 9110 section 15.2).
-        """
-        if self.head.minor == 0 or self.transport is None:
-            return
-        if head.status == 100:
-            if resent and (self._informed or (self._body is None and self.head.body_size)):
-                return
-            self._informed = True
-        self.transport.write(head.render(add=add))
-
-    def respond(
-        self, head: ResponseHead, drop: frozenset[bytes], add: bytes, data: bytes, end: bool, trailers: bytes
-    ) -> None:
-        """Hand an upstream's answer on, framed for the app's version."""
-        transport = self.transport
-        if transport is None:
-            return
-        if (
-            end
-            and head.simple
-            and not (self._close or head.chunked or self.door.draining)
-            and self._body is None
-            and self.head.minor
-            and b"date" in head.specials
-            and self.head.method not in _BODILESS
-        ):
-            transport.write(head.render(drop=drop, add=add) + data)  # what nearly every answer comes to
-            return
-        size = head.body_size(self.head.method)
-        minor = self.head.minor
-        if self.door.draining or (end and self._body is not None):
-            self._close = True
-        if size < 0:
-            if minor == 0:
-                drop |= _UNFRAMED
-                self._close = self._until_close = True
-            else:
-                self._chunked = True
-                if size == UNTIL_CLOSE:
-                    add += _CHUNKED
-        if head.status != 101 and self.head.method != "CONNECT":
-            if b"date" not in head.specials:
-                add += self.door.date_line()
-            if self._close:
-                add += _CLOSE
-            elif minor == 0:
-                add += _KEEP
-        whole = head.render(drop=drop, add=add)
-        if self._chunked:
-            if data:
-                whole += chunk(data)
-            if end:
-                whole += end_chunked(trailers)
-        elif data:
-            whole += data
-        transport.write(whole)
-
     def tunnel(self) -> None:
         """Carry bytes from now on; those that came before are the tunnel's too."""
         self._tunnel = True
@@ -383,69 +298,19 @@ class AppConnection(asyncio.Protocol):
         self.plan = None
         self._release(_BODY)
 
-    def answer(self, head: bytes, body: bytes) -> None:
-        """Write an answer of our own."""
-        if self.door.draining or self._body is not None or self.head.method == "CONNECT":
-            self._close = True  # what follows a CONNECT was meant for a tunnel: it is never a request (RFC 9931)
-        line = _CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
-        self._write_own(head, body, line, headless=self.head.method == "HEAD")
-
     def reject(self, head: bytes, body: bytes, *, close: bool) -> None:
         """Answer a request that does not become a call; what is no request at all closes the connection."""
         if not close:
             self.answer(head, body)
             self.done()
         elif self._lingered < 0:
-            self._write_own(head, body, _CLOSE, headless=False)
+            self._write_own(head, body, CLOSE, headless=False)
             self._close_in_stages()
-
-    def _write_own(self, head: bytes, body: bytes, line: bytes, *, headless: bool) -> None:
-        if self.transport is not None:
-            whole = b"%b%bContent-Length: %d\r\n%b\r\n" % (head, self.door.date_line(), len(body), line)
-            self.transport.write(whole if headless else whole + body)
 
     def drained(self) -> None:
         """The proxy is shutting down: a connection that rests is closed."""
         if self.exchange is None and self._lingered < 0 and not self._parser.pending and self.transport is not None:
             self.transport.close()
-
-    def write(self, data: bytes) -> None:
-        """More of the body, or of a tunnel."""
-        if self.transport is not None:
-            self.transport.write(chunk(data) if self._chunked else data)
-
-    def finish(self, trailers: bytes) -> None:
-        """The body is whole; in a tunnel, the other end sends no more."""
-        transport = self.transport
-        if transport is None:
-            return
-        if self._tunnel:
-            if transport.can_write_eof():
-                transport.write_eof()
-            elif self.exchange is not None:  # TLS: one end is both
-                asyncio.get_running_loop().call_soon(self.exchange.app_ended, b"")
-        elif self._chunked:
-            transport.write(end_chunked(trailers))
-
-    def reset(self) -> None:
-        """Break the answer off. What has come of it goes to the app, and then what is missing is seen to be missing:
-        the last chunk, or the rest of its length; an answer that ends with the connection ends with a RST.
-        """
-        transport = self.transport
-        if transport is None:
-            return
-        self._lingered = 0
-        if self._until_close:
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)
-        if self._until_close or self.blocked or self._tunnel:
-            transport.abort()
-        else:
-            transport.close()
-
-    def abort(self) -> None:
-        """Close at once."""
-        if self.transport is not None:
-            self.transport.abort()
 
     def pause(self) -> None:
         """Take no more of the body for now."""

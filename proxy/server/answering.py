@@ -1,0 +1,178 @@
+"""Answers to bytes, framed for the app's version: the writing half of an app's connection.
+
+Law: an answer that is cut is seen to be cut: a chunked one gets no last chunk, one with a length stops short, and one
+that only the end of the connection ends is broken off by a reset. What we write of our own accord says what we do:
+whether the connection stays, how long the body is, when it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from proxy.forward.exchange import Exchange
+from proxy.forward.swift import Swift
+from proxy.wire.body import Body, chunk, end_chunked
+from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead
+
+if TYPE_CHECKING:
+    from proxy.server.listener import Door
+
+CLOSE = b"Connection: close\r\n"
+_KEEP = b"Connection: keep-alive\r\n"
+_CHUNKED = b"Transfer-Encoding: chunked\r\n"
+_UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
+_RST = struct.pack("ii", 1, 0)
+#: Methods whose answers are framed in their own ways.
+_BODILESS = frozenset({"HEAD", "CONNECT"})
+
+
+class Answering(asyncio.Protocol):
+    """The writing half of `AppConnection`, and of `proxy.forward.streams.AppStream`.
+
+    `head` is that of the request in progress, `exchange` its call. `blocked`: what is written should wait.
+    """
+
+    __slots__ = (
+        "_body",
+        "_chunked",
+        "_close",
+        "_informed",
+        "_lingered",
+        "_tunnel",
+        "_until_close",
+        "blocked",
+        "door",
+        "exchange",
+        "head",
+        "transport",
+    )
+
+    door: Door
+    head: RequestHead
+    exchange: Exchange | Swift | None
+    transport: asyncio.Transport | None
+    _body: Body | None  # of the request, while it comes
+
+    def __init__(self) -> None:
+        self.transport = None
+        self.exchange = None
+        self.blocked = False
+        self._body = None
+        self._chunked = False  # the answer is framed in chunks by us
+        self._close = False  # the connection closes behind this answer
+        self._informed = False  # a 100 was passed on
+        self._tunnel = False  # bytes, both ways
+        self._until_close = False  # only the end of the connection ends the answer
+        self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
+
+    def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
+        """Pass an interim answer on, with the lines `add`: never to HTTP/1.0. Where the request was sent again, a 100
+        is only for an app that still waits for one: the proxy asked for it itself (RFC 9110 section 15.2).
+        """
+        if self.head.minor == 0 or self.transport is None:
+            return
+        if head.status == 100:
+            if resent and (self._informed or (self._body is None and self.head.body_size)):
+                return
+            self._informed = True
+        self.transport.write(head.render(add=add))
+
+    def respond(
+        self, head: ResponseHead, drop: frozenset[bytes], add: bytes, data: bytes, end: bool, trailers: bytes
+    ) -> None:
+        """Hand an upstream's answer on, framed for the app's version."""
+        transport = self.transport
+        if transport is None:
+            return
+        if (
+            end
+            and head.simple
+            and not (self._close or head.chunked or self.door.draining)
+            and self._body is None
+            and self.head.minor
+            and b"date" in head.specials
+            and self.head.method not in _BODILESS
+        ):
+            transport.write(head.render(drop=drop, add=add) + data)  # what nearly every answer comes to
+            return
+        size = head.body_size(self.head.method)
+        minor = self.head.minor
+        if self.door.draining or (end and self._body is not None):
+            self._close = True
+        if size < 0:
+            if minor == 0:
+                drop |= _UNFRAMED
+                self._close = self._until_close = True
+            else:
+                self._chunked = True
+                if size == UNTIL_CLOSE:
+                    add += _CHUNKED
+        if head.status != 101 and self.head.method != "CONNECT":
+            if b"date" not in head.specials:
+                add += self.door.date_line()
+            if self._close:
+                add += CLOSE
+            elif minor == 0:
+                add += _KEEP
+        whole = head.render(drop=drop, add=add)
+        if self._chunked:
+            if data:
+                whole += chunk(data)
+            if end:
+                whole += end_chunked(trailers)
+        elif data:
+            whole += data
+        transport.write(whole)
+
+    def answer(self, head: bytes, body: bytes) -> None:
+        """Write an answer of our own."""
+        if self.door.draining or self._body is not None or self.head.method == "CONNECT":
+            self._close = True  # what follows a CONNECT was meant for a tunnel: it is never a request (RFC 9931)
+        line = CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
+        self._write_own(head, body, line, headless=self.head.method == "HEAD")
+
+    def _write_own(self, head: bytes, body: bytes, line: bytes, *, headless: bool) -> None:
+        if self.transport is not None:
+            whole = b"%b%bContent-Length: %d\r\n%b\r\n" % (head, self.door.date_line(), len(body), line)
+            self.transport.write(whole if headless else whole + body)
+
+    def write(self, data: bytes) -> None:
+        """More of the body, or of a tunnel."""
+        if self.transport is not None:
+            self.transport.write(chunk(data) if self._chunked else data)
+
+    def finish(self, trailers: bytes) -> None:
+        """The body is whole; in a tunnel, the other end sends no more."""
+        transport = self.transport
+        if transport is None:
+            return
+        if self._tunnel:
+            if transport.can_write_eof():
+                transport.write_eof()
+            elif self.exchange is not None:  # TLS: one end is both
+                asyncio.get_running_loop().call_soon(self.exchange.app_ended, b"")
+        elif self._chunked:
+            transport.write(end_chunked(trailers))
+
+    def reset(self) -> None:
+        """Break the answer off. What has come of it goes to the app, and then what is missing is seen to be missing:
+        the last chunk, or the rest of its length; an answer that ends with the connection ends with a RST.
+        """
+        transport = self.transport
+        if transport is None:
+            return
+        self._lingered = 0
+        if self._until_close:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)
+        if self._until_close or self.blocked or self._tunnel:
+            transport.abort()
+        else:
+            transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.transport is not None:
+            self.transport.abort()
