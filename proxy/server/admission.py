@@ -142,7 +142,7 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Place) -> tuple[Ups
         )
     if not place.loopback or place.unix:
         return found
-    if head.authority and not _is_literal(head.authority):
+    if head.authority and not is_literal(head.authority):
         raise Rejection(
             421,
             "Misdirected Request",
@@ -160,7 +160,8 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Place) -> tuple[Ups
     return found
 
 
-def _is_literal(authority: str) -> bool:
+def is_literal(authority: str) -> bool:
+    """Whether a Host is an IP literal or localhost: what no web page's name can be made to point at."""
     place = split_authority(authority, 80)
     if place is None:
         return False

@@ -64,7 +64,7 @@ def lines(settings: Settings, problems: Sequence[Problem], question: Question, w
     ask = through_listener(settings, question.ask)
     chosen = choose(settings, ask)
     if isinstance(chosen, Refused):
-        yield f"  refused: {chosen.status}, outcome {chosen.outcome} ({_why_refused(chosen)})"
+        yield f"  refused: {chosen.status}, outcome {chosen.outcome} ({chosen.why})"
         return
     yield from report.what_applies(settings, chosen, how_chosen(settings, chosen, ask))
     for note in notes(settings, chosen, ask):
@@ -83,14 +83,6 @@ def lines(settings: Settings, problems: Sequence[Problem], question: Question, w
     if worth := [problem for problem in problems if _concerns(problem, policy.upstream)]:
         yield ""
         yield from layout.advice(worth)
-
-
-def _why_refused(refused: Refused) -> str:
-    return {
-        400: "the url has no valid place or its path climbs out of the prefix",
-        403: "no upstream names this host, and unmatched is deny",
-        404: "no upstream has this Host or prefix",
-    }.get(refused.status, "no policy takes it")
 
 
 def _concerns(problem: Problem, upstream: str) -> bool:

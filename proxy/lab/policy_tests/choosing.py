@@ -14,6 +14,7 @@ from proxy.lab.policy_tests.script import Ask
 from proxy.retry.facts import MappingFields, Outcome, Request, first
 from proxy.retry.policy import Policy
 from proxy.retry.router import ClimbsOut, Upstream, split_authority
+from proxy.server.admission import is_literal
 
 _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
 
@@ -32,6 +33,7 @@ class Refused:
 
     outcome: Outcome
     status: int
+    why: str
 
 
 def choose(settings: Settings, ask: Ask) -> Chosen | Refused:
@@ -43,11 +45,11 @@ def choose(settings: Settings, ask: Ask) -> Chosen | Refused:
     authority = match[2].rpartition("@")[2].lower()
     default_port = 443 if match[1].lower() == "https" else 80
     if split_authority(authority, default_port) is None:
-        return Refused(Outcome.BAD_REQUEST, 400)
+        return Refused(Outcome.BAD_REQUEST, 400, "the url has no valid place")
     path = match[3] if match[3].startswith("/") else f"/{match[3]}"
     upstream = settings.router.by_authority(authority, default_port)
     if upstream is None and settings.unmatched == "deny":
-        return Refused(Outcome.DENIED, 403)
+        return Refused(Outcome.DENIED, 403, "no upstream names this host, and unmatched is deny")
     return _chosen(upstream or settings.router.unmatched(authority), ask.method, authority, path, fields)
 
 
@@ -59,9 +61,14 @@ def _by_host_or_prefix(settings: Settings, ask: Ask, fields: MappingFields) -> C
     try:
         found = settings.router.by_prefix(ask.url.encode())
     except ClimbsOut:
-        return Refused(Outcome.BAD_REQUEST, 400)
+        return Refused(Outcome.BAD_REQUEST, 400, "the path climbs out of its prefix")
     if found is None:
-        return Refused(Outcome.BAD_REQUEST, 404)
+        return Refused(Outcome.BAD_REQUEST, 404, "no upstream has this Host or prefix")
+    if settings.is_loopback and host and not is_literal(host):
+        why = f"Host {host} is neither an IP address nor localhost: list the name in hosts of {found[0].name}"
+        return Refused(Outcome.BAD_REQUEST, 421, why)
+    if settings.is_loopback and first(fields, "sec-fetch-site") == "cross-site":
+        return Refused(Outcome.DENIED, 403, "a page of another site asks for this")
     upstream, rest = found
     endpoints = upstream.target.endpoints
     authority = endpoints[0].authority if endpoints else (host or upstream.name)
