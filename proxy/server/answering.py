@@ -18,7 +18,7 @@ from proxy.wire.body import Body, chunk, end_chunked
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead
 
 if TYPE_CHECKING:
-    from proxy.server.listener import Door
+    from proxy.server.door import Door
 
 CLOSE = b"Connection: close\r\n"
 _KEEP = b"Connection: keep-alive\r\n"

@@ -29,7 +29,7 @@ from proxy.wire.grammar import BadMessage, Refused, RequestParser
 from proxy.wire.head import RequestHead
 
 if TYPE_CHECKING:
-    from proxy.server.listener import Door
+    from proxy.server.door import Door
 
 #: How long and how much is read from an app that has its last answer, before the connection is closed.
 LINGER, LINGER_BYTES = 2.0, 1024 * 1024

@@ -1,0 +1,270 @@
+"""The proxy port's door: makes connections, counts them, and says where the requests on them go.
+
+Law: aiohttp hosts the listening (runners, sites, shutdown), and the connections are our own protocols, made by this
+`web.Server` subclass. A request that goes nowhere is answered here, and observers are told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from email.utils import formatdate
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from proxy.config.settings import Address, Settings
+from proxy.forward.answers import last_recipient, own_answer
+from proxy.forward.headers import answers_for_nobody
+from proxy.forward.means import Means
+from proxy.forward.swift import Plan
+from proxy.forward.tunnel import TunnelPlan
+from proxy.observe.events import Refusal
+from proxy.retry.facts import Outcome
+from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
+from proxy.server.connection import AppConnection
+from proxy.server.intercept.interception import Interception, Tell
+from proxy.transport.clock import monotonic, wall
+from proxy.wire.head import RequestHead
+
+#: A head that has begun to come must be whole after so many seconds: it holds a connection.
+HEAD_SECONDS = 60.0
+#: A connection that rests is closed in favour of a new one, where there are too many, once it has rested so long.
+REST_SECONDS = 60.0
+#: Connections beyond `limits.connections` that are still told so; those beyond are closed without a word.
+TOLD = 128
+#: Seconds between looks at heads that drip in.
+DRIP_TICK = 1.0
+
+
+class Door(web.Server):
+    """Makes the connections of the proxy port, counts them, and makes calls of their requests."""
+
+    def __init__(self, means: Means, settings: Settings, tell: Tell) -> None:
+        super().__init__(_no_handler)  # aiohttp's own request handling is not used
+        self.means = means
+        self.settings = settings
+        self.interception = Interception(tell)
+        self._tell = tell
+        self._blind: set[str] = set()  # upstreams whose tunnels somebody was told of
+        self.interception.use(settings)
+        self.draining = False
+        self.refusing = False
+        self.open: dict[AppConnection, None] = {}
+        self.elsewhere = 0  # connections that other workers have open
+        self.most = sys.maxsize  # connections that file descriptors suffice for
+        self.told = TOLD
+        self.dripping: set[AppConnection] = set()
+        self._listening: dict[tuple[str, int], Place] = {}
+        self._any: dict[int, Place] = {}  # by port, of listeners on every address
+        self._drip_timer: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Future[None] | None = None
+        self._date = b""
+        self._date_until = 0.0
+
+    # -- aiohttp.web.Server ---------------------------------------------------------------------------------------
+
+    def __call__(self) -> AppConnection:  # type: ignore[override]
+        """A protocol for a new connection."""
+        return AppConnection(self)
+
+    @property
+    def connections(self) -> list[Any]:
+        """Every open connection."""
+        return list(self.open)
+
+    def pre_shutdown(self) -> None:
+        """Close what rests."""
+        self.drain()
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
+        """Close what is left."""
+        for connection in list(self.open):
+            connection.abort()
+        while self.open:
+            self._emptied = self.means.loop.create_future()
+            await self._emptied
+        await self.interception.ended()
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    def listens(self, address: Address) -> None:
+        """A listener of the proxy port is bound here."""
+        place = Place(address.is_loopback, address.unix is not None)
+        if address.host in ("", "0.0.0.0", "::"):  # noqa: S104  compared, not bound
+            self._any[address.port] = place
+        self._listening[address.host, address.port] = place
+
+    def place_of(self, name: Any) -> Place:
+        """How the listener can be reached that a connection with this local address came by."""
+        if not isinstance(name, tuple):
+            return Place(loopback=True, unix=True)
+        place = self._listening.get(name[:2]) or self._any.get(name[1])
+        return place if place is not None else Place(loopback=False)
+
+    def entered(self, connection: AppConnection) -> None:
+        """A connection was accepted."""
+        limit = min(self.settings.limits.connections - self.elsewhere, self.most)
+        self.open[connection] = None
+        if len(self.open) > limit and not self._make_room():
+            if len(self.open) > limit + self.told:
+                connection.abort()
+            else:
+                connection.surplus = True
+
+    def left(self, connection: AppConnection) -> None:
+        """A connection is closed."""
+        self.open.pop(connection, None)
+        self.dripping.discard(connection)
+        if self._emptied is not None and not self.open:
+            self._emptied.set_result(None)
+            self._emptied = None
+
+    def _make_room(self) -> bool:
+        """Close the connection that has rested longest, if one has rested long."""
+        now = monotonic()
+        for connection in self.open:
+            if connection.exchange is None and 0 < connection.since < now - REST_SECONDS:
+                connection.abort()
+                return True
+        return False
+
+    def drips(self, connection: AppConnection) -> None:
+        """A head has begun to come and is not whole."""
+        if connection not in self.dripping:
+            connection.since = monotonic()
+            self.dripping.add(connection)
+        if self._drip_timer is None:
+            self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
+
+    def _look_at_drips(self) -> None:
+        self._drip_timer = None
+        now = monotonic()
+        for connection in list(self.dripping):
+            if not connection.dripping:
+                self.dripping.discard(connection)
+            elif now - connection.since >= HEAD_SECONDS:
+                self.dripping.discard(connection)
+                self.refuse(connection, 408, "Request Timeout", "the request's head did not come in time")
+        if self.dripping:
+            self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def admit(self, connection: AppConnection, head: RequestHead) -> Plan | None:
+        """Say where a request goes and under which policy, or answer it here (None)."""
+        if connection.surplus or self.refusing:
+            why = "the proxy is shutting down" if self.refusing else "too many connections are open"
+            self._reject(connection, head, _overloaded(why), close=True)
+            return None
+        place = connection.place
+        if head.max_forwards == 0:
+            connection.answer(*last_recipient(head))
+            connection.done()
+            return None
+        try:
+            if head.method == "CONNECT" and connection.inside is None:
+                return self._admit_connect(connection, head)
+            admitted = admit(head, self.settings, place, self.means.via, connection.inside)
+        except Rejection as rejection:
+            self._reject(connection, head, rejection)
+            return None
+        destination = self.means.pool.destination(
+            admitted.upstream.target, admitted.scheme, admitted.request.authority, strict=not place.loopback
+        )
+        return Plan(head, admitted.request, admitted.policy, destination, admitted.rest)
+
+    def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Plan | None:
+        admitted = admit_connect(head, self.settings, self.means.via)
+        upstream = admitted.upstream
+        if upstream.connect == "intercept":
+            self.interception.begin(
+                connection, head.authority, lambda why: self._reject(connection, head, _cannot_intercept(why))
+            )
+            return None
+        destination = self.means.pool.tunnel_destination(
+            upstream.target,
+            tunnel_endpoints(upstream, head.authority),
+            head.authority,
+            strict=not connection.place.loopback,
+        )
+        plan = TunnelPlan(head, admitted.request, admitted.policy, destination, None)
+        named = upstream.connect == "auto" and upstream.name in self.settings.router.by_name
+        plan.told_blind = partial(self._tell_blind, upstream.name) if named else None
+        return plan
+
+    def _tell_blind(self, upstream: str) -> None:
+        """Say once for an upstream that what is tunnelled can't be retried."""
+        if upstream not in self._blind:
+            self._blind.add(upstream)
+            line = f"{upstream}: tunnels to it carry what the proxy can't read; nothing in them can be retried"
+            self._tell(
+                "blind_tunnel", [f"{line} (`connect: intercept`, or a base URL, changes that)"], upstream=upstream
+            )
+
+    def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
+        """Answer what is no request, and close."""
+        rejection = Rejection(status, title, detail)
+        self._reject(connection, None, rejection, close=True)
+
+    def _reject(
+        self, connection: AppConnection, head: RequestHead | None, rejection: Rejection, *, close: bool = False
+    ) -> None:
+        grpc = head is not None and (head.get(b"content-type") or b"").lower().startswith(b"application/grpc")
+        status, lines, body = own_answer(
+            rejection.status,
+            rejection.title,
+            rejection.detail,
+            outcome=rejection.outcome,
+            grpc=grpc,
+            changes=answers_for_nobody(rejection.outcome, rejection.error, rejection.detail),
+            retry_after=1.0,
+        )
+        self.means.observer.refused(
+            Refusal(
+                wall=wall(),
+                client=connection.client,
+                status=status,
+                outcome=rejection.outcome,
+                detail=rejection.detail,
+                method=head.method if head is not None else "",
+                authority=head.authority if head is not None else "",
+                path=head.path.decode("latin-1") if head is not None else "",
+            )
+        )
+        connection.reject(lines, body, close=close)
+
+    def date_line(self) -> bytes:
+        """A Date line, made once a second (RFC 9110 section 6.6.1: a proxy adds one where the upstream has not)."""
+        now = monotonic()
+        if now >= self._date_until:
+            seconds = wall()
+            self._date = f"Date: {formatdate(seconds, usegmt=True)}\r\n".encode()
+            self._date_until = now + 1.0 - seconds % 1.0
+        return self._date
+
+    def close(self) -> None:
+        """Stop looking at anything."""
+        if self._drip_timer is not None:
+            self._drip_timer.cancel()
+            self._drip_timer = None
+
+    def drain(self) -> None:
+        """Answers close their connections from now on, and what rests is closed."""
+        self.draining = True
+        for connection in list(self.open):
+            connection.drained()
+
+
+def _overloaded(detail: str) -> Rejection:
+    return Rejection(503, "Service Unavailable", detail, Outcome.OVERLOADED, "connection_limit_reached")
+
+
+def _cannot_intercept(detail: str) -> Rejection:
+    """RFC 9209 section 2.3.28: the proxy itself is not set up for it."""
+    return Rejection(500, "Internal Server Error", detail, Outcome.NOT_RETRYABLE, "proxy_configuration_error")
+
+
+async def _no_handler(_: web.BaseRequest) -> web.StreamResponse:
+    raise NotImplementedError
