@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import select
+import stat
 from collections.abc import Callable
 from typing import Protocol
 
-#: A pipe that is ready for writing takes this much without blocking (POSIX: PIPE_BUF on Linux).
+#: A pipe that is ready for writing takes this much without blocking (POSIX: PIPE_BUF on Linux); a file takes any.
 _CHUNK = 4096
+_FILE_CHUNK = 1024 * 1024
 #: Bytes kept for a reader that stands still.
 _KEPT = 8 * 1024 * 1024
 #: Seconds from the first line of a batch until it is written, and between tries where nobody reads.
@@ -55,6 +57,7 @@ class LineSink:
         self._dropped = 0
         self._set = False
         self._broken = False
+        self._chunk = _FILE_CHUNK if stat.S_ISREG(os.fstat(descriptor).st_mode) else _CHUNK
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
 
@@ -123,7 +126,7 @@ class LineSink:
 
     def _upto(self, sent: int) -> int:
         """The end of what is written at once: where others write too, of a line if one ends there."""
-        end = sent + _CHUNK
+        end = sent + self._chunk
         if self._turn is None or end >= len(self._rest):
             return end
         return self._rest.rfind(b"\n", sent, end) + 1 or end
