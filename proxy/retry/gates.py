@@ -122,7 +122,7 @@ class Cooldown:
         self.span = spread * delay
         self._slots.clear()
         for waiter in list(self.queue):
-            waiter.retime(self.until)
+            waiter.retime(now)  # it asks again at once: who has not so long is answered now, and does not wait in vain
         return True
 
     def holds(self, now: float) -> bool:

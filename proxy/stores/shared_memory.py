@@ -412,7 +412,7 @@ class SharedCooldown(Cooldown):
             cell.close()
         self._slots.clear()
         for waiter in list(self.queue):
-            waiter.retime(until)
+            waiter.retime(now)
         return True
 
     def ask(self, waiter: Waiter, now: float) -> float:
