@@ -147,7 +147,8 @@ class Call(Judged):
     def failed(self, attempt: int, fault: Fault, now: float) -> Actions:
         """An attempt ended without a whole answer."""
         if self.phase is Phase.DELIVERING:
-            self._learn(False, now)
+            if self._provisional is Outcome.SUCCESS:  # else it was learnt when it was judged
+                self._learn(False, now)
             return self._finish(Outcome.COMMITTED, now)
         if self.phase not in (Phase.FLYING, Phase.PEEKING):
             return ()
@@ -371,7 +372,7 @@ class Call(Judged):
 
     def _ended_by_trailers(self, attempt: int, reply: Reply, trailers: Fields, now: float) -> Actions:
         """A gRPC answer whose status came after its messages: committed, but the bucket and the app's log are told."""
-        whole = Reply(reply.status, trailers, end=True, trailers=trailers)
+        whole = self._reply = Reply(reply.status, trailers, end=True, trailers=trailers)
         verdict = classify(self.policy.classify, self.request, whole, b"")
         assert not isinstance(verdict, NeedsBody)  # there is nothing to look at
         if verdict.cls is Class.SUCCESS:
