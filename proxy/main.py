@@ -30,12 +30,14 @@ from proxy.observe.notices import Notices
 from proxy.observe.observers import Observers
 from proxy.observe.recent import Recent
 from proxy.observe.sink import LineSink
+from proxy.retry.making import Making
 from proxy.server.admin import showing
 from proxy.server.admin.guard import Access
 from proxy.server.admin.pages import admin_app, probe_app
 from proxy.server.admin.view import Readiness, View
 from proxy.server.announcing import banner
 from proxy.server.binding import CannotListenError
+from proxy.server.fleet import Fleet, can_share
 from proxy.server.listener import DataPath, enough_for
 from proxy.server.listening import Listening, Pages, Plan
 from proxy.server.open_files import limit
@@ -109,8 +111,10 @@ class House:
         self._notices = Notices(self._sink, _say, wall, console=console)
         self._log = AccessLog(self._sink, console=console, level=settings.log.level)
         observers = Observers(self._metrics, recent, self._log)
-        path = DataPath(self._loop, settings, observers, tell=self._notices.tell, descriptors=self._descriptors)
-        return Alone(path, recent), recent
+        tell = self._notices.tell
+        fleet = Fleet(Making(), settings, tell)
+        path = DataPath(self._loop, settings, observers, tell=tell, making=fleet, descriptors=self._descriptors)
+        return Alone(path, recent, fleet), recent
 
     def _workers(self) -> tuple[Serving, Recent]:
         """Workers carry them, and what they share lies in memory that all have."""
@@ -291,6 +295,9 @@ class House:
             reload=self.reload,
             drain=self.drain,
             refresh=self._serving.refresh,
+            live=lambda: showing.live(self._settings.router, self._metrics, commons, monotonic()),
+            places=lambda upstream, route: showing.places(self._settings.provenance, upstream, route),
+            loads=lambda: self._metrics.reloads["success"],
         )
 
     def _readiness(self) -> Readiness:
@@ -309,6 +316,7 @@ class House:
         settings, serving = self._settings, self._serving
         commons, named, now = serving.commons, settings.buckets, monotonic()
         usage, limits = serving.usage, settings.limits
+        redis_up, redis_outages = serving.redis()
         gauges = Gauges(
             levels=showing.levels(commons, named, now),
             capacities=showing.capacities(commons, named),
@@ -325,6 +333,8 @@ class House:
             ],
             workers=serving.workers(),
             worker_restarts=serving.restarts,
+            redis_up=redis_up,
+            redis_outages=redis_outages,
         )
         return await asyncio.to_thread(render, self._metrics.copy(), gauges, accept)
 
@@ -337,8 +347,8 @@ def warnings(loaded: LoadResult) -> list[str]:
     """Settings without effect, and the like."""
     told = [str(problem) for problem in loaded.problems if problem.severity == "warning"]
     settings = loaded.settings
-    if settings is not None and settings.uses_redis:
-        told.append("store: redis: buckets are this process's own for now")
+    if settings is not None and settings.uses_redis and not can_share():
+        told.append("store: redis: the client library is missing (extra: redis); buckets are this process's own")
     return told
 
 

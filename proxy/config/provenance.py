@@ -35,6 +35,10 @@ class Provenance:
         tree = self.policies.get((upstream, route))
         return [] if tree is None else list(_leaves(tree, "", tree.mark))
 
+    def of_top(self) -> list[Origin]:
+        """Every effective leaf value outside the policies."""
+        return list(_leaves(self.top, "", self.top.mark))
+
     def origin(self, upstream: str, route: str, path: str) -> Origin | None:
         """The value at a dotted path of a policy, and who says so."""
         return next((each for each in self.of(upstream, route) if each.path == path), None)

@@ -6,13 +6,12 @@ place of the one before; one that has ended leaves its last.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.observe.metrics import Metrics, Series
-from proxy.observe.recent import KEPT, Recent
+from proxy.observe.recent import Recent, is_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +57,16 @@ class Gathered:
 class GatheredCalls(Recent):
     """A ring of calls that workers have shown, numbered here. A number without a call is one that was not kept."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._shown: deque[dict[str, Any]] = deque(maxlen=KEPT)
-
     def add(self, calls: Iterable[dict[str, Any]], passed: int) -> None:
         """Calls as one process shows them; `passed` calls have ended meanwhile, which may be more."""
         news = sorted(calls, key=lambda call: str(call["time"]))
         first = self.seen + passed - len(news) + 1
-        self._shown.extend({**call, "number": first + place} for place, call in enumerate(news))
+        for number, call in enumerate(news, first):
+            (self._plain if is_plain(call) else self._notable).append((number, call))
         self.seen += passed
 
-    def since(self, number: int, limit: int = KEPT) -> list[dict[str, Any]]:
-        """The entries after this number, oldest first, at most the last `limit`."""
-        after = [call for call in self._shown if call["number"] > number]
-        return after[len(after) - limit :] if limit < len(after) else after
+    def _show(self, entries: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+        return [{**call, "number": number} for number, call in entries]
 
 
 def _add_up(total: dict[tuple[str, str], Series], more: Iterable[Series]) -> None:

@@ -60,6 +60,14 @@ def secret_name(name: str) -> bool:
     return name not in _COUNTED and _SECRET_NAME.search(name) is not None
 
 
+def place(path: str, value: str) -> str:
+    """A configuration's value as one line, under its dotted path: a credential anywhere on the way masks it."""
+    names = path.split(".")
+    if value and ("set" in names[:-1] or any(map(secret_name, names))):
+        return MASK
+    return url(value)
+
+
 def config(value: Any, name: str = "", *, inside_set: bool = False) -> Any:
     """A configuration as it may be shown: the shape kept, credentials out.
 

@@ -1,13 +1,15 @@
 """The last calls, for /requests and /events.
 
-Law: a ring of plain tuples, bounded, nothing of a call kept alive (no body, no connection). Entries are turned into
-what is shown, masked, when somebody asks.
+Law: rings of plain tuples, bounded, nothing of a call kept alive (no body, no connection). Entries are turned into
+what is shown, masked, when somebody asks. Calls that simply succeeded have a ring of their own, so that a thousand of
+them a second don't push out the one failure that somebody comes to look for.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 from proxy.observe import mask
@@ -15,26 +17,28 @@ from proxy.observe.events import EndedCall, Refusal
 from proxy.observe.shown import Stamps, attempt
 from proxy.retry.facts import Outcome
 
-#: Calls kept.
+#: Calls kept of each sort: those that succeeded at once, and the others.
 KEPT = 500
 #: Longest path kept; a longer one ends in an ellipsis.
 _PATH = 2048
 
 
 class Recent:
-    """A ring of calls. `seen` counts all that ever passed; an entry's number is its place in that count, from 1."""
+    """Two rings of calls. `seen` counts all that ever passed; an entry's number is its place in that count, from 1."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        self._ring: deque[tuple[Any, ...]] = deque(maxlen=kept)
+        self._plain: deque[tuple[Any, ...]] = deque(maxlen=kept)
+        self._notable: deque[tuple[Any, ...]] = deque(maxlen=kept)
         self.seen = 0
 
     def call_ended(self, call: EndedCall) -> None:
         """Keep a call."""
-        self.seen += 1
+        number = self.seen = self.seen + 1
         request = call.request
         plain = call.attempts == 1 and call.outcome is Outcome.SUCCESS and not call.resent
-        self._ring.append(
+        (self._plain if plain else self._notable).append(
             (
+                number,
                 call.wall_started,
                 call.ended - call.started,
                 call.policy,
@@ -53,15 +57,45 @@ class Recent:
     def refused(self, refusal: Refusal) -> None:
         """Keep a refusal."""
         self.seen += 1
-        self._ring.append((refusal,))
+        self._notable.append((self.seen, refusal))
 
     def since(self, number: int, limit: int = KEPT) -> list[dict[str, Any]]:
         """The entries after this number, oldest first, at most the last `limit`."""
-        count = min(max(self.seen - number, 0), len(self._ring), limit)
-        first = self.seen - count + 1
+        entries = [*_after(self._plain, number), *_after(self._notable, number)]
+        return self._show(_last(sorted(entries, key=_NUMBER), limit))
+
+    def notable(self, number: int, limit: int = KEPT) -> list[dict[str, Any]]:
+        """The same of calls that were retried, refused, or did not succeed."""
+        return self._show(_last(_after(self._notable, number), limit))
+
+    def news(self, number: int, most: int) -> list[dict[str, Any]]:
+        """At most so many entries after this number, oldest first: notable ones before those that simply succeeded."""
+        notable = _last(_after(self._notable, number), most)
+        plain = _last(_after(self._plain, number), most - len(notable))
+        return self._show(sorted([*plain, *notable], key=_NUMBER))
+
+    def _show(self, entries: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
         stamps = Stamps()
-        entries = islice(self._ring, len(self._ring) - count, None)
-        return [{"number": first + index, **_shown(entry, stamps)} for index, entry in enumerate(entries)]
+        return [{"number": entry[0], **_shown(entry[1:], stamps)} for entry in entries]
+
+
+_NUMBER = itemgetter(0)
+
+
+def is_plain(shown: dict[str, Any]) -> bool:
+    """Whether a call, as it is shown, succeeded with its first sending."""
+    return shown["outcome"] == Outcome.SUCCESS and len(shown["history"]) == 1
+
+
+def _after(ring: deque[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
+    """The entries of a ring after this number, oldest first. Newest are looked at first: few are new."""
+    found = list(takewhile(lambda entry: entry[0] > number, reversed(ring)))
+    found.reverse()
+    return found
+
+
+def _last(entries: list[tuple[Any, ...]], limit: int) -> list[tuple[Any, ...]]:
+    return entries[max(len(entries) - limit, 0) :]
 
 
 def _shown(entry: tuple[Any, ...], stamps: Stamps) -> dict[str, Any]:

@@ -156,6 +156,13 @@ class Commons:
         for key, (pacing, _) in self._pacing.items():
             yield _label(key), pacing
 
+    def labels(self, policy: Policy) -> tuple[str | None, str | None, str | None]:
+        """The labels of a policy's bucket, of its rate and of its limiter; None for what it does not have."""
+        own = (policy.upstream, self._definition(policy), "")
+        bucket = None if policy.bucket is None else _label(_key(policy.bucket, own))
+        rate = None if policy.rate is None else _label(_key(policy.rate, own))
+        return bucket, rate, _label(own) if policy.strategy.paced else None
+
     # -- making ---------------------------------------------------------------------------------------------------
 
     def _make(self, policy: Policy, value: str, now: float) -> ScopeState:

@@ -70,7 +70,9 @@ async def test_every_page_answers(admin: TestClient[Any, Any], house: House) -> 
     house.called("second")
     assert await (await admin.get("/livez")).text() == "ok\n"
     assert await (await admin.get("/readyz")).text() == "ok\n"
-    assert "POST /reload" in await (await admin.get("/")).text()
+    page = await admin.get("/")
+    assert page.content_type == "text/html"
+    assert "POST /reload" in await page.text()
     assert await (await admin.get("/config")).json() == {"version": 1}
     assert await (await admin.get("/upstreams")).json() == {"upstreams": [{"name": "a"}]}
     assert await (await admin.get("/buckets")).json() == {"buckets": [{"bucket": "b", "level": 3}]}

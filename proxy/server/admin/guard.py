@@ -2,7 +2,8 @@
 
 Law: a web page that somebody happens to look at must reach nothing here. A name that is made to resolve to loopback
 (DNS rebinding) fails on Host; a form or a script of another site fails on Sec-Fetch-Site or Origin; what neither
-names is no browser, and is let through. A token, where one is set, is asked of everybody.
+names is no browser, and is let through. A token, where one is set, is asked of everybody, for everything but the
+dashboard's own files: a browser can't send one for a page, and they say nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from aiohttp import web
+
+from proxy.server.admin.dashboard import is_static
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
@@ -37,7 +40,7 @@ def guard(access: Callable[[], Access]) -> Middleware:
         host, known = request.headers.get("Host", ""), access()
         if not host_is_known(host, {name.lower() for name in known.hosts}):
             return refusal(421, f"This port does not answer for the host {host!r}; admin.hosts can list its name.")
-        if known.token and not _has_token(request, f"Bearer {known.token}".encode()):
+        if known.token and not is_static(request.path) and not _has_token(request, f"Bearer {known.token}".encode()):
             refused = refusal(401, "The admin token is needed: Authorization: Bearer TOKEN.")
             refused.headers["WWW-Authenticate"] = 'Bearer realm="redrive"'
             return refused

@@ -7,49 +7,40 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+import secrets
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
 
 from proxy.observe.recent import KEPT
+from proxy.server.admin import dashboard
+from proxy.server.admin.board import Board
 from proxy.server.admin.guard import Access, Handler, guard, refusal
+from proxy.server.admin.streaming import Reader, is_count, keep_sampling, stream
 from proxy.server.admin.view import View
-
-#: Seconds between looks at what is new, for a reader of /events; and between signs of life.
-_LOOK = 0.25
-_ALIVE = 15.0
 
 _VIEW = web.AppKey("view", View)
 _CLOSING = web.AppKey("closing", asyncio.Event)
+_BOARD = web.AppKey("board", Board)
 
 #: Pages that show what workers have counted.
 _COUNTED = frozenset({"/metrics", "/upstreams", "/buckets", "/requests", "/events"})
-
-_ENDPOINTS = """redrive admin
-
-GET  /livez      the process is up
-GET  /readyz     it takes calls (?verbose: configuration problems, reload errors, draining)
-GET  /metrics    Prometheus
-GET  /config     the effective configuration, secrets masked
-GET  /upstreams  who is called, under which policy, with what success
-GET  /buckets    levels and capacities
-GET  /requests   the last calls with every attempt (?limit=N, ?since=NUMBER)
-GET  /events     the same as they happen, as server-sent events
-POST /reload     load the configuration again
-POST /drain      stop being ready, let calls run out
-"""
 
 
 def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Application:
     """The admin port. `access` says who is let in."""
     app = _app(view, [guard(access)])
-    app.router.add_get("/", _index)
+    app[_BOARD] = Board(view, asyncio.get_running_loop().time, secrets.token_hex(4))
+    app.cleanup_ctx.append(_sampling)
+    app.router.add_get("/", dashboard.page)
+    app.router.add_get("/static/{name}", dashboard.static)
     app.router.add_get("/livez", _livez)
     app.router.add_get("/readyz", _readyz_verbose)
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/config", _config)
+    app.router.add_get("/config/places", _places)
     app.router.add_get("/upstreams", _upstreams)
     app.router.add_get("/buckets", _buckets)
     app.router.add_get("/requests", _requests)
@@ -87,8 +78,10 @@ async def _close(app: web.Application) -> None:
     app[_CLOSING].set()
 
 
-async def _index(request: web.Request) -> web.Response:
-    return web.Response(text=_ENDPOINTS)
+async def _sampling(app: web.Application) -> AsyncIterator[None]:
+    task = asyncio.create_task(keep_sampling(app[_VIEW], app[_BOARD], app[_CLOSING]))
+    yield
+    task.cancel()
 
 
 async def _livez(request: web.Request) -> web.Response:
@@ -118,8 +111,18 @@ async def _config(request: web.Request) -> web.Response:
     return _json(request.app[_VIEW].config())
 
 
+async def _places(request: web.Request) -> web.Response:
+    """Every effective value of a policy, or of the top level, with its file and line."""
+    upstream, route = request.query.get("upstream", ""), request.query.get("route", "")
+    values = request.app[_VIEW].places(upstream, route)
+    if not values:
+        return refusal(404, "There is no such upstream or route.")
+    return _json({"upstream": upstream, "route": route, "values": values})
+
+
 async def _upstreams(request: web.Request) -> web.Response:
-    return _json({"upstreams": request.app[_VIEW].upstreams()})
+    upstreams, name = request.app[_VIEW].upstreams(), request.query.get("name")
+    return _json({"upstreams": [each for each in upstreams if name in (None, each["name"])]})
 
 
 async def _buckets(request: web.Request) -> web.Response:
@@ -129,40 +132,20 @@ async def _buckets(request: web.Request) -> web.Response:
 async def _requests(request: web.Request) -> web.Response:
     recent = request.app[_VIEW].recent
     limit, since = request.query.get("limit", str(KEPT)), request.query.get("since", "0")
-    if not _is_count(limit) or not _is_count(since):
+    if not is_count(limit) or not is_count(since):
         return refusal(400, "limit and since are whole numbers.")
-    newest_first = recent.since(int(since), int(limit))[::-1]
+    only = request.query.get("only", "")
+    if only not in ("", "notable"):
+        return refusal(400, "only is notable, or left out.")
+    chosen = recent.notable if only else recent.since
+    newest_first = chosen(int(since), int(limit))[::-1]
     return _json({"seen": recent.seen, "requests": newest_first})
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
     """Calls as they end. `Last-Event-ID` goes on where a reader left off, as far as the ring reaches back."""
-    recent, closing = request.app[_VIEW].recent, request.app[_CLOSING]
-    last = request.headers.get("Last-Event-ID", "")
-    at = recent.seen
-    if _is_count(last):  # a number beyond all seen is from before a restart
-        at = int(last) if int(last) <= recent.seen else 0
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-    await response.prepare(request)
-    await response.write(b"retry: 1000\n\n")
-    quiet = 0.0
-    while not closing.is_set() and request.transport is not None and not request.transport.is_closing():
-        await request.app[_VIEW].refresh()
-        news = recent.since(at)
-        at = recent.seen
-        if news:
-            text = "".join(f"id: {entry['number']}\nevent: call\ndata: {json.dumps(entry)}\n\n" for entry in news)
-            await response.write(text.encode())
-            quiet = 0.0
-        elif quiet >= _ALIVE:
-            await response.write(b": alive\n\n")
-            quiet = 0.0
-        quiet += _LOOK
-        try:
-            await asyncio.wait_for(closing.wait(), _LOOK)
-        except TimeoutError:
-            continue
-    return response
+    app = request.app
+    return await stream(request, Reader(request, app[_VIEW], app[_BOARD]), app[_CLOSING])
 
 
 async def _reload(request: web.Request) -> web.Response:
@@ -173,10 +156,6 @@ async def _reload(request: web.Request) -> web.Response:
 async def _drain(request: web.Request) -> web.Response:
     request.app[_VIEW].drain()
     return _json({"draining": True}, status=202)
-
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

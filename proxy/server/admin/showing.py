@@ -6,16 +6,21 @@ that one definition has for many hosts or header values are one label, told by t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from operator import add
 from typing import Any
 
+from proxy.config.provenance import Provenance
 from proxy.observe import mask
-from proxy.observe.metrics import Metrics, Series
+from proxy.observe.metrics import BOUNDS, Metrics, Series
 from proxy.retry.bucket import Bucket, RateBucket, make_bucket
 from proxy.retry.commons import Commons
+from proxy.retry.facts import Outcome
 from proxy.retry.policy import BucketRef, Policy, RateSpec
 from proxy.retry.router import Router, Upstream
 from proxy.retry.target import Endpoint
+from proxy.server.admin.view import Live
 
 
 def upstreams(router: Router, metrics: Metrics, commons: Commons, now: float) -> list[dict[str, Any]]:
@@ -23,15 +28,43 @@ def upstreams(router: Router, metrics: Metrics, commons: Commons, now: float) ->
     counted: dict[str, list[Series]] = {}
     for series in metrics.all():
         counted.setdefault(series.upstream, []).append(series)
-    held = cooldowns(router, commons, now)
-    shown = [_upstream(upstream, counted.get(upstream.label, []), dict(held)) for upstream in router.upstreams]
+    held = dict(cooldowns(router, commons, now))
+    shown = [_upstream(upstream, counted.get(upstream.label, []), commons, held) for upstream in router.upstreams]
     fallback = router.fallback
     if fallback.label in counted and fallback.label not in router.by_name:
-        shown.append(_upstream(fallback, counted[fallback.label], dict(held)))
+        shown.append(_upstream(fallback, counted[fallback.label], commons, held))
     return shown
 
 
-def _upstream(upstream: Upstream, counted: list[Series], held: dict[str, float]) -> dict[str, Any]:
+def live(router: Router, metrics: Metrics, commons: Commons, now: float) -> list[Live]:
+    """The counters of every named upstream in file order, then those of labels that have been counted besides."""
+    counted: dict[str, list[Series]] = {upstream.label: [] for upstream in router.upstreams}
+    for series in metrics.all():
+        counted.setdefault(series.upstream, []).append(series)
+    held = dict(cooldowns(router, commons, now))
+    return [_live(label, series, held.get(label, 0.0)) for label, series in counted.items()]
+
+
+def _live(label: str, counted: list[Series], cooldown: float) -> Live:
+    calls = at_once = after_retries = attempts = 0
+    slots = [0] * (len(BOUNDS) + 1)
+    for series in counted:
+        first = sum(series.at_once)
+        at_once += first
+        calls += first + sum(series.outcomes.values())
+        attempts += first + sum(series.results.values())
+        after_retries += sum(n for (outcome, _), n in series.outcomes.items() if outcome is Outcome.SUCCESS)
+        slots = list(map(add, slots, series.call_seconds.slots)) if len(counted) > 1 else series.call_seconds.slots
+    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), cooldown)
+
+
+def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
+    """Every effective value of a policy, or of the top level where no upstream is named, and who says so."""
+    origins = provenance.of(upstream, route) if upstream else provenance.of_top()
+    return [{"path": each.path, "value": mask.place(each.path, each.value), "from": str(each.mark)} for each in origins]
+
+
+def _upstream(upstream: Upstream, counted: list[Series], commons: Commons, held: dict[str, float]) -> dict[str, Any]:
     calls = sum(series.calls for series in counted)
     attempts = sum(series.attempts for series in counted)
     at_once = sum(sum(series.at_once) for series in counted)
@@ -42,35 +75,44 @@ def _upstream(upstream: Upstream, counted: list[Series], held: dict[str, float])
         "hosts": [str(host) for host in upstream.hosts],
         "prefix": upstream.prefix,
         "connect": upstream.connect,
-        **_policy(upstream.policy),
-        "routes": [_policy(route.policy) for route in upstream.routes],
+        "label": upstream.label,
+        **_policy(upstream.policy, commons),
+        "routes": [_policy(route.policy, commons) for route in upstream.routes],
         "calls": calls,
         "succeeded_at_once": at_once,
         "succeeded_after_retries": retried,
         "failed": calls - at_once - retried,
         "attempts": attempts,
         "attempts_per_call": round(attempts / calls, 3) if calls else None,
+        "outcomes": _outcomes(counted),
+        "results": dict(sum((series.results for series in counted), Counter(success=at_once))),
+        "denied": {why.value: n for why, n in sum((series.denied for series in counted), Counter()).items()},
         "cooldown_seconds": round(held.get(upstream.label, 0.0), 3),
     }
 
 
-def _policy(policy: Policy) -> dict[str, Any]:
+def _outcomes(counted: list[Series]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for series in counted:
+        found["success"] += sum(series.at_once)
+        for (outcome, _), count in series.outcomes.items():
+            found[outcome.value] += count
+    return {outcome: count for outcome, count in found.items() if count}
+
+
+def _policy(policy: Policy, commons: Commons) -> dict[str, Any]:
     strategy = policy.strategy
+    bucket, rate, limiter = commons.labels(policy)
     return {
         "route": policy.route,
         "strategy": strategy.name,
         "kind": strategy.kind,
         "max_attempts": strategy.max_attempts,
-        "bucket": _bucket_name(policy, policy.bucket),
-        "rate": _bucket_name(policy, policy.rate),
+        "bucket": bucket,
+        "rate": rate,
+        "limiter": limiter,
         "mode": policy.mode,
     }
-
-
-def _bucket_name(policy: Policy, ref: BucketRef | None) -> str | None:
-    if ref is None:
-        return None
-    return ref.name if ref.name is not None else f"{policy.upstream}/{policy.strategy.name}"
 
 
 def endpoint_url(endpoint: Endpoint) -> str:

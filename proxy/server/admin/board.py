@@ -1,0 +1,163 @@
+"""What the dashboard shows of upstreams and buckets: the figures as they move, and only those that did.
+
+Law: a look at a thousand upstreams costs what it costs once, however many people watch, and never more than a
+fiftieth of a core: the more one takes, the longer the next one waits. A row is sent again only where a figure in it
+has changed.
+
+Theory: counters only grow. What happened lately is the difference to what they were when the window began; two such
+marks, thirty seconds apart, are kept, so that the window covers the last 30 to 60 seconds. Bucket levels are sampled
+every five seconds for the last five minutes, so that whoever opens the page sees what came before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from proxy.observe.metrics import BOUNDS
+from proxy.server.admin.view import Live, View
+
+#: Seconds between samples of the levels, and how many are kept.
+SAMPLE, SAMPLES = 5.0, 60
+#: Samples from one mark of the window to the next.
+_WINDOW = 6
+#: Least seconds between two looks, and the part of a core that looking may take.
+_LOOK, _SHARE = 1.0, 0.02
+
+
+@dataclass(slots=True)
+class _Row:
+    version: int
+    seen: Any
+    text: str
+
+
+class Board:
+    """One for each admin port. `clock` is asked for seconds, to see how long a look takes."""
+
+    def __init__(self, view: View, clock: Callable[[], float], name: str) -> None:
+        self._view = view
+        self._clock = clock
+        self._name = name
+        self._version = 0
+        self._full = 0  # rows have come and gone since: what was sent before this version is worth nothing
+        self._rows: dict[str, _Row] = {}
+        self._buckets: dict[str, _Row] = {}
+        self._history: dict[str, deque[float]] = {}
+        self._sample = 0
+        self._marks: deque[tuple[float, dict[str, Live]]] = deque(maxlen=2)
+        self._looked = float("-inf")
+        self.wait = _LOOK
+
+    # -- all the time -----------------------------------------------------------------------------------------------
+
+    def sample(self) -> None:
+        """Note the levels, and now and then where the window begins. To be called every SAMPLE seconds."""
+        if self._sample % _WINDOW == 0:
+            self._marks.append((self._clock(), {row.name: row for row in self._view.live()}))
+        self._sample += 1
+        levels = {bucket["bucket"]: bucket["level"] for bucket in _lowest(self._view.buckets())}
+        for label, level in levels.items():
+            self._history.setdefault(label, deque(maxlen=SAMPLES)).append(level)
+        for label in self._history.keys() - levels.keys():
+            del self._history[label]
+
+    # -- while somebody watches -------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Bring the rows up to date, unless that was done just now."""
+        began = self._clock()
+        if began - self._looked < self.wait * 0.9:
+            return
+        self._looked = began
+        self._version += 1
+        marked = self._marks[0][1] if self._marks else {}
+        rows = ((row.name, _upstream(row, marked.get(row.name))) for row in self._view.live())
+        self._take(self._rows, rows)
+        self._take(self._buckets, ((each["bucket"], each) for each in _lowest(self._view.buckets())))
+        self.wait = max(_LOOK, (self._clock() - began) / _SHARE)
+
+    def since(self, version: int, **more: Any) -> tuple[str, int]:
+        """A message with what changed since a version (0: everything), as JSON, and the version it leads to."""
+        full = version < self._full or version == 0
+        after = 0 if full else version
+        began = self._marks[0][0] if self._marks else self._clock()
+        message: dict[str, Any] = {
+            "board": self._name,
+            "full": full,
+            "window": round(self._clock() - began, 1),
+            "sample": self._sample,
+            "sampled_every": SAMPLE,
+            "loads": self._view.loads(),
+            "calls": self._view.recent.seen,
+            "ready": asdict(self._view.readiness()),
+            **more,
+        }
+        if full:
+            message["history"] = {label: list(levels) for label, levels in self._history.items()}
+        head = json.dumps(message, separators=(",", ":"))
+        upstreams, buckets = _changed(self._rows, after), _changed(self._buckets, after)
+        return f'{head[:-1]},"upstreams":[{upstreams}],"buckets":[{buckets}]}}', self._version
+
+    def _take(self, known: dict[str, _Row], found: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        names = set()
+        for name, seen in found:
+            names.add(name)
+            row = known.get(name)
+            if row is None or row.seen != seen:
+                known[name] = _Row(self._version, seen, json.dumps(seen, separators=(",", ":")))
+        if len(names) < len(known):
+            for name in known.keys() - names:
+                del known[name]
+            self._full = self._version
+
+
+def _changed(rows: dict[str, _Row], after: int) -> str:
+    return ",".join(row.text for row in rows.values() if row.version > after)
+
+
+def _upstream(row: Live, marked: Live | None) -> dict[str, Any]:
+    figures, slots = row.figures(), row.slots
+    recent: dict[str, Any] = figures
+    if marked is not None:
+        before = marked.figures()
+        recent = {name: count - before[name] for name, count in figures.items()}
+        slots = [now - then for now, then in zip(slots, marked.slots, strict=True)]
+    recent = {**recent, "p50": quantile(slots, 0.5), "p95": quantile(slots, 0.95)}
+    return {"name": row.name, **figures, "cooldown": round(row.cooldown, 1), "recent": recent}
+
+
+def quantile(slots: Sequence[int], share: float) -> float | None:
+    """Seconds that this share of what was counted stayed below; None where nothing was. As Prometheus estimates it:
+    evenly spread within a slot, and the highest bound for what lies beyond all.
+    """
+    total = sum(slots)
+    if not total:
+        return None
+    wanted = share * total
+    for slot, count in enumerate(slots):
+        if count >= wanted:
+            if slot == len(BOUNDS):
+                break
+            below = BOUNDS[slot - 1] if slot else 0.0
+            return round(below + (BOUNDS[slot] - below) * wanted / count, 6)
+        wanted -= count
+    return BOUNDS[-1]
+
+
+def _lowest(buckets: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    """One for each label and kind, the lowest: a definition has a bucket for each of its scopes."""
+    lowest: dict[str, dict[str, Any]] = {}
+    for bucket in buckets:
+        label = bucket["bucket"] if bucket["kind"] != "adaptive limiter" else f"{bucket['bucket']} (limiter)"
+        shown = {**bucket, "bucket": label}
+        known = lowest.get(label)
+        if known is None:
+            lowest[label] = {**shown, "scopes": 1}
+        else:
+            scopes = known["scopes"] + 1
+            lowest[label] = {**(shown if shown["level"] < known["level"] else known), "scopes": scopes}
+    return lowest.values()

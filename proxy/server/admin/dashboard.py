@@ -1,0 +1,61 @@
+"""The dashboard's files: one page, its style and its scripts, as they lie beside this module.
+
+Law: they hold nothing of this process, so they need no token; what they show, they ask for. The policy sent with them
+lets the page run these very scripts and speak to this very port, and nothing else; strings never become markup in it
+(Trusted Types). Files are read once, when first asked for.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from aiohttp import web
+
+#: Whatever a page of ours does, a browser must not do more for it than this.
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+}
+
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+async def page(request: web.Request) -> web.Response:
+    """The dashboard."""
+    return _file("index.html")
+
+
+async def static(request: web.Request) -> web.Response:
+    """A file that the page uses."""
+    name = request.match_info["name"]
+    if name not in names():
+        raise web.HTTPNotFound
+    return _file(name)
+
+
+def is_static(path: str) -> bool:
+    """Whether a path is the page's own, which says nothing about this process."""
+    return path == "/" or path.startswith("/static/")
+
+
+@cache
+def names() -> frozenset[str]:
+    """The files there are."""
+    return frozenset(item.name for item in files("proxy.server.admin").joinpath("static").iterdir() if item.is_file())
+
+
+@cache
+def _read(name: str) -> bytes:
+    return files("proxy.server.admin").joinpath("static", name).read_bytes()
+
+
+def _file(name: str) -> web.Response:
+    kind = _TYPES.get(name[name.rfind(".") :], "application/octet-stream")
+    return web.Response(body=_read(name), content_type=kind, charset="utf-8", headers=HEADERS)

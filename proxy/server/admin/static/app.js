@@ -1,0 +1,358 @@
+// The page as a whole: what is known, kept up to date by the stream, and shown by three panels.
+
+import { $, count, h, mark, percent, rate, say } from "./dom.js";
+import { Calls } from "./calls.js";
+import { Config } from "./config.js";
+import { Stream, Unauthorized, ask, hasToken, json, setToken } from "./stream.js";
+import { Upstreams } from "./upstreams.js";
+
+const KEPT = { plain: 300, notable: 1000 };
+const SAMPLES = 60;
+const PANELS = ["upstreams", "calls", "config"];
+
+class House {
+  constructor() {
+    this.live = new Map(); // by upstream: counters, as the board tells them
+    this.buckets = new Map();
+    this.about = new Map(); // by upstream: its policy, asked for when the configuration changes
+    this.named = new Set();
+    this.levels = new Map(); // by bucket: its last levels
+    this.plain = []; // calls, newest first
+    this.notable = [];
+    this.ready = null;
+    this.seen = this.skipped = this.window = 0;
+    this.paused = false;
+    this.board = null;
+    this.state = "connecting";
+    this.drawing = false;
+
+    this.upstreams = new Upstreams(this);
+    this.calls_panel = new Calls(this);
+    this.config = new Config(this);
+    this.stream = new Stream("events?board&most=50", {
+      event: (name, data) => (name === "board" ? this.moved(data) : this.called(data)),
+      state: (state, wait) => this.linked(state, wait),
+    });
+  }
+
+  // -- what comes ------------------------------------------------------------------------------------------------
+
+  moved(board) {
+    if (this.board !== board.board) this.begin(board);
+    if (board.full) {
+      this.live.clear();
+      this.buckets.clear();
+    }
+    for (const row of board.upstreams) this.live.set(row.name, row);
+    for (const row of board.buckets) this.buckets.set(row.bucket, row);
+    if (board.history && this.levels.size === 0) for (const [label, levels] of Object.entries(board.history)) this.levels.set(label, levels);
+    else if (board.sample !== this.sample) this.sampled(board.sample - this.sample);
+    this.sample = board.sample;
+    this.window = board.window;
+    this.seen = board.calls;
+    this.skipped = board.skipped;
+    this.ready = board.ready;
+    if (this.loads !== board.loads || board.full) this.learn(board.loads);
+    this.changed();
+  }
+
+  /** A process that was not known before: nothing that is shown is its own. */
+  begin(board) {
+    if (this.board !== null) this.restarted = new Date();
+    this.board = board.board;
+    this.levels.clear();
+    this.plain = [];
+    this.notable = [];
+    this.calls_panel.forget();
+    this.loads = undefined;
+    this.sample = board.sample;
+    this.fetch_calls();
+  }
+
+  async fetch_calls() {
+    try {
+      const [last, notable] = await Promise.all([json("requests?limit=200"), json("requests?only=notable&limit=300")]);
+      for (const call of [...last.requests, ...notable.requests].sort((a, b) => a.number - b.number)) this.keep(call);
+      this.changed();
+    } catch {
+      // the stream says what is wrong
+    }
+  }
+
+  async learn(loads) {
+    this.loads = loads;
+    try {
+      const { upstreams } = await json("upstreams");
+      this.about = new Map(upstreams.map((each) => [each.label, each]));
+      this.named = new Set(upstreams.map((each) => each.name));
+      this.changed();
+    } catch {
+      this.loads = undefined;
+    }
+  }
+
+  sampled(times) {
+    for (const [label, bucket] of this.buckets) {
+      const levels = this.levels.get(label) ?? [];
+      for (let n = 0; n < Math.min(times, SAMPLES); n++) levels.push(bucket.level);
+      this.levels.set(label, levels.slice(-SAMPLES));
+    }
+  }
+
+  called(call) {
+    this.keep(call);
+    this.changed();
+  }
+
+  /** Keep a call, newest first; one that is known already is left alone. */
+  keep(call) {
+    const plain = call.outcome === "success" && call.history.length === 1;
+    const list = plain ? this.plain : this.notable;
+    let at = 0;
+    while (at < list.length && list[at].number > call.number) at++;
+    if (list[at]?.number === call.number) return;
+    list.splice(at, 0, call);
+    list.length = Math.min(list.length, plain ? KEPT.plain : KEPT.notable);
+  }
+
+  calls() {
+    return [...this.plain, ...this.notable].sort((a, b) => b.number - a.number);
+  }
+
+  history(label) {
+    const levels = this.levels.get(label) ?? [];
+    const now = this.buckets.get(label);
+    return now ? [...levels.slice(1 - SAMPLES), now.level] : levels;
+  }
+
+  // -- what is asked ---------------------------------------------------------------------------------------------
+
+  json(path) {
+    return json(path);
+  }
+
+  post(path) {
+    return ask(path, { method: "POST" });
+  }
+
+  show_calls(upstream) {
+    this.calls_panel.of(upstream);
+    $("call-filter").value = "";
+    const troubled = this.notable.some((call) => call.upstream === upstream);
+    $("call-kind").value = troubled ? "notable" : "all";
+    show("calls");
+    this.calls_panel.focus();
+  }
+
+  show_call(call) {
+    this.show_calls(call.upstream);
+    this.calls_panel.reveal(call);
+  }
+
+  show_config(upstream) {
+    show("config");
+    this.config.show(upstream);
+  }
+
+  // -- showing ---------------------------------------------------------------------------------------------------
+
+  linked(state, wait) {
+    this.state = state;
+    if (state === "token") askForToken();
+    const texts = {
+      live: "live",
+      lost: `no answer; again in ${wait} s`,
+      token: "token needed",
+      asleep: "asleep in the background",
+    };
+    const chip = $("link");
+    say(chip, this.paused && state === "live" ? "paused" : texts[state]);
+    chip.dataset.state = this.paused && state === "live" ? "paused" : state;
+    this.notices();
+  }
+
+  pause(on) {
+    this.paused = on;
+    mark($("pause"), "aria-pressed", String(on));
+    say($("pause"), on ? "Go on" : "Pause");
+    this.linked(this.state);
+    this.changed();
+  }
+
+  changed() {
+    if (this.drawing || this.paused) return;
+    this.drawing = true;
+    requestAnimationFrame(() => {
+      this.drawing = false;
+      if (!this.paused) this.draw();
+    });
+  }
+
+  draw() {
+    this.totals();
+    this.notices();
+    this.upstreams.draw();
+    this.calls_panel.draw();
+    this.config.draw();
+  }
+
+  totals() {
+    const sum = { calls: 0, at_once: 0, after_retries: 0, failed: 0, attempts: 0 };
+    for (const { recent } of this.live.values()) for (const name of Object.keys(sum)) sum[name] += recent[name];
+    const set = (name, text, tone = null) => {
+      const place = document.querySelector(`[data-total=${name}]`);
+      say(place, text);
+      mark(place, "data-tone", tone);
+    };
+    const bad = sum.calls && sum.failed / sum.calls > 0.01;
+    set("rate", `${rate(sum.calls / Math.max(this.window, 1))}/s`);
+    set("success", percent(sum.at_once + sum.after_retries, sum.calls), bad ? "bad" : null);
+    set("first", percent(sum.at_once, sum.calls));
+    set("attempts", sum.calls ? (sum.attempts / sum.calls).toFixed(2) : "–", sum.attempts > sum.calls * 1.1 ? "wait" : null);
+    set("flying", this.ready ? count(this.ready.in_flight) : "–");
+    document.title = bad ? `redrive: ${percent(sum.at_once + sum.after_retries, sum.calls)} succeed` : "redrive";
+  }
+
+  notices() {
+    const told = [];
+    if (this.state === "lost" && this.board !== null) told.push(["bad", "redrive does not answer. What is shown is as it was last; it goes on by itself when redrive is back."]);
+    if (this.ready?.draining && this.state === "live") told.push(["wait", "redrive is draining: it is not ready, and lets its calls run out."]);
+    else if (this.ready && !this.ready.ready && this.state === "live") told.push(["wait", "redrive is not ready for calls yet."]);
+    if (this.ready?.reload_errors.length) told.push(["bad", `The configuration was refused when it was loaded again (${this.ready.reload_errors.length} error${this.ready.reload_errors.length === 1 ? "" : "s"}); what was in force before stays in force.`, "Show them"]);
+    if (this.restarted && this.state === "live") told.push(["info", `redrive was restarted at ${this.restarted.toLocaleTimeString()}: everything counts anew.`, "Dismiss"]);
+    const text = JSON.stringify(told);
+    if (text === this.told) return;
+    this.told = text;
+    const acts = { "Show them": () => show("config"), Dismiss: () => { this.restarted = null; this.notices(); } };
+    $("notices").replaceChildren(...told.map(([cls, line, act]) => h("p", { class: `notice ${cls}` }, h("span", {}, line), act ? h("button", { type: "button", onclick: acts[act] }, act) : null)));
+  }
+}
+
+// -- tabs, keys, theme, token --------------------------------------------------------------------------------------
+
+function show(name) {
+  for (const id of PANELS) {
+    const chosen = id === name;
+    $(id).hidden = !chosen;
+    mark($(`tab-${id}`), "aria-selected", String(chosen));
+    mark($(`tab-${id}`), "tabindex", chosen ? null : "-1");
+  }
+  if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
+  house.draw();
+}
+
+function shown() {
+  return PANELS.find((id) => !$(id).hidden);
+}
+
+function wireTabs() {
+  PANELS.forEach((id, at) => {
+    const tab = $(`tab-${id}`);
+    tab.addEventListener("click", () => show(id));
+    tab.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      const next = PANELS[(at + step + PANELS.length) % PANELS.length];
+      show(next);
+      $(`tab-${next}`).focus();
+    });
+  });
+}
+
+const FILTERS = { upstreams: "upstream-filter", calls: "call-filter", config: "key-filter" };
+
+function keyPressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const typing = event.target.matches("input, select, textarea") && event.target.type !== "checkbox";
+  if (event.key === "Escape") {
+    if (typing && event.target.value && event.target.type === "search") {
+      event.target.value = "";
+      event.target.dispatchEvent(new Event("input"));
+    } else if (typing) event.target.blur();
+    else house.upstreams.close();
+    return;
+  }
+  if (typing) return;
+  const acts = {
+    1: () => go("upstreams"),
+    2: () => go("calls"),
+    3: () => go("config"),
+    "/": () => $(FILTERS[shown()]).focus(),
+    p: () => house.pause(!house.paused),
+    t: () => turnTheme(),
+    "?": () => $("help-dialog").showModal(),
+    c: () => shown() === "upstreams" && house.upstreams.list.chosen !== null && house.show_calls(house.upstreams.list.chosen),
+  };
+  const act = acts[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+/** Show a panel and put the keyboard into its list. */
+function go(name) {
+  show(name);
+  if (name === "upstreams") house.upstreams.list.scroll.focus();
+  else if (name === "calls") house.calls_panel.focus();
+  else house.config.list.scroll.focus();
+}
+
+const THEMES = ["system", "light", "dark"];
+
+function turnTheme(to) {
+  const root = document.documentElement;
+  const now = root.dataset.theme ?? "system";
+  const next = to ?? THEMES[(THEMES.indexOf(now) + 1) % THEMES.length];
+  if (next === "system") delete root.dataset.theme;
+  else root.dataset.theme = next;
+  say($("theme"), `Theme: ${next}`);
+  try {
+    localStorage.setItem("redrive-theme", next);
+  } catch {
+    // then it is forgotten with the page
+  }
+}
+
+function askForToken() {
+  const dialog = $("token-dialog");
+  say($("token-wrong"), hasToken() ? "This is not the token." : "");
+  if (!dialog.open) dialog.showModal();
+  $("token").value = "";
+  $("token").focus();
+}
+
+let house;
+
+function begin() {
+  let theme = null;
+  try {
+    theme = localStorage.getItem("redrive-theme");
+  } catch {
+    // as the system has it
+  }
+  turnTheme(THEMES.includes(theme) ? theme : "system");
+  house = new House();
+  wireTabs();
+  document.addEventListener("keydown", keyPressed);
+  $("pause").addEventListener("click", () => house.pause(!house.paused));
+  $("theme").addEventListener("click", () => turnTheme());
+  $("help").addEventListener("click", () => $("help-dialog").showModal());
+  $("token-dialog").addEventListener("cancel", (event) => event.preventDefault());
+  $("token-form").addEventListener("submit", () => {
+    setToken($("token").value.trim());
+    house.stream.again();
+  });
+  const wanted = location.hash.slice(1);
+  show(PANELS.includes(wanted) ? wanted : "upstreams");
+  window.addEventListener("hashchange", () => PANELS.includes(location.hash.slice(1)) && show(location.hash.slice(1)));
+}
+
+// A refused request elsewhere in the page means the same as one for the stream.
+window.addEventListener("unhandledrejection", (event) => {
+  if (event.reason instanceof Unauthorized) {
+    event.preventDefault();
+    askForToken();
+  }
+});
+
+begin();

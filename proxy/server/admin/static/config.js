@@ -1,0 +1,112 @@
+// The effective configuration: what is wrong with it, and for each value the file and line that says so.
+
+import { $, count, h, mark, say } from "./dom.js";
+import { VirtualList } from "./virtual.js";
+
+export class Config {
+  constructor(house) {
+    this.house = house;
+    this.chosen = { upstream: "", route: "" };
+    this.values = null;
+    this.list = new VirtualList($("places"), {
+      label: "What to show the configuration of",
+      make: () => h("div", { class: "row place", role: "row" }, h("div", { role: "gridcell" })),
+      fill: (row, item) => {
+        say(row.firstChild, item.route ? `› ${item.route}` : item.upstream || "the process");
+        row.classList.toggle("route", item.route !== "");
+      },
+      key: (item) => `${item.upstream}\n${item.route}`,
+      open: (item) => this.load(item),
+      height: () => 30,
+    });
+    this.list.chosen = "\n";
+    for (const id of ["key-filter", "only-written"]) $(id).addEventListener("input", () => this.draw_values());
+    $("place-filter").addEventListener("input", () => this.draw());
+    $("reload").addEventListener("click", () => this.reload());
+  }
+
+  draw() {
+    const { house } = this;
+    const ready = house.ready;
+    const errors = ready?.reload_errors ?? [];
+    const warnings = ready?.warnings ?? [];
+    say($("count-config"), errors.length + warnings.length ? count(errors.length + warnings.length) : "");
+    mark($("count-config"), "data-tone", errors.length ? "bad" : warnings.length ? "wait" : null);
+    mark($("count-config"), "title", `${errors.length} errors, ${warnings.length} warnings`);
+    this.problems(errors, warnings);
+    const wanted = $("place-filter").value.trim().toLowerCase();
+    const places = [{ upstream: "", route: "" }];
+    for (const { name, routes } of house.about.values()) {
+      if (name === "unmatched" && !house.named.has(name)) continue;
+      places.push({ upstream: name, route: "" }, ...routes.map(({ route }) => ({ upstream: name, route })));
+    }
+    this.list.show(places.filter(({ upstream, route }) => `${upstream} ${route}`.toLowerCase().includes(wanted)), h("p", { "data-about": "none" }, "No upstream matches."));
+    if (house.loads !== this.loads && !$("config").hidden) {
+      this.loads = house.loads;
+      this.load(this.chosen);
+    }
+  }
+
+  problems(errors, warnings) {
+    const text = JSON.stringify([errors, warnings]);
+    if (this.told === text) return;
+    this.told = text;
+    const lines = (title, cls, list) => (list.length ? h("details", { class: `problems ${cls}`, open: cls === "bad" || list.length < 4 }, h("summary", {}, title), h("ul", {}, list.map((line) => h("li", {}, line)))) : null);
+    $("problems").replaceChildren(
+      ...[
+        lines("The file was refused when it was loaded again; what was in force before stays in force", "bad", errors),
+        lines(`${warnings.length} warning${warnings.length === 1 ? "" : "s"} in the configuration in force`, "wait", warnings),
+      ].filter(Boolean),
+    );
+  }
+
+  async load(place) {
+    this.chosen = place;
+    this.list.chosen = `${place.upstream}\n${place.route}`;
+    this.list.draw();
+    const query = new URLSearchParams(place);
+    try {
+      const { values } = await this.house.json(`config/places?${query}`);
+      if (this.chosen !== place) return;
+      this.values = values;
+    } catch {
+      this.values = [];
+    }
+    this.draw_values();
+  }
+
+  draw_values() {
+    const wanted = $("key-filter").value.trim().toLowerCase();
+    const written = $("only-written").checked;
+    const folder = (this.house.ready?.config_file ?? "").replace(/[^/]*$/, "");
+    const shown = (this.values ?? []).filter((each) => (!written || each.from !== "default") && `${each.path} ${each.value} ${each.from}`.toLowerCase().includes(wanted));
+    const title = this.chosen.upstream ? [this.chosen.upstream, this.chosen.route].filter(Boolean).join(" › ") : "the process";
+    const row = ({ path, value, from }) => {
+      const short = folder && from.startsWith(folder) ? from.slice(folder.length) : from;
+      return h("tr", { class: from === "default" ? "default" : null }, h("th", { scope: "row" }, path), h("td", { class: "value" }, value || h("span", { class: "quiet" }, "(empty)")), h("td", { class: "from", title: from }, short));
+    };
+    const table = h("table", { class: "values" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col" }, "Value"), h("th", { scope: "col" }, "From"))), h("tbody", {}, shown.map(row)));
+    const nothing = written && !wanted ? "Everything here is as the defaults have it." : "No key matches the filter.";
+    $("values").replaceChildren(h("h2", {}, title), shown.length ? table : h("p", { class: "quiet" }, this.values === null ? "…" : nothing));
+  }
+
+  show(upstream) {
+    $("place-filter").value = "";
+    this.load({ upstream, route: "" });
+  }
+
+  async reload() {
+    const button = $("reload");
+    button.disabled = true;
+    say($("reload-result"), "loading…");
+    try {
+      const answer = await this.house.post("reload");
+      const { reloaded, errors } = await answer.json();
+      say($("reload-result"), reloaded ? "Loaded: it is in force." : `Refused: ${errors.length} error${errors.length === 1 ? "" : "s"}, shown above. What was in force before stays in force.`);
+      mark($("reload-result"), "data-tone", reloaded ? "good" : "bad");
+    } catch (error) {
+      say($("reload-result"), `That did not work: ${error.message}`);
+    }
+    button.disabled = false;
+  }
+}

@@ -1,0 +1,59 @@
+// What the words of the log and the metrics mean, in a sentence each (docs/reference/classification.md).
+
+export const OUTCOMES = {
+  success: "An answer that is no failure was handed to the app.",
+  not_retryable: "Nothing names this failure as one to retry, or the request may have been carried out and its method must not be repeated.",
+  attempts_exhausted: "Every attempt that the policy allows was made.",
+  bucket_empty: "The bucket has too few tokens left to pay for another attempt: retries are held back so that they do not add to the load.",
+  pushback_stop: "The upstream said that this must not be retried.",
+  pushback_too_long: "The upstream asked for a longer wait than pushback.max_delay allows.",
+  deadline: "Another attempt would not fit into the time that is left (timeouts.total, or what the app allowed).",
+  committed: "The answer, or a request too large to keep, had already begun to go through: there was no way back.",
+  disabled: "Retries are off for this call (mode, or X-Retry-Disable).",
+  rate_limited: "The rate bucket rejected the call.",
+  cooling: "The upstream asked everyone to wait, and the call did not (cooldown: reject, or its deadline fell inside).",
+  overloaded: "No room: limits.waiting or limits.connections is used up, or the process drains.",
+  denied: "The destination is one that must not be reached from here.",
+  bad_request: "The request could not be read, or may not be passed on.",
+  client_gone: "The app went away before its answer came.",
+};
+
+export const DECISIONS = {
+  delivered: "handed to the app",
+  retried: "retried",
+  transparent: "sent again at once, for free: the upstream cannot have seen it",
+  cancelled: "cancelled: another attempt won",
+  "hedged on": "the next hedge was sent",
+};
+
+export const FAULTS = {
+  connect_failure: "no connection",
+  refused_stream: "refused before it was processed",
+  reset: "connection broke",
+  attempt_timeout: "no answer in time",
+};
+
+export const STATES = {
+  failing: { rank: 5, text: "failing", why: "At least half of the calls of the last minute failed." },
+  drained: { rank: 4, text: "bucket empty", why: "The bucket is below a tenth of its capacity: failures are hardly retried." },
+  cooling: { rank: 3, text: "cooling down", why: "The upstream asked everyone to wait; calls are held." },
+  errors: { rank: 2, text: "errors", why: "Some calls of the last minute failed." },
+  retrying: { rank: 1, text: "retrying", why: "More than one attempt in ten of the last minute was a retry." },
+  ok: { rank: 0, text: "well", why: "Calls of the last minute succeeded." },
+  quiet: { rank: 0, text: "quiet", why: "No calls in the last minute." },
+};
+
+/** What came of an attempt, in a few signs. */
+export function result(attempt) {
+  if (attempt.fault) return FAULTS[attempt.fault] ?? attempt.fault;
+  if (attempt.grpc_status) return `grpc ${attempt.grpc_status}`;
+  return attempt.status ? String(attempt.status) : attempt.decision === "cancelled" ? "cancelled" : "no answer";
+}
+
+/** good, wait, bad or none: how an attempt is coloured. */
+export function tone(attempt) {
+  if (attempt.decision === "cancelled") return "none";
+  if (attempt.class === "success") return "good";
+  if (attempt.class === "throttling") return "wait";
+  return attempt.class || attempt.fault ? "bad" : "none";
+}
