@@ -26,7 +26,10 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
 from proxy.observe.recent import Recent
 from proxy.observe.sink import LineSink
+from proxy.retry.making import Key
+from proxy.retry.policy import BucketSpec
 from proxy.server.channel import Channel
+from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath
 from proxy.server.messages import (
     Ask,
@@ -132,6 +135,7 @@ class Worker:
         settings = self._settings = begin.settings
         self._row = begin.row
         self._making.generation = begin.generation
+        self._fleet = Fleet(self._making, settings, self._tell, met=self._met)
         console = settings.log.format == "console"
         self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(self._memory))
         self._log = AccessLog(self._sink, console=console, level=settings.log.level)
@@ -141,9 +145,10 @@ class Worker:
             Observers(self._metrics, self._recent, self._log),
             via=begin.via,
             tell=self._tell,
-            making=self._making,
+            making=self._fleet,
             descriptors=limit(),
         )
+        await self._fleet.open()
         await self._path.runner.setup()
         for address in begin.own:
             self._path.is_own(address)
@@ -157,6 +162,9 @@ class Worker:
 
     def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
         self._channel.send(Note(event, lines, {**facts, "pid": os.getpid()}))
+
+    def _met(self, sort: str, key: Key, spec: BucketSpec | None) -> None:
+        self._making.made.append((sort, key, spec))
 
     async def _listen(self, places: tuple[Place, ...], descriptors: list[int]) -> None:
         for place, descriptor in zip(places, descriptors, strict=True):
@@ -182,6 +190,7 @@ class Worker:
             return
         self._settings = settings
         self._making.generation = use.generation
+        self._fleet.use(settings)
         self._path.use(settings)
         self._log.configure(console=settings.log.format == "console", level=settings.log.level)
         self._channel.send(Using(use.generation))
@@ -221,6 +230,7 @@ class Worker:
             self._path.refuse()
             await self._path.runner.cleanup()
             await self._path.close()
+            await self._fleet.close()
             self._channel.send(Ended(cut, self._count(0, 0)))
             self._sink.close()
         self.ended.set()

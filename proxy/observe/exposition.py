@@ -35,6 +35,8 @@ class Gauges:
     limits: Sequence[tuple[str, float]] = ()
     workers: Sequence[tuple[str, float]] = ()
     worker_restarts: float = 0.0
+    redis_up: bool | None = None
+    redis_outages: float = 0.0
 
 
 def render(metrics: Metrics, gauges: Gauges, accept: str = "") -> tuple[bytes, str]:
@@ -130,6 +132,9 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_limit", "What the gauges of these names may come to.", "of", gauges.limits)
     yield _gauge("redrive_workers", "Worker processes by state; 0 without workers.", "state", gauges.workers)
     yield _counter("redrive_worker_restarts", "Workers that ended unasked.", (), [((), gauges.worker_restarts)])
+    if gauges.redis_up is not None:
+        yield _gauge("redrive_redis_up", "Whether buckets in Redis are kept there now.", "", float(gauges.redis_up))
+        yield _counter("redrive_redis_outages", "Times Redis could not be had.", (), [((), gauges.redis_outages)])
 
 
 def _place(series: Series) -> tuple[str, ...]:

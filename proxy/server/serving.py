@@ -13,6 +13,7 @@ from aiohttp import web
 from proxy.config.settings import Address, Settings
 from proxy.observe.recent import Recent
 from proxy.retry.commons import Commons
+from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath, Usage
 from proxy.server.open_files import open_files
 
@@ -90,6 +91,10 @@ class Serving(Protocol):
         """Whether somebody serves."""
         ...
 
+    def redis(self) -> tuple[bool | None, int]:
+        """Whether Redis can be had (None: nothing is kept there), and how many times it could not any more."""
+        ...
+
     def use_clock(self, offset: float) -> None:
         """The wall's clock is so many seconds ahead of ours."""
         ...
@@ -110,14 +115,16 @@ class Alone:
     restarts = 0
     is_ready = True
 
-    def __init__(self, path: DataPath, recent: Recent) -> None:
+    def __init__(self, path: DataPath, recent: Recent, fleet: Fleet) -> None:
         self._path = path
+        self._fleet = fleet
         self._recent = recent
         self.commons = path.commons
         self._set_up = False
 
     async def start(self) -> None:
         """It serves what is opened, from then on."""
+        await self._fleet.open()
 
     async def open(self, address: Address, sock: socket.socket) -> tuple[Address, web.SockSite]:
         """Serve on a listening socket."""
@@ -141,6 +148,7 @@ class Alone:
 
     def use(self, settings: Settings) -> None:
         """Take a new configuration, for calls that start after it."""
+        self._fleet.use(settings)
         self._path.use(settings)
 
     async def settled(self) -> None:
@@ -155,7 +163,12 @@ class Alone:
         self._path.refuse()
 
     async def refresh(self) -> None:
-        """Nothing is counted elsewhere."""
+        """Nothing is counted elsewhere, but levels may be kept elsewhere."""
+        await self._fleet.refresh()
+
+    def redis(self) -> tuple[bool | None, int]:
+        """Whether Redis can be had, and how many times it could not any more."""
+        return self._fleet.is_up, self._fleet.outages
 
     async def close(self) -> int:
         """End; how many calls were cut."""
@@ -163,6 +176,7 @@ class Alone:
         self._path.refuse()
         await self._path.runner.cleanup()
         await self._path.close()
+        await self._fleet.close()
         return cut
 
     @property

@@ -23,6 +23,7 @@ from proxy.observe.gathered import Gathered, Report
 from proxy.retry.commons import Commons
 from proxy.server.binding import again
 from proxy.server.channel import pack
+from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
 from proxy.server.listener import Usage, policies_of
 from proxy.server.messages import Begin, Counted, Note, Own, Place, Use
@@ -75,7 +76,9 @@ class Workers:
         self._tell = tell
         self._rows = Rows(memory)
         self._making = SharedMaking(memory)
-        self.commons = Commons(self._making)
+        self._fleet = Fleet(self._making, settings, tell, observes=True)
+        self._outages = Outages()
+        self.commons = Commons(self._fleet)
         self._generation = 1
         self._numbers = 0
         self._groups: dict[int, tuple[Address, socket.socket]] = {}  # the first socket at each address, by its number
@@ -181,11 +184,14 @@ class Workers:
 
     def noted(self, worker: WorkerProcess, note: Note) -> None:
         """Write it."""
+        if note.event == "redis" and not self._outages.is_news(note.facts["pid"], note.facts["state"]):
+            return
         self._tell(note.event, note.lines, **note.facts)
 
     def ended(self, worker: WorkerProcess) -> None:
         """A process is no more: start another, if that was not wanted."""
         self._all.pop(worker.number, None)
+        self._outages.ended(worker.pid)
         self._gathered.ended(worker.number)
         self._rows.clear(worker.row)
         for slot in self._slots:
@@ -223,6 +229,7 @@ class Workers:
         """Hand a new configuration to all."""
         self._settings = settings
         self._generation += 1
+        self._fleet.use(settings)
         use = Use(self._generation, pack(settings, _remakes(settings)))
         for worker in self._all.values():
             worker.send(use)
@@ -328,6 +335,7 @@ class Workers:
         for worker in workers:
             worker.do("end")
         await asyncio.gather(*(self._until_over(worker) for worker in workers))
+        await self._fleet.close()
         for task in list(self._tasks):
             task.cancel()
         for slot in self._slots:
@@ -341,6 +349,12 @@ class Workers:
         """Ask all what they have counted; with `calls`, the last ones too."""
         workers = [worker for worker in self._all.values() if worker.is_ready]
         await asyncio.gather(*(worker.ask(self._gathered.seen(worker.number) if calls else None) for worker in workers))
+        if calls:
+            await self._fleet.refresh()
+
+    def redis(self) -> tuple[bool | None, int]:
+        """Whether all workers have Redis, and how many times one of them had not any more."""
+        return (None if self._fleet.is_up is None else not self._outages.is_out), self._outages.count
 
     async def _gather(self) -> None:
         never = asyncio.Event()

@@ -37,6 +37,8 @@ class Store(Protocol):
     denies: bool
     #: Seconds after which a silent holder's lease comes back.
     dead: float
+    #: This process only looks at levels: what it knows is of no concern to anybody.
+    observes: bool
 
     def soon(self, holding: Holding, at: float) -> None:
         """Have this bucket say what it has to say, at that time or before."""

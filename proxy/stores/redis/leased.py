@@ -72,7 +72,7 @@ class _Leased(Holding):
         """`asked`: tokens that are waited for; those at hand are among them."""
         lease = self.lease
         spent_told, changed_told = lease.spent_told, lease.changed_told
-        known = self._known_now(now)
+        known = None if self.store.observes else self._known_now(now)
         spent, changed, keep = lease.send(max(self._keeps(now), min(asked, lease.left)), now)
         short = max(0.0, asked - keep)
         more = max(0.0, self._need(now) - max(keep - asked, 0.0))

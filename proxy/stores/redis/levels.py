@@ -90,7 +90,7 @@ class RedisThrottle(_Level, ThrottleBucket):
     def _report(self, now: float) -> list[object]:
         self._changes_sent = self._changes
         knows = self._made or self._known is not None or self.store.out
-        known = self._level if knows else None
+        known = self._level if knows and not self.store.observes else None
         numbers = [0, self._changes, 0, self._changes_told, 0, 0, 0, known, self._start, self._most, 0]
         store = self.store
         return [*(shown(each) for each in numbers), store.draw(), store.dead, FORGET]
@@ -187,9 +187,11 @@ class RedisBudget(_Level, BudgetBucket):
     def _report(self, now: float) -> list[object]:
         spec, store = self.spec, self.store
         known: tuple[float | None, ...] = (None, None, None)
-        if self._fleet is not None and now - self.heard_at < spec.window:
+        if self._fleet is None or store.observes:
+            pass
+        elif now - self.heard_at < spec.window:
             known = self._counts()
-        elif self._fleet is not None:
+        else:
             known = (self._calls.count(now), self._retries.count(now), self._last_second.count(now))
         if now - self.heard_at > PROMPT:  # of a time without Redis only what is still in the window is of interest
             self._begun = min(self._begun, self._told[0] + self._calls.count(now))

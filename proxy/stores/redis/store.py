@@ -56,12 +56,14 @@ class RedisStore:
         clock: Callable[[], float],
         tell: Tell,
         dead: float = 10.0,
+        observes: bool = False,
     ) -> None:
         self.holder = secrets.token_hex(6)
         self.out = False
         self.outages = 0
         self.denies = denies
         self.dead = dead
+        self.observes = observes
         self.timeout = timeout
         self.round_trips = 0
         #: Told when Redis is to be had again: whoever listens to it listens anew.
@@ -175,6 +177,19 @@ class RedisStore:
         finally:
             self._trip = None
             self._plan()
+
+    async def look(self) -> None:
+        """Hear what every bucket's level is, now."""
+        if self._trip is not None:
+            await asyncio.wait({self._trip})
+        now = self._clock()
+        if not self._known or (self.out and (self._running or now < self._next_try)):
+            return
+        for holding in list(self._known):
+            self.soon(holding, now)
+        if self._trip is None:
+            self._trip = asyncio.get_running_loop().create_task(self._go())
+        await asyncio.wait({self._trip})
 
     # -- one round trip ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,209 @@
+"""What the fleet shares, as a process has it: buckets and cooldowns in Redis, where the configuration names any.
+
+Law: the client library is loaded when a configuration first says `store: redis`, and not before. Nothing here is on a
+call's way: what calls use is made by `proxy.stores.redis`. A configuration that changes `redis:` gets a store of its
+own, and buckets that begin with the share of those before; the old store gives its leases back and is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from proxy.config.settings import Settings
+from proxy.retry.bucket import Bucket, RateBucket
+from proxy.retry.gates import Cooldown, TokenGate
+from proxy.retry.making import Announce, Key, Making, SeenKeys
+from proxy.retry.pacing import CubicLimiter
+from proxy.retry.policy import BucketSpec, RateSpec
+from proxy.transport.clock import monotonic
+
+if TYPE_CHECKING:
+    from proxy.stores.redis.making import RedisMaking
+
+#: Seconds that a start waits for Redis; after that it goes on without.
+_START = 1.0
+
+Tell = Callable[..., None]
+Met = Callable[[str, Key, BucketSpec | None], None]
+
+
+def can_share() -> bool:
+    """Whether the client library is there (extra: redis)."""
+    return find_spec("redis") is not None
+
+
+def sharing(settings: Settings) -> frozenset[str]:
+    """The upstreams that use a bucket in Redis: the fleet shares their cooldowns too."""
+    return frozenset(
+        policy.upstream
+        for upstream in settings.router.upstreams
+        for policy in upstream.policies
+        for ref in (policy.bucket, policy.rate)
+        if ref is not None and ref.spec.store == "redis"
+    )
+
+
+class Fleet(Making):
+    """Makes what calls share: in Redis what says so, by `inner` what does not.
+
+    `met` is told of every bucket in Redis that this process comes to use, for who adds workers up. One that only
+    `observes` looks at levels when asked to, and neither hears of cooldowns nor says anything.
+    """
+
+    def __init__(
+        self, inner: Making, settings: Settings, tell: Tell, *, met: Met | None = None, observes: bool = False
+    ) -> None:
+        self._inner = inner
+        self._tell = tell
+        self._met = met
+        self._observes = observes
+        self._redis: RedisMaking | None = None
+        self._said: object = None
+        self._past_outages = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._change(settings)
+
+    # -- configurations -------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Reach Redis before the first call, if that is quickly done."""
+        if self._redis is not None and not self._observes:
+            await self._redis.store.open(_START)
+            self._redis.listen()
+
+    def use(self, settings: Settings) -> None:
+        """Take a new configuration, for buckets that are made after it."""
+        before = self._redis
+        self._change(settings)
+        if self._redis is not None and self._redis is not before:
+            self._beside(self.open())
+
+    def _change(self, settings: Settings) -> None:
+        says = settings.redis if settings.uses_redis and can_share() else None
+        if says != self._said:
+            self._said = says
+            if self._redis is not None:
+                self._past_outages += self._redis.store.outages
+                self._beside(self._redis.close())
+            self._redis = None if says is None else self._make(settings)
+        if self._redis is not None and not self._observes:
+            self._redis.upstreams = sharing(settings)
+            if self._redis.store.link is not None:
+                self._redis.listen()
+
+    def _make(self, settings: Settings) -> RedisMaking:
+        from proxy.stores.redis.making import RedisMaking
+        from proxy.stores.redis.store import RedisStore
+
+        redis = settings.redis
+        tell = _nothing if self._observes else self._tell
+        store = RedisStore(
+            redis.url,
+            timeout=redis.timeout,
+            denies=redis.on_outage == "deny",
+            clock=monotonic,
+            tell=tell,
+            observes=self._observes,
+        )
+        return RedisMaking(self._inner, store, redis.prefix, monotonic)
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Give leases back, and let go."""
+        if self._redis is not None:
+            await self._redis.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_START)
+
+    # -- being watched --------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Hear the levels of all buckets, for a page: one round trip, or none where Redis can't be had."""
+        if self._redis is not None:
+            await self._redis.store.look()
+
+    @property
+    def is_up(self) -> bool | None:
+        """Whether Redis can be had; None where nothing is kept there."""
+        return None if self._redis is None else not self._redis.store.out
+
+    @property
+    def outages(self) -> int:
+        """How many times it could not be had any more."""
+        return self._past_outages + (self._redis.store.outages if self._redis is not None else 0)
+
+    # -- proxy.retry.making.Making --------------------------------------------------------------------------------
+
+    @property
+    def _making(self) -> Making:
+        return self._inner if self._redis is None else self._redis
+
+    def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
+        """The bucket of this key and definition."""
+        made = self._making.bucket(key, spec, before, now)
+        if made is not before and spec.store == "redis" and self._met is not None:
+            self._met("bucket", key, spec)
+        return made
+
+    def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
+        """The bucket of kind rate of this key and definition."""
+        made = self._making.rate(key, spec, before, now)
+        if made is not before and spec.store == "redis" and self._met is not None:
+            self._met("rate", key, spec)
+        return made
+
+    def gated(self, bucket: RateBucket, gate: TokenGate) -> None:
+        """Calls wait for this bucket at this gate."""
+        self._making.gated(bucket, gate)
+
+    def limiter(self, key: Key, now: float) -> CubicLimiter:
+        """The adaptive limiter of this key."""
+        return self._making.limiter(key, now)
+
+    def cooldown(self, upstream: str, value: str) -> Cooldown:
+        """The cooldown of this upstream and scope value."""
+        return self._making.cooldown(upstream, value)
+
+    def announcing(self, upstream: str, value: str) -> Announce | None:
+        """Whom to tell when a call starts that cooldown."""
+        return self._making.announcing(upstream, value)
+
+    def seen(self, upstream: str, value: str) -> SeenKeys:
+        """The seen keys of this upstream and scope value."""
+        return self._making.seen(upstream, value)
+
+
+class Outages:
+    """The workers' notices of Redis made one: it is out when the first says so, back when the last does."""
+
+    def __init__(self) -> None:
+        self._out: set[int] = set()
+        self.count = 0
+
+    def is_news(self, pid: int, state: str) -> bool:
+        """Whether this notice is worth a line."""
+        before = bool(self._out)
+        (self._out.add if state == "out" else self._out.discard)(pid)
+        if self._out and not before:
+            self.count += 1
+        return before != bool(self._out)
+
+    def ended(self, pid: int) -> None:
+        """A worker is no more."""
+        self._out.discard(pid)
+
+    @property
+    def is_out(self) -> bool:
+        """Whether any worker is without Redis."""
+        return bool(self._out)
+
+
+def _nothing(event: str, lines: list[str], **facts: Any) -> None:
+    """Who only observes has nothing to say."""

@@ -1,0 +1,175 @@
+"""Real processes and a real Redis: one budget for all of them, one cooldown, and life without."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.process import Redrive
+from support.redis_server import FOUND, RedisServer, needs_redis
+from support.scripted import Upstream, answer
+
+pytestmark = needs_redis
+
+CONFIG = """
+log: {{format: json}}
+redis: {{url: "{redis}", timeout: 2s, on_outage: {on_outage}}}
+buckets:
+  fleet: {{kind: quota, capacity: 20, store: redis}}
+defaults:
+  strategy: {{kind: standard, backoff: {{base: 20ms, max: 20ms}}}}
+  bucket: fleet
+upstreams:
+  u: {{url: "{upstream}"}}
+{more}
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    if FOUND is None:
+        pytest.skip("no redis-server and no valkey-server on PATH")
+    found = RedisServer()
+    yield found
+    found.close()
+
+
+@contextlib.asynccontextmanager
+async def sidecar(
+    folder: Path, upstream: Upstream, redis: RedisServer, *, more: str = "", on_outage: str = "local"
+) -> AsyncIterator[Redrive]:
+    folder.mkdir()
+    text = CONFIG.format(redis=redis.url, upstream=upstream.url, more=more, on_outage=on_outage)
+    async with Redrive(folder, text) as process:
+        yield process
+
+
+async def get(session: aiohttp.ClientSession, process: Redrive) -> tuple[int, str]:
+    async with session.get(f"{process.url}/u/x") as answered:
+        await answered.read()
+        return answered.status, answered.headers.get("x-attempt-count", "")
+
+
+async def page(session: aiohttp.ClientSession, process: Redrive, path: str) -> str:
+    async with session.get(f"{process.admin}{path}") as answered:
+        return await answered.text()
+
+
+async def level(session: aiohttp.ClientSession, process: Redrive) -> Any:
+    shown = json.loads(await page(session, process, "/buckets"))
+    rows = shown["buckets"] if isinstance(shown, dict) else shown
+    return next(row["level"] for row in rows if row["bucket"] == "fleet")
+
+
+async def metric(session: aiohttp.ClientSession, process: Redrive, name: str) -> float:
+    text = await page(session, process, "/metrics")
+    return next(float(line.split()[-1]) for line in text.splitlines() if line.split(" ")[0] == name)
+
+
+async def test_two_sidecars_pay_from_one_bucket(tmp_path: Path, server: RedisServer) -> None:
+    async with (
+        Upstream(answer(503)) as upstream,
+        sidecar(tmp_path / "a", upstream, server) as one,
+        sidecar(tmp_path / "b", upstream, server) as other,
+        aiohttp.ClientSession() as session,
+    ):
+        for _ in range(4):
+            await get(session, one)
+            await get(session, other)
+        retries = len(upstream.requests) - 8
+        assert retries <= 4  # 20 tokens, 5 a retry
+        assert await level(session, one) == await level(session, other) == 20 - 5 * retries
+        assert await metric(session, one, "redrive_redis_up") == 1
+
+
+async def test_workers_are_lease_holders_and_their_parent_shows_the_level(tmp_path: Path, server: RedisServer) -> None:
+    async with (
+        Upstream(answer(503)) as upstream,
+        sidecar(tmp_path / "a", upstream, server, more="workers: 2") as one,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+    ):
+        for _ in range(8):
+            await get(session, one)
+        retries = len(upstream.requests) - 8
+        assert 1 <= retries <= 4
+        assert await level(session, one) == 20 - 5 * retries
+        server.kill()
+        while await metric(session, one, "redrive_redis_up"):
+            await get(session, one)
+        assert await metric(session, one, "redrive_redis_outages_total") == 1
+        server.start()
+        back = await one.line(lambda line: line["event"] == "redis" and line["state"] == "back")
+        assert back is not None
+        said = [line["state"] for line in one.lines if line["event"] == "redis"]
+        assert said == ["out", "back"]  # once, for all workers
+
+
+async def test_one_sidecars_429_holds_the_others(tmp_path: Path, server: RedisServer) -> None:
+    async with (
+        Upstream(answer(200), answer(429, b"", "retry-after: 1"), answer(200)) as upstream,
+        sidecar(tmp_path / "a", upstream, server) as one,
+        sidecar(tmp_path / "b", upstream, server) as other,
+        aiohttp.ClientSession() as session,
+    ):
+        assert await get(session, other) == (200, "1")
+        async with asyncio.TaskGroup() as group:
+            met = group.create_task(get(session, one))
+            while not await metric(session, other, 'redrive_cooldown_seconds{upstream="u"}'):
+                pass
+            held = group.create_task(get(session, other))
+            while not await metric(session, other, "redrive_waiting_calls"):
+                pass
+            assert len(upstream.requests) == 2  # it is held before it has sent anything
+        assert (met.result(), held.result()) == ((200, "2"), (200, "1"))
+
+
+async def test_without_redis_calls_go_on_and_with_it_they_share_again(tmp_path: Path, server: RedisServer) -> None:
+    async with (
+        Upstream(answer(503), answer(200)) as upstream,
+        sidecar(tmp_path / "a", upstream, server) as one,
+        aiohttp.ClientSession() as session,
+    ):
+        assert await get(session, one) == (200, "2")
+        server.kill()
+        while await metric(session, one, "redrive_redis_up"):
+            assert await get(session, one) == (200, "1")
+        assert await get(session, one) == (200, "1")
+        server.start()
+        back = await one.line(lambda line: line["event"] == "redis" and line["state"] == "back")
+        assert back is not None
+        assert await metric(session, one, "redrive_redis_up") == 1
+
+
+async def test_deny_says_bucket_empty(tmp_path: Path, server: RedisServer) -> None:
+    server.kill()
+    async with (
+        Upstream(answer(503)) as upstream,
+        sidecar(tmp_path / "a", upstream, server, on_outage="deny") as one,
+        aiohttp.ClientSession() as session,
+    ):
+        assert await get(session, one) == (503, "1")
+        assert (await one.call())["outcome"] == "bucket_empty"
+
+
+async def test_a_reload_brings_redis_and_takes_it_away(tmp_path: Path, server: RedisServer) -> None:
+    async with (
+        Upstream(answer(503)) as upstream,
+        sidecar(tmp_path / "a", upstream, server) as one,
+        aiohttp.ClientSession() as session,
+    ):
+        await get(session, one)
+        text = one.file.read_text()
+        assert await level(session, one) == 10
+        for changed, share in ((text.replace(", store: redis", ""), 10), (text, 10)):
+            one.file.write_text(changed)
+            async with session.post(f"{one.admin}/reload") as answered:
+                assert answered.status == 200
+            async with session.get(f"{one.url}/u/x", headers={"x-retry-disable": "true"}) as answered:
+                await answered.read()
+            assert await level(session, one) == share
