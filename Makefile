@@ -68,9 +68,11 @@ bench: $(STAMP) ## measure redrive beside its peers (ARGS="--rounds 3 --only red
 	@$(BIN)/python bench/run.py $(ARGS)
 
 .PHONY: docs
-docs: $(STAMP) ## write the generated pages of docs/ anew
+docs: $(STAMP) ## write the generated pages of docs/ anew, and make the site of them (build/site)
 	@$(BIN)/python tools/transitions.py --write
 	@$(BIN)/python tools/app_sees.py --write
+	@$(BIN)/python tools/config_keys.py --write
+	@$(BIN)/mkdocs build --strict -q
 
 .PHONY: clean
 clean: ## remove the environment and everything that was generated

@@ -1,0 +1,192 @@
+"""The commands of README and guides, as a reader types them, and the site that is made of the pages.
+
+Law: every line of every shell block is tried, or is one of the few that other tests try (`ELSEWHERE`). The upstreams
+are here and not in the internet, and ports are the system's; all else stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.process import Redrive, environment, run
+from support.scripted import Upstream, answer
+
+ROOT = Path(__file__).parent.parent.parent
+GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
+PAGES = [ROOT / "README.md", *(page for page in GUIDES if page.stem != "https")]  # that one has a test of its own
+#: Lines that are not run here, and who tries them.
+ELSEWHERE = {
+    "redrive demo": "tests/lab/test_demo.py",
+    "pip install redrive": "make release-check",
+    "python -m proxy.lab.flaky": "it is running while the others are tried",
+    "redrive run -c redrive.yaml": "likewise",
+}
+BIN = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+CONFIG = """\
+upstreams:
+  shop: {{url: "http://127.0.0.1:{flaky}"}}
+  flaky: {{url: "http://127.0.0.1:{flaky}", hosts: []}}
+  github: {{url: "http://127.0.0.1:{github}", hosts: [api.github.com]}}
+"""
+BROKEN = "upstreams:\n  github:\n    strategie: none\n"
+
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def lines(page: Path) -> list[str]:
+    """The commands of a page's shell blocks, without comments."""
+    typed = [line.partition(" # ")[0].strip() for text in blocks(page, "sh") for line in text.splitlines()]
+    return [line for line in typed if line and not line.startswith("# ")]
+
+
+@asynccontextmanager
+async def a_machine(folder: Path) -> AsyncIterator[tuple[Redrive, dict[str, str]]]:
+    """A reader's machine: the flaky upstream, redrive, and what stands for the ports and the internet of the page."""
+    free = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = free.sockets[0].getsockname()[1]
+    free.close()
+    await free.wait_closed()
+    flaky = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "proxy.lab.flaky", "--port", str(port), env=environment()
+    )
+    try:
+        async with (
+            Upstream(*[answer(200, b"Keep it simple.")] * 9) as github,
+            Redrive(folder, CONFIG.format(flaky=port, github=github.port)) as proxy,
+        ):
+            await listening(port)
+            (folder / "broken.yaml").write_text(BROKEN)
+            yield (
+                proxy,
+                {
+                    "127.0.0.1:8080": proxy.authority,
+                    "127.0.0.1:8081": f"127.0.0.1:{port}",
+                    "127.0.0.1:9901": proxy.admin.removeprefix("http://"),
+                },
+            )
+    finally:
+        flaky.terminate()
+        await flaky.wait()
+
+
+async def listening(port: int) -> None:
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            continue
+        writer.close()
+        return
+
+
+def here(command: str, places: dict[str, str]) -> str:
+    for written, ours in places.items():
+        command = command.replace(written, ours)
+    return command
+
+
+async def type_in(command: str, places: dict[str, str], folder: Path) -> tuple[int, str, str]:
+    return await run("sh", "-euc", f"cd '{folder}'\n{here(command, places)}", PATH=BIN)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+async def test_every_command_works(page: Path, tmp_path: Path) -> None:
+    typed = [line for line in lines(page) if line not in ELSEWHERE]
+    verbs = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    made = [line for line in typed if line.startswith("make ")]
+    assert {line.split()[1] for line in made} <= verbs
+    typed = [line for line in typed if line not in made]
+    if not typed:
+        return
+    async with a_machine(tmp_path) as (_, places):
+        for line in typed:
+            status, out, err = await type_in(line, places, tmp_path)
+            assert (status, err) == (0, ""), (line, err)
+            assert out.strip(), line
+
+
+def plain(text: str) -> list[str]:
+    """Lines, with numbers and the name in Via in one form; an ellipsis stands for what is left out."""
+    text = re.sub(r"redrive-[0-9a-f]{8}", "redrive-X", text.replace("\r", ""))
+    return [re.sub(r"[0-9.]+", "0", line).strip() for line in text.splitlines() if line.strip() and line.strip() != "…"]
+
+
+async def test_what_the_readme_shows_is_what_is_printed(tmp_path: Path) -> None:
+    async with a_machine(tmp_path) as (_, places):
+        for text in blocks(ROOT / "README.md", "console"):
+            command, _, shown = text.partition("\n")
+            assert command.startswith("$ ")
+            _, out, err = await type_in(command[2:].replace("curl -i", "curl -sSi"), places, tmp_path)
+            printed = plain(out + err)
+            at = 0
+            for line in plain(shown):
+                assert line in printed[at:], (line, printed)
+                at = printed.index(line, at) + 1
+
+
+async def test_the_words_of_getting_started(tmp_path: Path) -> None:
+    """Both ways in print what the page says they print."""
+    page = ROOT / "docs/guides/getting-started.md"
+    said = re.search(r"Both print `([^`]+)`", page.read_text())
+    asked = [line for line in lines(page) if "curl -sS " in line and "-o" not in line and "9901" not in line]
+    assert said is not None and len(asked) == 2
+    async with a_machine(tmp_path) as (_, places):
+        for line in asked:
+            _, out, _ = await type_in(line, places, tmp_path)
+            assert out.strip() == said[1], line
+
+
+@pytest.mark.parametrize("name", ["README.md", "SECURITY.md", "CONTRIBUTING.md", "THIRD_PARTY.md"])
+def test_links_of_the_pages_outside_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", (ROOT / name).read_text()):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_readmes_configuration_is_fine(tmp_path: Path) -> None:
+    from proxy.config.load import load
+
+    for number, text in enumerate(blocks(ROOT / "README.md", "yaml")):
+        (tmp_path / f"{number}.yaml").write_text(text)
+        result = load(str(tmp_path / f"{number}.yaml"), {})
+        assert result.settings is not None, result.problems
+
+
+def test_the_table_of_keys_is_current() -> None:
+    made = subprocess.run(
+        [sys.executable, ROOT / "tools/config_keys.py"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert made.stdout == (ROOT / "docs/reference/keys.md").read_text(), "python tools/config_keys.py --write"
+
+
+def test_the_site_is_made_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")]
+    made = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert made.returncode == 0, made.stdout
+    assert (tmp_path / "site/files/config/examples/aws.yaml").exists()
+    assert "../files/config/examples/aws.yaml" in (tmp_path / "site/guides/recipes.html").read_text()
+
+
+def test_the_alerts_of_the_guide_are_those_there_are() -> None:
+    told = re.findall(r"^\| `(Redrive\w+)`", (ROOT / "docs/guides/operating.md").read_text(), re.MULTILINE)
+    assert told == re.findall(r"- alert: (\w+)", (ROOT / "deploy/prometheus/alerts.yml").read_text())
+
+
+def test_troubleshooting_has_every_outcome() -> None:
+    from proxy.retry.facts import Outcome
+
+    told = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/guides/troubleshooting.md").read_text(), re.MULTILINE)
+    assert told == [outcome.value for outcome in Outcome]
