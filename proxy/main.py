@@ -295,6 +295,9 @@ class House:
             reload=self.reload,
             drain=self.drain,
             refresh=self._serving.refresh,
+            live=lambda: showing.live(self._settings.router, self._metrics, commons, monotonic()),
+            places=lambda upstream, route: showing.places(self._settings.provenance, upstream, route),
+            loads=lambda: self._metrics.reloads["success"],
         )
 
     def _readiness(self) -> Readiness:
