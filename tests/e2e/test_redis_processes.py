@@ -44,7 +44,7 @@ def server() -> Iterator[RedisServer]:
 async def sidecar(
     folder: Path, upstream: Upstream, redis: RedisServer, *, more: str = "", on_outage: str = "local"
 ) -> AsyncIterator[Redrive]:
-    folder.mkdir()
+    folder.mkdir()  # noqa: ASYNC240 - a local directory
     text = CONFIG.format(redis=redis.url, upstream=upstream.url, more=more, on_outage=on_outage)
     async with Redrive(folder, text) as process:
         yield process
