@@ -56,6 +56,17 @@ def base_name() -> str:
     return found[1]
 
 
+def debian_mirror() -> str:
+    """$DEBIAN_MIRROR, else the one that this machine's own apt uses."""
+    named = os.environ.get("DEBIAN_MIRROR")
+    if named:
+        return named
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    own = [mirror for mirror in listed if mirror.rstrip("/").endswith("/debian")]
+    return own[0] if own else sys.exit("which Debian mirror? apt knows of none: set DEBIAN_MIRROR")
+
+
 def make_base(name: str) -> None:
     """Debian with Python, under the base's name; made once."""
     tree = HERE / "debian"
@@ -63,7 +74,7 @@ def make_base(name: str) -> None:
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir(parents=True)
         print("making a Debian root …", flush=True)
-        mirror = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
+        mirror = debian_mirror()
         packages = "--include=ca-certificates,python3,python3-venv"
         log = HERE / "debootstrap.log"
         with log.open("w") as out:
