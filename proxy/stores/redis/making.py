@@ -44,6 +44,8 @@ class RedisMaking(Making):
         self._cooldowns: OrderedDict[str, Cooldown] = OrderedDict()
         self._heard: OrderedDict[str, tuple[float, float]] = OrderedDict()  # of places that nobody here uses yet
         self._listener: asyncio.Task[None] | None = None
+        #: Cooldowns are heard of, and those in force are known.
+        self.listening = asyncio.Event()
         store.returned.append(self._listen_anew)
 
     # -- proxy.retry.making.Making ----------------------------------------------------------------------------------
@@ -156,6 +158,7 @@ class RedisMaking(Making):
             if link is not None:
                 with contextlib.suppress(Exception):  # the store tells of what is wrong with Redis
                     await self._hear(link)
+                self.listening.clear()
             await _pause(_LISTEN_AGAIN)
 
     async def _hear(self, link: Link) -> None:
@@ -168,6 +171,7 @@ class RedisMaking(Making):
             for field, value in known.items():
                 until, span = value.decode().split()
                 self._begin(field.decode(), float(until) - server, float(span))
+            self.listening.set()
 
     def _begin(self, place: str, delay: float, span: float) -> None:
         until = self._clock() + delay
