@@ -40,8 +40,20 @@ class AppStream(Protocol):
 
     def respond(
         self, head: ResponseHead, drop: frozenset[bytes], add: bytes, data: bytes, end: bool, trailers: bytes
-    ) -> None:
-        """Hand the upstream's answer on: its head without `drop` and with the lines `add`, and what body there is."""
+    ) -> bytes:
+        """Hand the upstream's answer on: its head without `drop` and with the lines `add`, and what body there is.
+
+        The head as it was written, where nothing but the request's and the answer's heads decided on it; else b"".
+        """
+        ...
+
+    def respond_again(self, whole: bytes) -> None:
+        """Write an answer whose head `respond` gave back, to the same request's head."""
+        ...
+
+    @property
+    def closing(self) -> bool:
+        """Whether answers have to say that the connection closes."""
         ...
 
     def answer(self, head: bytes, body: bytes) -> None:

@@ -74,8 +74,11 @@ class Swift:
     __slots__ = (
         "_body",
         "_connection",
+        "_head",
+        "_head_plan",
         "_means",
         "_origin",
+        "_rendered",
         "_scope",
         "app",
         "bytes_in",
@@ -117,6 +120,9 @@ class Swift:
         self.status = self.bytes_in = self.bytes_out = 0
         self.started = self.ended = self.wall_started = 0.0
         self._body = b""
+        self._head: ResponseHead | None = None  # of the last answer, and how it was handed on to which request
+        self._head_plan: Plan | None = None
+        self._rendered = b""
 
     def start(self, plan: Plan, body: bytes, now: float) -> bool:
         """Send the request on its way, if nothing holds it and a connection rests; False: nothing has happened."""
@@ -166,18 +172,22 @@ class Swift:
 
     def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> None:
         """The answer's head: the end of the call, if it is a success and whole."""
-        if not end or trailers or head.login_bound or not is_success(head.status, head):
+        means, app = self._means, self.app
+        if head is self._head and self.plan is self._head_plan and end and not app.closing:
+            app.respond_again(self._rendered + data)  # heads that have met before
+        elif end and not trailers and not head.login_bound and is_success(head.status, head):
+            self._rendered = app.respond(head, _NO_NAMES, plain_lines(means.via, head.minor, 1), data, True, b"")
+            self._head = head if self._rendered else None
+            self._head_plan = self.plan
+        else:
             self._decide(answered=end).on_head(head, data, end, trailers)
             return
-        means, app = self._means, self.app
-        now = monotonic()
-        app.respond(head, _NO_NAMES, plain_lines(means.via, head.minor, 1), data, True, b"")
+        self.ended = now = monotonic()
         succeeded(self._scope, now)
         self.over = True
         self.status = head.status
         self.bytes_in = len(self._body)
         self.bytes_out = len(data)
-        self.ended = now
         self.wall_started = self.started + means.env.wall_offset
         self.endpoint = self._origin.label
         if means.watch.has_alarms:

@@ -82,11 +82,13 @@ class Answering(asyncio.Protocol):
 
     def respond(
         self, head: ResponseHead, drop: frozenset[bytes], add: bytes, data: bytes, end: bool, trailers: bytes
-    ) -> None:
-        """Hand an upstream's answer on, framed for the app's version."""
+    ) -> bytes:
+        """Hand an upstream's answer on, framed for the app's version. The head as it was written, where nothing but
+        these heads decided on it; else b"".
+        """
         transport = self.transport
         if transport is None:
-            return
+            return b""
         if (
             end
             and head.simple
@@ -96,8 +98,9 @@ class Answering(asyncio.Protocol):
             and b"date" in head.specials
             and self.head.method not in _BODILESS
         ):
-            transport.write(head.render(drop=drop, add=add) + data)  # what nearly every answer comes to
-            return
+            rendered = head.render(drop=drop, add=add)
+            transport.write(rendered + data)  # what nearly every answer comes to
+            return rendered
         size = head.body_size(self.head.method)
         minor = self.head.minor
         if self.door.draining or (end and self._body is not None):
@@ -126,6 +129,17 @@ class Answering(asyncio.Protocol):
         elif data:
             whole += data
         transport.write(whole)
+        return b""
+
+    @property
+    def closing(self) -> bool:
+        """Whether answers have to say that the connection closes."""
+        return self._close or self.door.draining
+
+    def respond_again(self, whole: bytes) -> None:
+        """Write an answer whose head `respond` has written before, to the same request's head."""
+        if self.transport is not None:
+            self.transport.write(whole)
 
     def answer(self, head: bytes, body: bytes) -> None:
         """Write an answer of our own."""

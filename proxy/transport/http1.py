@@ -58,6 +58,8 @@ class Connection(asyncio.Protocol):
         "_tls",
         "_tunnel",
         "_upgrade",
+        "_usual",
+        "_usual_size",
         "blocked",
         "exchanges",
         "origin",
@@ -65,6 +67,8 @@ class Connection(asyncio.Protocol):
         "since",
         "transport",
     )
+
+    _usual: ResponseHead
 
     def __init__(self, keeper: Keeper, origin: Origin, *, tunnel: bool = False) -> None:
         self._keeper = keeper
@@ -81,6 +85,7 @@ class Connection(asyncio.Protocol):
         self._keep_alive = True
         self._answered = self._paused = False
         self._interim = 0  # bytes of interim answers
+        self._usual_size = -1  # of a whole answer with the head of the last one
         self._fd = -1
         self.blocked = False
         self.exchanges = 0
@@ -233,6 +238,10 @@ class Connection(asyncio.Protocol):
         listener = self._listener
         if listener is None:
             self._unasked(data)
+        elif len(data) == self._usual_size and self._is_usual(data):
+            self._listener = None
+            self._keeper.rest(self)
+            listener.on_head(self._usual, data[len(self._usual.raw) :], True, b"")
         elif self._body is not None:
             self._read_body(data, listener)
         elif self._tunnel:
@@ -240,6 +249,17 @@ class Connection(asyncio.Protocol):
         else:
             self._answered = True
             self._read_head(data, listener)
+
+    def _is_usual(self, data: bytes) -> bool:
+        """Whether this is a whole answer with the very head that the last one had, and nothing is unusual about us."""
+        return (
+            not self._answered
+            and self._sent_all
+            and not (self._paused or self._tunnel or self._chunked or self._upgrade)
+            and self.pinned is None
+            and self._method != "HEAD"
+            and data.startswith(self._usual.raw)
+        )
 
     def _unasked(self, data: bytes) -> None:
         if self._tunnel and self.exchanges == 0 and len(self._early) < HIGH_WATER:
@@ -317,6 +337,9 @@ class Connection(asyncio.Protocol):
         if head.status == 101:
             self._begin_tunnel(head, data, listener)
         elif size == len(data):
+            if head.simple and not head.chunked and self._method != "HEAD":
+                self._usual = head
+                self._usual_size = len(head.raw) + size
             self._over(b"")
             listener.on_head(head, data, True, b"")
         elif 0 <= size < len(data):
