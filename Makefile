@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONFIG ?= config/redrive.yaml
+FUZZ_SECONDS ?= 60
 # Any Python from 3.11 on; `make PYTHON=/path/to/python …` names one.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
@@ -29,6 +30,10 @@ run: $(STAMP) ## serve config/redrive.yaml (CONFIG=FILE for another), with a sma
 test: $(STAMP) ## install what the tests need, and run them (ARGS="-k name" for some)
 	@sh scripts/system-packages
 	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: fuzz
+fuzz: $(STAMP) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)
+	@$(BIN)/python tests/conformance/fuzz_protocols.py --seconds $(FUZZ_SECONDS) $(ARGS)
 
 .PHONY: check
 check: $(STAMP) ## style, types, floors, deployment files, and whether generated files are current

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from conformance_kit import Proxy, running
+
+sys.path.append(str(Path(__file__).parent.parent / "wire"))  # the fuzzer starts from the grammar's tables
 
 PLAIN = "defaults: {strategy: none}\n"
 RETRYING = """
