@@ -22,6 +22,7 @@ from proxy.config.scalars import (
     one_word,
     parent_proxy,
     positive_duration,
+    redis_url,
     size,
     status,
     text,
@@ -151,10 +152,14 @@ FILE = Section(
                 "redis",
                 "Where buckets with store: redis live.",
                 {
-                    "url": Key(word, "redis://localhost:6379/0"),
-                    "prefix": Key(text, "redrive:"),
-                    "timeout": Key(positive_duration, "50ms"),
-                    "on_outage": Key(one_word("local", "deny"), "local"),
+                    "url": Key(
+                        redis_url, "redis://localhost:6379/0", "rediss:// for TLS, redis+sentinel://, redis+cluster://"
+                    ),
+                    "prefix": Key(text, "redrive:", "what every key and channel begins with: one for each fleet"),
+                    "timeout": Key(positive_duration, "50ms", "the longest round trip; after it Redis counts as gone"),
+                    "on_outage": Key(
+                        one_word("local", "deny"), "local", "meanwhile: an own bucket, or no tokens"
+                    ),
                 },
             )
         ),

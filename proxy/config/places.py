@@ -18,6 +18,10 @@ from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 from proxy.retry.router import HostPattern
 from proxy.retry.target import Endpoint
 
+_REDIS_URL = re.compile(
+    r"(redis|valkey)s?://[^/?#]+(/\d*)?(\?.*)?|unix:///[^?]+(\?.*)?"
+    r"|(redis|valkey)s?\+sentinel://[^/?#]+/[^/?#]+(/\d*)?(\?.*)?|(redis|valkey)s?\+cluster://[^/?#]+/?(\?.*)?"
+)
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 #: Fields that frame a message or steer the proxy itself; editing them would break the exchange.
 _OURS = frozenset(
@@ -143,6 +147,18 @@ def parent_proxy(value: Any) -> str | None:
         raise ValueError(f"{_masked(value)} is no parent proxy; write it as http://host:port, or none")
     user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
     return f"http://{user}{pattern_host(host)}:{port or 80}"
+
+
+def redis_url(value: Any) -> str:
+    """Where Redis is: `redis://`, `rediss://`, `unix://`, or the places of Sentinel or of a Cluster.
+
+    `valkey` means `redis`, `valkeys` `rediss`. What the client library makes of the rest it says itself.
+    """
+    found = word(value)
+    if _REDIS_URL.fullmatch(found) is None:
+        forms = "redis://host:6379/0, unix:///path, redis+sentinel://host,host/service, redis+cluster://host,host"
+        raise ValueError(f"{_masked(value)} is no place of a Redis; write {forms} (rediss for TLS)")
+    return found
 
 
 def endpoint(value: Any) -> Endpoint:

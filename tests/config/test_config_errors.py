@@ -192,6 +192,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "upstreams:\n  unmatched: {url: http://x}\n",
         ["redrive.yaml:2:3: upstreams.unmatched: unmatched is the label of hosts that no upstream names"],
     ),
+    "no place of a Redis": (
+        "redis: {url: 'http://user:secret@cache:6379'}\n",
+        ["redrive.yaml:1:14: redis.url: 'http://…@cache:6379' is no place of a Redis; write redis://host:6379/0, "],
+    ),
     "undefined names in a list": (
         "include: ['${NOPE}', b.yaml]\n",
         [
