@@ -135,6 +135,8 @@ class Far:
             return False
         self.answered += 1
         self.methods.append(requests[self.answered - 1].line[0])
+        # Bytes behind an answer that arrive once the next request is on its way are an answer to it for anybody.
+        self.wire.coming.clear()
         answer = self.stage.script.popleft() if self.stage.script else None
         if answer is None:
             return False
