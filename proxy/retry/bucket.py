@@ -75,7 +75,11 @@ class Bucket(ABC):
 
     @abstractmethod
     def charge_app_retry(self, now: float) -> float:
-        """The app repeats a call by itself: charge what can be had, never refuse. What was taken, for `succeeded`."""
+        """The app repeats a call by itself: charge what can be had, never refuse. What was taken."""
+
+    def app_succeeded(self, charged: float, now: float) -> None:
+        """Such a call succeeded at once: what it was charged comes back in place of a refund."""
+        self.succeeded(charged, now)
 
     def share(self) -> float | None:
         """The part of the capacity that is there (0 to 1), for the bucket that takes this one's place."""
@@ -146,6 +150,10 @@ class QuotaBucket(Bucket):
         charge = min(self._level, self.spec.retry_cost)
         self.take(charge, now)
         return charge
+
+    def app_succeeded(self, charged: float, now: float) -> None:
+        """The charge comes back, where the refund is flat too."""
+        self.give_back(charged, now)
 
     def share(self) -> float | None:
         """Level by capacity."""

@@ -389,8 +389,10 @@ class Call(Judged):
         if self._custom is not None:
             self._custom.succeeded()
         bucket = self._bucket
-        if bucket is not None:
-            bucket.succeeded(self._paid if self.attempts > 1 else self._app_paid, now)
+        if bucket is not None and self._app_paid is not None and self.attempts == 1:
+            bucket.app_succeeded(self._app_paid, now)
+        elif bucket is not None:
+            bucket.succeeded(self._paid if self.attempts > 1 else None, now)
         if self.history or self.resent:
             self._note(self.delivered, now, decision="delivered")
 

@@ -209,6 +209,11 @@ class Ledger:
                 ledger.taken[ledger.current] = before
                 return float(charge)
 
+            def app_succeeded(self, charged: float, now: float) -> None:
+                before = ledger.taken[ledger.current]
+                super().app_succeeded(charged, now)
+                ledger.taken[ledger.current] = before
+
         bucket.__class__ = Counted
 
     def watch_faucet(self, faucet: Any) -> None:
@@ -467,8 +472,8 @@ def spent(driver: Watched, spec: QuotaSpec) -> float:
     total = sum(prices.values()) + charge
     if driver.outcome is not Outcome.SUCCESS:
         return total
-    if spec.flat_refund:
+    if call.app_retry and not prices:
+        return total - charge
+    if spec.flat_refund or not prices:
         return total - spec.success_refund
-    if prices:
-        return total - prices[max(prices)]
-    return total - (charge if call.app_retry else spec.success_refund)
+    return total - prices[max(prices)]

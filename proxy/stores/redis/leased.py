@@ -191,6 +191,10 @@ class RedisQuota(_Leased, Bucket):
             self._soon(now + TELL)
         return charge
 
+    def app_succeeded(self, charged: float, now: float) -> None:
+        """The charge comes back, where the refund is flat too."""
+        self._earn(charged, now)
+
     # -- proxy.stores.redis.holding.Holding -------------------------------------------------------------------------
 
     def _earn(self, amount: float, now: float) -> None:
