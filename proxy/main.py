@@ -99,8 +99,9 @@ class House:
         self._metrics = Metrics()
         self._log: AccessLog | None = None
         self._serving, self._recent = self._workers() if processes(settings.workers) > 1 else self._alone()
-        admin = Pages(lambda: admin_app(self._view(), self._access), self._serving.is_own)
-        probe = Pages(lambda: probe_app(self._view()), self._serving.is_own)
+        serving = self._serving
+        admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
+        probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
         self._listening = Listening({"listen": self._serving, "admin": admin, "probe": probe})
 
     def _alone(self) -> tuple[Serving, Recent]:
@@ -146,11 +147,11 @@ class House:
             self._loop.add_signal_handler(number, act)
         self._loop.call_later(_CLOCK, self._look_at_the_clock)
         self._begin(self._watcher.run())
-        self._tell_of_few_files()
         sys.setswitchinterval(_SWITCH)
         gc.collect()
         gc.freeze()  # what was imported and built lives as long as the process: no need to look it through again
         self._announce()
+        self._tell_of_few_files()
 
     def _access(self) -> Access:
         admin = self._settings.admin or self._admin
@@ -175,9 +176,9 @@ class House:
         self._begin(self._watcher.reload("SIGHUP"))
 
     def _tell_of_few_files(self) -> None:
-        """A limit that can't be had is said, not found out."""
+        """A limit that is far from what can be had is said, not found out."""
         wanted, enough = self._settings.limits.connections, enough_for(self._descriptors)
-        if enough < wanted:
+        if enough < wanted // 2:
             files = self._descriptors
             line = f"limits.connections is {wanted}, but {files} open files are enough for {enough}: see `ulimit -n`"
             self._notices.tell("limits", [line], open_files=files, connections=enough)

@@ -54,6 +54,8 @@ from proxy.stores.shared_memory import SharedMaking, open_memory
 from proxy.transport.clock import monotonic, wall
 
 _OUT = 1
+#: EX_SOFTWARE of sysexits.h.
+_SOFTWARE = 70
 #: As in the process that is alone (`proxy.main`).
 _SWITCH = 0.0005
 _CLOCK = 10.0
@@ -117,8 +119,8 @@ class Worker:
                     await self._listen(message.places, descriptors)
                 case Leave():
                     await self._leave(message)
-                case Own():
-                    self._path.is_own(message.address)
+                case Own(address, gone):
+                    (self._path.left if gone else self._path.is_own)(address)
                 case Do("drain"):
                     self._look_every = _LOOK_CLOSELY
                     self._path.drain()
@@ -132,7 +134,8 @@ class Worker:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def _begin(self, begin: Begin, descriptors: list[int]) -> None:
-        settings = self._settings = begin.settings
+        settings: Settings = pickle.loads(begin.packed)  # noqa: S301  our parent's
+        self._settings = settings
         self._row = begin.row
         self._making.generation = begin.generation
         self._fleet = Fleet(self._making, settings, self._tell, met=self._met)
@@ -243,6 +246,7 @@ class Worker:
     def _done(self, task: asyncio.Task[None]) -> None:
         """A defect here ends the worker, and the parent starts another."""
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            task.print_stack()
-            os._exit(70)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            told = " ".join(f"{type(error).__name__}: {error}".split())
+            print(f"redrive: a worker can't go on: {told}", file=sys.stderr, flush=True)
+            os._exit(_SOFTWARE)

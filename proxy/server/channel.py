@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import pickle
 import socket
 from collections import deque
@@ -42,11 +43,11 @@ class Channel:
         self._open = True
         loop.add_reader(sock, self._read)
 
-    def send(self, message: Any, descriptors: Sequence[int] = (), *, remakes: Mapping[int, Any] | None = None) -> None:
-        """Send a message. The descriptors must stay open until it has gone; see `pack` for `remakes`."""
+    def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
+        """Send a message. The descriptors must stay open until it has gone."""
         if not self._open:
             return
-        body = message if isinstance(message, bytes) else pack(message, remakes or {})
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         assert len(descriptors) <= _MOST_DESCRIPTORS
         frame = _HEADER.pack(len(body), len(descriptors)) + body
         self._out.append((memoryview(frame), tuple(descriptors)))
@@ -90,7 +91,7 @@ class Channel:
     def _receive(self) -> bool:
         """Take what is there; whether there may be more."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._sock, _PIECE, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            data, descriptors, _, _ = socket.recv_fds(self._sock, _PIECE, _MOST_DESCRIPTORS)
         except BlockingIOError:
             return False
         except OSError:
@@ -99,6 +100,8 @@ class Channel:
             self.close()
             self._ended()
             return False
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
         self._in += data
         self._descriptors += descriptors
         while self._open and self._take():
@@ -120,7 +123,10 @@ class Channel:
 
 
 def pack(message: Any, remakes: Mapping[int, Any]) -> bytes:
-    """A message as bytes. `remakes` has, by the identity of an object, what is called to make it anew over there."""
+    """Something as bytes, for `pickle.loads`.
+
+    `remakes` has, by the identity of an object, what is called to make it anew over there.
+    """
     out = io.BytesIO()
     _Pickler(out, remakes).dump(message)
     return out.getvalue()

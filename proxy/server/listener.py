@@ -10,6 +10,7 @@ import asyncio
 import random
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -102,6 +103,7 @@ class DataPath:
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.env = Env(rng, wall() - monotonic(), WaitingRoom(settings.limits.waiting))
         self._guard = Guard(settings.deny_destinations)
+        self._own: Counter[Address] = Counter()
         dialer = Dialer(loop, Resolver(loop, settings.pool.dns_ttl), self._guard, Contexts())
         pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
         store = Store(settings.buffers.per_request, settings.buffers.total)
@@ -119,12 +121,14 @@ class DataPath:
 
     def is_own(self, address: Address) -> None:
         """A listener of this process (proxy, admin, probe) is bound here: it is never a destination."""
+        self._own[address] += 1
         if address.unix is None:
             self._guard.add_own(address.host, address.port)
 
     def left(self, address: Address) -> None:
-        """Nothing listens at this address any more."""
-        if address.unix is None:
+        """A listener at this address is closed; another may be there already."""
+        self._own[address] -= 1
+        if address.unix is None and not self._own[address]:
             self._guard.drop_own(address.host, address.port)
 
     def use(self, settings: Settings) -> None:

@@ -43,7 +43,7 @@ class _Listener:
 _Place = tuple[str, Address]
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Plan:
     """Sockets that listen already, for places that are new; and all places that are wanted."""
 
@@ -63,24 +63,30 @@ class Listening:
     def __init__(self, openers: Mapping[str, Opener]) -> None:
         self._openers = openers
         self._open: dict[_Place, list[_Listener]] = {}
+        self._planned: list[_Place] = []  # what is open once every plan has been taken
+        self._pending: list[Plan] = []  # not taken yet
         self._closing: set[asyncio.Future[None]] = set()  # beside: who asked for a reload may do so over one of them
 
     def plan(self, settings: Settings) -> Plan:
         """Bind what is new in these settings. Raises CannotListenError, with nothing left open."""
         wanted = list(_places(settings))
-        ports = {listener.address.port for listeners in self._open.values() for listener in listeners}
         plan = Plan(wanted, {})
+        ours = {listener.address.port for listeners in self._open.values() for listener in listeners}
+        ours.update(bound(sock).port for each in self._pending for sockets in each.bound.values() for sock in sockets)
         try:
             for place in wanted:
-                if place not in self._open:
-                    plan.bound[place] = bind(place[1], place[0], ours=ports)
+                if place not in self._planned:
+                    plan.bound[place] = bind(place[1], place[0], ours=ours)
         except CannotListenError:
             plan.give_up()
             raise
+        self._planned = wanted
+        self._pending.append(plan)
         return plan
 
     async def take(self, plan: Plan) -> None:
-        """Serve what is new, then close what is not wanted any more."""
+        """Serve what is new, then close what is not wanted any more. Plans are taken in the order they were made."""
+        self._pending.remove(plan)
         for place, sockets in plan.bound.items():
             opener = self._openers[place[0]]
             self._open[place] = [_Listener(bound(sock), await opener.open(bound(sock), sock)) for sock in sockets]
@@ -105,21 +111,29 @@ class Listening:
 class Pages:
     """An opener for an aiohttp application, made anew for each listener."""
 
-    def __init__(self, make: Callable[[], web.Application], opens: Callable[[Address], None]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], web.Application],
+        opens: Callable[[Address], None],
+        leaves: Callable[[Address], None],
+    ) -> None:
         self._make = make
         self._opens = opens
+        self._leaves = leaves
 
-    async def open(self, address: Address, sock: socket.socket) -> web.AppRunner:
+    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, web.AppRunner]:
         """Serve pages there."""
         runner = web.AppRunner(self._make(), access_log=None, shutdown_timeout=ADMIN_END)
         await runner.setup()
         await web.SockSite(runner, sock).start()
         self._opens(address)
-        return runner
+        return address, runner
 
-    async def shut(self, opened: web.AppRunner) -> None:
+    async def shut(self, opened: tuple[Address, web.AppRunner]) -> None:
         """Let the answers that are under way be given, for a moment."""
-        await opened.cleanup()
+        address, runner = opened
+        await runner.cleanup()
+        self._leaves(address)
 
 
 def _places(settings: Settings) -> Iterable[_Place]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.config.settings import Address, Settings
+from proxy.config.settings import Address
 from proxy.observe.gathered import Report
 from proxy.retry.policy import BucketSpec
 
@@ -27,7 +27,7 @@ class Begin:
 
     row: int
     generation: int
-    settings: Settings
+    packed: bytes = field(repr=False)  # the settings
     via: str
     places: tuple[Place, ...]
     own: tuple[Address, ...]
@@ -58,9 +58,10 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Admin or probe listens there, and calls must not be sent to it."""
+    """Admin or probe listens there (or no more), and calls must not be sent to it."""
 
     address: Address
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

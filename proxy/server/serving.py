@@ -43,6 +43,10 @@ class Serving(Protocol):
         """A listener of admin or probe is bound here."""
         ...
 
+    def left(self, address: Address) -> None:
+        """Admin or probe listens there no more."""
+        ...
+
     def use(self, settings: Settings) -> None:
         """Take a new configuration."""
         ...
@@ -145,6 +149,10 @@ class Alone:
     def is_own(self, address: Address) -> None:
         """A listener of admin or probe is bound here."""
         self._path.is_own(address)
+
+    def left(self, address: Address) -> None:
+        """Admin or probe listens there no more."""
+        self._path.left(address)
 
     def use(self, settings: Settings) -> None:
         """Take a new configuration, for calls that start after it."""

@@ -109,10 +109,10 @@ class WorkerProcess:
 
     # -- saying ---------------------------------------------------------------------------------------------------
 
-    def begin(self, begin: Begin, descriptors: Sequence[int], remakes: dict[int, Any]) -> None:
+    def begin(self, begin: Begin, descriptors: Sequence[int]) -> None:
         """The first message."""
         self.listening = {place.number for place in begin.places}
-        self._channel.send(begin, descriptors, remakes=remakes)
+        self._channel.send(begin, descriptors)
 
     def send(self, message: Any) -> None:
         """A message that no descriptors go with."""

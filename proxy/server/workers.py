@@ -54,7 +54,7 @@ _SETTLE = 30.0
 class _Slot:
     """One worker's place: its sockets live as long as the parent, the processes in it come and go."""
 
-    places: dict[int, tuple[Address, socket.socket]] = field(default_factory=dict)
+    places: dict[int, tuple[Address, socket.socket]] = field(default_factory=dict)  # by number
     worker: WorkerProcess | None = None
     adopter: WorkerProcess | None = None
     started: float = 0.0
@@ -80,8 +80,9 @@ class Workers:
         self._outages = Outages()
         self.commons = Commons(self._fleet)
         self._generation = 1
+        self._packed = pack(settings, _remakes(settings))
         self._numbers = 0
-        self._groups: dict[int, tuple[Address, socket.socket]] = {}  # the first socket at each address, by its number
+        self._open: list[tuple[Address, socket.socket, list[int]]] = []  # a socket at each address, and all its places
         self._slots = [_Slot() for _ in range(processes(settings.workers))]
         self._all: dict[int, WorkerProcess] = {}
         self._own: list[Address] = []
@@ -116,8 +117,8 @@ class Workers:
             slot.worker, slot.started = worker, monotonic()
         worker.generation = self._generation
         places = tuple(Place(number, address) for number, (address, _) in slot.places.items())
-        begin = Begin(row, self._generation, self._settings, self._via, places, tuple(self._own))
-        worker.begin(begin, [sock.fileno() for _, sock in slot.places.values()], _remakes(self._settings))
+        begin = Begin(row, self._generation, self._packed, self._via, places, tuple(self._own))
+        worker.begin(begin, [sock.fileno() for _, sock in slot.places.values()])
         if self._draining:
             worker.do("drain")
         if self._refusing:
@@ -127,34 +128,40 @@ class Workers:
 
     # -- listeners ------------------------------------------------------------------------------------------------
 
-    async def open(self, address: Address, sock: socket.socket) -> int:
+    async def open(self, address: Address, sock: socket.socket) -> list[int]:
         """Serve on a listening socket, and on another beside it for each further worker."""
-        group = self._next_number()
-        self._groups[group] = address, sock
+        numbers: list[int] = []
+        self._open.append((address, sock, numbers))
         for place, slot in enumerate(self._slots):
-            self._give(slot, address, sock if place == 0 else again(sock), group if place == 0 else None)
-        return group
+            numbers.append(self._give(slot, address, sock if place == 0 else again(sock)))
+        return numbers
 
-    def _give(self, slot: _Slot, address: Address, sock: socket.socket, number: int | None = None) -> None:
-        number = self._next_number() if number is None else number
+    def _give(self, slot: _Slot, address: Address, sock: socket.socket, number: int = 0) -> int:
+        number = number or self._next_number()
         slot.places[number] = address, sock
         if slot.worker is not None:
             slot.worker.listen([Place(number, address)], [sock.fileno()])
+        return number
 
-    async def shut(self, opened: int) -> None:
+    async def shut(self, opened: list[int]) -> None:
         """Close the sockets at an address, once nobody accepts on them."""
-        address, _ = self._groups.pop(opened)
-        closing = [(slot, number) for slot in self._slots for number, (at, _) in slot.places.items() if at == address]
-        numbers = [number for _, number in closing]
-        await asyncio.gather(*(worker.leave(numbers, gone=True) for worker in self._all.values()))
-        for slot, number in closing:
-            slot.places.pop(number)[1].close()
+        self._open = [entry for entry in self._open if entry[2] is not opened]
+        await asyncio.gather(*(worker.leave(opened, gone=True) for worker in self._all.values()))
+        for slot in self._slots:
+            for number in set(slot.places).intersection(opened):
+                slot.places.pop(number)[1].close()
 
     def is_own(self, address: Address) -> None:
         """Admin or probe listens there."""
         self._own.append(address)
         for worker in self._all.values():
             worker.send(Own(address))
+
+    def left(self, address: Address) -> None:
+        """Admin or probe listens there no more."""
+        self._own.remove(address)
+        for worker in self._all.values():
+            worker.send(Own(address, gone=True))
 
     def _next_number(self) -> int:
         self._numbers += 1
@@ -229,8 +236,9 @@ class Workers:
         """Hand a new configuration to all."""
         self._settings = settings
         self._generation += 1
+        self._packed = pack(settings, _remakes(settings))
+        use = Use(self._generation, self._packed)
         self._fleet.use(settings)
-        use = Use(self._generation, pack(settings, _remakes(settings)))
         for worker in self._all.values():
             worker.send(use)
         self.commons.forget_policies(policies_of(settings))
@@ -256,8 +264,8 @@ class Workers:
         while len(self._slots) < count:
             slot = _Slot()
             self._slots.append(slot)
-            for address, sock in self._groups.values():
-                self._give(slot, address, again(sock))
+            for address, sock, numbers in self._open:
+                numbers.append(self._give(slot, address, again(sock)))
             self._do(self._spawn(slot))
         surplus, self._slots = self._slots[count:], self._slots[:count]
         for slot in surplus:

@@ -139,12 +139,12 @@ async def test_changed_listeners_open_before_old_ones_close(workers: int, tmp_pa
             go.set()
             async with await flying as got:  # its listener is closed, the connection is not
                 assert await got.read() == b"whole"
-            # The old address with the port of the new one: both are bound at one time.
+            # The same place, spelt out: both are bound at one time.
             port = new.rpartition(":")[2]
-            running.file.write_text(f"{top}127.0.0.1:{port}{rest}")
+            running.file.write_text(f"{top}127.0.0.2:{port}{rest}")
             assert (await with_aiohttp("POST", f"{running.admin}/reload")).status == 200
-            assert await listening(running) == [f"127.0.0.1:{port}"]
-            assert (await with_aiohttp("GET", f"http://127.0.0.1:{port}/a/x")).status == 200
+            assert await listening(running) == [f"127.0.0.2:{port}"]
+            assert (await with_aiohttp("GET", f"http://127.0.0.2:{port}/a/x")).status == 200
 
 
 @pytest.mark.parametrize("workers", [1, 2])

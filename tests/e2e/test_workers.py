@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from clients import with_aiohttp
 from prometheus_client.parser import text_string_to_metric_families
-from support.process import Redrive
+from support.process import Redrive, redrive
 from support.scripted import Upstream, answer, gated, hang
 
 SECONDS = 20.0
@@ -314,3 +314,31 @@ async def test_limits_hold_over_all_workers(tmp_path: Path) -> None:
         for each in (*calls, *probes):
             each.cancel()
         await asyncio.gather(*calls, *probes, return_exceptions=True)
+
+
+async def test_long_lines_of_two_workers_are_not_mixed(tmp_path: Path) -> None:
+    async with (
+        Upstream(answer(503)) as upstream,
+        Redrive(tmp_path, config(upstream, PATIENT, patient(14)), listen=LISTEN.format(2)) as running,
+    ):
+        await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/{n}/{'x' * 1900}") for n in range(6)))
+        lines = [await running.call(number + 1) for number in range(6)]  # each was read as JSON
+        assert {len(line["history"]) for line in lines} == {14}
+
+
+async def test_a_worker_that_can_not_begin_ends_the_start(tmp_path: Path) -> None:
+    """Nothing is served by halves: the reason is a line, and the exit status says so."""
+    (tmp_path / "moody.py").write_text(
+        "import sys\n"
+        "from proxy.retry import StandardRetryStrategy\n"
+        "if 'worker' in sys.argv:\n"
+        "    raise ValueError('not here')\n"
+        "class Moody(StandardRetryStrategy): pass\n"
+    )
+    file = tmp_path / "redrive.yaml"
+    file.write_text(LISTEN.format(2) + 'upstreams: {a: {url: "http://127.0.0.1:9", strategy: {kind: "moody:Moody"}}}\n')
+    status, _, err = await redrive("run", "-c", str(file))
+    assert status == 1
+    assert "cannot import moody: ValueError: not here" in err
+    assert "redrive: a worker ended before it was ready: exit status 70" in err
+    assert "Traceback" not in err
