@@ -8,7 +8,7 @@ import pytest
 from support.front import Front, request, to
 from support.scripted import Upstream, answer, gated
 
-from proxy.server import listener
+from proxy.server import door
 from proxy.server.connection import AppConnection
 
 
@@ -30,7 +30,7 @@ async def begun(front: Front) -> None:
 
 
 async def test_a_head_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "HEAD_SECONDS", 0.0)
+    monkeypatch.setattr(door, "HEAD_SECONDS", 0.0)
     async with Front() as front, front.app() as app:
         app.send(b"GET / HTTP/1.1\r\nHost: a\r\nX")
         await begun(front)
