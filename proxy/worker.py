@@ -201,7 +201,7 @@ class Worker:
     # -- being watched --------------------------------------------------------------------------------------------
 
     def _count(self, number: int, since: int | None) -> Counted:
-        calls = [] if since is None else self._recent.since(since)
+        calls = None if since is None else self._recent.since(since)
         made, self._making.made = tuple(dict.fromkeys(self._making.made)), []
         report = Report(self._metrics.all(), self._recent.seen, calls)
         return Counted(number, self._making.generation, report, made)

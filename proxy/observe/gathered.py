@@ -16,11 +16,13 @@ from proxy.observe.recent import Recent, is_plain
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One worker's counts. `seen` calls have passed in all; `calls` are those that were asked for, as shown."""
+    """One worker's counts. `seen` calls have passed in all; `calls` are those that were asked for, as shown there;
+    None where none were.
+    """
 
     series: list[Series] = field(default_factory=list)
     seen: int = 0
-    calls: list[dict[str, Any]] = field(default_factory=list)
+    calls: list[dict[str, Any]] | None = None
 
 
 class Gathered:
@@ -31,16 +33,21 @@ class Gathered:
         self._recent = recent
         self._latest: dict[int, Report] = {}
         self._ended: dict[tuple[str, str], Series] = {}
+        self._shown: dict[int, int] = {}
 
     def seen(self, worker: int) -> int:
-        """How many of a worker's calls are known here."""
-        latest = self._latest.get(worker)
-        return latest.seen if latest is not None else 0
+        """Up to which number a worker's calls have been shown here."""
+        return self._shown.get(worker, 0)
 
     def take(self, reports: dict[int, Report]) -> None:
         """The newest reports, by worker (a number that no other process of this run has)."""
-        passed = sum(report.seen - self.seen(worker) for worker, report in reports.items())
-        self._recent.add((call for report in reports.values() for call in report.calls), passed)
+        news, passed = [], 0
+        for worker, report in reports.items():
+            if report.calls is not None:  # else what has ended since is yet to be shown
+                news += [call for call in report.calls if call["number"] > self.seen(worker)]
+                passed += report.seen - self.seen(worker)
+                self._shown[worker] = report.seen
+        self._recent.add(news, passed)
         self._latest.update(reports)
         total = {labels: series.copy() for labels, series in self._ended.items()}
         for report in self._latest.values():
@@ -49,6 +56,7 @@ class Gathered:
 
     def ended(self, worker: int) -> None:
         """A worker is no more: keep what it counted."""
+        self._shown.pop(worker, None)
         latest = self._latest.pop(worker, None)
         if latest is not None:
             _add_up(self._ended, latest.series)

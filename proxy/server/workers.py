@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.config.settings import Address, Settings
-from proxy.observe.gathered import Gathered, Report
+from proxy.observe.gathered import Gathered
 from proxy.retry.commons import Commons
 from proxy.server.binding import again
 from proxy.server.channel import pack
@@ -179,11 +179,8 @@ class Workers:
 
     def counted(self, worker: WorkerProcess, counted: Counted) -> None:
         """Add it up, and look at the shared state that it has come to use."""
-        report = counted.report
-        known = self._gathered.seen(worker.number)
-        news = [call for call in report.calls if call["number"] > known]
         if worker.number in self._all:
-            self._gathered.take({worker.number: Report(report.series, report.seen, news)})
+            self._gathered.take({worker.number: counted.report})
         self._making.generation = counted.generation
         for sort, key, spec in counted.made:
             self.commons.meet(sort, key, spec, monotonic())

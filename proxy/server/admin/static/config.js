@@ -41,9 +41,11 @@ export class Config {
       places.push({ upstream: name, route: "" }, ...routes.map(({ route }) => ({ upstream: name, route })));
     }
     this.list.show(places.filter(({ upstream, route }) => `${upstream} ${route}`.toLowerCase().includes(wanted)), h("p", { "data-about": "none" }, "No upstream matches."));
-    if (house.loads !== this.loads && !$("config").hidden) {
-      this.loads = house.loads;
-      this.load(this.chosen);
+    if (house.about !== this.about && !$("config").hidden) {
+      this.about = house.about;
+      const { upstream, route } = this.chosen;
+      const there = !upstream || places.some((place) => place.upstream === upstream && place.route === route);
+      this.load(there ? this.chosen : places[0]);
     }
   }
 
@@ -51,7 +53,7 @@ export class Config {
     const text = JSON.stringify([errors, warnings]);
     if (this.told === text) return;
     this.told = text;
-    const lines = (title, cls, list) => (list.length ? h("details", { class: `problems ${cls}`, open: cls === "bad" || list.length < 4 }, h("summary", {}, title), h("ul", {}, list.map((line) => h("li", {}, line)))) : null);
+    const lines = (title, cls, list) => (list.length ? h("details", { class: `problems ${cls}`, open: cls === "bad" || (list.length < 4 && innerWidth > 760) }, h("summary", {}, title), h("ul", {}, list.map((line) => h("li", {}, line)))) : null);
     $("problems").replaceChildren(
       ...[
         lines("The file was refused when it was loaded again; what was in force before stays in force", "bad", errors),
