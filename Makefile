@@ -19,7 +19,7 @@ venv: $(STAMP) ## make the environment in .venv
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "redrive needs Python 3.11 or newer: none was found (make PYTHON=/path/to/python venv)" >&2; exit 2; }
 	@sh scripts/make-venv "$(PYTHON)" $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs,intercept,redis]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs,intercept,redis,otel]'
 	@touch $@
 
 .PHONY: run
