@@ -372,7 +372,9 @@ class HedgedCall(Call):
         return tuple(Cancel(loser) for loser in losers)
 
     def _out_of_time(self, now: float) -> Actions:
-        """The deadline ends what flies; an answer that was kept is better than none."""
+        """The deadline ends what flies; an answer that was kept is better than none, an earlier fault is not."""
         actions = self._cancel_all_but(0, now)
+        if self._failure is not None and self._failure.status is None:
+            self._failure = None
         self._next_at = None
         return (*actions, *self._stop_waiting(Outcome.DEADLINE, now))
