@@ -133,7 +133,7 @@ def counted(calls: int, *, retried: int = 0) -> Series:
 
 
 def shown(number: int, time: str) -> dict[str, Any]:
-    return {"number": number, "time": time, "outcome": "success", "attempts": 1}
+    return {"number": number, "time": time, "outcome": "success", "attempts": 1, "history": [{}]}
 
 
 def test_counts_add_up_and_never_go_down() -> None:
