@@ -74,10 +74,10 @@ class Swift:
     __slots__ = (
         "_body",
         "_connection",
-        "_head",
-        "_head_plan",
         "_means",
         "_origin",
+        "_raw",
+        "_raw_plan",
         "_rendered",
         "_scope",
         "app",
@@ -120,8 +120,8 @@ class Swift:
         self.status = self.bytes_in = self.bytes_out = 0
         self.started = self.ended = self.wall_started = 0.0
         self._body = b""
-        self._head: ResponseHead | None = None  # of the last answer, and how it was handed on to which request
-        self._head_plan: Plan | None = None
+        self._raw = b""  # the head of the last answer, and how it was handed on to which request
+        self._raw_plan: Plan | None = None
         self._rendered = b""
 
     def start(self, plan: Plan, body: bytes, now: float) -> bool:
@@ -173,12 +173,12 @@ class Swift:
     def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> None:
         """The answer's head: the end of the call, if it is a success and whole."""
         means, app = self._means, self.app
-        if head is self._head and self.plan is self._head_plan and end and not app.closing:
-            app.respond_again(self._rendered + data)  # heads that have met before
+        if head.raw == self._raw and self.plan is self._raw_plan and end and not trailers and not app.closing:
+            app.respond_again(self._rendered + data)  # heads that have met before, on whichever connection
         elif end and not trailers and not head.login_bound and is_success(head.status, head):
             self._rendered = app.respond(head, _NO_NAMES, plain_lines(means.via, head.minor, 1), data, True, b"")
-            self._head = head if self._rendered else None
-            self._head_plan = self.plan
+            self._raw = head.raw if self._rendered else b""
+            self._raw_plan = self.plan
         else:
             self._decide(answered=end).on_head(head, data, end, trailers)
             return

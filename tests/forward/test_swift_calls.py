@@ -1,0 +1,137 @@
+"""Calls that go without being decided on: the same as any other, whatever becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from support.front import Front, request, to
+from support.scripted import Step, Turn, Upstream, answer, close, hang
+
+from proxy.forward.swift import Swift
+from proxy.retry.facts import MappingFields, Outcome, Request
+from proxy.retry.policy import BucketRef, QuotaSpec, Timeouts
+
+DATED = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT")
+LOW = BucketRef(QuotaSpec(capacity=100, initial=50))
+
+
+class Warm:
+    """A proxy whose pool holds a connection, and an app whose next call can go at once."""
+
+    def __init__(self, *steps: Step, **policy: Any) -> None:
+        self.upstream = Upstream(DATED, *steps)
+        self.policy = policy
+
+    async def __aenter__(self) -> Warm:
+        await self.upstream.__aenter__()
+        self.front = await Front(to("api", self.upstream.url, bucket=LOW, **self.policy)).__aenter__()
+        self.entering = self.front.app()
+        self.app = await self.entering.__aenter__()
+        await self.app.ask("GET", "/api/first")
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.entering.__aexit__(*error)
+        await self.front.__aexit__(*error)
+        await self.upstream.__aexit__(*error)
+
+    @property
+    def level(self) -> float:
+        (upstream,) = self.front.settings.router.upstreams
+        authority = self.upstream.authority
+        scope = self.front.path.commons.scope(upstream.policy, Request("GET", authority, "/", MappingFields([])))
+        assert scope.bucket is not None
+        return scope.bucket.level(0.0)
+
+    @property
+    def is_swift(self) -> bool:
+        """Whether the call in progress goes that way."""
+        (connection,) = self.front.path.door.open
+        return isinstance(connection.exchange, Swift)
+
+
+async def test_a_success_pays_the_bucket_and_is_told_like_any_other() -> None:
+    async with Warm(DATED) as warm:
+        for _ in range(3):
+            reply = await warm.app.ask("GET", "/api/x")
+            assert (reply.status, reply.body, reply.one("x-attempt-count")) == (200, b"ok", "1")
+        assert warm.level == 54.0
+        assert warm.upstream.connections == 1
+        first, *others = warm.front.told.calls
+        for call in others:
+            assert {**call, "took": 0} == {**first, "took": 0}
+
+
+async def test_a_small_body_goes_that_way_too_and_is_sent_again() -> None:
+    async with Warm(answer(503), DATED) as warm:
+        reply = await warm.app.ask("PUT", "/api/x", body=b"twice")
+        assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
+        assert [r.body for r in warm.upstream.requests[1:]] == [b"twice"] * 2
+        assert warm.front.told.calls[1]["bytes_in"] == 5
+        assert warm.level == 51.0
+
+
+async def test_interim_answers_and_bodies_in_pieces() -> None:
+    async def step(turn: Turn) -> None:
+        await turn.write(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")
+        await turn.write(DATED[:-1])
+        await asyncio.sleep(0)
+        await turn.write(DATED[-1:])
+
+    async with Warm(step) as warm:
+        reply = await warm.app.ask("GET", "/api/x")
+        assert (reply.body, len(reply.infos)) == (b"ok", 1)
+
+
+async def test_a_connection_that_dies_costs_nothing() -> None:
+    async with Warm(close, DATED) as warm:
+        assert (await warm.app.ask("GET", "/api/x")).body == b"ok"
+        assert warm.front.told.calls[1]["resent"]
+        assert warm.level == 52.0
+
+
+async def test_a_failure_is_judged_and_the_answer_handed_on() -> None:
+    async with Warm(answer(404, b"no"), answer(500)) as warm:
+        assert (await warm.app.ask("GET", "/api/x")).body == b"no"
+        assert (await warm.app.ask("POST", "/api/x")).status == 500
+        assert warm.front.told.outcomes[1:] == [Outcome.NOT_RETRYABLE] * 2
+        assert [len(call["history"]) for call in warm.front.told.calls] == [0, 1, 1]
+
+
+async def test_an_app_that_leaves() -> None:
+    async with Warm(hang) as warm:
+        warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
+        await warm.upstream.until(2)
+        assert warm.is_swift
+        warm.app.vanish()
+        await warm.upstream.gone.wait()
+        assert (await warm.front.told.until(2))[1]["outcome"] is Outcome.CLIENT_GONE
+
+
+async def test_a_deadline_and_an_attempt_timeout() -> None:
+    async with Warm(hang, timeouts=Timeouts(total=0.05)) as warm:
+        assert (await warm.app.ask("GET", "/api/x")).status == 504
+        assert warm.front.told.outcomes[1] is Outcome.DEADLINE
+    async with Warm(hang, DATED, timeouts=Timeouts(attempt=0.02)) as warm:
+        reply = await warm.app.ask("GET", "/api/x")
+        assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
+
+
+async def test_heads_that_differ_are_never_mixed_up() -> None:
+    answers = [answer(200, str(n).encode(), "Date: x", f"X-N: {n % 2}") for n in range(6)]
+    async with Warm(*answers) as warm:
+        for n in range(6):
+            reply = await warm.app.ask("GET", f"/api/{n}", f"X-M: {n % 3}")
+            assert (reply.body, reply.one("x-n")) == (str(n).encode(), str(n % 2))
+            assert warm.upstream.requests[n + 1].one("x-m") == str(n % 3)
+            assert warm.upstream.requests[n + 1].target == f"/{n}"
+
+
+async def test_head_requests_between_others() -> None:
+    headless = b"HTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Length: 2\r\n\r\n"
+    async with Warm(headless, DATED, headless, DATED) as warm:
+        for method, body in (("HEAD", b""), ("GET", b"ok"), ("HEAD", b""), ("GET", b"ok")):
+            reply = await warm.app.ask(method, "/api/x")
+            assert (reply.status, reply.body) == (200, body)
+        assert warm.upstream.connections == 1
