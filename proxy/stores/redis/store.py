@@ -30,8 +30,9 @@ from proxy.stores.redis.link import BadUrlError, Command, Link
 _ALONG = 0.002
 #: Buckets in one batch.
 _BATCH = 500
-#: Seconds between tries while Redis is out: the first, and the longest.
-_AGAIN, _SELDOM = 0.1, 1.0
+#: Seconds between tries while Redis is out: the first, and the longest. One that comes and goes, and was there for less
+#: than so many seconds, is tried as one that did not come at all: it is not told of ten times a second.
+_AGAIN, _SELDOM, _STEADY = 0.1, 1.0, 10.0
 #: Seconds that a new connection may take when nobody waits for it: TLS and a look-up take more than a round trip.
 CONNECTING = 2.0
 
@@ -80,7 +81,7 @@ class RedisStore:
         self._timer_at = math.inf
         self._trip: asyncio.Task[None] | None = None
         self._tries = 0
-        self._next_try = -math.inf
+        self._next_try = self._back_at = -math.inf
         self._since = 0.0
         self._running = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -293,6 +294,8 @@ class RedisStore:
 
     def _lost(self, now: float, why: str) -> None:
         """Redis can't be had."""
+        if not self.out and now - self._back_at > _STEADY:
+            self._tries = 0
         pause = min(_SELDOM, _AGAIN * 2 ** min(self._tries, 10))
         self._tries += 1
         self._next_try = now + pause
@@ -312,7 +315,7 @@ class RedisStore:
     def _back(self, now: float) -> None:
         """Redis can be had again."""
         self.out = False
-        self._tries = 0
+        self._back_at = now
         seconds = round(now - self._since, 3)
         self._tell("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
         for holding in list(self._known):
