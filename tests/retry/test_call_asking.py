@@ -10,12 +10,14 @@ from playbook import Playbook, app_gone, ended, granted, refused, replay_lost, r
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
 from proxy.retry.actions import Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.bucket import RateBucket
 from proxy.retry.call import PATIENCE
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.gated import Env
-from proxy.retry.gates import WaitingRoom
+from proxy.retry.gates import REJECTED, TokenGate, WaitingRoom
 from proxy.retry.hedging import make_call
+from proxy.retry.making import Announce, Making
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
 
 SPEC = QuotaSpec(store="redis", initial=0)
@@ -307,3 +309,39 @@ def test_a_driver_on_the_virtual_clock_asks_and_is_answered() -> None:
 class _NoDraw:
     def random(self) -> float:
         return 0.0
+
+
+def test_a_gate_that_is_being_asked_turns_nobody_away() -> None:
+    bucket = RateBucket(RateSpec(0.001, 1))
+    gate = TokenGate(bucket, rejects=True)
+    one, other, third = Waiting(), Waiting(), Waiting()
+    assert bucket.take(0.0)
+    gate.asking = True
+    assert 0 < gate.ask(one, 0.0) < REJECTED
+    assert 0 < gate.ask(other, 0.0) < REJECTED
+    gate.asking = False
+    bucket.give_back(0.1)
+    assert gate.ask(one, 0.1) == 0.1
+    assert gate.ask(other, 0.1) == REJECTED
+    assert gate.ask(third, 0.1) == REJECTED
+    assert not gate.queue
+
+
+def test_who_starts_a_cooldown_says_so() -> None:
+    told: list[tuple[float, float]] = []
+
+    class Announcing(Making):
+        def announcing(self, upstream: str, value: str) -> Announce:
+            return lambda delay, span: told.append((delay, span))
+
+    policy = replace(POLICY, bucket=None)
+    book = Playbook(policy, commons=Commons(Announcing()))
+    assert (
+        book >> start() << Launch(1) >> reply(1, 429, at=1.0, headers={"retry-after": "20"}) << Hold(1) << WakeAt(21.0)
+    )
+    assert told == [(20.0, 2.0)]
+
+
+class Waiting:
+    def retime(self, at: float) -> None:
+        pass
