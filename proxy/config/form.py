@@ -86,7 +86,8 @@ class MapOf:
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         """A dict of what the values read as, by the keys as written; bad ones are dropped, here and in the tree."""
         if not isinstance(tree, Map):
-            tell(at, path, f"must be a mapping, not {written(tree)}")
+            # A text is not repeated: where header values belong, it may well be one, and a secret.
+            tell(at, path, f"must be a mapping, not {'a text' if isinstance(tree, str) else written(tree)}")
             return BAD
         found: dict[str, Any] = {}
         for name in list(tree):
