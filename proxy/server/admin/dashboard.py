@@ -1,4 +1,4 @@
-"""The dashboard's files: one page, its style and its scripts, as they lie beside this module.
+"""The dashboard's files: one page, its style and its scripts, beside this module; the port in OpenAPI's words.
 
 Law: they hold nothing of this process, so they need no token; what they show, they ask for. The policy sent with them
 lets the page run these very scripts and speak to this very port, and nothing else; strings never become markup in it
@@ -40,6 +40,11 @@ async def static(request: web.Request) -> web.Response:
     return _file(name)
 
 
+async def description(request: web.Request) -> web.Response:
+    """This port in OpenAPI's words."""
+    return web.Response(body=_read_beside("openapi.json"), content_type="application/json", charset="utf-8")
+
+
 def is_static(path: str) -> bool:
     """Whether a path is the page's own, which says nothing about this process."""
     return path == "/" or path.startswith("/static/")
@@ -52,10 +57,10 @@ def names() -> frozenset[str]:
 
 
 @cache
-def _read(name: str) -> bytes:
-    return files("proxy.server.admin").joinpath("static", name).read_bytes()
+def _read_beside(*path: str) -> bytes:
+    return files("proxy.server.admin").joinpath(*path).read_bytes()
 
 
 def _file(name: str) -> web.Response:
     kind = _TYPES.get(name[name.rfind(".") :], "application/octet-stream")
-    return web.Response(body=_read(name), content_type=kind, charset="utf-8", headers=HEADERS)
+    return web.Response(body=_read_beside("static", name), content_type=kind, charset="utf-8", headers=HEADERS)

@@ -36,6 +36,7 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
     app.cleanup_ctx.append(_sampling)
     app.router.add_get("/", dashboard.page)
     app.router.add_get("/static/{name}", dashboard.static)
+    app.router.add_get("/openapi.json", dashboard.description)
     app.router.add_get("/livez", _livez)
     app.router.add_get("/readyz", _readyz_verbose)
     app.router.add_get("/metrics", _metrics)
