@@ -97,12 +97,13 @@ async def test_what_the_port_answers_is_what_is_described(tmp_path: Path) -> Non
             assert [each["name"] for each in found["/upstreams?name=b"]["upstreams"]] == ["b"]
             assert all(not values["path"].startswith("upstreams") for values in found["/config/places"]["values"])
             places = {each["path"]: each["from"] for each in found["/config/places?upstream=b"]["values"]}
-            assert places["prefix"] == f"{running.file}:11"
+            assert places["prefix"] == f"{running.file}:12"
             assert places["timeouts.connect"] == "default"
 
 
 ASKED = (
-    "/", "/static/style.css", "/openapi.json", "/livez", "/readyz", "/readyz?verbose", "/metrics", "/config", "/buckets",
+    "/", "/static/style.css", "/openapi.json", "/livez", "/readyz", "/readyz?verbose", "/metrics", "/config",
+    "/buckets",
     "/config/places", "/config/places?upstream=b", "/config/places?upstream=nobody", "/upstreams", "/upstreams?name=b",
     "/requests", "/requests?limit=1", "/requests?since=2", "/requests?only=notable", "/requests?limit=all",
     "/requests?since=-1", "/requests?only=bad", "/events?most=all",
