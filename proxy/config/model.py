@@ -157,9 +157,7 @@ FILE = Section(
                     ),
                     "prefix": Key(text, "redrive:", "what every key and channel begins with: one for each fleet"),
                     "timeout": Key(positive_duration, "50ms", "the longest round trip; after it Redis counts as gone"),
-                    "on_outage": Key(
-                        one_word("local", "deny"), "local", "meanwhile: an own bucket, or no tokens"
-                    ),
+                    "on_outage": Key(one_word("local", "deny"), "local", "meanwhile: an own bucket, or no tokens"),
                 },
             )
         ),
