@@ -30,7 +30,7 @@ from proxy.forward.headers import (
 )
 from proxy.forward.patience import Patience
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
-from proxy.retry.facts import Fault, Outcome
+from proxy.retry.facts import Fault, Outcome, Reply
 from proxy.retry.hedging import make_call
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
@@ -94,6 +94,18 @@ class Exchange(Patience):
         if self.attempt_timeout is not None:
             self.due_by(since + self.attempt_timeout)
         return attempt
+
+    def take_over_answer(self, attempt: Attempt, head: ResponseHead, size: int, moved: float) -> None:
+        """The same of a call whose answer, a success, is being handed on already: `size` bytes of its body were."""
+        self.call.head(1, Reply(head.status, head), moved)  # it says to deliver, and that is being done
+        attempt.head = head
+        attempt.arrived = moved
+        attempt.state = DELIVERING
+        self.status = head.status
+        self.bytes_out = size
+        self.moved = moved
+        if self.policy.timeouts.idle is not None:
+            self.due_by(moved + self.policy.timeouts.idle)
 
     def app_gone(self) -> None:
         """The app went away."""

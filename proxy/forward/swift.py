@@ -1,7 +1,7 @@
 """Calls that succeed at once, driven without an exchange.
 
 Theory of operation. Nearly every call goes one way: nothing holds it, a connection rests in the pool, the answer is a
-success and comes in one piece. A `Swift` takes a request that way with nothing allocated: an app connection has one,
+success and comes whole. A `Swift` takes a request that way with nothing allocated: an app connection has one,
 and uses it for call after call. Whatever else happens, of the answer, the app or the clock, it makes the exchange that
 would have been made at first, hands everything to it, and is out of the way; `proxy.retry.at_once` decides what the
 way is, and the exchange's call is told of it.
@@ -11,7 +11,7 @@ Law: to the app, to the upstream, to buckets and to observers, a call that went 
 
 from __future__ import annotations
 
-from proxy.forward.attempt import Attempt
+from proxy.forward.attempt import DELIVERING, Attempt
 from proxy.forward.exchange import Exchange
 from proxy.forward.headers import answers_plainly, is_plain, plain_lines
 from proxy.forward.means import Means
@@ -37,7 +37,7 @@ class Plan:
     use, else None. `swift`: it can go without being decided on.
     """
 
-    __slots__ = ("destination", "head", "patience", "policy", "rendered", "request", "rest", "swift")
+    __slots__ = ("destination", "head", "patience", "policy", "rendered", "request", "rest", "silence", "swift")
 
     def __init__(
         self, head: RequestHead, request: Request, policy: Policy, destination: Destination, rest: bytes | None
@@ -49,6 +49,8 @@ class Plan:
         self.rest = rest
         self.rendered = b""  # the head as it goes to the only origin
         total, attempt = policy.timeouts.total, policy.timeouts.attempt
+        idle = policy.timeouts.idle
+        self.silence = _NEVER if idle is None else idle
         self.patience = min(_NEVER if total is None else total, _NEVER if attempt is None else attempt)
         self.swift = (
             head.method != "CONNECT"
@@ -75,11 +77,13 @@ class Swift:
         "_body",
         "_connection",
         "_means",
+        "_moved",
         "_origin",
         "_raw",
         "_raw_plan",
         "_rendered",
         "_scope",
+        "_streaming",
         "app",
         "bytes_in",
         "bytes_out",
@@ -120,6 +124,8 @@ class Swift:
         self.status = self.bytes_in = self.bytes_out = 0
         self.started = self.ended = self.wall_started = 0.0
         self._body = b""
+        self._streaming: ResponseHead | None = None  # the answer that is being handed on
+        self._moved = 0.0  # when last something of it came
         self._raw = b""  # the head of the last answer, and how it was handed on to which request
         self._raw_plan: Plan | None = None
         self._rendered = b""
@@ -175,35 +181,65 @@ class Swift:
         means, app = self._means, self.app
         if head.raw == self._raw and self.plan is self._raw_plan and end and not trailers and not app.closing:
             app.respond_again(self._rendered + data)  # heads that have met before, on whichever connection
-        elif end and not trailers and not head.login_bound and is_success(head.status, head):
-            self._rendered = app.respond(head, _NO_NAMES, plain_lines(means.via, head.minor, 1), data, True, b"")
-            self._raw = head.raw if self._rendered else b""
-            self._raw_plan = self.plan
+        elif not trailers and not head.login_bound and is_success(head.status, head):
+            rendered = app.respond(head, _NO_NAMES, plain_lines(means.via, head.minor, 1), data, end, b"")
+            if rendered:
+                self._raw, self._rendered, self._raw_plan = head.raw, rendered, self.plan
+            if not end:
+                self._stream(head, len(data))
+                return
         else:
             self._decide(answered=end).on_head(head, data, end, trailers)
             return
+        self.status = head.status
+        self.bytes_out = len(data)
+        self._succeed()
+
+    def _stream(self, head: ResponseHead, size: int) -> None:
+        """The answer is a success, and comes as it comes."""
+        self._streaming = head
+        self.status = head.status
+        self.bytes_out = size
+        self._moved = monotonic()
+        self.due = self._moved + self.plan.silence
+        self._means.watch.sooner(self)
+        if self.app.blocked:
+            self._connection.pause()
+
+    def _succeed(self) -> None:
+        """The answer has been handed on whole."""
+        means = self._means
         self.ended = now = monotonic()
         succeeded(self._scope, now)
         self.over = True
-        self.status = head.status
+        self._streaming = None
         self.bytes_in = len(self._body)
-        self.bytes_out = len(data)
         self.wall_started = self.started + means.env.wall_offset
         self.endpoint = self._origin.label
         if means.watch.has_alarms:
             means.watch.remove(self)
         means.observer.call_ended(self)
-        app.done()
+        self.app.done()
 
     def on_info(self, head: ResponseHead) -> None:
         """An interim answer."""
         self._decide().on_info(head)
 
     def on_data(self, data: bytes) -> None:
-        """Never: there was no head yet."""
+        """More of the answer's body."""
+        self._moved = monotonic()
+        self.bytes_out += len(data)
+        self.app.write(data)
+        if self.app.blocked:
+            self._connection.pause()
 
     def on_end(self, trailers: bytes) -> None:
-        """Never: there was no head yet."""
+        """The answer is whole."""
+        if trailers:
+            self._decide(answered=True).on_end(trailers)
+        else:
+            self.app.finish(b"")
+            self._succeed()
 
     def on_fault(self, fault: Fault) -> None:
         """The stream broke."""
@@ -228,10 +264,14 @@ class Swift:
         """Never: the request's body was whole."""
 
     def app_writable(self) -> None:
-        """Nothing waits for it."""
+        """The app takes bytes again."""
+        if self._streaming is not None:
+            self._connection.resume()
 
     def attend(self, now: float) -> float:
         """Something is due."""
+        if self._streaming is not None:
+            self.due = self._moved + self.plan.silence
         if now < self.due:
             return self.due
         exchange = self._decide().exchange
@@ -250,6 +290,11 @@ class Swift:
         exchange = self.plan.exchange(means, self.app)
         self.app.exchange = exchange
         attempt = exchange.take_over(self.started, self._connection, self._origin, self._body)
-        if not answered:
+        if self._streaming is not None:
+            exchange.take_over_answer(attempt, self._streaming, self.bytes_out, self._moved)
+            self._streaming = None
+        if answered:
+            attempt.stream = None if attempt.state is DELIVERING else attempt.stream
+        else:
             self._connection.hand_to(attempt)
         return attempt

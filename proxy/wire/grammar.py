@@ -202,6 +202,10 @@ class RequestParser(_HeadParser[RequestHead]):
             if line is not None and len(data) <= self.header_bytes:
                 self._last = last = RequestHead.alike(last, data, *line.groups())
                 return last
+        if last is not None and data.startswith(last.raw):  # the same head again, with a body behind it
+            self._skipped = False
+            self._rest, self._at = data, len(last.raw)
+            return last
         found = REQUEST(data)
         if found is None:
             return self._go_on(data)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from support.front import Front, request, to
-from support.scripted import Step, Turn, Upstream, answer, close, hang
+import pytest
+from support.front import CutError, Front, request, to
+from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, then_close
 
 from proxy.forward.swift import Swift
 from proxy.retry.facts import MappingFields, Outcome, Request
@@ -135,3 +136,71 @@ async def test_head_requests_between_others() -> None:
             reply = await warm.app.ask(method, "/api/x")
             assert (reply.status, reply.body) == (200, body)
         assert warm.upstream.connections == 1
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n"
+
+
+async def test_an_answer_that_comes_in_pieces_goes_on_as_it_comes() -> None:
+    more = asyncio.Event()
+    begun = HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
+    async with Warm(gated(more, begun, b"3\r\ntwo\r\n0\r\n\r\n")) as warm:
+        warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
+        assert (await warm.app.reader.readuntil(b"one\r\n")).count(b"X-Attempt-Count: 1\r\n") == 1
+        assert warm.is_swift
+        more.set()
+        assert await warm.app.reader.readuntil(b"0\r\n\r\n") == b"3\r\ntwo\r\n0\r\n\r\n"
+        assert (await warm.front.told.until(2))[1]["bytes_out"] == 6
+        assert warm.level == 52.0
+
+
+async def test_one_that_is_cut_on_its_way() -> None:
+    async with Warm(then_close(HEAD + b"Content-Length: 9\r\n\r\nfive")) as warm:
+        with pytest.raises(CutError) as cut:
+            await warm.app.ask("GET", "/api/x")
+        assert cut.value.answer.body == b"five"
+        call = (await warm.front.told.until(2))[1]
+        assert (call["outcome"], call["status"], call["bytes_out"]) == (Outcome.COMMITTED, 200, 4)
+        assert warm.level == 51.0
+
+
+async def test_one_whose_app_leaves_on_the_way_and_one_that_falls_silent() -> None:
+    async def begin(turn: Turn) -> None:
+        await turn.write(HEAD + b"Content-Length: 9\r\n\r\nfive")
+        await turn.gone()
+        turn.upstream.gone.set()
+
+    async with Warm(begin) as warm:
+        warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
+        await warm.app.reader.readuntil(b"five")
+        warm.app.vanish()
+        await warm.upstream.gone.wait()
+        assert (await warm.front.told.until(2))[1]["outcome"] is Outcome.CLIENT_GONE
+    async with Warm(begin, timeouts=Timeouts(idle=0.03)) as warm:
+        with pytest.raises(CutError):
+            await warm.app.ask("GET", "/api/x")
+        assert (await warm.front.told.until(2))[1]["outcome"] is Outcome.COMMITTED
+
+
+async def test_trailers_are_heeded() -> None:
+    fields = b"Transfer-Encoding: chunked\r\nContent-Type: application/grpc\r\n\r\n"
+    begun = HEAD + fields + b"3\r\none\r\n"
+    more = asyncio.Event()
+    async with Warm(gated(more, begun, b"0\r\ngrpc-status: 14\r\n\r\n")) as warm:
+        warm.app.send(request("POST", "/api/x", "Content-Type: application/grpc", host="127.0.0.1"))
+        await warm.app.reader.readuntil(b"one\r\n")
+        more.set()
+        assert await warm.app.reader.readuntil(b"\r\n\r\n") == b"0\r\ngrpc-status: 14\r\n\r\n"
+        assert (await warm.front.told.until(2))[1]["outcome"] is not Outcome.SUCCESS
+
+
+async def test_a_slow_reader_holds_it_back() -> None:
+    body = b"x" * 5_000_000
+    async with Warm(answer(200, body, "Date: x")) as warm:
+        warm.app.writer.transport.pause_reading()
+        warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
+        (connection,) = warm.front.path.door.open
+        while not connection.blocked:  # noqa: ASYNC110  a state, no event
+            await asyncio.sleep(0.001)
+        warm.app.writer.transport.resume_reading()
+        assert (await warm.app.read()).body == body
