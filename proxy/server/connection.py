@@ -348,6 +348,8 @@ class AppConnection(Answering):
 
     def glance(self) -> None:
         """While nothing is read, or the app has half-closed, nobody tells that it went away: look."""
+        if self._tunnel:
+            return  # what the app said before it left is still on its way
         if self._half_closed or (self._held and presence.has_ended(self._fd)):
             exchange = self.exchange
             if exchange is not None and not self._is_there():
