@@ -7,7 +7,7 @@ whole (`proxy.stores`). A worker is not ended before another has taken its place
 Theory. Each worker has a socket of its own for each address (SO_REUSEPORT: the kernel spreads connections over them
 by their hash, and wakes one process for one connection). The parent carries no calls: it hosts admin and probe, loads
 configurations and hands them on, and starts again what died, at once the first time, then after pauses that double
-while workers live for less than TRIAL seconds.
+while workers end soon after they were begun (`proxy.server.slots`).
 """
 
 from __future__ import annotations
@@ -15,31 +15,26 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.config.settings import Address, Settings
 from proxy.observe.gathered import Gathered
 from proxy.retry.commons import Commons
-from proxy.server.binding import again
 from proxy.server.channel import pack
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
 from proxy.server.listener import Usage, policies_of
-from proxy.server.messages import Begin, Counted, Note, Own, Place, Use
+from proxy.server.messages import Begin, Counted, Note, Own, Use
 from proxy.server.open_files import open_files
 from proxy.server.processors import processes
 from proxy.server.rows import Rows
 from proxy.server.serving import WorkerFailedError
+from proxy.server.slots import LAST_PAUSE, Slot, Slots
 from proxy.server.worker_process import WorkerProcess
 from proxy.stores.memory import Memory
 from proxy.stores.shared_memory import SharedMaking
 from proxy.transport.clock import monotonic
 
-#: A worker that ends sooner than so many seconds after its start counts as one that can't live.
-TRIAL = 10.0
-#: Seconds before the second restart in a row, and at most.
-FIRST_PAUSE, LAST_PAUSE = 0.1, 10.0
 #: Seconds between asking all what they have counted: what a killed worker had counted since is lost.
 _GATHER = 1.0
 #: Seconds between looks at whether a worker's last call has ended.
@@ -48,21 +43,6 @@ _LOOK = 0.02
 _END = 5.0
 #: Seconds for which a reload waits until all workers use it.
 _SETTLE = 30.0
-
-
-@dataclass(eq=False, slots=True)
-class _Slot:
-    """One worker's place: its sockets live as long as the parent, the processes in it come and go."""
-
-    places: dict[int, tuple[Address, socket.socket]] = field(default_factory=dict)  # by number
-    worker: WorkerProcess | None = None
-    adopter: WorkerProcess | None = None
-    started: float = 0.0
-    failures: int = 0
-
-    @property
-    def is_served(self) -> bool:
-        return self.worker is not None and self.worker.is_ready
 
 
 class Workers:
@@ -82,12 +62,10 @@ class Workers:
         self._generation = 1
         self._packed = pack(settings, _remakes(settings))
         self._numbers = 0
-        self._open: list[tuple[Address, socket.socket, list[int]]] = []  # a socket at each address, and all its places
-        self._slots = [_Slot() for _ in range(processes(settings.workers))]
+        self._slots = Slots(processes(settings.workers))
         self._all: dict[int, WorkerProcess] = {}
         self._own: list[Address] = []
         self._began = self._ending = self._draining = self._refusing = False
-        self._first_failure = asyncio.Event()
         self._rolling = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.restarts = 0
@@ -96,7 +74,7 @@ class Workers:
 
     async def start(self) -> None:
         """Start all; until all are ready. Raises WorkerFailedError."""
-        workers = [await self._spawn(slot) for slot in self._slots]
+        workers = [await self._spawn(slot) for slot in self._slots.every]
         for worker in workers:
             if not await worker.until(lambda worker=worker: worker.is_ready):  # type: ignore[misc]
                 self._ending = True
@@ -106,7 +84,7 @@ class Workers:
         self._began = True
         self._do(self._gather())
 
-    async def _spawn(self, slot: _Slot, *, takes_over: bool = False) -> WorkerProcess:
+    async def _spawn(self, slot: Slot, *, takes_over: bool = False) -> WorkerProcess:
         """Start a worker for a place; one that takes over has the place only once it is ready (`roll`)."""
         self._numbers += 1
         row = self._rows.choose({worker.row for worker in self._all.values()})
@@ -114,11 +92,10 @@ class Workers:
         await worker.start(self._memory.descriptor)
         self._all[worker.number] = worker
         if not takes_over:
-            slot.worker, slot.started = worker, monotonic()
+            slot.enter(worker, monotonic())
         worker.generation = self._generation
-        places = tuple(Place(number, address) for number, (address, _) in slot.places.items())
-        begin = Begin(row, self._generation, self._packed, self._via, places, tuple(self._own))
-        worker.begin(begin, [sock.fileno() for _, sock in slot.places.values()])
+        begin = Begin(row, self._generation, self._packed, self._via, slot.places, tuple(self._own))
+        worker.begin(begin, slot.descriptors)
         if self._draining:
             worker.do("drain")
         if self._refusing:
@@ -130,26 +107,11 @@ class Workers:
 
     async def open(self, address: Address, sock: socket.socket) -> list[int]:
         """Serve on a listening socket, and on another beside it for each further worker."""
-        numbers: list[int] = []
-        self._open.append((address, sock, numbers))
-        for place, slot in enumerate(self._slots):
-            numbers.append(self._give(slot, address, sock if place == 0 else again(sock)))
-        return numbers
-
-    def _give(self, slot: _Slot, address: Address, sock: socket.socket, number: int = 0) -> int:
-        number = number or self._next_number()
-        slot.places[number] = address, sock
-        if slot.worker is not None:
-            slot.worker.listen([Place(number, address)], [sock.fileno()])
-        return number
+        return self._slots.open(address, sock)
 
     async def shut(self, opened: list[int]) -> None:
         """Close the sockets at an address, once nobody accepts on them."""
-        self._open = [entry for entry in self._open if entry[2] is not opened]
-        await asyncio.gather(*(worker.leave(opened, gone=True) for worker in self._all.values()))
-        for slot in self._slots:
-            for number in set(slot.places).intersection(opened):
-                slot.places.pop(number)[1].close()
+        await self._slots.shut(opened, list(self._all.values()))
 
     def is_own(self, address: Address) -> None:
         """Admin or probe listens there."""
@@ -163,19 +125,13 @@ class Workers:
         for worker in self._all.values():
             worker.send(Own(address, gone=True))
 
-    def _next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
-
     # -- workers (proxy.server.worker_process.Owner) --------------------------------------------------------------
 
     def ready(self, worker: WorkerProcess) -> None:
         """It serves: what was accepted for it meanwhile, it accepts itself."""
-        for slot in self._slots:
-            if slot.worker is worker and slot.adopter is not None:
-                adopter, slot.adopter = slot.adopter, None
-                self._do(adopter.leave(list(slot.places)))
-        self._find_adopters()
+        self._do(self._slots.take_back(worker))
+        if self._began:
+            self._slots.adopt()
 
     def counted(self, worker: WorkerProcess, counted: Counted) -> None:
         """Add it up, and look at the shared state that it has come to use."""
@@ -198,34 +154,30 @@ class Workers:
         self._outages.ended(worker.pid)
         self._gathered.ended(worker.number)
         self._rows.clear(worker.row)
-        for slot in self._slots:
-            if slot.adopter is worker:
-                slot.adopter = None
-        slot_of = next((slot for slot in self._slots if slot.worker is worker), None)
-        if worker.retiring or self._ending or not self._began or slot_of is None:
+        self._slots.forget(worker)
+        slot = self._slots.of(worker)
+        if worker.retiring or self._ending or not self._began or slot is None:
             return
         self.restarts += 1
-        quick = monotonic() - slot_of.started < TRIAL
-        slot_of.failures = slot_of.failures + 1 if quick else 1
-        pause = pause_after(slot_of.failures)
+        pause = slot.failed(monotonic())
         line = f"worker {worker.pid} ended: {worker.how}; another starts" + (f" in {pause:g} s" if pause else "")
         self._tell("worker", [line], pid=worker.pid, ended=worker.how, restart_in=pause)
-        self._find_adopters()
-        asyncio.get_running_loop().call_later(pause, self._restart, slot_of)
+        self._slots.adopt()
+        self._do(self._restart(slot, pause))
 
-    def _restart(self, slot: _Slot) -> None:
-        if not self._ending and slot in self._slots:
-            self._do(self._spawn(slot))
-
-    def _find_adopters(self) -> None:
-        """Have somebody accept on the sockets of every place whose worker is not ready."""
-        able = [slot.worker for slot in self._slots if slot.worker is not None and slot.worker.is_ready]
-        if not able or not self._began:
-            return
-        for turn, slot in enumerate(slot for slot in self._slots if not slot.is_served and slot.adopter is None):
-            slot.adopter = able[turn % len(able)]
-            places = [Place(number, address) for number, (address, _) in slot.places.items()]
-            slot.adopter.listen(places, [sock.fileno() for _, sock in slot.places.values()])
+    async def _restart(self, slot: Slot, pause: float) -> None:
+        """Fill a place again, as soon as that can be done."""
+        while True:
+            await _pass(pause)
+            if self._ending or slot not in self._slots.every:
+                return
+            try:
+                await self._spawn(slot)
+            except OSError as error:  # no process can be had now, or no descriptor
+                self._tell("worker", [f"a worker can't be started: {error}"], error=str(error))
+                pause = LAST_PAUSE
+            else:
+                return
 
     # -- configurations -------------------------------------------------------------------------------------------
 
@@ -258,16 +210,10 @@ class Workers:
 
     def _resize(self, count: int) -> None:
         """More workers get sockets of their own; those of fewer are accepted on by the first from then on."""
-        while len(self._slots) < count:
-            slot = _Slot()
-            self._slots.append(slot)
-            for address, sock, numbers in self._open:
-                numbers.append(self._give(slot, address, again(sock)))
-            self._do(self._spawn(slot))
-        surplus, self._slots = self._slots[count:], self._slots[:count]
+        new, surplus = self._slots.resize(count)
+        for slot in new:
+            self._do(self._restart(slot, 0.0))
         for slot in surplus:
-            for number, (address, sock) in slot.places.items():
-                self._give(self._slots[0], address, sock, number)
             if slot.worker is not None:
                 self._do(self._retire(slot.worker))
 
@@ -276,7 +222,7 @@ class Workers:
     async def roll(self) -> None:
         """Replace all workers, one after the other: each drains once its successor is ready."""
         async with self._rolling:
-            for slot in list(self._slots):
+            for slot in list(self._slots.every):
                 old = slot.worker
                 if old is None or not old.is_ready or self._ending:
                     continue
@@ -284,12 +230,12 @@ class Workers:
                 if not await new.until(lambda new=new: new.is_ready):  # type: ignore[misc]
                     self._tell("worker", [f"worker {new.pid} ended before it was ready"], pid=new.pid, ended=new.how)
                     return
-                if slot.worker is old and slot in self._slots:
-                    slot.worker, slot.started = new, monotonic()
+                if slot.worker is old and slot in self._slots.every:
+                    slot.enter(new, monotonic())
                     await self._retire(old)
                 else:  # the old one died meanwhile, and was replaced
                     await self._retire(new)
-            self._tell("rolled", ["all workers were replaced"], workers=len(self._slots))
+            self._tell("rolled", ["all workers were replaced"], workers=len(self._slots.every))
 
     async def _retire(self, worker: WorkerProcess) -> None:
         worker.retiring = True
@@ -309,10 +255,7 @@ class Workers:
     async def _until_quiet(self, worker: WorkerProcess) -> None:
         await worker.ask(None)  # it has begun to drain: what its row says is from now
         while not worker.over.is_set() and self._rows.in_flight(worker.row):
-            try:
-                await asyncio.wait_for(worker.over.wait(), _LOOK)
-            except TimeoutError:
-                continue
+            await _pass(_LOOK)
 
     async def _until_over(self, worker: WorkerProcess) -> None:
         try:
@@ -343,9 +286,7 @@ class Workers:
         await self._fleet.close()
         for task in list(self._tasks):
             task.cancel()
-        for slot in self._slots:
-            for _, sock in slot.places.values():
-                sock.close()
+        self._slots.close()
         return sum(worker.cut for worker in workers)
 
     # -- being watched --------------------------------------------------------------------------------------------
@@ -362,12 +303,9 @@ class Workers:
         return (None if self._fleet.is_up is None else not self._outages.is_out), self._outages.count
 
     async def _gather(self) -> None:
-        never = asyncio.Event()
         while True:
-            try:
-                await asyncio.wait_for(never.wait(), _GATHER)
-            except TimeoutError:
-                await self.refresh(calls=False)
+            await _pass(_GATHER)
+            await self.refresh(calls=False)
 
     @property
     def usage(self) -> Usage:
@@ -410,11 +348,15 @@ class Workers:
             self._tell("failed", [f"{error!r}"], what=str(task.get_coro()), error=repr(error))
 
 
-def pause_after(failures: int) -> float:
-    """Seconds before a worker is started again that failed so many times in a row."""
-    if failures <= 1:
-        return 0.0
-    return min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 2, 30))
+async def _pass(seconds: float) -> None:
+    """Let so much time pass."""
+    loop = asyncio.get_running_loop()
+    passed = loop.create_future()
+    alarm = loop.call_later(seconds, passed.set_result, None)
+    try:
+        await passed
+    finally:
+        alarm.cancel()
 
 
 def _remakes(settings: Settings) -> dict[int, Any]:

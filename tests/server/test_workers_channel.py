@@ -16,7 +16,7 @@ from proxy.observe.sink import LineSink
 from proxy.retry.facts import Outcome
 from proxy.server.channel import Channel, pack
 from proxy.server.processors import _quota, processes
-from proxy.server.workers import FIRST_PAUSE, LAST_PAUSE, pause_after
+from proxy.server.slots import FIRST_PAUSE, LAST_PAUSE, pause_after
 
 
 class Side:

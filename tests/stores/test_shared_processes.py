@@ -17,7 +17,9 @@ import pytest
 from proxy.retry.bucket import RateBucket
 from proxy.stores import memory as layout
 from proxy.stores.memory import Memory
-from proxy.stores.shared_memory import SharedBudget, SharedLimiter, SharedMaking, SharedQuota, open_memory
+from proxy.stores.shared_buckets import SharedBudget, SharedQuota
+from proxy.stores.shared_gates import SharedLimiter
+from proxy.stores.shared_memory import SharedMaking, open_memory
 
 SCRIPT = Path(hammering.__file__)
 PROCESSES = 4

@@ -21,7 +21,8 @@ from proxy.retry.policy import BucketRef, BudgetSpec, Policy, QuotaSpec, RateSpe
 from proxy.retry.windows import SlidingCount
 from proxy.stores import memory as layout
 from proxy.stores import ring
-from proxy.stores.memory import PROBES, Cell, Definition, Memory, digest
+from proxy.stores.cell import Cell
+from proxy.stores.memory import PROBES, Definition, Memory, digest
 from proxy.stores.shared_memory import SharedMaking, open_memory
 
 
