@@ -24,6 +24,8 @@ CLOSE = b"Connection: close\r\n"
 _KEEP = b"Connection: keep-alive\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
+#: Seconds that an app gets to take the rest of a tunnel that broke.
+PATIENCE = 2.0
 _RST = struct.pack("ii", 1, 0)
 #: Methods whose answers are framed in their own ways.
 _BODILESS = frozenset({"HEAD", "CONNECT"})
@@ -173,7 +175,8 @@ class Answering(asyncio.Protocol):
 
     def reset(self) -> None:
         """Break the answer off. What has come of it goes to the app, and then what is missing is seen to be missing:
-        the last chunk, or the rest of its length; an answer that ends with the connection ends with a RST.
+        the last chunk, or the rest of its length; an answer that ends with the connection ends with a RST. In a
+        tunnel, all that came still goes, to an app that takes it (RFC 9110 section 9.3.6).
         """
         transport = self.transport
         if transport is None:
@@ -181,10 +184,12 @@ class Answering(asyncio.Protocol):
         self._lingered = 0
         if self._until_close:
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)
-        if self._until_close or self.blocked or self._tunnel:
+        if self._until_close or (self.blocked and not self._tunnel):
             transport.abort()
-        else:
-            transport.close()
+            return
+        transport.close()
+        if self.blocked:
+            asyncio.get_running_loop().call_later(PATIENCE, self.abort)
 
     def abort(self) -> None:
         """Close at once."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 HIGH_WATER = 64 * 1024
 #: Interim answers of one exchange, in all, bytes: they pass at once and nothing else bounds them.
 INTERIM = 256 * 1024
+#: Seconds that an upstream gets to take the rest of a tunnel whose app is gone.
+PATIENCE = 2.0
 #: A connection that has rested for less is taken without asking the kernel whether something has come on it.
 JUST_USED = 0.01
 
@@ -177,9 +179,16 @@ class Connection(asyncio.Protocol):
                 self.transport.resume_reading()
 
     def cancel(self) -> None:
-        """Forget the exchange, and the connection with it."""
+        """Forget the exchange, and the connection with it.
+
+        In a tunnel, what was said by the side that closed is still sent, for a while (RFC 9110 section 9.3.6).
+        """
         self._listener = None
-        self.abort()
+        if self._tunnel and self.transport is not None and self.transport.get_write_buffer_size():
+            self.transport.close()
+            asyncio.get_running_loop().call_later(PATIENCE, self.abort)
+        else:
+            self.abort()
 
     def pin(self, home: list[Connection]) -> None:
         """It belongs to one app connection from now on: it rests in `home`, never in the pool."""

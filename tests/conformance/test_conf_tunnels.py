@@ -4,6 +4,7 @@ direction ends by itself, and nothing that was meant for a tunnel ever becomes a
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -176,6 +177,41 @@ def test_who_goes_takes_the_other_end_along(who: str, how: str, proxy: Proxy) ->
             goes.reset()
         assert stays.rest() == b""
         stays.try_send(b"x")
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize("who", ["app", "upstream"])
+def test_what_was_said_before_the_end_arrives(who: str, how: str, proxy: Proxy) -> None:
+    """RFC 9110 section 9.3.6: outstanding data of the side that closed is still sent, however slowly it is taken."""
+    with Upstream() as upstream, proxy.app() as app:
+        peer = opened(proxy, upstream, app)
+        goes, stays = (app, peer) if who == "app" else (peer, app)
+        goes.sock.setblocking(False)
+        sent = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent += goes.sock.send(b"x" * 65536)
+        if how == "close":
+            goes.close()
+            assert len(stays.rest()) == sent
+        else:
+            goes.reset()  # what the sender's own kernel still had is lost with it
+            assert 0 < len(stays.rest()) <= sent
+
+
+def test_an_end_that_is_answered_takes_nothing_with_it(proxy: Proxy) -> None:
+    """An app that has said all and is gone: the answer to it can't be delivered, but what it said can."""
+    with Upstream() as upstream, proxy.app() as app:
+        peer = opened(proxy, upstream, app)
+        app.sock.setblocking(False)
+        sent = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent += app.sock.send(b"x" * 65536)
+        app.close()
+        got = len(peer.read(100_000))
+        peer.send(b"thank you")
+        assert got + len(peer.rest()) == sent
 
 
 def test_a_large_transfer_both_ways_at_once(proxy: Proxy) -> None:
