@@ -30,6 +30,7 @@ from proxy.observe.notices import Notices
 from proxy.observe.observers import Observers
 from proxy.observe.recent import Recent
 from proxy.observe.sink import LineSink
+from proxy.observe.tracing import Tracer, tracer
 from proxy.retry.making import Making
 from proxy.server.admin import showing
 from proxy.server.admin.guard import Access
@@ -98,6 +99,7 @@ class House:
         self._admin = settings.admin
         self._metrics = Metrics()
         self._log: AccessLog | None = None
+        self._tracer: Tracer | None = None
         self._serving, self._recent = self._workers() if processes(settings.workers) > 1 else self._alone()
         serving = self._serving
         admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
@@ -114,7 +116,16 @@ class House:
         observers = Observers(self._metrics, recent, self._log)
         tell = self._notices.tell
         fleet = Fleet(Making(), settings, tell)
-        path = DataPath(self._loop, settings, observers, tell=tell, making=fleet, descriptors=self._descriptors)
+        self._tracer = tracer(os.environ, tell)
+        path = DataPath(
+            self._loop,
+            settings,
+            observers,
+            tell=tell,
+            making=fleet,
+            descriptors=self._descriptors,
+            tracer=self._tracer,
+        )
         return Alone(path, recent, fleet), recent
 
     def _workers(self) -> tuple[Serving, Recent]:
@@ -268,6 +279,8 @@ class House:
         await self._listening.close("listen")
         cut = await self._serving.close()
         await self._listening.close("admin", "probe")
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.close)
         self._notices.tell("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
         self._sink.close()
 

@@ -26,6 +26,7 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
 from proxy.observe.recent import Recent
 from proxy.observe.sink import LineSink
+from proxy.observe.tracing import tracer
 from proxy.retry.making import Key
 from proxy.retry.policy import BucketSpec
 from proxy.server.channel import Channel
@@ -142,6 +143,7 @@ class Worker:
         console = settings.log.format == "console"
         self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(self._memory))
         self._log = AccessLog(self._sink, console=console, level=settings.log.level)
+        self._tracer = tracer(os.environ, self._tell)
         self._path = DataPath(
             self._loop,
             settings,
@@ -150,6 +152,7 @@ class Worker:
             tell=self._tell,
             making=self._fleet,
             descriptors=limit(),
+            tracer=self._tracer,
         )
         await self._fleet.open()
         await self._path.runner.setup()
@@ -234,6 +237,8 @@ class Worker:
             await self._path.runner.cleanup()
             await self._path.close()
             await self._fleet.close()
+            if self._tracer is not None:
+                await asyncio.to_thread(self._tracer.close)
             self._channel.send(Ended(cut, self._count(0, 0)))
             self._sink.close()
         self.ended.set()

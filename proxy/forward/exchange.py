@@ -361,14 +361,8 @@ class Exchange(Patience):
 
     def head_for(self, attempt: Attempt, now: float) -> bytes:
         """The request's head, as this attempt sends it to its origin."""
-        head, policy, via = self.head, self.policy, self.means.via
-        if is_plain(policy) and b"grpc-timeout" not in head.specials:
-            drop, add = _NO_NAMES, plain_lines(via, head.minor, attempt.number)
-        else:
-            if self._key is None and wants_key(self.request, policy):
-                self._key = str(uuid.uuid4())
-            changes = attempt_fields(self.request, policy, attempt.number, elapsed=now - self.started, key=self._key)
-            drop, add = changes.names(), changes.lines() + via_line(via, head.minor)
+        head = self.head
+        drop, add = self._fields_for(attempt, now)
         if attempt.stream is not None and head.login_bound:
             self.app.pin(attempt.stream)
         origin = attempt.origin
@@ -382,3 +376,13 @@ class Exchange(Patience):
             target = b"http://" + authority + (b"" if target == b"*" else target)
             add += origin.credentials
         return head.render(target=target, host=host, drop=drop, add=add)
+
+    def _fields_for(self, attempt: Attempt, now: float) -> tuple[frozenset[bytes], bytes]:
+        """Names that an attempt's head leaves out of the request's, and the lines that it adds."""
+        head, policy, via = self.head, self.policy, self.means.via
+        if is_plain(policy) and b"grpc-timeout" not in head.specials:
+            return _NO_NAMES, plain_lines(via, head.minor, attempt.number)
+        if self._key is None and wants_key(self.request, policy):
+            self._key = str(uuid.uuid4())
+        changes = attempt_fields(self.request, policy, attempt.number, elapsed=now - self.started, key=self._key)
+        return changes.names(), changes.lines() + via_line(via, head.minor)

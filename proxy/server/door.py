@@ -63,6 +63,9 @@ class Door(web.Server):
         self._date = b""
         self._date_until = 0.0
 
+    #: What the calls of a connection are planned with.
+    plan_type: type[Plan] = Plan
+
     # -- aiohttp.web.Server ---------------------------------------------------------------------------------------
 
     def __call__(self) -> AppConnection:  # type: ignore[override]
@@ -173,7 +176,7 @@ class Door(web.Server):
         destination = self.means.pool.destination(
             admitted.upstream.target, admitted.scheme, admitted.request.authority, strict=not place.loopback
         )
-        return Plan(head, admitted.request, admitted.policy, destination, admitted.rest)
+        return self.plan_type(head, admitted.request, admitted.policy, destination, admitted.rest)
 
     def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Plan | None:
         admitted = admit_connect(head, self.settings, self.means.via)

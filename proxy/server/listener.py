@@ -19,8 +19,10 @@ from aiohttp import web
 
 from proxy.config.settings import Address, Settings
 from proxy.forward.means import Means
+from proxy.forward.traced import TracingObserver, plan_type
 from proxy.forward.watch import Watch
 from proxy.observe.events import Observer
+from proxy.observe.tracing import Tracer
 from proxy.retry.commons import Commons
 from proxy.retry.gated import Env
 from proxy.retry.gates import WaitingRoom
@@ -85,6 +87,7 @@ class DataPath:
     `runner` hosts it; `commons` and `env` are what its calls share. `tell` takes what it has to say to who runs it: an
     event, lines for people, facts for machines. `making` makes what calls share, where it is shared with others;
     `descriptors` are the file descriptors that the process may have, and a part of them is kept for the admin port.
+    `tracer` makes spans of attempts, where there is one.
     """
 
     def __init__(
@@ -97,7 +100,10 @@ class DataPath:
         tell: Tell = _to_nobody,
         making: Making | None = None,
         descriptors: int = sys.maxsize,
+        tracer: Tracer | None = None,
     ) -> None:
+        if tracer is not None:
+            observer = TracingObserver(tracer, observer)
         self.commons = Commons(making)
         self.commons.forget_policies(policies_of(settings))
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
@@ -109,6 +115,7 @@ class DataPath:
         store = Store(settings.buffers.per_request, settings.buffers.total)
         self.means = Means(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
         self.door = Door(self.means, settings, tell)
+        self.door.plan_type = plan_type(tracer)
         self.door.most = enough_for(descriptors)
         self.door.told = min(TOLD, self.door.most)
         pool.most = max(1, descriptors - RESERVED - self.door.most - self.door.told)

@@ -1,0 +1,188 @@
+"""Attempts as OpenTelemetry's client spans, sent over OTLP/HTTP (extra `otel`).
+
+Law: a call that is over becomes finished spans, in one go, from what was written down of it; while it lasts, nothing
+of OpenTelemetry is on its way. A collector that is slow or gone holds nothing up: spans are queued up to a limit, and
+dropped past it. Names are those of the semantic conventions for HTTP clients; query values and user info are masked.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
+
+from proxy import __version__
+from proxy.observe import mask
+from proxy.observe.events import EndedCall
+from proxy.observe.tracing import Bits, Trace, read
+from proxy.retry.facts import Class
+from proxy.retry.records import AttemptRecord
+
+#: Methods that a span may be named after (semantic conventions for HTTP: others are named HTTP).
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
+#: Seconds that the end waits for the last spans.
+_CLOSING = 2.0
+
+Value = str | int | bool
+
+
+class Spans:
+    """A `proxy.observe.tracing.Tracer` over the SDK, which reads the OTEL_ variables."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        told = logging.getLogger("opentelemetry")
+        told.propagate = False
+        told.handlers = [_Once(tell)]
+        resource = Resource.create()
+        if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: "redrive"}))
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._processor = BatchSpanProcessor(_exporter())
+        self._scope = InstrumentationScope("redrive", __version__)
+
+    def begin(self, sent: Sequence[str], bits: Bits) -> Trace:
+        """The app's trace, or a new one; whether it is sampled is for OTEL_TRACES_SAMPLER to say."""
+        known = read(sent)
+        identity, parent, flags = known or (bits(128) or 1, None, 0)
+        context = None
+        if parent is not None:
+            span = SpanContext(identity, parent, is_remote=True, trace_flags=TraceFlags(flags))
+            context = set_span_in_context(NonRecordingSpan(span))
+        decision = self._provider.sampler.should_sample(context, identity, "HTTP", SpanKind.CLIENT)
+        return Trace(identity, parent, int(decision.decision is Decision.RECORD_AND_SAMPLE), bits)
+
+    def traced(self, call: EndedCall, trace: Trace) -> None:
+        """Make the spans of a call."""
+        if not trace.is_sampled:
+            return
+        for identity, record in _sendings(call, trace):
+            self._processor.on_end(self._span(call, trace, identity, record))
+
+    def close(self) -> None:
+        """Send what is left; who does not take it in time is left alone."""
+        last = threading.Thread(target=self._processor.shutdown, daemon=True)
+        last.start()
+        last.join(_CLOSING)
+
+    def _span(self, call: EndedCall, trace: Trace, identity: int, record: AttemptRecord) -> ReadableSpan:
+        flags = TraceFlags(trace.flags)
+        parent = None
+        if trace.parent is not None:
+            parent = SpanContext(trace.identity, trace.parent, is_remote=True, trace_flags=flags)
+        method = call.request.method
+        ended = call.ended if record.ended is None else record.ended
+        offset = call.wall_started - call.started
+        attributes = _attributes(call, record)
+        return ReadableSpan(
+            method if method in _METHODS else "HTTP",
+            context=SpanContext(trace.identity, identity, is_remote=False, trace_flags=flags),
+            parent=parent,
+            resource=self._provider.resource,
+            attributes=attributes,
+            kind=SpanKind.CLIENT,
+            status=Status(StatusCode.ERROR if "error.type" in attributes else StatusCode.UNSET),
+            start_time=int((record.started + offset) * 1e9),
+            end_time=int((ended + offset) * 1e9),
+            instrumentation_scope=self._scope,
+        )
+
+
+def _sendings(call: EndedCall, trace: Trace) -> Iterator[tuple[int, AttemptRecord]]:
+    """Each sending's span and what was written down of it."""
+    records: Sequence[AttemptRecord] = call.history
+    if not records and call.attempts == 1:
+        records = [
+            AttemptRecord(1, call.started, call.ended, call.status, cls=Class.SUCCESS, decision="delivered",
+                          endpoint=call.endpoint)
+        ]  # fmt: skip
+    left = {attempt: list(spans) for attempt, spans in trace.spans.items()}
+    for record in records:
+        spans = left.get(record.attempt)
+        if spans:
+            yield spans.pop(0), record
+
+
+def _attributes(call: EndedCall, record: AttemptRecord) -> dict[str, Value]:
+    request = call.request
+    method = request.method
+    found: dict[str, Value] = {
+        "http.request.method": method if method in _METHODS else "_OTHER",
+        "redrive.upstream": call.policy.upstream,
+        "redrive.decision": record.decision,
+    }
+    if method not in _METHODS:
+        found["http.request.method_original"] = method
+    host, port = _place(record.endpoint or call.endpoint)
+    if host:
+        found["server.address"] = host
+    if port:
+        found["server.port"] = port
+    found["url.full"] = f"{_scheme(call)}://{mask.authority(request.authority)}{mask.target(request.path)}"
+    if call.policy.route:
+        found["redrive.route"] = call.policy.route
+    if record.attempt > 1:
+        found["http.request.resend_count"] = record.attempt - 1
+    if record.status is not None:
+        found["http.response.status_code"] = record.status
+    if record.grpc_status is not None:
+        found["rpc.grpc.status_code"] = record.grpc_status
+    if record.because:
+        found["redrive.because"] = record.because
+    if record.fault is not None:
+        found["error.type"] = record.fault.value
+    elif record.status is not None and record.status >= 400:
+        found["error.type"] = str(record.status)
+    return found
+
+
+def _scheme(call: EndedCall) -> str:
+    target = call.policy.target
+    endpoints = getattr(target, "endpoints", ())
+    return str(endpoints[0].scheme) if endpoints else "http"
+
+
+def _place(endpoint: str) -> tuple[str, int]:
+    host, _, port = endpoint.rpartition(":")
+    return (host.strip("[]"), int(port)) if port.isdigit() else (endpoint, 0)
+
+
+def _exporter() -> OTLPSpanExporter:
+    """The SDK's own, but past HTTP_PROXY: that may well be ourselves."""
+    try:
+        import requests
+    except ImportError:
+        return OTLPSpanExporter()
+    session = requests.Session()
+    session.trust_env = False
+    return OTLPSpanExporter(session=session)
+
+
+class _Once(logging.Handler):
+    """Hands on what OpenTelemetry has to say, each sentence once, and no traceback."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+        self._said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One sentence."""
+        if str(record.msg) not in self._said:
+            self._said.add(str(record.msg))
+            self._tell(record.getMessage().splitlines()[0][:300])
