@@ -114,7 +114,8 @@ class Pool:
             if rested >= self.idle or (rested >= FRESH_ENOUGH and not idempotent):
                 return None  # so are all before it; the look-over closes them
             idle.pop()
-            if connection.is_sound(rested):
+            # What may not go again is never spared the look: it would fail where the upstream has just closed.
+            if connection.is_sound(rested if idempotent else self.idle):
                 return connection
             connection.abort()
         return None

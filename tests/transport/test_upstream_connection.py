@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 class Wire:
     """A transport that only takes note."""
 
-    def __init__(self) -> None:
+    def __init__(self, descriptor: int = -1) -> None:
+        self.descriptor = descriptor
         self.reading = True
         self.closed = False
         self.written = b""
@@ -26,7 +29,7 @@ class Wire:
         return self if name == "socket" else None
 
     def fileno(self) -> int:
-        return -1
+        return self.descriptor
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass
@@ -119,3 +122,20 @@ def test_a_connection_never_rests_paused(packets: list[bytes]) -> None:
     assert (listener.got, listener.ended) == (b"0123456789", True)
     assert keeper.resting == [connection]
     assert wire.reading
+
+
+@pytest.mark.parametrize(("idempotent", "leased"), [(True, True), (False, False)])
+def test_what_may_not_go_again_gets_no_connection_that_was_closed_a_moment_ago(idempotent: bool, leased: bool) -> None:
+    """The end is in the kernel, and the loop has not told of it yet."""
+    near, far = socket.socketpair()
+    far.close()
+    origin = Origin(Endpoint("http", "127.0.0.1", 80), Way())
+    connection = Connection(Keeper(), origin)  # type: ignore[arg-type]
+    wire = Wire(near.fileno())
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    connection.since = 100.0
+    origin.idle.append(connection)
+    pool: Any = SimpleNamespace(idle=4.0)
+    assert (Pool.lease(pool, origin, 100.001, idempotent=idempotent) is connection) is leased
+    assert wire.closed is not leased
+    near.close()
