@@ -11,6 +11,7 @@ import pytest
 from proxy.retry.target import Endpoint
 from proxy.transport.http1 import Connection
 from proxy.transport.origins import Origin, Way
+from proxy.transport.pool import Pool
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
