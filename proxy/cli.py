@@ -74,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     tests = add("test", test, "run policy tests", config=False)
     tests.add_argument("files", nargs="+", metavar="FILE")
     tests.add_argument("--json", action="store_true", help="print one JSON array")
+    played = add("simulate", simulate, "play a policy in an outage, beside no retries and immediate ones")
+    played.add_argument("--scenario", required=True, metavar="FILE", help="who calls, and what happens to the upstream")
+    played.add_argument("--json", action="store_true", help="print the figures as JSON")
+    played.add_argument("--plot", metavar="FILE", help="write a picture of it, as SVG")
     shown = add("demo", demo, "a flaky upstream, the proxy in front, traffic, and a live view", config=False)
     shown.add_argument("--seconds", type=_seconds, metavar="N", help="end after so many; else with Ctrl-C")
     shown.add_argument("--json", action="store_true", help="print the figures alone (with --seconds)")
@@ -154,6 +158,13 @@ def test(options: argparse.Namespace) -> int:
     from proxy.lab.policy_tests import run_files
 
     return run_files(options.files, options.json)
+
+
+def simulate(options: argparse.Namespace) -> int:
+    """Play a scenario."""
+    from proxy.lab.simulate import simulate as play
+
+    return play(options.config, options.scenario, json=options.json, plot=options.plot)
 
 
 def demo(options: argparse.Namespace) -> int:

@@ -1,0 +1,60 @@
+"""`redrive simulate`: a policy in an outage, on the virtual clock (contract, section 9).
+
+Law: the very `Call`, strategies, buckets and gates that serve traffic are played, by the driver of the policy tests.
+Only the upstream and the apps are made up, and docs/reference/simulation.md says how. The same seed gives the same
+figures.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from proxy.lab.simulate.columns import columns
+from proxy.lab.simulate.figures import Figures, figures
+from proxy.lab.simulate.playing import play
+from proxy.lab.simulate.plot import picture
+from proxy.lab.simulate.report import as_json, print_table
+from proxy.lab.simulate.scenario import Scenario, read_scenario
+
+__all__ = ["Figures", "Scenario", "run_scenario", "simulate"]
+
+
+def simulate(
+    config: str | None,
+    scenario: str,
+    *,
+    json: bool = False,
+    plot: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> int:
+    """`redrive simulate [-c FILE] --scenario FILE [--json] [--plot FILE]`. Exit status: 0, or 2 for bad input."""
+    surroundings = os.environ if environ is None else environ
+    found, problems = read_scenario(scenario)
+    played, more = columns(config, found, surroundings) if found is not None else ([], [])
+    problems = [*problems, *more]
+    if found is None or any(problem.severity == "error" for problem in problems):
+        for problem in problems:
+            print(problem, file=sys.stderr)
+        return 2
+    done = [figures(found, play(found, column)) for column in played]
+    if plot is not None:
+        try:
+            Path(plot).write_text(picture(found, done))
+        except OSError as error:
+            print(f"redrive: {plot} can't be written: {error.strerror}", file=sys.stderr)
+            return 2
+    if json:
+        print(as_json(found, done))
+    else:
+        print_table(found, done, Console(highlight=False, width=None if sys.stdout.isatty() else 120))
+    return 0
+
+
+def run_scenario(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> list[Figures]:
+    """The same in one step, for tests."""
+    return [figures(scenario, play(scenario, column)) for column in columns(config, scenario, environ)[0]]

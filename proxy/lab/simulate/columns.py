@@ -1,0 +1,121 @@
+"""What is played beside what: the configuration's policy, no retries, naive immediate ones, and what a scenario adds.
+
+Law: columns differ in how they retry and in nothing else: classification, timeouts and requests are the policy's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from proxy.config.load import find, load, load_tree
+from proxy.config.nodes import Map, Text
+from proxy.config.problem import Mark, Problem
+from proxy.config.settings import Settings
+from proxy.lab.policy_tests.choosing import Refused, choose
+from proxy.lab.policy_tests.script import Ask
+from proxy.lab.simulate.scenario import Scenario
+from proxy.retry.facts import Request
+from proxy.retry.kinds import BUILT_IN
+from proxy.retry.policy import Backoff, Policy
+from proxy.retry.router import Upstream
+
+#: The label of hosts that no upstream names.
+_UNMATCHED = "unmatched"
+#: Where the policies of `compare` are for.
+_PLACE = "http://upstream.example"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One way to retry. `deaf`: it does not read what the upstream says about waiting."""
+
+    name: str
+    request: Request
+    policy: Policy
+    waiting: int
+    deaf: bool = False
+
+
+def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> tuple[list[Column], list[Problem]]:
+    """All of them, the policy's first; none where anything is wrong."""
+    problems: list[Problem] = []
+    policies: dict[str, Policy] = {}
+    if scenario.policy is None:
+        chosen = _configured(config, scenario, environ)
+    else:
+        chosen = _written(scenario, scenario.policy, "policy", environ)
+    if isinstance(chosen, list):
+        return [], chosen
+    for name in scenario.compare:
+        other = _written(scenario, scenario.compare[name], f"compare.{name}", environ)
+        if isinstance(other, list):
+            problems += other
+        else:
+            policies[name] = other.policy
+    if problems:
+        return [], problems
+    further = [replace(chosen, name=name, policy=policy) for name, policy in policies.items()]
+    return [chosen, *further, *_plain(chosen)], []
+
+
+def _plain(chosen: Column) -> list[Column]:
+    """No retries; and as many as the policy would make, at once, of everything, without asking anybody."""
+    policy = chosen.policy
+    alone = replace(policy.pushback, cooldown="off")
+    none = replace(policy, strategy=BUILT_IN["none"], bucket=None, rate=None, pushback=alone)
+    tries = max(3, policy.strategy.max_attempts)
+    backoff = Backoff(0.0, 0.0)
+    at_once = replace(BUILT_IN["standard"], name="naive", max_attempts=tries, backoff=backoff, own_bucket=None)
+    naive = replace(none, strategy=at_once, classify=replace(policy.classify, unsafe_methods="always"))
+    return [
+        replace(chosen, name="none", policy=none),
+        replace(chosen, name=f"naive: {tries} at once", policy=naive, deaf=True),
+    ]
+
+
+def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> Column | list[Problem]:
+    """What the configuration does with the scenario's request."""
+    result = load(find(config, environ), environ)
+    settings = result.settings
+    if settings is None:
+        return list(result.errors)
+    if scenario.url is None and settings.router.upstreams:
+        return _of(settings, settings.router.upstreams[0], scenario.method)
+    chosen = choose(settings, Ask(scenario.method, scenario.url or f"{_PLACE}/"))
+    if isinstance(chosen, Refused):
+        return [Problem(scenario.file, 1, 1, "request.url", f"redrive would refuse this: {chosen.why}")]
+    request = Request(scenario.method, chosen.request.authority, chosen.request.path, plain=True)
+    where = "defaults" if chosen.policy.upstream == _UNMATCHED else chosen.policy.upstream
+    return Column(f"{where}: {chosen.policy.strategy.name}", request, chosen.policy, settings.limits.waiting)
+
+
+def _of(settings: Settings, upstream: Upstream, method: str) -> Column:
+    endpoints = upstream.target.endpoints
+    authority = endpoints[0].authority if endpoints else upstream.name
+    request = Request(method, authority, "/", plain=True)
+    policy = upstream.policy_for(method, b"/", request.fields)
+    return Column(f"{upstream.name}: {policy.strategy.name}", request, policy, settings.limits.waiting)
+
+
+def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, str]) -> Column | list[Problem]:
+    """A policy that stands in the scenario: a configuration of one upstream, whose keys keep their places."""
+    name = where.rpartition(".")[2]
+    if not isinstance(policy, Map):
+        at = scenario.compare.values_at[name]
+        return [Problem(at.file, at.line, at.column, where, "must be a policy, a mapping of keys")]
+    at, whole = policy.mark, policy.copy()
+    if "url" not in whole:
+        whole.put("url", Text.make(_PLACE), at, at)
+    result = load_tree(_under(_under(whole, name, at), "upstreams", at), scenario.file, environ)
+    if result.settings is None:
+        inside = f"upstreams.{name}"
+        return [replace(problem, path=problem.path.replace(inside, where, 1)) for problem in result.errors]
+    return _of(result.settings, result.settings.router.upstreams[0], scenario.method)
+
+
+def _under(tree: Map, key: str, at: Mark) -> Map:
+    outer = Map(at)
+    outer.put(key, tree, at, at)
+    return outer

@@ -1,0 +1,108 @@
+"""What a column's play comes to in figures, as docs/reference/simulation.md defines them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.lab.simulate.playing import Played
+from proxy.lab.simulate.scenario import Outage, Scenario
+
+#: Seconds over which the load is looked at.
+WINDOW = 5
+#: A second is a bad one where fewer of its calls succeed than this part of what was usual before the first outage.
+USUAL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """`recoveries`: for each outage seconds until the last bad one after it, None where it never ended before the next
+    outage, or the end. `series`: for each second calls begun, succeeded, and requests at the upstream.
+    """
+
+    name: str
+    calls: int
+    succeeded: int
+    attempts: int
+    requests: int
+    peak: float
+    amplification: float
+    recoveries: tuple[float | None, ...]
+    latency: dict[str, float]
+    outcomes: dict[str, int]
+    series: tuple[tuple[int, int, int], ...]
+
+    @property
+    def success_rate(self) -> float:
+        """Of all calls."""
+        return self.succeeded / self.calls if self.calls else 0.0
+
+    @property
+    def attempts_per_call(self) -> float:
+        """As the calls count them."""
+        return self.attempts / self.calls if self.calls else 0.0
+
+    @property
+    def recovery(self) -> float | None:
+        """The longest of them; 0 without an outage."""
+        if any(each is None for each in self.recoveries):
+            return None
+        return max((each for each in self.recoveries if each is not None), default=0.0)
+
+
+def figures(scenario: Scenario, played: Played) -> Figures:
+    """Count it together."""
+    last = max([int(scenario.duration), *played.requests], default=0)
+    series = tuple(
+        (played.begun.get(second, 0), played.succeeded.get(second, 0), played.requests.get(second, 0))
+        for second in range(last + 1)
+    )
+    ordered = sorted(played.seconds)
+    peak, amplification = _load(scenario, series)
+    return Figures(
+        name=played.name,
+        calls=sum(played.begun.values()),
+        succeeded=sum(played.succeeded.values()),
+        attempts=played.attempts,
+        requests=sum(played.requests.values()),
+        peak=peak,
+        amplification=amplification,
+        recoveries=tuple(_recovery(scenario, outage, series) for outage in scenario.outages),
+        latency={name: _quantile(ordered, share) for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))},
+        outcomes={outcome.value: count for outcome, count in sorted(played.outcomes.items())},
+        series=series,
+    )
+
+
+def _load(scenario: Scenario, series: tuple[tuple[int, int, int], ...]) -> tuple[float, float]:
+    """The highest load of any window, in requests a second and as a multiple of the calls."""
+    usual = scenario.calls * WINDOW
+    peak = amplification = 0.0
+    for start in range(len(series)):
+        part = series[start : start + WINDOW]
+        requests = sum(each[2] for each in part)
+        peak = max(peak, requests / WINDOW)
+        amplification = max(amplification, requests / max(usual, sum(each[0] for each in part)))
+    return peak, amplification
+
+
+def _recovery(scenario: Scenario, outage: Outage, series: tuple[tuple[int, int, int], ...]) -> float | None:
+    first = min(other.at for other in scenario.outages)
+    before = [each for each in series[: int(first)] if each[0]]
+    begun = sum(each[0] for each in before)
+    usual = sum(each[1] for each in before) / begun if begun else 1.0
+    following = [other.at for other in scenario.outages if other.at >= outage.until]
+    end = min([scenario.duration, *following])
+    bad = [
+        second
+        for second in range(int(outage.until), int(end))
+        if second < len(series) and series[second][0] and series[second][1] < USUAL * usual * series[second][0]
+    ]
+    if not bad:
+        return 0.0
+    if bad[-1] + 1 >= int(end):
+        return None
+    return bad[-1] + 1 - outage.until
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

@@ -1,0 +1,228 @@
+"""A scenario file: who calls, how often, what the upstream can do, and when it can't.
+
+Law: it is read by the language of the configuration (`proxy.config.form`), so that units are the same, and every
+mistake is told at once with its line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.config.form import Anything, Either, Key, ListOf, MapOf, Section, Word
+from proxy.config.nodes import Map, parse
+from proxy.config.problem import Mark, Problem, Problems
+from proxy.config.read import read_text
+from proxy.config.scalars import duration, like, one_word, positive_duration, rate, share, token, whole, word
+from proxy.config.units import is_off
+from proxy.config.units import rate as read_rate
+from proxy.retry.facts import FaultKind
+
+Kind = int | FaultKind
+
+#: Calls in all columns, beyond which nobody would wait for the end.
+MOST_CALLS = 5_000_000
+
+
+def _kind(value: Any) -> Kind:
+    text = str(value)
+    if text in set(FaultKind):
+        return FaultKind(text)
+    if text.isascii() and text.isdigit() and 400 <= int(text) <= 599:
+        return int(text)
+    raise ValueError(f"{text!r} is neither a status from 400 to 599 nor one of {', '.join(FaultKind)}")
+
+
+def _rate_or_off(value: Any) -> float | None:
+    return None if is_off(value) else read_rate(value)
+
+
+_KIND = Word(_kind, like("[45][0-9][0-9]|" + "|".join(FaultKind), "integer"))
+_CAPACITY = Word(_rate_or_off, like(r"off|[0-9]+(\.[0-9]+)?/(s|m|h)"))
+
+UPSTREAM = Section(
+    "upstream",
+    "What it can do when all is well.",
+    {
+        "latency": Key(positive_duration, "50ms", "the middle one; 99 of 100 take at most twice as long"),
+        "failing": Key(share, 0, "the share of requests that fail at any time, with 503"),
+        "capacity": Key(_CAPACITY, "off", "requests a second; those above queue up"),
+        "queue": Key(
+            duration, "1s", "how long a request may stand in the queue; it is refused where it would be longer"
+        ),
+        "overload": Key(_KIND, 503, "how it is refused"),
+        "retry_after": Key(duration, 0, "the Retry-After of refusals, in whole seconds; 0: none"),
+    },
+)
+
+OUTAGE = Section(
+    "outage",
+    "A time in which requests fail.",
+    {
+        "at": Key(duration, doc="when it begins", required=True),
+        "lasts": Key(positive_duration, doc="for how long", required=True),
+        "share": Key(share, "100%", "the share of requests that fail"),
+        "kinds": Key(Either(word=_KIND, list=ListOf(_KIND)), 503, "a status, a fault kind, or a list, each as often"),
+        "after": Key(duration, "5ms", "how long such a failure takes to come"),
+        "retry_after": Key(duration, 0, "the Retry-After of failures with a status; 0: none"),
+        "capacity": Key(_CAPACITY, doc="another capacity meanwhile"),
+    },
+)
+
+SCENARIO = Section(
+    "scenario",
+    "What is played.",
+    {
+        "name": Key(word, "a scenario", "the title"),
+        "duration": Key(positive_duration, "5m", "for how long calls begin"),
+        "seed": Key(whole(0), 1, "the same seed gives the same figures"),
+        "sidecars": Key(whole(1, 100_000), 10, "how many redrives; each has its own buckets, unless they are in Redis"),
+        "calls": Key(rate, "50/s", "how many calls begin, at all sidecars together"),
+        "arrivals": Key(one_word("random", "steady"), "random", "a Poisson process, or one call after the other"),
+        "request": Key(
+            Section(
+                "request",
+                "What is asked, which decides the policy.",
+                {
+                    "method": Key(token, "GET"),
+                    "url": Key(word, doc="without it, the first upstream of the configuration"),
+                },
+            )
+        ),
+        "upstream": Key(UPSTREAM),
+        "outages": Key(ListOf(OUTAGE), [], "in any order; the first in the list that prevails counts"),
+        "policy": Key(Anything(), doc="a policy in place of the configuration's, as an upstream there has it"),
+        "compare": Key(
+            MapOf(Anything()), doc="further columns: a name and a policy, as an upstream of the configuration has it"
+        ),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """See OUTAGE; seconds, shares from 0 to 1. `capacity` is that of the upstream where none is named."""
+
+    at: float
+    until: float
+    share: float
+    kinds: tuple[Kind, ...]
+    after: float
+    retry_after: int
+    capacity: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """See SCENARIO; `policy` and `compare` are trees, with the places of their keys."""
+
+    file: str
+    name: str
+    duration: float
+    seed: int
+    sidecars: int
+    calls: float
+    steady: bool
+    method: str
+    url: str | None
+    latency: float
+    failing: float
+    capacity: float | None
+    queue: float
+    overload: Kind
+    retry_after: int
+    outages: tuple[Outage, ...]
+    policy: Map | None
+    compare: Map
+
+    def outage(self, now: float) -> Outage | None:
+        """What prevails."""
+        return next((outage for outage in self.outages if outage.at <= now < outage.until), None)
+
+
+def read_scenario(file: str) -> tuple[Scenario | None, list[Problem]]:
+    """The scenario, or everything that is wrong with it."""
+    problems = Problems()
+    text = read_text(file, problems)
+    tree: Any = parse(text, file, problems) if text is not None else None
+    if problems.fatal:
+        return None, problems.sorted()
+    if tree is None:
+        tree = Map(Mark(file, 1, 1))
+    if not isinstance(tree, Map):
+        problems.add(Mark(file, 1, 1), "", "a scenario is a mapping of keys")
+        return None, problems.sorted()
+    found = SCENARIO.read(tree, tree.mark, (), problems.add)
+    for key in ("policy", "compare"):
+        if key in tree and not isinstance(tree[key], Map):
+            problems.add(tree.values_at[key], key, "must be a mapping of keys")
+    return (None, problems.sorted()) if problems.fatal else _sensible(file, found, tree, problems)
+
+
+def _sensible(file: str, found: dict[str, Any], tree: Map, problems: Problems) -> tuple[Scenario | None, list[Problem]]:
+    """What each key alone can't say."""
+    scenario = _scenario(file, found, tree)
+    if scenario.calls * scenario.duration * 3 > MOST_CALLS:
+        at = tree.values_at.get("calls", tree.mark)
+        problems.add(at, "calls", f"more than {MOST_CALLS:,} calls over all columns; lower calls or duration")
+    if scenario.overload is FaultKind.ATTEMPT_TIMEOUT:
+        problems.add(
+            tree["upstream"].values_at["overload"], "upstream.overload", "must be a refusal, which comes at once"
+        )
+    return (None if problems.fatal else scenario), problems.sorted()
+
+
+def _scenario(file: str, found: dict[str, Any], tree: Map) -> Scenario:
+    whole_file = _filled(SCENARIO, found)
+    upstream, request = _filled(UPSTREAM, found.get("upstream", {})), found.get("request", {})
+    capacity = upstream["capacity"]
+    return Scenario(
+        file=file,
+        name=whole_file["name"],
+        duration=whole_file["duration"],
+        seed=whole_file["seed"],
+        sidecars=whole_file["sidecars"],
+        calls=whole_file["calls"],
+        steady=whole_file["arrivals"] == "steady",
+        method=request.get("method", "GET"),
+        url=request.get("url"),
+        latency=upstream["latency"],
+        failing=upstream["failing"],
+        capacity=capacity,
+        queue=upstream["queue"],
+        overload=upstream["overload"],
+        retry_after=_seconds(upstream["retry_after"]),
+        outages=tuple(_outage(each, capacity) for each in found.get("outages", ())),
+        policy=tree.get("policy"),
+        compare=tree.get("compare") or Map(),
+    )
+
+
+def _outage(found: dict[str, Any], capacity: float | None) -> Outage:
+    full = _filled(OUTAGE, found)
+    kinds = full["kinds"] if isinstance(full["kinds"], tuple) else (full["kinds"],)
+    return Outage(
+        full["at"],
+        full["at"] + full["lasts"],
+        full["share"],
+        kinds,
+        full["after"],
+        _seconds(full["retry_after"]),
+        full.get("capacity", capacity) if "capacity" in found else capacity,
+    )
+
+
+def _filled(section: Section, found: dict[str, Any]) -> dict[str, Any]:
+    """What was written, and the defaults of the rest, read as if they had been."""
+    filled = dict(found)
+    for name, key in section.keys.items():
+        if name not in filled and key.default is not None and isinstance(key.form, Word | Either):
+            form = key.form if isinstance(key.form, Word) else key.form.word
+            assert isinstance(form, Word)
+            filled[name] = form.reader(str(key.default))
+    return filled
+
+
+def _seconds(delay: float) -> int:
+    """As Retry-After has it."""
+    return round(delay) if delay >= 1 or delay == 0 else 1

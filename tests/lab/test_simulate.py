@@ -1,0 +1,216 @@
+"""`redrive simulate`: relations between figures, the same ones for the same seed, mistakes with their line."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import main
+from proxy.config.form import Section
+from proxy.lab.simulate import Figures, Scenario, run_scenario
+from proxy.lab.simulate.scenario import OUTAGE, SCENARIO, UPSTREAM, read_scenario
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = sorted((ROOT / "config/examples/scenarios").glob("*.yaml"))
+PAGE = ROOT / "docs/reference/simulation.md"
+
+
+@pytest.fixture(autouse=True)
+def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No configuration is near."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("REDRIVE_CONFIG", "AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def scenario(folder: Path, text: str) -> Scenario:
+    file = folder / "scenario.yaml"
+    file.write_text(text)
+    found, problems = read_scenario(str(file))
+    assert found is not None, problems
+    return found
+
+
+def played(folder: Path, text: str) -> list[Figures]:
+    return run_scenario(None, scenario(folder, text), {})
+
+
+OUTAGE_TEXT = """\
+duration: 60s
+sidecars: 2
+calls: 50/s
+outages: [{at: 20s, lasts: 20s}]
+compare:
+  budget: {bucket: {kind: budget, percent: 10, min_per_second: 1}}
+  generous: {bucket: off}
+"""
+
+
+def test_retries_in_an_outage(tmp_path: Path) -> None:
+    quota, budget, generous, none, naive = played(tmp_path, OUTAGE_TEXT)
+    assert [each.name for each in (quota, budget, generous, none, naive)] == [
+        "defaults: standard", "budget", "generous", "none", "naive: 3 at once",
+    ]  # fmt: skip
+    assert len({each.calls for each in (quota, budget, generous, none, naive)}) == 1, "the same calls for each"
+    assert none.amplification == 1 and none.attempts == none.calls == none.requests
+    assert naive.amplification == pytest.approx(3, abs=0.05)
+    assert budget.amplification < quota.amplification <= generous.amplification + 0.5
+    assert none.attempts_per_call < budget.attempts_per_call < quota.attempts_per_call < naive.attempts_per_call
+    assert quota.outcomes["bucket_empty"] > 0 and "bucket_empty" not in generous.outcomes
+    assert none.success_rate <= quota.success_rate <= generous.success_rate
+    for each in (quota, budget, generous, none, naive):
+        assert sum(each.outcomes.values()) == each.calls
+        assert each.outcomes["success"] == each.succeeded
+        assert each.recovery == 0.0
+        assert each.latency["p50"] <= each.latency["p90"] <= each.latency["p99"]
+        assert sum(second[0] for second in each.series) == each.calls
+        assert sum(second[2] for second in each.series) == each.requests >= each.attempts
+
+
+def test_the_same_seed_gives_the_same_figures(tmp_path: Path) -> None:
+    once = scenario(tmp_path, OUTAGE_TEXT)
+    assert run_scenario(None, once, {}) == run_scenario(None, once, {})
+    assert run_scenario(None, replace(once, seed=2), {}) != run_scenario(None, once, {})
+
+
+def test_naive_retries_keep_an_overload_alive_and_a_quota_does_not() -> None:
+    found, _ = read_scenario(str(ROOT / "config/examples/scenarios/overload.yaml"))
+    assert found is not None
+    ours, _, none, naive = run_scenario(None, replace(found, duration=150.0), {})
+    assert naive.recovery is None and naive.success_rate < 0.5
+    assert ours.recovery is not None and ours.success_rate > 0.7
+    assert none.recovery is not None
+
+
+def test_a_bucket_for_the_whole_fleet_holds_more_than_one_for_each(tmp_path: Path) -> None:
+    each, shared, *_ = played(
+        tmp_path,
+        "duration: 30s\nsidecars: 100\ncalls: 60/s\noutages: [{at: 5s, lasts: 20s}]\n"
+        "compare: {fleet: {bucket: {kind: quota, capacity: 500, store: redis}}}\n",
+    )
+    assert each.outcomes.get("bucket_empty", 0) == 0 < shared.outcomes["bucket_empty"]
+    assert shared.requests < each.requests
+
+
+def test_pushback_holds_calls_and_naive_is_deaf_to_it(tmp_path: Path) -> None:
+    ours, none, naive = played(
+        tmp_path,
+        "duration: 30s\nsidecars: 1\ncalls: 20/s\npolicy: {pushback: {cooldown: reject}}\n"
+        "outages: [{at: 10s, lasts: 5s, kinds: 429, retry_after: 2s}]\n",
+    )
+    assert ours.outcomes["cooling"] > 0 and ours.requests < none.requests < naive.requests
+
+
+def test_every_kind_of_failure_and_strategy(tmp_path: Path) -> None:
+    text = (
+        "duration: 20s\ncalls: 20/s\narrivals: steady\n"
+        "outages: [{at: 5s, lasts: 5s, kinds: [connect_failure, refused_stream, reset, attempt_timeout, 500, 429]}]\n"
+        "policy: {timeouts: {attempt: 200ms, total: 3s}}\ncompare:\n"
+    )
+    kinds = ("standard-2026", "legacy", "adaptive", "smithy", "grpc", "hedging", "none")
+    text += "".join(f"  {kind}: {{strategy: {kind}, timeouts: {{attempt: 200ms, total: 3s}}}}\n" for kind in kinds)
+    for each in played(tmp_path, text):
+        assert each.calls == 399 or each.calls == 400
+        assert sum(each.outcomes.values()) == each.calls
+        assert 0.7 < each.success_rate < 1.0
+        assert each.latency["p99"] <= 3.0 + 1e-6
+
+
+def test_a_post_is_retried_as_its_policy_says(tmp_path: Path) -> None:
+    text = "duration: 20s\ncalls: 20/s\nrequest: {method: POST}\noutages: [{at: 5s, lasts: 5s}]\n"
+    ours, none, naive = played(tmp_path, text)
+    assert ours.requests == none.requests < naive.requests
+    assert ours.outcomes["not_retryable"] > 0
+
+
+def test_the_configuration_decides(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "upstreams:\n"
+        "  a: {url: 'http://a.example', strategy: {kind: standard, max_attempts: 5}}\n"
+        "  b: {url: 'http://b.example', strategy: none}\n"
+    )
+    short = "duration: 5s\ncalls: 5/s\n"
+    first = run_scenario(str(config), scenario(tmp_path, short), {})
+    assert [each.name for each in first] == ["a: standard(max_attempts=5)", "none", "naive: 5 at once"]
+    other = run_scenario(str(config), scenario(tmp_path, short + "request: {url: 'http://b.example/x'}\n"), {})
+    assert other[0].name == "b: none"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("calls: 50\n", "scenario.yaml:1:8: calls: "),
+        ("outages:\n  - {lasts: 1m}\n", "scenario.yaml:2:5: outages[0].at: is missing"),
+        ("sidecar: 3\n", "scenario.yaml:1:1: sidecar: unknown key (did you mean sidecars?)"),
+        ("outages: [{at: 1s, lasts: 1s, kinds: [200]}]\n", "scenario.yaml:1:39: outages[0].kinds[0]: "),
+        ("compare: {x: {strategie: none}}\n", "scenario.yaml:1:15: compare.x.strategie: unknown key"),
+        ("compare: {x: none}\n", "scenario.yaml:1:14: compare.x: must be a policy"),
+        ("policy:\n  timeouts: {attempt: 5}\n", "scenario.yaml:2:23: policy.timeouts.attempt: "),
+        ("policy: none\n", "scenario.yaml:1:9: policy: must be a mapping"),
+        ("upstream: {overload: attempt_timeout}\n", "upstream.overload: must be a refusal"),
+        ("calls: 100000/s\n", "scenario.yaml:1:8: calls: more than 5,000,000 calls"),
+        ("request: {url: 'http://x.example:99999/'}\n", "request.url: redrive would refuse this"),
+        ("- a\n", "scenario.yaml:1:1: a scenario is a mapping"),
+        ("a: [\n", "scenario.yaml:"),
+    ],
+)
+def test_mistakes_are_told_with_their_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    Path("scenario.yaml").write_text(text)
+    assert main(["simulate", "--scenario", "scenario.yaml"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and told in err and "Traceback" not in err
+    assert all(line.startswith("scenario.yaml:") for line in err.splitlines()), err
+
+
+def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--scenario", "nowhere.yaml"]) == 2
+    Path("s.yaml").write_text("duration: 1s\n")
+    assert main(["simulate", "-c", "nowhere.yaml", "--scenario", "s.yaml"]) == 2
+    assert main(["simulate", "--scenario", "s.yaml", "--plot", "no/such/folder.svg"]) == 2
+    assert "no/such/folder.svg can't be written" in capsys.readouterr().err
+
+
+def test_json_table_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("s.yaml").write_text(OUTAGE_TEXT + "name: 'a <b> & c'\n")
+    assert main(["simulate", "--scenario", "s.yaml", "--json", "--plot", "p.svg"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["sidecars"] == 2 and len(told["columns"]) == 5
+    listed = re.findall(r"^\| (`\w.*?) \|", PAGE.read_text().partition("## The figures")[2], re.MULTILINE)
+    assert set(told["columns"][0]) == {"name", *re.findall(r"`(\w+)`", " ".join(listed))}
+    picture = ElementTree.parse("p.svg").getroot()
+    assert picture.tag.endswith("svg") and len(picture.findall("{*}path[@fill='none']")) == 10
+    assert main(["simulate", "--scenario", "s.yaml"]) == 0
+    table = capsys.readouterr().out
+    assert "amplification" not in table and "as a multiple of the calls" in table and "naive: 3 at once" in table
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_fine(example: Path) -> None:
+    found, problems = read_scenario(str(example))
+    assert found is not None and not problems
+    assert all(outage.until < found.duration for outage in found.outages)
+    done = run_scenario(None, replace(found, duration=10.0, sidecars=3), {})
+    assert all(each.success_rate > 0.9 for each in done)
+
+
+def test_the_page_has_every_key_with_its_default() -> None:
+    text = PAGE.read_text()
+    for section, heading in ((SCENARIO, "## A scenario"), (UPSTREAM, "### The upstream"), (OUTAGE, "### Outages")):
+        rows = re.search(r"(?:^\|.*\n)+", text.partition(f"{heading}\n")[2], re.MULTILINE)
+        assert rows is not None
+        cells = [[cell.strip(" `") for cell in row.split("|")[1:3]] for row in rows[0].splitlines()[2:]]
+        wanted = [[name, "" if key.default is None else str(key.default)] for name, key in section.keys.items()]
+        assert isinstance(section, Section) and cells == wanted
+
+
+def test_the_scenario_of_the_page_is_fine(tmp_path: Path) -> None:
+    for text in re.findall(r"^```scenario\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+        scenario(tmp_path, text)
