@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from proxy.config.settings import Settings
@@ -160,6 +161,7 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Place) -> tuple[Ups
     return found
 
 
+@lru_cache(maxsize=1024)
 def is_literal(authority: str) -> bool:
     """Whether a Host is an IP literal or localhost: what no web page's name can be made to point at."""
     place = split_authority(authority, 80)
