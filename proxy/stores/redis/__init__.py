@@ -1,10 +1,10 @@
 """Buckets between machines, in Redis or Valkey (extra: redis).
 
 Theory. A bucket in Redis is a local bucket topped up by leases: `holding` is what every kind has in common, `leased`
-the kinds whose tokens go out on lease (quota, rate), `levels` those that act on the last known level (throttle,
-budget), all of them without I/O; the scripts (*.lua) are the other side. `store` sends what the buckets have to say,
-batched, at most one round trip in flight, and knows whether Redis can be had; `link` is the client library. `making`
-makes buckets for `proxy.retry.commons`, and carries cooldowns to the fleet.
+what those have whose tokens go out on lease (`quota`, `rate`, by `lease`), `levels` the kinds that act on the last
+known level (throttle, budget), all of them without I/O; the scripts (*.lua) are the other side. `store` sends what
+the buckets have to say, batched, at most one round trip in flight, and knows whether Redis can be had; `link` is the
+client library. `making` makes buckets for `proxy.retry.commons`, and carries cooldowns to the fleet.
 
-The client library is imported when a bucket is first made, and not before.
+The client library is imported when a configuration first names a bucket in Redis, and not before (`proxy.server.fleet`).
 """

@@ -21,9 +21,10 @@ from proxy.retry.making import Announce, Key, Making, SeenKeys
 from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.stores.redis.holding import Holding, key_of
-from proxy.stores.redis.leased import RedisQuota, RedisRate
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle
 from proxy.stores.redis.link import Command, Link
+from proxy.stores.redis.quota import RedisQuota
+from proxy.stores.redis.rate import RedisRate
 from proxy.stores.redis.store import RedisStore
 
 #: Seconds between tries to listen.
