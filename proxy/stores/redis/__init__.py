@@ -6,5 +6,5 @@ known level (throttle, budget), all of them without I/O; the scripts (*.lua) are
 the buckets have to say, batched, at most one round trip in flight, and knows whether Redis can be had; `link` is the
 client library. `making` makes buckets for `proxy.retry.commons`, and carries cooldowns to the fleet.
 
-The client library is imported when a configuration first names a bucket in Redis, and not before (`proxy.server.fleet`).
+The client library is imported when a configuration first names a bucket in Redis (`proxy.server.fleet`), not before.
 """
