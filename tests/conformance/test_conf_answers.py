@@ -187,7 +187,7 @@ def is_bad_gateway(answer: Message) -> None:
     assert b"hello" not in answer.body
 
 
-@pytest.mark.parametrize("way", ["at once", "octet by octet", "and then the end"])
+@pytest.mark.parametrize("way", ["at once", "octet by octet", "and then the end", "on a resting connection"])
 @pytest.mark.parametrize("case", BAD, ids=ids(BAD))
 def test_a_bad_answer_becomes_502(case: Case, way: str, proxy: Proxy) -> None:
     (raw,) = case.facts
@@ -195,8 +195,9 @@ def test_a_bad_answer_becomes_502(case: Case, way: str, proxy: Proxy) -> None:
     if way == "octet by octet" and (len(raw) > 2000 or "chunked, " in case.name):
         pytest.skip("its length is the point, or its head has gone by then")
     with Upstream() as upstream, proxy.app() as app:
+        rested = proxy.settles(app, upstream) if way == "on a resting connection" else None
         app.send(get(upstream, "/bad"))
-        peer = upstream.accept()
+        peer = rested or upstream.accept()
         peer.read_head()
         if way == "octet by octet":
             for at in range(len(raw)):
@@ -267,17 +268,19 @@ CUT = [
 ]
 
 
+@pytest.mark.parametrize("rests", [False, True])
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 @pytest.mark.parametrize("how", ["closed", "reset"])
 @pytest.mark.parametrize("case", CUT, ids=ids(CUT))
-def test_a_body_that_is_cut_is_seen_to_be_cut(case: Case, how: str, version: str, proxy: Proxy) -> None:
+def test_a_body_that_is_cut_is_seen_to_be_cut(case: Case, how: str, version: str, rests: bool, proxy: Proxy) -> None:
     """In every framing, to every version: the app can't take what came for a whole answer."""
     head, begun = case.facts
     assert isinstance(head, bytes)
     assert isinstance(begun, bytes)
     with Upstream() as upstream, proxy.app() as app:
+        rested = proxy.settles(app, upstream) if rests else None
         app.send(get(upstream, version=version))
-        peer = upstream.accept()
+        peer = rested or upstream.accept()
         peer.read_head()
         peer.send(head)
         first = app.read_head()  # it has gone on to the app
@@ -434,7 +437,7 @@ def without_ours(answer: Message) -> list[str]:
     return [line for line in lines if line.partition(":")[0].lower() not in _OURS]
 
 
-@pytest.mark.parametrize("way", ["at once", "octet by octet"])
+@pytest.mark.parametrize("way", ["at once", "octet by octet", "on a resting connection"])
 @pytest.mark.parametrize("case", GOOD, ids=ids(GOOD))
 def test_an_answer_passes(case: Case, way: str, proxy: Proxy) -> None:
     raw, lines, body, line = case.facts
@@ -443,8 +446,9 @@ def test_an_answer_passes(case: Case, way: str, proxy: Proxy) -> None:
     if way == "octet by octet" and len(raw) > 2000:
         pytest.skip("long")
     with Upstream() as upstream, proxy.app() as app:
+        rested = proxy.settles(app, upstream) if way == "on a resting connection" else None
         app.send(get(upstream))
-        peer = upstream.accept()
+        peer = rested or upstream.accept()
         peer.read_head()
         if way == "octet by octet":
             peer.send(*(raw[at : at + 1] for at in range(len(raw))))
