@@ -1,0 +1,229 @@
+"""Metrics of a running redrive: names and labels as the contract has them, series that nobody outside can multiply,
+and alert rules and dashboard expressions evaluated over what was really scraped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from support.front import request
+from support.process import Redrive, run
+from support.scripted import Turn, Upstream, answer
+
+ROOT = Path(__file__).parents[2]
+ALERTS = ROOT / "deploy/prometheus/alerts.yml"
+DASHBOARD = ROOT / "deploy/grafana/dashboards/redrive.json"
+PROMTOOL = shutil.which("promtool")
+
+#: Contract, section 10.
+NAMES = {
+    "redrive_calls_total": {"upstream", "route", "outcome", "code_class"},
+    "redrive_attempts_total": {"upstream", "route", "result"},
+    "redrive_retries_total": {"upstream", "route", "reason"},
+    "redrive_retries_failed_total": {"upstream", "route"},
+    "redrive_hedges_total": {"upstream", "route"},
+    "redrive_transparent_retries_total": {"upstream", "route"},
+    "redrive_retry_attempts_total": {"upstream", "route", "ge"},
+    "redrive_retries_denied_total": {"upstream", "why"},
+    "redrive_app_retries_total": {"upstream", "route"},
+    "redrive_bucket_level": {"bucket"},
+    "redrive_bucket_capacity": {"bucket"},
+    "redrive_cooldown_seconds": {"upstream"},
+    "redrive_call_duration_seconds_bucket": {"upstream", "route", "le"},
+    "redrive_call_duration_seconds_sum": {"upstream", "route"},
+    "redrive_call_duration_seconds_count": {"upstream", "route"},
+    "redrive_attempt_duration_seconds_bucket": {"upstream", "route", "le"},
+    "redrive_backoff_seconds_total": {"upstream", "route"},
+    "redrive_buffered_bytes": set(),
+    "redrive_waiting_calls": set(),
+    "redrive_config_reloads_total": {"result"},
+}
+
+CONFIG = """
+buffers: {per_request: 1MiB, total: 1MiB}
+limits: {waiting: 2}
+defaults: {strategy: {kind: standard, backoff: {base: 1ms, max: 2ms}}}
+upstreams:
+  down: {url: URL/down, bucket: {kind: quota, capacity: 10}}
+  cooling: {url: URL/cooling}
+  fine: {url: URL/fine, strategy: {kind: hedging, hedging_delay: 10s}}
+  big: {url: URL/big, strategy: {kind: standard, backoff: {base: 60s, max: 60s, jitter: none}}}
+"""
+
+Samples = dict[str, float]
+
+
+async def step(turn: Turn) -> None:
+    await turn.read_body()
+    path = turn.request.target
+    if path.startswith("/fine"):
+        await turn.write(answer(200))
+    elif path.startswith("/cooling"):
+        await turn.write(answer(429, b"", "Retry-After: 50"))
+    else:
+        await turn.write(answer(503))
+
+
+async def scrape(running: Redrive) -> Samples:
+    """Every sample by its series, as Prometheus would write it."""
+    async with aiohttp.ClientSession() as session, session.get(f"{running.admin}/metrics") as reply:
+        text = await reply.text()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={json.dumps(value)}" for name, value in sorted(sample.labels.items()))
+            if not sample.name.endswith("_created"):
+                found[f"{sample.name}{{{labels}}}"] = sample.value
+    return found
+
+
+async def call(running: Redrive, path: str, times: int = 1, data: bytes | None = None) -> None:
+    async with aiohttp.ClientSession() as session:
+        for _ in range(times):
+            method = "GET" if data is None else "PUT"
+            async with session.request(method, running.url + path, data=data) as reply:
+                await reply.read()
+
+
+@pytest.fixture
+async def troubled(tmp_path: Path) -> AsyncIterator[tuple[Samples, Samples]]:
+    """What is scraped before and after all that alerts are about has happened."""
+    async with Upstream(step) as upstream, Redrive(tmp_path, CONFIG.replace("URL", upstream.url)) as running:
+        for name in ("down", "fine"):
+            await call(running, f"/{name}/x", 3)
+        before = await scrape(running)
+        await call(running, "/down/x", 60)
+        await call(running, "/fine/x", 60)
+        # One call in its backoff keeps a body that fills the buffers; those behind it find no room to wait.
+        tasks = [asyncio.create_task(call(running, "/big/x", data=b"x" * 900_000))]
+        tasks.append(asyncio.create_task(call(running, "/cooling/x")))
+        await upstream.until(len(upstream.requests) + 2)
+        while (await scrape(running))["redrive_waiting_calls{}"] < 2:
+            pass  # the proxy has its answers, and is about to wait
+        await call(running, "/big/y", 5)
+        running.file.write_text("listen: nowhere\n")
+        async with aiohttp.ClientSession() as session, session.post(f"{running.admin}/reload") as reply:
+            assert reply.status == 422
+        after = await scrape(running)
+        yield before, after
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def labels_of(samples: Samples) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for series in samples:
+        name, _, labels = series.partition("{")
+        found.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+    return found
+
+
+async def test_names_and_labels_are_the_contracts(troubled: tuple[Samples, Samples]) -> None:
+    found = labels_of(troubled[1])
+    assert {name: found.get(name) for name in NAMES if name in found or NAMES[name]} | {
+        name: found[name] for name in NAMES if not NAMES[name]
+    } == NAMES | {name: labels for name, labels in NAMES.items() if name in found}
+    after = troubled[1]
+    assert after['redrive_calls_total{code_class="5xx",outcome="bucket_empty",route="",upstream="down"}'] > 50
+    assert after['redrive_retries_denied_total{upstream="down",why="bucket_empty"}'] > 50
+    assert after['redrive_config_reloads_total{result="failure"}'] == 1
+    ge = {value for series in after for value in re.findall(r'redrive_retry_attempts_total\{ge="(\d+)"', series)}
+    assert ge == {"1", "2", "3", "4", "5", "10", "100", "1000"}
+
+
+async def test_nothing_that_apps_send_makes_a_series(tmp_path: Path) -> None:
+    async with Upstream(step) as upstream, Redrive(tmp_path, CONFIG.replace("URL", upstream.url)) as running:
+        host, port = running.authority.split(":")
+
+        async def everything(seed: int) -> None:
+            for raw in (
+                request(f"M{seed}", f"/fine/{seed}", f"X-Tier: {seed}", host=running.authority),
+                request("GET", f"http://127.0.0.1:{upstream.port}/fine/{seed}"),
+                request("GET", f"http://localhost:{upstream.port}/fine/{seed}"),
+                request("GET", f"http://127.0.0.{seed + 2}:{upstream.port}/{seed}"),
+                request("GET", f"/nowhere-{seed}", host=f"host-{seed}.example"),
+                f"NONSENSE {seed}\r\n\r\n".encode(),
+            ):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(raw.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+                async with asyncio.timeout(20):
+                    await reader.read(-1)
+                writer.close()
+
+        await everything(0)
+        before = await scrape(running)
+        for seed in range(1, 6):
+            await everything(seed)
+        after = await scrape(running)
+    # Classes of codes and outcomes may be new, upstreams and buckets may not.
+    assert {m for s in after for m in re.findall(r'(?:upstream|route)="[^"]*"', s)} == {
+        m for s in before for m in re.findall(r'(?:upstream|route)="[^"]*"', s)
+    }
+    assert len(after) <= len(before) + 8
+    assert not any("host-" in series or "M3" in series or "nowhere" in series for series in after)
+
+
+def expressions() -> list[str]:
+    board = json.loads(DASHBOARD.read_text())
+    found = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    filled = [each.replace("$upstream", ".*").replace("$__rate_interval", "5m") for each in found]
+    assert not any("$" in each for each in filled)
+    return filled
+
+
+async def test_alerts_and_dashboard_work_on_what_is_scraped(troubled: tuple[Samples, Samples], tmp_path: Path) -> None:
+    """Time before is calm, then what happened goes on happening at that rate."""
+    if PROMTOOL is None:
+        pytest.skip("promtool is not installed")
+    before, after = troubled
+    series = []
+    for name, value in {**after, 'up{job="redrive",instance="a:1"}': 1.0}.items():
+        first = before.get(name, 0.0)
+        rises = "_total{" in name or re.match(r"\w+_(bucket|sum|count)\{", name)
+        values = f"{first}x40 {first}+{value - first}x80" if rises else f"{before.get(name, value)}x40 {value}x80"
+        series.append({"series": name, "values": values})
+    rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+    names = sorted(rule["alert"] for rule in rules if rule["alert"] != "RedriveAbsent")
+    fired = {
+        "expr": "count by (alertname) (group by (alertname) (ALERTS{alertstate='firing'}))",
+        "eval_time": "22m",
+        "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in names],
+    }
+    # Two upstreams may be down at once: what counts is that each alert fires.
+    fired["expr"] = "count by (alertname) (group by (alertname) (ALERTS{alertstate='firing'}))"
+    shown = [
+        {"expr": f"count({each}) > bool 0", "eval_time": "22m", "exp_samples": [{"labels": "{}", "value": 1}]}
+        for each in expressions()
+    ]
+    calm = {"expr": 'ALERTS{alertname!="RedriveQuotaDrained"}', "eval_time": "9m", "exp_samples": []}
+    played = {
+        "rule_files": [str(ALERTS)],
+        "evaluation_interval": "15s",
+        "tests": [{"interval": "15s", "input_series": series, "promql_expr_test": [fired, calm, *shown]}],
+    }
+    file = tmp_path / "played.yaml"
+    file.write_text(yaml.safe_dump(played))
+    status, out, err = await run(PROMTOOL, "test", "rules", str(file))
+    assert status == 0, out + err
+
+
+async def test_alerts_and_dashboard_name_what_is_scraped(troubled: tuple[Samples, Samples]) -> None:
+    """The same without promtool, by names and labels."""
+    known = {**labels_of(troubled[1]), "up": {"job"}}
+    rules: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+    for expression in [*(rule["expr"] for rule in rules), *expressions()]:
+        found = re.findall(r"\b(redrive_\w+|up)\b(?:\{([^}]*)\})?", expression)
+        assert found, expression
+        for name, matchers in found:
+            assert set(re.findall(r'(\w+)\s*=~?\s*"', matchers)) <= known[name], expression
