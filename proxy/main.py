@@ -112,7 +112,7 @@ class House:
         console = settings.log.format == "console"
         self._sink = LineSink(_OUT, self._loop.call_later)
         self._notices = Notices(self._sink, _say, wall, console=console)
-        self._log = AccessLog(self._sink, console=console, level=settings.log.level)
+        self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
         observers = Observers(self._metrics, recent, self._log)
         tell = self._notices.tell
         fleet = Fleet(Making(), settings, tell)
@@ -281,6 +281,8 @@ class House:
         await self._listening.close("admin", "probe")
         if self._tracer is not None:
             await asyncio.to_thread(self._tracer.close)
+        if self._log is not None:
+            self._log.close()
         self._notices.tell("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
         self._sink.close()
 

@@ -142,7 +142,7 @@ class Worker:
         self._fleet = Fleet(self._making, settings, self._tell, met=self._met)
         console = settings.log.format == "console"
         self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(self._memory))
-        self._log = AccessLog(self._sink, console=console, level=settings.log.level)
+        self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
         self._tracer = tracer(os.environ, self._tell)
         self._path = DataPath(
             self._loop,
@@ -240,6 +240,7 @@ class Worker:
             if self._tracer is not None:
                 await asyncio.to_thread(self._tracer.close)
             self._channel.send(Ended(cut, self._count(0, 0)))
+            self._log.close()
             self._sink.close()
         self.ended.set()
 

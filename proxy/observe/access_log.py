@@ -12,6 +12,7 @@ from typing import Literal
 
 from proxy.observe import mask, shown
 from proxy.observe.events import EndedCall, Refusal
+from proxy.observe.repeats import Failure, Later, Repeats
 from proxy.observe.shown import Stamps
 from proxy.observe.sink import Sink
 from proxy.retry.facts import Outcome
@@ -27,11 +28,15 @@ _POLICIES = 4096
 class AccessLog:
     """An observer that writes lines into a sink.
 
-    `level`: debug and info log every call, warning those that did not succeed, error those that came to 5xx or nothing.
+    `later` is the loop's `call_later`: with it, one failure that repeats thousands of times a second is sampled
+    (`proxy.observe.repeats`). `level`: debug and info log every call, warning those that did not succeed, error those
+    that came to 5xx or nothing.
     """
 
-    def __init__(self, sink: Sink, *, console: bool = False, level: Level = "info") -> None:
+    def __init__(self, sink: Sink, *, console: bool = False, level: Level = "info", later: Later | None = None) -> None:
         self._sink = sink
+        self._repeats = Repeats(later, self._left_out) if later is not None else None
+        self._last = 0.0  # when the latest failure began
         self._stamps = Stamps()
         self._places: dict[Policy, str] = {}
         self.configure(console=console, level=level)
@@ -44,8 +49,14 @@ class AccessLog:
 
     def call_ended(self, call: EndedCall) -> None:
         """Write a call's line."""
-        if not self._every and not self._wanted(call.outcome, call.status):
+        outcome, policy = call.outcome, call.policy
+        if not self._every and not self._wanted(outcome, call.status):
             return
+        if outcome is not Outcome.SUCCESS and self._repeats is not None:
+            self._last = call.wall_started
+            failure = Failure(policy.upstream, policy.route, outcome, call.status)
+            if not self._repeats.is_wanted(failure):
+                return
         if self._console:
             self._sink.add(console_line(self._stamps.at(call.wall_started), call))
             return
@@ -79,6 +90,10 @@ class AccessLog:
         """Write the line of a request that never became a call."""
         if not self._wanted(refusal.outcome, refusal.status):
             return
+        self._last = refusal.wall
+        same = Failure("", "", refusal.outcome, refusal.status)
+        if self._repeats is not None and not self._repeats.is_wanted(same):
+            return
         stamp = self._stamps.at(refusal.wall)
         path, authority = mask.target(refusal.path), mask.authority(refusal.authority)
         if self._console:
@@ -90,6 +105,22 @@ class AccessLog:
             f'"host":{quote(authority)},"path":{quote(path)},"client":{quote(refusal.client)},'
             f'"status":{refusal.status},"outcome":"{refusal.outcome}","attempts":0,"detail":{quote(refusal.detail)},'
             f'"history":[]}}\n'
+        )
+
+    def close(self) -> None:
+        """Tell what was left out so far."""
+        if self._repeats is not None:
+            self._repeats.end()
+
+    def _left_out(self, failure: Failure, lines: int) -> None:
+        upstream, route, outcome, status = failure
+        if self._console:
+            where = f"{upstream or 'requests'}{'/' + route if route else ''}"
+            self._sink.add(f"… {lines} more like it within a second: {where} -> {status or 'no answer'} {outcome}\n")
+            return
+        self._sink.add(
+            f'{{"time":"{self._stamps.at(self._last)}","event":"repeated","upstream":{quote(upstream)},"route":{quote(route)},"outcome":"{outcome.value}",'
+            f'"status":{status},"lines":{lines}}}\n'
         )
 
     def _wanted(self, outcome: Outcome, status: int) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,9 +10,11 @@ from observed import WALL, Call, retried
 
 from proxy.observe.access_log import AccessLog
 from proxy.observe.events import Refusal
+from proxy.observe.gathered import Gathered, GatheredCalls, Report
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
 from proxy.observe.recent import Recent
+from proxy.observe.repeats import MOST
 from proxy.observe.sink import LineSink
 from proxy.retry.facts import Outcome, Request
 
@@ -136,6 +139,79 @@ def test_refusals_are_masked_too() -> None:
     line = json.loads(kept.lines[0])
     assert (line["host"], line["path"], line["detail"]) == ("***@h", "/x?k=***", 'two "lengths"')
     assert "s3cret" not in kept.lines[0] + repr(recent.since(0))
+
+
+def test_one_failure_over_and_over_is_told_in_part_and_counted_in_full() -> None:
+    kept, alarms = Kept(), []
+    log = AccessLog(kept, later=lambda seconds, function: alarms.append((seconds, function)))
+    same = Call(outcome=Outcome.BUCKET_EMPTY, status=503, attempts=2)
+    for _ in range(MOST + 7):
+        log.call_ended(same)
+        log.call_ended(Call())
+    log.call_ended(Call(outcome=Outcome.BUCKET_EMPTY, status=502, attempts=2))
+    outcomes = Counter((line["outcome"], line["status"]) for line in map(json.loads, kept.lines))
+    assert outcomes == {("bucket_empty", 503): MOST, ("success", 200): MOST + 7, ("bucket_empty", 502): 1}
+    ((seconds, function),) = alarms
+    assert seconds == 1.0
+    kept.lines.clear()
+    function()
+    assert [json.loads(line) for line in kept.lines] == [
+        {
+            "time": "2026-01-01T00:00:00.250Z",
+            "event": "repeated",
+            "upstream": "payments",
+            "route": "",
+            "outcome": "bucket_empty",
+            "status": 503,
+            "lines": 7,
+        }
+    ]
+    log.call_ended(same)  # the next second begins with the next failure
+    assert len(kept.lines) == 2
+    assert len(alarms) == 2
+    log.configure(console=True, level="info")
+    for _ in range(MOST):
+        log.call_ended(same)
+    kept.lines.clear()
+    log.close()
+    assert kept.lines == ["… 1 more like it within a second: payments -> 503 bucket_empty\n"]
+
+
+def test_what_failed_is_not_pushed_out_by_what_succeeded() -> None:
+    ring = Recent(kept=3)
+    ring.call_ended(Call(outcome=Outcome.DEADLINE, status=504))
+    for _ in range(10):
+        ring.call_ended(Call())
+    ring.call_ended(retried())
+    assert [call["number"] for call in ring.since(0)] == [1, 9, 10, 11, 12]
+    assert [call["number"] for call in ring.since(0, 2)] == [11, 12]
+    assert [call["number"] for call in ring.notable(0)] == [1, 12]
+    assert [call["number"] for call in ring.notable(1)] == [12]
+    assert [call["number"] for call in ring.news(0, 3)] == [1, 11, 12]
+    assert [call["number"] for call in ring.news(9, 5)] == [10, 11, 12]
+    assert ring.news(12, 5) == ring.since(12) == ring.notable(0, 0) == []
+
+
+def test_calls_of_workers_are_all_shown_whoever_asks_in_between() -> None:
+    worker, shown = Recent(), GatheredCalls()
+    gathered = Gathered(Metrics(), shown)
+
+    def report(*, calls: bool) -> None:
+        asked = worker.since(gathered.seen(7)) if calls else None
+        gathered.take({7: Report([], worker.seen, asked)})
+
+    worker.call_ended(Call())
+    report(calls=True)
+    worker.call_ended(retried())
+    report(calls=False)
+    worker.call_ended(Call())
+    report(calls=True)
+    report(calls=True)
+    assert [call["number"] for call in shown.since(0)] == [1, 2, 3]
+    assert [call["attempts"] for call in shown.notable(0)] == [3]
+    gathered.take({7: Report([], worker.seen, worker.since(0))})  # its last word tells everything again
+    gathered.ended(7)
+    assert shown.seen == 3
 
 
 def test_the_ring_is_bounded_and_numbered() -> None:
