@@ -19,6 +19,9 @@ from playwright.async_api import Page, expect
 
 Open = Callable[..., Awaitable[Any]]
 
+#: The board speaks about once a second, and a busy machine takes its time.
+expect.set_options(timeout=20_000)
+
 FAST = "strategies: {fast: {kind: standard, backoff: {base: 1ms, max: 2ms}}}\ndefaults: {strategy: fast}\n"
 
 
