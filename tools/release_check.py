@@ -110,7 +110,7 @@ def bare(folder: Path, wheel: Path, extras: str = "") -> Path:
     lock = locked()
     loose = {name: version for name, version in found.items() if lock.get(name) != version}
     assert not loose, f"not as constraints.txt has them: {loose}"
-    for name in ("pytest", "jsonschema", "pydantic", "requests", "mypy"):
+    for name in ("pytest", "jsonschema", "pydantic", "mypy", "mkdocs"):
         assert name not in found, f"{name} came along"
     say(f"installs{extras and ' with ' + extras} with {len(found)} packages, every one as constraints.txt has it")
     return commands
@@ -196,7 +196,7 @@ def main() -> None:
         folder = Path(temporary)
         (folder / "empty").mkdir()
         use(bare(folder / "bare", wheel), folder / "empty")
-        bare(folder / "all", wheel, "[intercept,redis]")
+        bare(folder / "all", wheel, "[intercept,redis,otel]")
     print(f"redrive {VERSION} can be released")
 
 
