@@ -232,21 +232,6 @@ def test_what_was_said_before_the_end_arrives(who: str, how: str, proxy: Proxy) 
             assert 0 < len(stays.rest()) <= sent
 
 
-def test_an_end_that_is_answered_takes_nothing_with_it(proxy: Proxy) -> None:
-    """An app that has said all and is gone: the answer to it can't be delivered, but what it said can."""
-    with Upstream() as upstream, proxy.app() as app:
-        peer = opened(proxy, upstream, app)
-        app.sock.setblocking(False)
-        sent = 0
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                sent += app.sock.send(b"x" * 65536)
-        app.close()
-        got = len(peer.read(100_000))
-        peer.send(b"thank you")
-        assert got + len(peer.rest()) == sent
-
-
 def test_a_large_transfer_both_ways_at_once(proxy: Proxy) -> None:
     blob = bytes(range(256)) * 20_000
     with Upstream() as upstream, proxy.app() as app:
