@@ -23,6 +23,7 @@ from proxy.server.admission import Inside, Place
 from proxy.server.answering import CLOSE, Answering
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER, Connection
+from proxy.transport.last_words import read_last_words
 from proxy.transport.origins import Origin
 from proxy.wire.body import body_reader
 from proxy.wire.grammar import BadMessage, Refused, RequestParser
@@ -140,7 +141,9 @@ class AppConnection(Answering):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by whomever."""
-        self.transport = None
+        transport, self.transport = self.transport, None
+        if exc is not None and self._tunnel and transport is not None and transport.can_write_eof():  # not TLS
+            read_last_words(self._fd, self.data_received, lambda: self.exchange is not None)
         self.door.left(self)
         if self._timer is not None:
             self._timer.cancel()

@@ -11,13 +11,12 @@ States: resting (no listener) -> head -> body -> resting | closed; after a 101: 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import select
 from typing import TYPE_CHECKING, cast
 
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
+from proxy.transport.last_words import read_last_words
 from proxy.transport.streams import Keeper, Listener
 from proxy.transport.tls import ResumingContext
 from proxy.wire.body import ChunkedBody, LengthBody, UntilCloseBody, chunk, end_chunked
@@ -297,22 +296,18 @@ class Connection(asyncio.Protocol):
         """The connection is closed, by whomever."""
         self.transport = None
         self._keeper.lost(self)
-        if exc is not None and self._listener is not None and not self._tls:
-            self._read_last()
+        if exc is not None and not self._tls:
+            # The refusal of a body that is still being sent (413, 401, …) would else be lost to the reset behind it.
+            read_last_words(self._fd, self.data_received, self._takes_more)
         if self.pinned is not None and self in self.pinned:
             self.pinned.remove(self)
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.on_fault(faults.closed(sent=True, answered=self._answered, reused=self.reused))
 
-    def _read_last(self) -> None:
-        """A write failed, since the upstream has closed: what it had said before is still in the kernel.
-
-        A refusal of a body that is still being sent (413, 401, …) would else be lost to the reset that follows it.
-        """
-        with contextlib.suppress(OSError):
-            while self._listener is not None and not self._paused and (data := os.read(self._fd, HIGH_WATER)):
-                self.data_received(data)
+    def _takes_more(self) -> bool:
+        """Whether anybody takes more of what comes; of a tunnel, all that came (RFC 9110 section 9.3.6)."""
+        return self._listener is not None and (self._tunnel or not self._paused)
 
     def pause_writing(self) -> None:
         """The kernel takes no more for now."""

@@ -15,6 +15,7 @@ connection of its own, which must be the first thing that its upstream hears.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -25,6 +26,7 @@ import ssl
 import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -138,6 +140,12 @@ class Peer:
         """Close with a RST."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
+
+    @property
+    def unacknowledged(self) -> int:
+        """Bytes sent that the kernel at the other end has not taken yet."""
+        (size,) = struct.unpack("i", fcntl.ioctl(self.sock, termios.TIOCOUTQ, bytes(4)))
+        return int(size)
 
     # -- reading --------------------------------------------------------------------------------------------------
 

@@ -232,6 +232,29 @@ def test_what_was_said_before_the_end_arrives(who: str, how: str, proxy: Proxy) 
             assert 0 < len(stays.rest()) <= sent
 
 
+@pytest.mark.parametrize("who", ["app", "upstream"])
+def test_an_end_that_is_answered_takes_nothing_with_it(who: str, proxy: Proxy) -> None:
+    """A side that has said all and is gone: the answer to it can't be delivered, but what it said can.
+
+    That answer brings a RST, with which the kernel of who has gone drops what it had not sent yet (RFC 9293 section
+    3.6.1). No proxy can help that, so the side goes when its kernel has got rid of everything.
+    """
+    with Upstream() as upstream, proxy.app() as app:
+        peer = opened(proxy, upstream, app)
+        goes, stays = (app, peer) if who == "app" else (peer, app)
+        goes.sock.setblocking(False)
+        sent = got = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent += goes.sock.send(b"x" * 65536)
+        while goes.unacknowledged:
+            got += len(stays.read(65536))
+        goes.close()
+        stays.send(b"thank you")
+        stays.try_send(b"thank you")
+        assert got + len(stays.rest()) == sent
+
+
 def test_a_large_transfer_both_ways_at_once(proxy: Proxy) -> None:
     blob = bytes(range(256)) * 20_000
     with Upstream() as upstream, proxy.app() as app:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import select
 import socket
+import struct
+import termios
+from collections.abc import Callable
 
+import pytest
 from support.front import Front, request
+
+from proxy.forward.exchange import Exchange
 
 
 async def test_a_tunnel_whose_app_has_said_all_and_is_gone_delivers_it() -> None:
@@ -44,3 +52,61 @@ async def test_a_tunnel_whose_app_has_said_all_and_is_gone_delivers_it() -> None
         assert not connection.transport.is_closing()
         read_now.set()
         assert await got == sent
+
+
+def unacknowledged(sock: socket.socket) -> int:
+    """Bytes that the other end's kernel has not taken yet."""
+    (size,) = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
+    return int(size)
+
+
+async def until(so: Callable[[], bool]) -> None:
+    while not so():  # noqa: ASYNC110  the kernel's state: no event tells of it
+        await asyncio.sleep(0)
+
+
+def is_reset(descriptor: int) -> bool:
+    asked = select.poll()
+    asked.register(descriptor, 0)
+    return bool(asked.poll(0))
+
+
+@pytest.mark.parametrize("who", ["app", "upstream"])
+async def test_what_had_come_when_a_write_fails_is_delivered(who: str) -> None:
+    """The answer to a side that is gone brings a RST, and the next write fails. What that side had said before is in
+    our kernel then, unread since the other side is slow, and still has to go to it.
+    """
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        async with Front() as front:
+            app = socket.create_connection(("127.0.0.1", front.port))
+            app.setblocking(False)
+            authority = f"127.0.0.1:{listener.getsockname()[1]}"
+            await loop.sock_sendall(app, request("CONNECT", authority))
+            peer, _ = await loop.sock_accept(listener)
+            assert (await loop.sock_recv(app, 1000)).startswith(b"HTTP/1.1 200 ")
+            (connection,) = front.path.door.open
+            assert isinstance(connection.exchange, Exchange)
+            (attempt,) = connection.exchange.flights.values()
+            stream = attempt.stream
+            assert stream is not None
+            goes, stays = (app, peer) if who == "app" else (peer, app)
+            near, far = (connection, stream) if who == "app" else (stream, connection)
+            sent = 0
+            while not far.blocked:
+                with contextlib.suppress(BlockingIOError):
+                    sent += goes.send(b"x" * 65536)
+                await asyncio.sleep(0)
+            await until(lambda: not unacknowledged(goes))
+            unread = goes.send(b"y" * 10_000)
+            await until(lambda: not unacknowledged(goes))
+            goes.close()
+            near.write(b"thank you")
+            await until(lambda: is_reset(near._fd))
+            near.write(b"thank you")
+            got = b""
+            while data := await loop.sock_recv(stays, 1 << 20):
+                got += data
+            assert len(got) == sent + unread
+            stays.close()
