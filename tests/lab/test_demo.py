@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import re
+import signal
 
+import pytest
 from rich.console import Console
-from support.process import redrive
+from support.process import COMMAND, environment, redrive
 
 from proxy.lab.demo import weather
 from proxy.lab.demo.apps import App, Counts
@@ -42,26 +46,49 @@ async def test_bad_usage_is_told_in_a_line() -> None:
         assert status == 2 and f"a number of seconds from 1 to 86400, not {seconds}" in err
 
 
-async def test_a_picture_without_a_terminal() -> None:
-    status, out, _ = await redrive("demo", "--seconds", "1")
-    assert status == 0
-    assert out.startswith("admin port: http://127.0.0.1:") and "4 tries at once" in out
+async def test_without_a_terminal_each_spell_of_weather_is_a_line() -> None:
+    status, out, err = await redrive("demo", "--seconds", "3")
+    assert (status, err) == (0, "")
+    first, *lines = out.splitlines()
+    assert first.startswith("admin port: http://127.0.0.1:")
+    told = [re.fullmatch(r" *[\d.]+ s  (\w+): .*no retries .+; 4 quick tries .+; redrive .+", line) for line in lines]
+    spells = [line[1] for line in told if line]
+    assert "outage" in spells and spells[0] == "calm"
+    assert "\x1b" not in out and "its bucket" in out, "the picture at the end, without colours"
 
 
-async def test_the_picture_at_every_time_fits_a_terminal() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+async def test_the_proxy_goes_when_the_demo_is_told_to_end(number: signal.Signals) -> None:
+    demo = await asyncio.create_subprocess_exec(*COMMAND, "demo", stdout=asyncio.subprocess.PIPE, env=environment())
+    assert demo.stdout is not None
+    line = await demo.stdout.readline()
+    place = line.decode().strip().rpartition("//")[2].split(":")
+    _, writer = await asyncio.open_connection(*place)
+    writer.close()
+    demo.send_signal(number)
+    await demo.stdout.read()
+    assert await demo.wait() == 0
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*place)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+async def test_the_picture_at_every_time_fits_a_terminal(width: int) -> None:
     play = Play()
-    play.apps = [App(name, "", Upstream(play.sky, 1, 1)) for name in ("no retries", "4 tries at once", "redrive")]
-    console = Console(width=80, record=True, file=io.StringIO())
+    play.apps = [App(name, "", Upstream(play.sky, 1, 1)) for name in ("no retries", "4 quick tries", "redrive")]
+    console = Console(width=width, record=True, file=io.StringIO())
     for number in range(200):
         play.elapsed = number / 2
         play.skies.append(weather.at(play.elapsed, play.round_seconds).name)
         play.watched.take(200 - number, 200, number % 3)
         for app in play.apps:
             app.samples.append(Counts(10, number % 11, 10 + number, 10 + number))
-        console.print(picture(play))
-    lines = console.export_text().splitlines()
-    frames = "\n".join(lines).count("redrive's bucket")
-    assert frames == 200 and len(lines) < 200 * 24
+            app.seconds.append(number / 20)
+        console.print(picture(play, width))
+    text = console.export_text()
+    assert text.count("its bucket") == 200 and len(text.splitlines()) < 200 * 24
+    assert "…" not in text, "nothing is cut"
+    assert set("·fots") <= set(text), "the weather's initials"
 
 
 def test_the_weather_goes_round() -> None:

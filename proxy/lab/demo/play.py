@@ -75,7 +75,7 @@ class Play:
             raise
         self.apps = [
             App("no retries", places[0], self._upstreams[0]),
-            App(f"{MAX_ATTEMPTS} tries at once", places[1], self._upstreams[1], retries=True),
+            App(f"{MAX_ATTEMPTS} quick tries", places[1], self._upstreams[1], retries=True),
             App("redrive", self.sidecar.url, self._upstreams[2]),
         ]
         return self

@@ -1,13 +1,18 @@
-"""The demo's picture: three columns under one sky. Figures come in, a rich renderable goes out."""
+"""The demo's picture: three columns under one sky. Figures come in, a rich renderable goes out.
+
+Law: it fits the terminal, and says the same without colours. From 60 columns on nothing is cut; a wider terminal shows
+more of the past.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -16,10 +21,10 @@ from proxy.lab.demo.apps import EVERY, App, Counts
 from proxy.lab.demo.play import CALLS_PER_SECOND, Play
 
 _BARS = " ▁▂▃▄▅▆▇█"
-#: Samples that a line of bars shows, and that "lately" means.
-_WIDE, _LATELY = 18, 10
-#: Width of the bucket.
-_GAUGE = 24
+#: Samples that "the last 5 s" means.
+_LATELY = 10
+#: Widths: of the labels, of the space between columns, of a column at least and at most, of the bucket.
+_LABELS, _BETWEEN, _NARROW, _WIDE, _GAUGE = 15, 2, 8, 40, 24
 _COLOURS = {
     "calm": "green",
     "failures": "yellow",
@@ -29,49 +34,70 @@ _COLOURS = {
 }
 _EXPLAINED = {
     "calm": "hardly anything fails",
-    "failures": "three of ten requests fail with 503",
+    "failures": "three of ten requests get a 503",
     "outage": "every request fails",
-    "throttling": "it takes less than is asked: 429",
-    "slow": "answers take longer, and one of seven hangs",
+    "throttling": "more is asked than it takes: 429",
+    "slow": "slow answers, one of seven hangs",
 }
 
 
-def picture(play: Play) -> RenderableType:
-    """Everything, as it is now."""
-    return Group(_sky(play), _columns(play), _below(play))
+def picture(play: Play, width: int) -> RenderableType:
+    """Everything, as it is now, for a terminal of so many columns."""
+    column = (width - _LABELS) // max(1, len(play.apps)) - _BETWEEN
+    return Group(_sky(play), _columns(play, max(_NARROW, min(_WIDE, column))), _below(play))
+
+
+def line(name: str, play: Play, before: Sequence[Counts]) -> str:
+    """A spell of weather that is over, in words, for where there is no terminal."""
+    told = []
+    for app, earlier in zip(play.apps, before, strict=True):
+        now = app.counts - earlier
+        told.append(f"{app.name} {_percent(now)}, {_mean(now)} attempts/call")
+    return f"{play.elapsed:6.1f} s  {name + ':':12}{'; '.join(told)}"
 
 
 def _sky(play: Play) -> RenderableType:
     now = weather.at(play.elapsed, play.round_seconds)
     colour = _COLOURS[now.name]
     left = weather.left(play.elapsed, play.round_seconds)
-    line = Text.assemble(
-        ("the upstream: ", "dim"),
+    words = Text.assemble(
+        ("upstream: ", "dim"),
         (now.name, f"bold {colour}"),
-        (f"  {_EXPLAINED[now.name]}; {left:.0f} s left", "dim"),
+        (f", {_EXPLAINED[now.name]}; {left:.0f} s left", "dim"),
     )
-    return Panel(line, box=box.ROUNDED, border_style=colour)
+    return Panel(words, box=box.ROUNDED, border_style=colour)
 
 
-def _columns(play: Play) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, expand=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(f"{CALLS_PER_SECOND:.0f} calls/s each", style="dim", no_wrap=True, min_width=14)
-    for app in play.apps:
-        style = "bold cyan" if app is play.apps[-1] else "bold"
-        table.add_column(Text(app.name, style=style), no_wrap=True, min_width=_WIDE)
-    lately = [_lately(app) for app in play.apps]
-    skies = list(play.skies)[-_WIDE:]
-    table.add_row("weather", *(_strip(skies) for _ in play.apps))
-    table.add_row("succeeded", *(_share(counts) for counts in lately))
-    table.add_row("", *(Text.assemble(_rate_bars(app)) for app in play.apps))
-    table.add_row("  in all", *(_share(app.counts) for app in play.apps))
-    table.add_row("attempts/call", *(_attempts(counts) for counts in lately))
-    table.add_row("  in all", *(_attempts(app.counts) for app in play.apps))
-    table.add_row("load upstream", *(_load(counts) for counts in lately))
-    highest = max([8.0, *(sample.requests for app in play.apps for sample in islice(reversed(app.samples), _WIDE))])
-    table.add_row("", *(_bars([sample.requests for sample in app.samples], highest, "cyan") for app in play.apps))
-    table.add_row("half/95 % take", *(Text(_seconds(app)) for app in play.apps))
+def _columns(play: Play, wide: int) -> RenderableType:
+    table = Table.grid(padding=(0, _BETWEEN, 0, 0))
+    table.add_column(width=_LABELS, style="dim", no_wrap=True)
+    for _ in play.apps:
+        table.add_column(width=wide, no_wrap=True)
+
+    def row(label: str | Text, cell: Callable[[App], Text]) -> None:
+        table.add_row(label, *map(cell, play.apps))
+
+    rule = Rule(style="dim")
+    lately = {id(app): _lately(app) for app in play.apps}
+    highest = max([8.0, *(sample.requests for app in play.apps for sample in islice(reversed(app.samples), wide))])
+    row(f"{CALLS_PER_SECOND:.0f} calls/s each", lambda app: _name(app, play))
+    table.add_row(rule, *(rule for _ in play.apps))
+    row("weather", lambda _: _strip(list(play.skies)[-wide:]))
+    row(Text("the last 5 s", style="bold"), lambda _: Text())
+    row("succeeded", lambda app: _share(lately[id(app)]))
+    row("", lambda app: _rate_bars(app, wide))
+    row("attempts/call", lambda app: _attempts(lately[id(app)]))
+    row("upstream sees", lambda app: _load(lately[id(app)], min(_LATELY, len(app.samples)) * EVERY))
+    row("", lambda app: _bars([sample.requests for sample in app.samples][-wide:], highest, "cyan"))
+    row(Text("since the start", style="bold"), lambda _: Text())
+    row("succeeded", lambda app: _share(app.counts))
+    row("attempts/call", lambda app: _attempts(app.counts))
+    row("median / 95 %", lambda app: Text(_seconds(app)))
     return table
+
+
+def _name(app: App, play: Play) -> Text:
+    return Text(app.name, style="bold cyan" if app is play.apps[-1] else "bold")
 
 
 def _below(play: Play) -> RenderableType:
@@ -80,20 +106,18 @@ def _below(play: Play) -> RenderableType:
     full = round(share * _GAUGE)
     colour = "green" if share > 0.5 else "yellow" if share > 0.1 else "red"
     bucket = Text.assemble(
-        ("redrive's bucket  ", "dim"),
+        ("its bucket      ", "dim"),
         ("█" * full, colour),
         ("░" * (_GAUGE - full), "dim"),
         f" {watched.level:.0f} of {watched.capacity:.0f} tokens",
-        (", a retry costs 5", "dim"),
     )
     cooling = f"calls are held for another {watched.cooldown:.1f} s" if watched.cooldown else "none"
-    lines = [
+    return Group(
+        Text("redrive", style="bold cyan"),
         bucket,
-        Text.assemble(("its cooldown      ", "dim"), (cooling, "magenta" if watched.cooldown else "dim")),
-        Text(),
-        Text.assemble(("look inside: ", "dim"), (play.sidecar.admin, "underline"), ("   end: Ctrl-C", "dim")),
-    ]
-    return Group(*lines)
+        Text.assemble(("its cooldown    ", "dim"), (cooling, "magenta" if watched.cooldown else "dim")),
+        Text.assemble(("its dashboard   ", "dim"), (play.sidecar.admin + "/", "underline"), ("   end: Ctrl-C", "dim")),
+    )
 
 
 def _lately(app: App) -> Counts:
@@ -106,11 +130,16 @@ def _lately(app: App) -> Counts:
     return total
 
 
+def _percent(counts: Counts) -> str:
+    return f"{counts.succeeded / counts.calls:.1%}" if counts.calls else "–"
+
+
+def _mean(counts: Counts) -> str:
+    return f"{counts.attempts / counts.calls:.2f}" if counts.calls else "–"
+
+
 def _share(counts: Counts) -> Text:
-    if not counts.calls:
-        return Text("–", style="dim")
-    share = counts.succeeded / counts.calls
-    return Text(f"{share:.1%}", style="bold " + _how_good(share))
+    return Text(_percent(counts), style="bold " + _how_good(counts.succeeded / counts.calls) if counts.calls else "dim")
 
 
 def _how_good(share: float) -> str:
@@ -118,29 +147,28 @@ def _how_good(share: float) -> str:
 
 
 def _attempts(counts: Counts) -> Text:
-    if not counts.calls:
+    mean = counts.attempts / counts.calls if counts.calls else 0.0
+    return Text(_mean(counts), style="" if mean < 1.5 else "yellow" if mean < 2.5 else "red")
+
+
+def _load(counts: Counts, span: float) -> Text:
+    if not span:
         return Text("–", style="dim")
-    mean = counts.attempts / counts.calls
-    return Text(f"{mean:.2f}", style="" if mean < 1.5 else "yellow" if mean < 2.5 else "red")
-
-
-def _load(counts: Counts) -> Text:
-    span = _LATELY * EVERY
     rate = counts.requests / span
     style = "" if rate < 1.5 * CALLS_PER_SECOND else "yellow" if rate < 2.5 * CALLS_PER_SECOND else "red"
     return Text(f"{rate:.0f} requests/s", style=style)
 
 
-def _rate_bars(app: App) -> Text:
+def _rate_bars(app: App, wide: int) -> Text:
     text = Text()
-    for sample in list(app.samples)[-_WIDE:]:
+    for sample in list(app.samples)[-wide:]:
         share = sample.succeeded / sample.calls if sample.calls else None
         text.append(_BARS[0] if share is None else _bar(share), style=None if share is None else _how_good(share))
     return text
 
 
 def _bars(values: Sequence[float], highest: float, style: str) -> Text:
-    return Text("".join(_bar(value / highest) for value in values[-_WIDE:]), style=style)
+    return Text("".join(_bar(value / highest) for value in values), style=style)
 
 
 def _bar(share: float) -> str:
@@ -148,11 +176,14 @@ def _bar(share: float) -> str:
 
 
 def _strip(skies: Iterable[str]) -> Text:
+    """The weather's initials; calm is a dot."""
     text = Text()
     for name in skies:
-        text.append("▀", style=_COLOURS[name])
+        text.append("·" if name == "calm" else name[0], style=_COLOURS[name])
     return text
 
 
 def _seconds(app: App) -> str:
-    return f"{app.quantile(0.5) * 1000:.0f} ms / {app.quantile(0.95):.2f} s"
+    if not app.seconds:
+        return "–"
+    return f"{app.quantile(0.5) * 1000:.0f} / {app.quantile(0.95) * 1000:.0f} ms"

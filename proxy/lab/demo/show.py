@@ -1,25 +1,28 @@
-"""`redrive demo` itself: the run with its picture, or with its figures."""
+"""`redrive demo` itself: the run with its picture, in lines where there is no terminal, or as figures."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 
 from rich.console import Console
 from rich.live import Live
 
+from proxy.lab.demo.apps import Counts
 from proxy.lab.demo.play import ROUND, Play
-from proxy.lab.demo.screen import picture
+from proxy.lab.demo.screen import line, picture
 from proxy.lab.demo.sidecar import SidecarError
+
+#: Ctrl-C, a stop from outside, and a terminal that was closed: the proxy must not be left behind.
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def demo(seconds: float | None, as_json: bool) -> int:
     """Play until Ctrl-C, or for so many seconds, which then hold one round of weather. The exit status."""
     try:
-        asyncio.run(_demo(seconds, as_json))
-    except KeyboardInterrupt:
-        return 0
+        asyncio.run(_until_told(seconds, as_json))
     except SidecarError as error:
         print(f"redrive: the demo's proxy did not start: {error}", file=sys.stderr)
         return 1
@@ -29,6 +32,27 @@ def demo(seconds: float | None, as_json: bool) -> int:
     return 0
 
 
+async def _until_told(seconds: float | None, as_json: bool) -> None:
+    """The demo, to its end or to a signal's."""
+    loop = asyncio.get_running_loop()
+    playing = loop.create_task(_demo(seconds, as_json))
+    told = False
+
+    def end() -> None:
+        nonlocal told
+        if not told:  # once: what is being put away is not interrupted
+            told = True
+            playing.cancel()
+
+    for number in _ENDS:
+        loop.add_signal_handler(number, end)
+    try:
+        await playing
+    except asyncio.CancelledError:
+        if not told:
+            raise
+
+
 async def _demo(seconds: float | None, as_json: bool) -> None:
     async with Play(ROUND if seconds is None else min(ROUND, seconds)) as play:
         if as_json:
@@ -36,17 +60,47 @@ async def _demo(seconds: float | None, as_json: bool) -> None:
             print(json.dumps(play.figures(), indent=2))
             return
         console = Console()
-        console.print(f"admin port: {play.sidecar.admin}")
-        shown = asyncio.Event()
-        with Live(console=console, auto_refresh=False) as live:
-            running = asyncio.create_task(play.run(seconds, shown))
-            running.add_done_callback(lambda _: shown.set())
-            try:
-                while not running.done():
-                    await shown.wait()
-                    shown.clear()
-                    live.update(picture(play), refresh=True)
-                await running
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
+        console.print(f"admin port: {play.sidecar.admin}", soft_wrap=True)
+        if console.is_terminal and not console.is_dumb_terminal:
+            await _draw(console, play, seconds)
+        else:
+            await _tell(console, play, seconds)
+
+
+async def _draw(console: Console, play: Play, seconds: float | None) -> None:
+    """A picture that moves."""
+    shown = asyncio.Event()
+    with Live(console=console, auto_refresh=False) as live:
+        running = asyncio.create_task(play.run(seconds, shown))
+        running.add_done_callback(lambda _: shown.set())
+        try:
+            while not running.done():
+                await shown.wait()
+                shown.clear()
+                live.update(picture(play, console.width), refresh=True)
+            await running
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def _tell(console: Console, play: Play, seconds: float | None) -> None:
+    """A line for each spell of weather, and the picture at the end."""
+    shown = asyncio.Event()
+    running = asyncio.create_task(play.run(seconds, shown))
+    running.add_done_callback(lambda _: shown.set())
+    before = [app.counts - Counts() for app in play.apps]
+    spell = ""
+    try:
+        while not running.done():
+            await shown.wait()
+            shown.clear()
+            if spell and (running.done() or play.skies[-1] != spell):
+                console.print(line(spell, play, before), soft_wrap=True, highlight=False)
+                before = [app.counts - Counts() for app in play.apps]
+            spell = play.skies[-1] if play.skies else ""
+        await running
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        console.print(picture(play, console.width))

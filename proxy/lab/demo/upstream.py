@@ -17,6 +17,8 @@ HOST = "127.0.0.1"
 #: Seconds that a request hangs: longer than anybody waits.
 _HANGS = 5.0
 _RETRY_AFTER = 1
+#: Seconds that answers under way get at the end: those that hang are not waited for.
+_END = 0.1
 
 
 class Upstream:
@@ -29,7 +31,7 @@ class Upstream:
         self._rng = random.Random(seed)  # noqa: S311, TID251 - a driver: it plays the world's part
         self._admitted = self._rate
         self._refilled = 0.0
-        self._runner = web.ServerRunner(web.Server(self._answer))
+        self._runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=_END)
 
     async def open(self) -> int:
         """Listen on a port of the system's choice; which."""
