@@ -47,13 +47,13 @@ async def test_bad_usage_is_told_in_a_line() -> None:
 
 
 async def test_without_a_terminal_each_spell_of_weather_is_a_line() -> None:
-    status, out, err = await redrive("demo", "--seconds", "3")
+    status, out, err = await redrive("demo", "--seconds", "2")
     assert (status, err) == (0, "")
     first, *lines = out.splitlines()
     assert first.startswith("admin port: http://127.0.0.1:")
     told = [re.fullmatch(r" *[\d.]+ s  (\w+): .*no retries .+; 4 quick tries .+; redrive .+", line) for line in lines]
-    spells = [line[1] for line in told if line]
-    assert "outage" in spells and spells[0] == "calm"
+    spells = {line[1] for line in told if line}
+    assert spells and spells <= {each.name for each in weather.ROUND}
     assert "\x1b" not in out and "its bucket" in out, "the picture at the end, without colours"
 
 
@@ -82,7 +82,7 @@ async def test_the_picture_at_every_time_fits_a_terminal(width: int) -> None:
         play.skies.append(weather.at(play.elapsed, play.round_seconds).name)
         play.watched.take(200 - number, 200, number % 3)
         for app in play.apps:
-            app.samples.append(Counts(10, number % 11, 10 + number, 10 + number))
+            app.samples.append(Counts(10, number % 11, 10 + number % 31, 10 + number % 31))
             app.seconds.append(number / 20)
         console.print(picture(play, width))
     text = console.export_text()

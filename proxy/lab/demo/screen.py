@@ -186,4 +186,5 @@ def _strip(skies: Iterable[str]) -> Text:
 def _seconds(app: App) -> str:
     if not app.seconds:
         return "–"
-    return f"{app.quantile(0.5) * 1000:.0f} / {app.quantile(0.95) * 1000:.0f} ms"
+    half, most = app.quantile(0.5), app.quantile(0.95)
+    return f"{half:.1f} / {most:.1f} s" if half >= 1 else f"{half * 1000:.0f} / {most * 1000:.0f} ms"
