@@ -99,12 +99,9 @@ class _Advice:
                 self._tell(policy, at, path, ("bucket",), f"has no effect: the strategy {strategy.name} never retries")
             return
         if isinstance(spec, QuotaSpec):
-            prices = (("", spec.retry_cost), (" after a timeout", spec.timeout_cost))
-            for when, price in (*prices, (" after a throttling error", spec.throttling_cost)):
-                if price > spec.capacity:
-                    message = f"holds {spec.capacity:g}, but a retry{when} costs {price:g}: none is ever granted"
-                    self._tell(policy, at, path, ("bucket",), message)
-            if strategy.custom is None and strategy.hedging_delay is None:
+            if message := _too_small(spec):
+                self._tell(policy, at, path, ("bucket",), message)
+            if strategy.custom is None and strategy.hedging_delay is None and spec.retry_cost <= spec.capacity:
                 self._drains(policy, spec, at, path)
         elif isinstance(spec, ThrottleSpec) and spec.max_tokens <= 2:
             message = f"holds {spec.max_tokens:g}: the first failure leaves no more than half, and nothing is retried"
@@ -203,6 +200,16 @@ class _Advice:
 
     def _warn(self, mark: Mark, path: KeyPath, message: str) -> None:
         self._problems.warn(mark, path, message)
+
+
+def _too_small(spec: QuotaSpec) -> str:
+    """Which retries a quota can never pay for, in one line; "" where it can pay for all."""
+    prices = {"": spec.retry_cost, " after a timeout": spec.timeout_cost}
+    prices[" after a throttling error"] = spec.throttling_cost
+    if len(set(prices.values())) == 1:
+        prices = {"": spec.retry_cost}
+    dear = [f"a retry{when} costs {price:g}" for when, price in prices.items() if price > spec.capacity]
+    return f"holds {spec.capacity:g}, but {' and '.join(dear)}: none is ever granted" if dear else ""
 
 
 def draining_share(cost: float, attempts: int, refund: float = 1, *, flat: bool = False) -> float | None:

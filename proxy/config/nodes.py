@@ -23,6 +23,10 @@ MOST_VALUES = 2_000_000
 #: The deepest key of ours is at level 9; kwargs of a custom strategy may add some.
 DEEPEST = 60
 
+#: Tags that say what is so anyway: here the key decides how a scalar is read.
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "merge")
+)
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
@@ -241,9 +245,8 @@ class _Conversion:
         return maps
 
     def _check_tag(self, node: yaml.Node, path: Path, mark: Mark) -> None:
-        tag = node.tag
-        if not tag.startswith("tag:yaml.org,2002:") or tag.endswith((":binary", ":python")):
-            self._problems.add(mark, path, f"the tag {tag} means nothing here")
+        if node.tag not in _TAGS:
+            self._problems.add(mark, path, f"the tag {node.tag} means nothing here")
 
     def _mark(self, node: yaml.Node) -> Mark:
         start = node.start_mark

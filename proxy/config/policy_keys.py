@@ -47,7 +47,7 @@ BUCKET = Section(
         "kind": Key(
             one_word("quota", "throttle", "budget", "rate"), doc="without it, merged into the inherited bucket"
         ),
-        "capacity": Key(positive_number, doc="quota: the tokens it holds (500)"),
+        "capacity": Key(number, doc="quota: the tokens it holds (500); 0 retries only what is free"),
         "retry_cost": Key(number, doc="quota: what a retry pays (5)"),
         "timeout_cost": Key(number, doc="quota: what a retry after a timeout pays (retry_cost)"),
         "throttling_cost": Key(number, doc="quota: what a retry after a throttling error pays (retry_cost)"),

@@ -31,7 +31,7 @@ from proxy.config.service_fields import (
     as_whole,
     spelled_seconds,
 )
-from proxy.config.units import written
+from proxy.config.units import guess, written
 from proxy.retry.facts import GRPC_STATUS_NAMES
 
 #: A6: values greater than 5 are treated as 5 without being considered a validation error.
@@ -170,7 +170,7 @@ class _Reading(Telling):
             entry = Object(each, path)
             self.ignored(entry, ("service", "method"))
             service, method = entry.get("service") or "", entry.get("method") or ""
-            if not isinstance(service, str) or not isinstance(method, str):
+            if not _is_string(service) or not _is_string(method):
                 self.tell(at, path, "service and method are strings")
             elif method and not service:
                 self.tell(entry.at("method"), entry.path_of("method"), "names a method without its service")
@@ -284,6 +284,11 @@ class _Reading(Telling):
             except BadError as error:
                 self.tell(value.marks[number], (*inner.path_of(name), number), str(error))
         return frozenset(found)
+
+
+def _is_string(value: Any) -> bool:
+    """Whether JSON would call it one: a bare number or true is not, a bare word in YAML is."""
+    return isinstance(value, str) and isinstance(guess(value), str)
 
 
 def _put(tree: Map, key: str, value: str, mark: Mark) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
+from ipaddress import IPv6Address
 from urllib.parse import unquote_to_bytes
 
 from proxy.retry.facts import Fields
@@ -231,7 +232,7 @@ class Router:
 
 
 def split_authority(authority: str, default_port: int) -> tuple[str, int] | None:
-    """(host in lower case without a trailing dot, port), or None where the text is no authority."""
+    """(host in lower case without a trailing dot, IPv6 in its shortest form, port); None where it is no authority."""
     host, colon, port = authority.rpartition(":")
     if not colon or host.count("[") != host.count("]"):  # no port, or the colon stands inside [IPv6]
         host, port = authority, ""
@@ -242,7 +243,17 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
     else:
         return None
     host = host.lower().removesuffix(".")
+    if host.startswith("["):
+        host = _shortest(host)
     return (host, number) if host else None
+
+
+def _shortest(host: str) -> str:
+    """An IPv6 literal as patterns have it: `[0:0:0:0:0:0:0:1]` is `[::1]`."""
+    try:
+        return f"[{IPv6Address(host[1:-1])}]"
+    except ValueError:
+        return host
 
 
 def climbs(rest: bytes) -> bool:

@@ -43,6 +43,21 @@ CASES: dict[str, tuple[str, list[str]]] = {
         A + "    bucket: {capacity: 8, timeout_cost: 10}\n",
         ["4:13: upstreams.a.bucket: warning: holds 8, but a retry after a timeout costs 10: none is ever granted"],
     ),
+    "a quota too small for any": (
+        A + "    bucket: {capacity: 4}\n",
+        ["4:13: upstreams.a.bucket: warning: holds 4, but a retry costs 5: none is ever granted"],
+    ),
+    "a quota too small for two": (
+        A + "    bucket: {capacity: 4, throttling_cost: 3, timeout_cost: 7}\n",
+        [
+            "4:13: upstreams.a.bucket: warning: "
+            "holds 4, but a retry costs 5 and a retry after a timeout costs 7: none is ever granted"
+        ],
+    ),
+    "a quota of nothing": (
+        A + "    bucket: {capacity: 0}\n",
+        ["4:13: upstreams.a.bucket: warning: holds 0, but a retry costs 5: none is ever granted"],
+    ),
     "a throttle too small": (
         A + "    strategy: grpc\n    bucket: {kind: throttle, max_tokens: 2}\n",
         [

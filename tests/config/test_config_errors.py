@@ -102,6 +102,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "defaults: {timeouts: {connect: off}}\n",
         ["redrive.yaml:1:32: defaults.timeouts.connect: 'off' is no duration"],
     ),
+    "a tag of a language": (
+        "upstreams: !!python/object:os.system {}\n",
+        ["redrive.yaml:1:12: upstreams: the tag tag:yaml.org,2002:python/object:os.system means nothing here"],
+    ),
     "undefined environment name": (
         "admin: {token: '${NO_SUCH_NAME}'}\n",
         ["redrive.yaml:1:16: admin.token: the environment has no NO_SUCH_NAME, and there is no default"],

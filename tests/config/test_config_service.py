@@ -197,6 +197,8 @@ REFUSED: dict[str, tuple[object, str]] = {
     ),
     "hedging delay": (method(hedgingPolicy={"maxAttempts": 2, "hedgingDelay": "1 s"}), "hedgingDelay: is not a dur"),
     "method without service": (method({"method": "M"}), "name[0].method: names a method without its service"),
+    "service a number": (method({"service": 5}), "name[0]: service and method are strings"),
+    "method true": (method({"service": "S", "method": True}), "name[0]: service and method are strings"),
     "named twice": (
         {"methodConfig": [{"name": [{"service": "S"}]}, {"name": [{"service": "S"}]}]},
         "methodConfig[1].name[0]: is named by two methodConfig entries",

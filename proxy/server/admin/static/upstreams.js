@@ -183,7 +183,7 @@ function state(live, bucket) {
 
 function lowest(buckets) {
   const found = buckets.filter(Boolean);
-  return found.length ? found.reduce((a, b) => (b.level / b.capacity < a.level / a.capacity ? b : a)) : null;
+  return found.length ? found.reduce((a, b) => (b.level / (b.capacity || 1) < a.level / (a.capacity || 1) ? b : a)) : null;
 }
 
 function matches({ name, about }, wanted) {
@@ -199,7 +199,7 @@ function sortable(item, by, figures) {
     case "calls": return figures.calls;
     case "success": return figures.calls ? figures.failed / figures.calls : -1;
     case "attempts": return figures.calls ? figures.attempts / figures.calls : 0;
-    case "bucket": return bucket ? -bucket.level / bucket.capacity : -2;
+    case "bucket": return bucket ? -bucket.level / (bucket.capacity || 1) : -2;
     case "cooldown": return live.cooldown;
     case "limiter": return item.limiter?.fill_rate ?? item.rated?.level ?? -1;
     default: return live.recent[by] ?? -1;
