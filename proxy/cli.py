@@ -8,11 +8,13 @@ or bad input. No traceback for what a user did.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from proxy import __version__
 
@@ -26,6 +28,18 @@ NO_PROXY = (
     "localhost,127.0.0.1,::1,169.254.169.254,169.254.170.2,fd00:ec2::254,168.63.129.16,100.100.100.200,"
     "metadata.google.internal"
 )
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells bad usage in a line, with the verb that was meant where one is near."""
+
+    def error(self, message: str) -> NoReturn:
+        chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if chosen:
+            verbs = re.findall(r"[a-z]+", chosen[2])
+            near = difflib.get_close_matches(chosen[1], verbs, 1)
+            message = f"there is no verb {chosen[1]}" + (f" (did you mean {near[0]}?)" if near else "")
+        self.exit(BAD_INPUT, f"redrive: {message}; {self.prog} --help says more\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="redrive", description="A retrying HTTP sidecar.")
+    parser = _Parser(
+        prog="redrive",
+        description="A retrying HTTP sidecar.",
+        epilog="Try it: redrive demo. Then: redrive run. A verb's own page: redrive VERB --help.",
+    )
     parser.add_argument("--version", action="version", version=f"redrive {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
 
@@ -61,15 +79,26 @@ def _parser() -> argparse.ArgumentParser:
             _takes_config(made)
         return made
 
-    add("run", run, "serve")
+    add("run", run, "serve until SIGTERM or Ctrl-C; a file that changes is loaded again")
     add("check", check, "validate a configuration; print every error and warning")
     asked = add("explain", explain, "which upstream, route, strategy, bucket apply, and what would happen next")
     asked.add_argument("method", metavar="METHOD")
     asked.add_argument("url", metavar="URL", help="http://…, /… as a base URL's path, or HOST:PORT for CONNECT")
     end = asked.add_mutually_exclusive_group()
     end.add_argument("--status", metavar="N", help="what every attempt is answered: an HTTP or gRPC status")
-    end.add_argument("--fail", metavar="KIND", help="how every attempt fails: connect_failure, refused_stream, …")
-    asked.add_argument("-H", dest="fields", action="append", default=[], metavar="'Name: value'", help="a field")
+    end.add_argument(
+        "--fail",
+        metavar="KIND",
+        help="how every attempt fails: connect_failure, refused_stream, reset, attempt_timeout",
+    )
+    asked.add_argument(
+        "-H",
+        dest="fields",
+        action="append",
+        default=[],
+        metavar="'Name: value'",
+        help="a field of the request; as often as need be",
+    )
     asked.add_argument("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
     tests = add("test", test, "run policy tests", config=False)
     tests.add_argument("files", nargs="+", metavar="FILE")
@@ -99,7 +128,8 @@ def _seconds(text: str) -> float:
 
 
 def _takes_config(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("-c", "--config", metavar="FILE", help="configuration ($REDRIVE_CONFIG, config/redrive.yaml)")
+    told = "the configuration; else $REDRIVE_CONFIG, config/redrive.yaml, /etc/redrive/redrive.yaml, the defaults"
+    verb.add_argument("-c", "--config", metavar="FILE", help=told)
 
 
 def _ca_verbs(local: argparse.ArgumentParser) -> None:

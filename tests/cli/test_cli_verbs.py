@@ -42,6 +42,23 @@ def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == f"redrive {__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (["rnu"], "there is no verb rnu (did you mean run?); redrive --help says more"),
+        (["fly"], "there is no verb fly; redrive --help says more"),
+        (["ca", "shwo"], "there is no verb shwo (did you mean show?); redrive ca --help says more"),
+        (["run", "-c"], "argument -c/--config: expected one argument; redrive run --help says more"),
+        (["explain", "GET"], "the following arguments are required: URL; redrive explain --help says more"),
+    ],
+)
+def test_bad_usage_is_a_line_with_the_remedy(typed: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(typed)
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"redrive: {told}\n"
+
+
 def test_a_good_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(file)]) == 0
     told = capsys.readouterr()

@@ -105,7 +105,7 @@ def test_what_is_no_such_file_at_all(tmp_path: Path, text: str) -> None:
 
 def test_a_file_that_is_not_there_or_is_not_text(tmp_path: Path) -> None:
     _, problems = load_suite(tmp_path / "none.yaml", {})
-    assert "cannot be read: No such file" in str(problems[0])
+    assert "cannot be read: no such file" in str(problems[0])
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     _, problems = load_suite(tmp_path / "bytes", {})
     assert "is not UTF-8" in str(problems[0])

@@ -82,9 +82,9 @@ def read_script(path: Path, name: str | None = None) -> tuple[Script | None, lis
     """Read one file. With flaws there is no script."""
     reader = Reader(name or str(path))
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        reader.wrong(None, "", f"cannot be read: {error.strerror or error}")
+        reader.wrong(None, "", f"cannot be read: {(error.strerror or str(error)).lower()}")
         return None, reader.flaws
     except UnicodeDecodeError as error:
         reader.wrong(None, "", f"is not UTF-8 (byte {error.start})")

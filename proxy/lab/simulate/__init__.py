@@ -46,7 +46,7 @@ def simulate(
         try:
             Path(plot).write_text(picture(found, done))
         except OSError as error:
-            print(f"redrive: {plot} can't be written: {error.strerror}", file=sys.stderr)
+            print(f"redrive: {plot} can't be written: {(error.strerror or str(error)).lower()}", file=sys.stderr)
             return 2
     if json:
         print(as_json(found, done))

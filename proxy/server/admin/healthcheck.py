@@ -23,7 +23,8 @@ def ready(address: Address, token: str) -> str:
         answer = connection.getresponse()
         text = answer.read(200).decode("utf-8", "replace").strip()
     except (OSError, HTTPException) as error:
-        return f"nothing answers at {address}: {error}"
+        why = getattr(error, "strerror", None) or str(error)
+        return f"nothing answers at {address}: {why[:1].lower()}{why[1:]}"
     finally:
         connection.close()
     return "" if answer.status == 200 else f"not ready: {answer.status} {text}"
