@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from proxy.config.load import load
+from proxy.lab.flaky import PORT
 from proxy.observe.exposition import Gauges, _Collector
 from proxy.observe.metrics import Metrics
 from proxy.retry.facts import Outcome
@@ -57,6 +59,59 @@ def test_what_compose_mounts_and_waits_for_is_there() -> None:
 def test_the_compose_app_has_nothing_but_a_proxy() -> None:
     assert COMPOSE["services"]["app"]["environment"] == {"HTTP_PROXY": "http://redrive:8080"}
     assert "redrive" not in re.sub('""".*?"""', "", (ROOT / "deploy/compose/app.py").read_text(), flags=re.DOTALL)
+
+
+def target(service: str, folder: str) -> str:
+    """Where a service finds a folder of ours."""
+    pairs = [volume.split(":") for volume in COMPOSE["services"][service]["volumes"]]
+    return str(next(inside for ours, inside, _ in pairs if ours == folder))
+
+
+def test_the_services_of_compose_find_one_another() -> None:
+    services = COMPOSE["services"]
+    settings = load(str(ROOT / "deploy/compose/redrive.yaml"), {"REDRIVE_ADMIN_TOKEN": "x"}).settings
+    assert settings is not None and settings.probe is not None and settings.admin is not None
+    assert target("redrive", "./deploy/compose") == "/etc/redrive", "where the image looks"
+    ports = {port.rpartition(":")[2] for port in services["redrive"]["ports"]}
+    assert ports == {str(settings.listen[0].port), str(settings.admin.listen.port)}
+    assert services["app"]["environment"]["HTTP_PROXY"] == f"http://redrive:{settings.listen[0].port}"
+    assert set(re.findall(r"//(\w+):", (ROOT / "deploy/compose/redrive.yaml").read_text())) <= set(services)
+    assert f"http://flaky:{PORT}/" in (ROOT / "deploy/compose/app.py").read_text()
+    assert f"http://flaky:{PORT}" in (ROOT / "deploy/compose/redrive.yaml").read_text()
+    for name, service in services.items():
+        for other, how in dict(service["depends_on"]).items() if isinstance(service.get("depends_on"), dict) else ():
+            healthy = "healthcheck" in services[other] or "build" in services[other]  # our image has one
+            assert how["condition"] != "service_healthy" or healthy, f"{name} would wait for {other} for ever"
+
+
+def test_prometheus_and_grafana_find_what_they_are_given() -> None:
+    scraped = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    settings = load(str(ROOT / "deploy/compose/redrive.yaml"), {"REDRIVE_ADMIN_TOKEN": "x"}).settings
+    assert settings is not None and settings.probe is not None
+    assert target("prometheus", "./deploy/prometheus") == "/etc/prometheus", "its command's own --config.file"
+    assert all((ROOT / "deploy/prometheus" / file).exists() for file in scraped["rule_files"])
+    assert scraped["scrape_configs"][0]["static_configs"] == [{"targets": [f"redrive:{settings.probe.port}"]}]
+    grafana = ROOT / "deploy/grafana"
+    assert target("grafana", "./deploy/grafana/provisioning") == "/etc/grafana/provisioning"
+    (source,) = yaml.safe_load((grafana / "provisioning/datasources/prometheus.yaml").read_text())["datasources"]
+    published = COMPOSE["services"]["prometheus"]["ports"][0]
+    assert source["url"] == f"http://prometheus:{published.rpartition(':')[2]}"
+    (provider,) = yaml.safe_load((grafana / "provisioning/dashboards/redrive.yaml").read_text())["providers"]
+    folder = target("grafana", "./deploy/grafana/dashboards")
+    assert provider["options"]["path"] == folder
+    home = COMPOSE["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (grafana / "dashboards" / home.removeprefix(folder + "/")).exists()
+    dashboard = (grafana / "dashboards/redrive.json").read_text()
+    used = {json.dumps(each["datasource"]) for each in walk(json.loads(dashboard)) if "datasource" in each}
+    assert used == {json.dumps({"type": source["type"], "uid": source["uid"]})}
+
+
+def walk(node: Any) -> Iterator[dict[str, Any]]:
+    """Every mapping in a document."""
+    if isinstance(node, dict):
+        yield node
+    for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from walk(each)
 
 
 @pytest.mark.parametrize("file", ["compose/redrive.yaml", "image/redrive.yaml", "kubernetes/base/redrive.yaml"])

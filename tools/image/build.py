@@ -139,15 +139,23 @@ def look(root: Path, config: dict[str, object]) -> None:
         assert not (root / tree).exists(), f"/{tree} came along from the build"
 
 
-def play_alerts() -> None:
-    """Prometheus's own tool plays the alert rules. Its package is only unpacked: installed, it would start a server."""
-    tool = shutil.which("promtool") or str(HERE / "prometheus/usr/bin/promtool")
-    if not Path(tool).exists():
-        print("fetching promtool …", flush=True)
+def prometheus() -> Path:
+    """The folder of Prometheus's programs. Its package is only unpacked: installed, it would start a server."""
+    have = shutil.which("prometheus")
+    if have and shutil.which("promtool"):
+        return Path(have).parent
+    folder = HERE / "prometheus/usr/bin"
+    if not folder.exists():
+        print("fetching Prometheus …", flush=True)
         subprocess.run(["apt-get", "-qq", "download", "prometheus"], cwd=HERE, check=True)
         package = next(HERE.glob("prometheus_*.deb"))
         subprocess.run(["dpkg", "-x", str(package), str(HERE / "prometheus")], check=True)
         package.unlink()
+    return folder
+
+
+def play_alerts(tool: Path) -> None:
+    """Prometheus's own tool plays the alert rules."""
     where = ROOT / "deploy/prometheus"
     for command in (["check", "config", "prometheus.yml"], ["test", "rules", "alerts_test.yml"]):
         done = subprocess.run(
@@ -162,7 +170,8 @@ def main() -> None:
     """Build, look, run, and say how large it is."""
     tools()
     HERE.mkdir(parents=True, exist_ok=True)
-    play_alerts()
+    programs = prometheus()
+    play_alerts(programs / "promtool")
     make_base(base_name())
     build()
     container = buildah("from", "--pull-never", NAME)
@@ -171,7 +180,7 @@ def main() -> None:
         described = json.loads(buildah("inspect", "--type", "image", NAME))["Docker"]
         look(root, described["config"])
         environment = json.dumps(described["config"]["Env"])
-        inside = [sys.executable, str(Path(__file__).parent / "inside.py"), str(root), environment]
+        inside = [sys.executable, str(Path(__file__).parent / "inside.py"), str(root), environment, str(programs)]
         done = subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", *inside], check=False)
         if done.returncode:
             sys.exit(done.returncode)

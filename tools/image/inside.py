@@ -1,4 +1,4 @@
-"""Run what was built: `inside.py ROOT ENVIRONMENT`, in mount, network and process namespaces of its own.
+"""Run what was built: `inside.py ROOT ENVIRONMENT PROMETHEUS`, in mount, network and process namespaces of its own.
 
 Law: as hard as a cluster may be. The root is read-only, the shells in it cannot be started, the user is the image's
 number, the network is a loopback with one more address and leads nowhere. What is run is what docker-compose.yml says.
@@ -19,10 +19,11 @@ import sys
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
@@ -46,7 +47,8 @@ class Image:
         for shell in ("dash", "bash"):
             mount("--bind", "/dev/null", root / "usr/bin" / shell)
         names = Path(tempfile.mkdtemp()) / "hosts"
-        names.write_text(f"127.0.0.1 localhost\n{ADDRESS} redrive flaky redis\n")
+        names.write_text(f"127.0.0.1 localhost\n{ADDRESS} redrive flaky redis prometheus\n")
+        mount("--bind", names, "/etc/hosts")  # for Prometheus, which runs outside of the image
         (root / "etc/hosts").touch()  # a mount needs something to lie on
         mount("--bind", names, root / "etc/hosts")
         mount("-o", "remount,ro,bind", root)
@@ -160,14 +162,15 @@ def closed_as_it_comes(image: Image) -> None:
     print("as it comes: ready, healthy, refuses strangers, ends on SIGTERM with 0")
 
 
-def as_composed(image: Image) -> None:
-    """docker-compose.yml's redrive, flaky upstream and app."""
+def as_composed(image: Image, programs: Path) -> None:
+    """docker-compose.yml's redrive, flaky upstream, app and Prometheus."""
     services = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())["services"]
     folder = config_map(image)
     shutil.copy(PROJECT / "deploy/compose/app.py", folder / "app.py")
     token = services["redrive"]["environment"]["REDRIVE_ADMIN_TOKEN"].partition(":-")[2].rstrip("}")
     app = [services["app"]["command"][0], "/etc/redrive/app.py"]
     with (
+        redis(services["redis"]["command"]) as fleet,
         image.serving(services["flaky"]["entrypoint"], init=True),
         image.serving(["redrive", "run"], REDRIVE_ADMIN_TOKEN=token),
     ):
@@ -180,9 +183,72 @@ def as_composed(image: Image) -> None:
         status, _, text = get(f"http://{ADDRESS}:9901/requests?limit=1", Authorization=f"Bearer {token}")
         assert status == 200 and '"upstream": "flaky"' in text, (status, text)
         assert get(f"http://{ADDRESS}:9901/requests")[0] == 401
+        watched(programs)
+        if fleet is not None:
+            wait_for("the bucket in Redis", fleet)
+            print("shared: the bucket's tokens are in Redis")
         swap(folder, "limits: {waiting: 7}\n")
         wait_for("the reload", lambda: 'reloads_total{result="success"} 1' in get("http://127.0.0.1:9902/metrics")[2])
     print("as composed: an app with HTTP_PROXY alone gets 200 after 3 attempts; a ConfigMap's swap is loaded")
+
+
+@contextlib.contextmanager
+def redis(command: list[str]) -> Iterator[Callable[[], bytes] | None]:
+    """Redis as compose starts it, where this machine has one; a look at the keys that redrive made there."""
+    if shutil.which(command[0]) is None:
+        yield None
+        return
+    started = subprocess.Popen([*command, "--protected-mode", "no"], stdout=subprocess.DEVNULL)
+    look = ["redis-cli", "-h", "redis", "--raw", "keys", "redrive:*"]
+    try:
+        yield lambda: subprocess.run(look, stdout=subprocess.PIPE, check=True).stdout
+    finally:
+        started.terminate()
+        started.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def prometheus(programs: Path) -> Iterator[str]:
+    """Prometheus as compose starts it, but for where it keeps its data; its url."""
+    with tempfile.TemporaryDirectory() as data:
+        command = [
+            str(programs / "prometheus"),
+            f"--config.file={PROJECT / 'deploy/prometheus/prometheus.yml'}",
+            f"--storage.tsdb.path={data}",
+            "--log.level=error",
+        ]
+        started = subprocess.Popen(command)
+        try:
+            yield "http://prometheus:9090"
+        finally:
+            started.terminate()
+            started.wait(PATIENCE)
+
+
+def watched(programs: Path) -> None:
+    """It finds redrive where the file says, takes every rule, and answers every question of the dashboard."""
+    dashboard = json.loads((PROJECT / "deploy/grafana/dashboards/redrive.json").read_text())
+    with prometheus(programs) as url:
+
+        def ask(path: str) -> Any:
+            status, _, text = get(url + path)
+            assert status == 200, (path, text)
+            return json.loads(text)["data"]
+
+        def targets() -> list[str]:
+            return [each["health"] for each in ask("/api/v1/targets")["activeTargets"]]
+
+        wait_for("Prometheus", lambda: get(url + "/-/ready")[0] == 200)
+        wait_for("the first scrape", lambda: targets() == ["up"])
+        wait_for("the calls", lambda: ask('/api/v1/query?query=redrive_calls_total{upstream="flaky"}')["result"])
+        rules = [rule for group in ask("/api/v1/rules")["groups"] for rule in group["rules"]]
+        known = yaml.safe_load((PROJECT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]
+        assert [rule["name"] for rule in rules] == [rule["alert"] for rule in known]
+        asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+        for expression in asked:
+            told = expression.replace("$__rate_interval", "1m").replace("$upstream", ".*")
+            ask("/api/v1/query?" + urllib.parse.urlencode({"query": told}))
+    print(f"watched: Prometheus scrapes it, has {len(rules)} rules, answers the dashboard's {len(asked)} questions")
 
 
 def config_map(image: Image) -> Path:
@@ -211,7 +277,7 @@ def main() -> None:
     image = Image(Path(sys.argv[1]), dict(pair.split("=", 1) for pair in json.loads(sys.argv[2])))
     mount("-t", "proc", "proc", "/proc")
     closed_as_it_comes(image)
-    as_composed(image)
+    as_composed(image, Path(sys.argv[3]))
 
 
 if __name__ == "__main__":
