@@ -32,6 +32,7 @@ from proxy.forward.patience import Patience
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.facts import Fault, Outcome, Reply
 from proxy.retry.hedging import make_call
+from proxy.retry.reasons import GATES
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
@@ -319,13 +320,16 @@ class Exchange(Patience):
                 self._let_go(attempt)
         if self.replay is not None:
             self.replay.close()
-        if self.call.history:
+        call = self.call
+        if call.history:
             self._label_records()
+        elif not call.attempts and call.held_by and not self.detail:
+            self.detail = f"{GATES[call.held_by]} held it"
         self.wall_started = self.started + means.env.wall_offset
         self.client = self.app.client
         means.observer.call_ended(self)
         self.flights.clear()
-        self.call.forget_alarm()  # else call and exchange would keep each other until the collector comes
+        call.forget_alarm()  # else call and exchange would keep each other until the collector comes
         self.app.done()
 
     def _let_go(self, attempt: Attempt) -> None:

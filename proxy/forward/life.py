@@ -139,11 +139,6 @@ class Life:
         return self.call.history
 
     @property
-    def resent(self) -> bool:
-        """Whether a transparent retry happened."""
-        return self.call.resent
-
-    @property
     def app_retry(self) -> bool:
         """Whether the app itself was retrying."""
         return self.call.app_retry

@@ -74,7 +74,7 @@ class AccessLog:
             f'{{"time":"{self._stamps.at(call.wall_started)}","event":"call",{place}"method":"{request.method}",'
             f'"host":{quote(authority)},"path":{quote(path)},"client":"{call.client}","status":{call.status},'
         )
-        if call.attempts == 1 and call.outcome is Outcome.SUCCESS and not call.resent and not call.app_retry:
+        if call.attempts == 1 and call.outcome is Outcome.SUCCESS and not call.history and not call.app_retry:
             self._sink.add(
                 f'{head}"outcome":"success","attempts":1,"duration":{seconds},"bytes_in":{call.bytes_in},'
                 f'"bytes_out":{call.bytes_out},"endpoint":{quote(call.endpoint)},"history":[{{"attempt":1,"start":0.0,'
@@ -155,7 +155,7 @@ def console_line(stamp: str, call: EndedCall) -> str:
         f"{stamp[11:23]} {request.method} {mask.authority(request.authority)}{mask.target(request.path)} -> "
         f"{call.status or 'no answer'} {call.outcome} {_short(call.ended - call.started)}"
     )
-    if call.attempts != 1 or call.resent or call.outcome is not Outcome.SUCCESS:
+    if call.history or call.outcome is not Outcome.SUCCESS:
         line += " · " + (", ".join(map(_console_attempt, call.history)) or "no attempt")
     place = call.policy.upstream + (f"/{call.policy.route}" if call.policy.route else "")
     return _printable(f"{line} [{place}]{': ' + call.detail if call.detail else ''}") + "\n"

@@ -2,7 +2,7 @@
 
 Law: observing costs a call that succeeds at once next to nothing. The driver of a call (`proxy.forward.exchange`) is
 itself the event: `EndedCall` lists the attributes that observers read, so nothing is allocated to tell them, and
-`history` is only touched where more happened than one attempt that succeeded. An observer never keeps the event: it
+`history` is only filled where more happened than one attempt that succeeded. An observer never keeps the event: it
 would keep bodies and connections alive. It copies what it needs, and masks what it shows (`proxy.observe.mask`).
 """
 
@@ -55,12 +55,7 @@ class EndedCall(Protocol):
 
     @property
     def history(self) -> Sequence[AttemptRecord]:
-        """Every sending in order. Read only where `attempts` is not 1 or `outcome` is not success, or `resent`."""
-        ...
-
-    @property
-    def resent(self) -> bool:
-        """Whether a transparent retry happened."""
+        """Every sending in order; none where the one attempt was sent at once and succeeded."""
         ...
 
     @property

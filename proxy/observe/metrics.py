@@ -45,6 +45,9 @@ _DENIALS = frozenset(
     }
 )
 
+#: A retry that ended so has not failed: another attempt won, or the app left.
+_NOBODYS_FAULT = frozenset({"cancelled", Outcome.CLIENT_GONE.value})
+
 
 class Durations:
     """A histogram: `slots` has a count for each bound and one beyond; `total` is the sum in seconds."""
@@ -200,7 +203,7 @@ class Metrics:
         histogram.total += seconds
         if call.app_retry:
             series.app_retries += 1
-        if call.attempts == 1 and call.outcome is Outcome.SUCCESS and not call.resent:
+        if call.attempts == 1 and call.outcome is Outcome.SUCCESS and not call.history:
             histogram = series.attempt_seconds
             histogram.slots[slot] += 1
             histogram.total += seconds
@@ -226,6 +229,8 @@ def _count_history(series: Series, call: EndedCall) -> None:
         if record.decision == "transparent":
             series.transparent += 1
             continue
+        if record.decision == Outcome.DENIED:  # it was never sent, and is no attempt
+            continue
         series.results[result(record)] += 1
         if record.ended is not None:
             series.attempt_seconds.add(record.ended - record.started)
@@ -245,7 +250,7 @@ def _count_retry(
     series.hedges += hedged
     series.reasons["hedge" if hedged or retry_of is None else result(retry_of)] += 1
     series.ge[ge_class(record.attempt - 1)] += 1
-    if record.cls is not Class.SUCCESS and record.decision != "cancelled":
+    if record.cls is not Class.SUCCESS and record.decision not in _NOBODYS_FAULT:
         series.retries_failed += 1
 
 

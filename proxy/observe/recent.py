@@ -35,7 +35,8 @@ class Recent:
         """Keep a call."""
         number = self.seen = self.seen + 1
         request = call.request
-        plain = call.attempts == 1 and call.outcome is Outcome.SUCCESS and not call.resent
+        history = call.history
+        plain = call.attempts == 1 and call.outcome is Outcome.SUCCESS and len(history) < 2  # held, perhaps
         (self._plain if plain else self._notable).append(
             (
                 number,
@@ -50,7 +51,7 @@ class Recent:
                 call.outcome,
                 call.attempts,
                 call.endpoint,
-                None if plain else (call.started, tuple(call.history), call.detail, call.app_retry),
+                None if plain and not history else (call.started, tuple(history), call.detail, call.app_retry),
             )
         )
 

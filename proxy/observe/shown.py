@@ -43,8 +43,12 @@ def attempt(record: AttemptRecord, started: float) -> dict[str, Any]:
         "class": record.cls and record.cls.value,
         "because": record.because or None,
         "pushback": record.pushback or None,
+        "pushback_delay": None if record.pushback_delay is None else round(record.pushback_delay, 3),
         "price": record.price or None,
+        "held": round(record.held, 6) or None,
+        "held_by": record.held_by or None,
         "decision": record.decision,
+        "why": record.why or None,
         "delay": None if record.delay is None else round(record.delay, 6),
     }
     return {key: value for key, value in shown.items() if value is not None}

@@ -26,11 +26,11 @@ _AWS_ATTEMPT = re.compile(r"(?:^|;)\s*attempt\s*=\s*(\d{1,9})\s*(?:;|$)")
 
 @dataclass(frozen=True, slots=True)
 class AppWords:
-    """What was said. `timeout` is seconds; `unreadable` is a value of X-Retry-Timeout that is neither."""
+    """What was said. `timeout` is seconds; `unreadable`: there is an X-Retry-Timeout that can't be read."""
 
     disabled: bool = False
     timeout: float | None = None
-    unreadable: str | None = None
+    unreadable: bool = False
     retries_itself: bool = False
 
 
@@ -42,11 +42,11 @@ def read_app_words(request: Request, policy: Policy, seen: SeenKeys, now: float)
     fields = request.fields
     disabled = any(value.lower() == "true" for value in fields.get_all("x-retry-disable"))
     timeout = read_grpc_timeout(first(fields, "grpc-timeout"))
-    unreadable = None
+    unreadable = False
     for value in fields.get_all("x-retry-timeout"):
         seconds = read_duration(value)
         if seconds is None:
-            unreadable = value
+            unreadable = True
         elif timeout is None or seconds < timeout:
             timeout = seconds
     return AppWords(disabled, timeout, unreadable, _retries_itself(request, policy, seen, now))

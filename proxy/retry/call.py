@@ -40,6 +40,7 @@ from proxy.retry.facts import (
     first,
 )
 from proxy.retry.judged import HAIR, Judged
+from proxy.retry.reasons import GATES, OUTGREW, held_too_long
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
 PEEK_LIMIT = 64 * 1024
@@ -147,8 +148,7 @@ class Call(Judged):
     def failed(self, attempt: int, fault: Fault, now: float) -> Actions:
         """An attempt ended without a whole answer."""
         if self.phase is Phase.DELIVERING:
-            if self._provisional is Outcome.SUCCESS:  # else it was learnt when it was judged
-                self._learn(False, now)
+            self._broke_off(attempt, fault, now)
             return self._finish(Outcome.COMMITTED, now)
         if self.phase not in (Phase.FLYING, Phase.PEEKING):
             return ()
@@ -186,7 +186,7 @@ class Call(Judged):
         self.committed = True
         self.deadline = None
         if self.phase in (Phase.BACKOFF, Phase.GATED):
-            return self._stop_waiting(Outcome.COMMITTED, now)
+            return self._stop_waiting(Outcome.COMMITTED, now, OUTGREW)
         return ()
 
     def app_gone(self, now: float) -> Actions:
@@ -199,7 +199,7 @@ class Call(Judged):
         elif self._failure is not None and self._failure.status is not None:
             actions.append(Discard(self._failure.attempt))
         self._give_back(now)
-        self._note(self.delivered or self.attempts, now, decision=Outcome.CLIENT_GONE.value)
+        self._note_gone(now)
         return (*actions, *self._finish(Outcome.CLIENT_GONE, now))
 
     def denied(self, attempt: int, detail: str, now: float) -> Actions:
@@ -217,8 +217,8 @@ class Call(Judged):
     def _listen(self, now: float) -> Actions:
         """Heed what the app says of this call; a refusal where it cannot be read."""
         words = self.words = read_app_words(self.request, self.policy, self.scope.seen, now)
-        if words.unreadable is not None:
-            detail = f"X-Retry-Timeout is neither a duration nor seconds: {words.unreadable!r:.80}"
+        if words.unreadable:
+            detail = "X-Retry-Timeout is neither a duration nor seconds"  # its value is nobody else's to read
             return (own_answer(Outcome.BAD_REQUEST, None, detail=detail), *self._finish(Outcome.BAD_REQUEST, now))
         if words.timeout is not None and (self.deadline is None or now + words.timeout < self.deadline):
             self.deadline = now + words.timeout
@@ -237,15 +237,19 @@ class Call(Judged):
 
     def _admit(self, now: float) -> Actions:
         """An attempt is due: launch it, or wait where a gate says so."""
-        at, no, place = self._ask_gates(now)
+        at, no, gate = self._ask_gates(now)
         if no is None and at <= now:
             return self._launch(now)
+        why = ""
         if no is None and self.deadline is not None and at > self.deadline + HAIR:
-            no = Outcome.DEADLINE
-        if no is None and not self._take_place(place):
-            no = Outcome.OVERLOADED
+            no, why = Outcome.DEADLINE, held_too_long(gate, at - now, self.deadline - now)
+        if no is None and not self._take_place("cooling" if gate == "cooldown" else "waiting"):
+            no, why = Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
         if no is not None:
-            return self._stop_waiting(no, now)
+            return self._stop_waiting(no, now, why)
+        self.held_by = gate
+        if self._held_since is None:
+            self._held_since = now
         held = self._failure if self.phase not in (Phase.BACKOFF, Phase.GATED) else None
         self.phase = Phase.GATED
         if held is not None and held.status is not None:
@@ -260,12 +264,19 @@ class Call(Judged):
         self.phase = Phase.FLYING
         if self.attempts == 1 and self.scope.ungated and not self._parked:
             return _LAUNCH_FIRST
-        self._leave_room()
+        self._let_go(self.attempts, now)
         self._paid_rate = self._paid_pace = False
         self._paid, self._granted = self._granted, None
         if self._failure is not None and self._failure.status is not None:
             return (Discard(self._failure.attempt), Launch(self.attempts))
         return (Launch(self.attempts),)
+
+    def _let_go(self, attempt: int, now: float) -> None:
+        """Nothing holds this attempt any more."""
+        self._leave_room()
+        if self._held_since is not None:
+            self._held, self._held_attempt = now - self._held_since, attempt
+            self._held_since = None
 
     def _is_transparent(self, fault: Fault) -> bool:
         """Contract, "Safety", 1: one for each call in all, whichever cause."""
@@ -300,7 +311,8 @@ class Call(Judged):
         self._failure = failure
         no = self._verdict_on(failure, now)
         if no is not None:
-            self._note(failure.attempt, now, failure=failure, decision=no.value)
+            why = self._why_not(no, failure, now)
+            self._note(failure.attempt, now, failure=failure, decision=no.value, why=why)
             return self._give_up(no, now)
         wait = self._due - now
         self._note(failure.attempt, now, failure=failure, decision="retried", delay=wait)
@@ -325,13 +337,13 @@ class Call(Judged):
         if self._pay(now):
             return self._admit(now)
         if self.deadline is not None and now >= self.deadline - HAIR:
-            return self._stop_waiting(Outcome.DEADLINE, now)
+            return self._stop_waiting(Outcome.DEADLINE, now, "the store that keeps the bucket did not answer in time")
         limit = self._due + PATIENCE
         if not self._asking or now >= limit - HAIR:
-            return self._stop_waiting(Outcome.BUCKET_EMPTY, now)
+            return self._stop_waiting(Outcome.BUCKET_EMPTY, now, "the store that keeps the bucket did not grant it")
         return (WakeAt(limit if self.deadline is None else min(limit, self.deadline)),)
 
-    def _give_up(self, no: Outcome, now: float) -> Actions:
+    def _give_up(self, no: Outcome, now: float, why: str = "") -> Actions:
         """No further attempt: the last answer goes to the app as it came, or the proxy's own where there is none."""
         failure = self._failure
         if failure is not None and failure.status is not None:
@@ -340,24 +352,46 @@ class Call(Judged):
             self.delivered = failure.attempt
             self.deadline = None
             return (Deliver(failure.attempt, no),)
-        return self._refuse(no, now)
+        return self._refuse(no, now, why)
 
-    def _refuse(self, no: Outcome, now: float) -> Actions:
+    def _refuse(self, no: Outcome, now: float, why: str = "") -> Actions:
         fault = self._failure.fault if self._failure is not None else None
         left = {
             Outcome.COOLING: lambda: self.scope.cooldown.seconds_left(now),
             Outcome.RATE_LIMITED: lambda: self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0,
             Outcome.OVERLOADED: lambda: 1.0,
         }.get(no)
-        answer = own_answer(no, fault, retry_after=left() if left is not None else None)
+        detail = None if fault is not None else why or None
+        answer = own_answer(no, fault, detail=detail, retry_after=left() if left is not None else None)
         return (answer, *self._finish(no, now))
 
-    def _stop_waiting(self, no: Outcome, now: float) -> Actions:
+    def _stop_waiting(self, no: Outcome, now: float, why: str = "") -> Actions:
         """A granted retry, or a first attempt, does not happen after all."""
         self._give_back(now)
         if self.history:
-            self.history[-1].decision = no.value
-        return self._give_up(no, now)
+            self.history[-1].decision, self.history[-1].why = no.value, why
+        return self._give_up(no, now, why)
+
+    def _broke_off(self, attempt: int, fault: Fault, now: float) -> None:
+        """The answer that the app was being given broke off."""
+        if self._provisional is Outcome.SUCCESS:  # else it was learnt and noted when it was judged
+            self._learn(False, now)
+            why = "its answer had begun to go to the app"
+            self._note(attempt, now, fault=fault, decision=Outcome.COMMITTED.value, why=why)
+            if self._reply is not None:
+                self.history[-1].status = self._reply.status
+
+    def _note_gone(self, now: float) -> None:
+        """The app went away: from an attempt in flight, from an answer, or while another attempt was waited for."""
+        gone = Outcome.CLIENT_GONE.value
+        if self.phase in (Phase.FLYING, Phase.PEEKING):
+            self._note(self.attempts, now, decision=gone)
+        elif self.phase is Phase.DELIVERING and self._provisional is Outcome.SUCCESS:
+            self._note(self.delivered, now, decision=gone)
+            if self._reply is not None:
+                self.history[-1].status = self._reply.status
+        elif self.history and self.phase is not Phase.DELIVERING:
+            self.history[-1].decision = gone
 
     def _out_of_time(self, now: float) -> Actions:
         attempt = self.attempts
@@ -381,7 +415,8 @@ class Call(Judged):
         self.committed = True
         failure = self._failure_of(attempt, whole, verdict, now)
         no = self._verdict_on(failure, now) or Outcome.COMMITTED
-        self._note(attempt, now, failure=failure, decision=no.value)
+        why = self._why_not(no, failure, now, delivered=True)
+        self._note(attempt, now, failure=failure, decision=no.value, why=why)
         return self._finish(no, now)
 
     def _succeeded(self, now: float) -> None:
@@ -393,7 +428,7 @@ class Call(Judged):
             bucket.app_succeeded(self._app_paid, now)
         elif bucket is not None:
             bucket.succeeded(self._paid if self.attempts > 1 else None, now)
-        if self.history or self.resent:
+        if self.history or self._held_attempt:
             self._note(self.delivered, now, decision="delivered")
 
     def _finish(self, outcome: Outcome, now: float) -> Actions:

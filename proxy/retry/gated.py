@@ -43,6 +43,10 @@ class Gated:
     _owed: float | None = None  # what the retry that is waited for has still to pay, to a bucket kept elsewhere
     _asking: bool = False  # that bucket was asked for it, and has not answered
     _parked: str = ""  # "", "waiting" or "cooling": the place taken in the waiting room
+    held_by: str = ""  # the gate that holds, or held, the attempt that is next or in flight
+    _held_since: float | None = None  # since when a gate holds the next attempt
+    _held: float = 0.0  # for how long one held this attempt:
+    _held_attempt: int = 0
     _paid_rate: bool = False
     _paid_pace: bool = False
     _own_cooldown: float = float("-inf")
@@ -126,25 +130,25 @@ class Gated:
         return True
 
     def _ask_gates(self, now: float) -> tuple[float, Outcome | None, str]:
-        """Ask cooldown, rate and limiter in turn: (when, the *no* if it is one, the kind of place to wait in)."""
+        """Ask cooldown, rate and limiter in turn: (when, the *no* if it is one, which of them holds)."""
         scope, pushback = self.scope, self.policy.pushback
         if pushback.cooldown != "off" and scope.cooldown.until > self._own_cooldown and scope.cooldown.holds(now):
             if pushback.cooldown == "reject" and scope.cooldown.seconds_left(now) > 0:
-                return REJECTED, Outcome.COOLING, "cooling"
+                return REJECTED, Outcome.COOLING, "cooldown"
             at = scope.cooldown.ask(self, now)
             if at > now:
                 self._leave_lines(now)  # who is held here must not stand in the way of others there
-                return at, None, "cooling"
+                return at, None, "cooldown"
         if scope.rate is not None and not self._paid_rate:
             at = scope.rate.ask(self, now)
             if at > now:
-                return at, (Outcome.RATE_LIMITED if at == REJECTED else None), "waiting"
+                return at, (Outcome.RATE_LIMITED if at == REJECTED else None), "rate"
             self._paid_rate = True
         first_goes_free = self.attempts == 0 and not self.policy.strategy.delay_first
         if scope.limiter is not None and not self._paid_pace and not first_goes_free:
             at = scope.limiter.ask(self, now)
             if at > now:
-                return at, None, "waiting"
+                return at, None, "limiter"
             self._paid_pace = True
         return now, None, ""
 

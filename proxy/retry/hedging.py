@@ -61,6 +61,7 @@ class HedgedCall(Call):
     ) -> None:
         super().__init__(request, policy, scope, env, alarm)
         self.flying: dict[int, float] = {}
+        self._prices: dict[int, float] = {}
         self._peeking: dict[int, Reply] = {}
 
     # -- events -----------------------------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ class HedgedCall(Call):
         """The app went away: everything in flight is cancelled."""
         if self.phase in (Phase.DELIVERING, Phase.DONE) or not self.flying:
             return super().app_gone(now)
-        actions: list[Action] = list(self._cancel_all_but(0, now))
+        actions: list[Action] = list(self._cancel_all_but(0, now, Outcome.CLIENT_GONE.value))
         if self._failure is not None and self._failure.status is not None:
             actions.append(Discard(self._failure.attempt))
         self._give_back(now)
@@ -178,14 +179,14 @@ class HedgedCall(Call):
         if self.scope.rate is None:
             return now, None, ""
         at = self.scope.rate.ask(self, now)
-        return at, (Outcome.RATE_LIMITED if at == float("inf") else None), "waiting"
+        return at, (Outcome.RATE_LIMITED if at == float("inf") else None), "rate"
 
     def _start_cooldown(self, failure: Failure, now: float) -> None:
         return
 
     def _launch(self, now: float) -> Actions:
         """Attempt 1, with its hedges behind it."""
-        self._leave_room()
+        self._let_go(1, now)
         if self._disabled:
             self._stopped = Outcome.DISABLED
         return self._fly_with_more(now)
@@ -208,6 +209,7 @@ class HedgedCall(Call):
         strategy = self.policy.strategy
         self.attempts += 1
         self.flying[self.attempts] = now
+        self._prices[self.attempts] = self._paid or 0.0
         self.phase = Phase.FLYING
         self._leave_room()
         self._next_class = Class.TRANSIENT
@@ -276,6 +278,7 @@ class HedgedCall(Call):
     def _win(self, attempt: int, outcome: Outcome, now: float) -> Actions:
         """This answer goes to the app; the others are cancelled and count neither as success nor as failure."""
         actions: list[Action] = list(self._cancel_all_but(attempt, now))
+        self._flying_since = self.flying[attempt]
         if self._failure is not None and self._failure.status is not None and self._failure.attempt != attempt:
             actions.append(Discard(self._failure.attempt))
         self._give_back(now)
@@ -293,7 +296,12 @@ class HedgedCall(Call):
         if bucket is not None and (goes_on or failure.pushback.stop):
             bucket.failed(now)
         no = self._no_to_next(failure, goes_on, now)
-        self._note(failure.attempt, now, failure=failure, decision="hedged on" if no is None else no.value)
+        if no is None:
+            self._note(failure.attempt, now, failure=failure, decision="hedged on")
+        else:
+            self._due = max(now + (failure.pushback.delay or 0.0), self._pushed_until)
+            why = self._why_not(no, failure, now)
+            self._note(failure.attempt, now, failure=failure, decision=no.value, why=why)
         kept = self._keep(failure)
         if no is None:
             return (*kept, *self._bring_forward(failure, now))
@@ -361,20 +369,26 @@ class HedgedCall(Call):
     def _end_hedging(self, no: Outcome, now: float) -> Actions:
         self._stopped = no
         self._plan_no_more(now)
-        return () if self.flying else self._stop_waiting(no, now)
+        if self.flying:
+            return ()
+        why = self._why_not(no, self._failure, now) if self._failure is not None else ""
+        return self._stop_waiting(no, now, why)
 
-    def _cancel_all_but(self, attempt: int, now: float) -> Actions:
+    def _price(self, attempt: int) -> float:
+        return self._prices.get(attempt, 0.0)
+
+    def _cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
         losers = [other for other in self.flying if other != attempt]
         for loser in losers:
             self._flying_since = self.flying.pop(loser)
             self._peeking.pop(loser, None)
-            self._note(loser, now, decision="cancelled")
+            self._note(loser, now, decision=decision)
         return tuple(Cancel(loser) for loser in losers)
 
     def _out_of_time(self, now: float) -> Actions:
         """The deadline ends what flies; an answer that was kept is better than none, an earlier fault is not."""
-        actions = self._cancel_all_but(0, now)
+        actions = self._cancel_all_but(0, now, Outcome.DEADLINE.value)
         if self._failure is not None and self._failure.status is None:
             self._failure = None
         self._next_at = None
-        return (*actions, *self._stop_waiting(Outcome.DEADLINE, now))
+        return (*actions, *self._stop_waiting(Outcome.DEADLINE, now, "the deadline came first"))

@@ -12,6 +12,7 @@ from proxy.retry.custom import CustomToken
 from proxy.retry.facts import Class, Fault, Outcome, Pushback, Reply, Verdict
 from proxy.retry.gated import Gated
 from proxy.retry.pushback import read_pushback
+from proxy.retry.reasons import Grounds, why_not
 from proxy.retry.records import AttemptRecord
 from proxy.retry.waits import WaitSeries
 
@@ -76,11 +77,11 @@ class Judged(Gated):
             return Outcome.PUSHBACK_TOO_LONG
         if wait is None:
             wait = self._next_wait(failure)
-        if self.deadline is not None and now + wait > self.deadline + HAIR:
+        self._due = now + wait
+        if self.deadline is not None and self._due > self.deadline + HAIR:
             return Outcome.DEADLINE
         if wait > 0 and not self._take_place("waiting"):
             return Outcome.OVERLOADED
-        self._due = now + wait
         if bucket is not None and not bucket.take(price, now):
             return self._owe(price, bucket, now)
         self._granted, self._granted_at = price, now
@@ -144,6 +145,25 @@ class Judged(Gated):
             if self.scope.limiter is not None and self.scope.limiter.queue:
                 self.scope.limiter.retime(now)
 
+    def _why_not(self, no: Outcome, failure: Failure, now: float, *, delivered: bool = False) -> str:
+        """Why this failure is not followed by another attempt, for people."""
+        grounds = Grounds(
+            self.policy,
+            self.request.method,
+            self._bucket,
+            disabled=self.words.disabled,
+            goes_on=self._goes_on(failure),
+            hedges=self.policy.strategy.hedging_delay is not None,
+            delivered=delivered,
+            wait=self._due - now,
+            left=None if self.deadline is None else self.deadline - now,
+        )
+        return why_not(no, failure, grounds, now)
+
+    def _price(self, attempt: int) -> float:
+        """What this attempt had paid."""
+        return self._paid or 0.0
+
     def _note(
         self,
         attempt: int,
@@ -153,16 +173,21 @@ class Judged(Gated):
         failure: Failure | None = None,
         fault: Fault | None = None,
         because: str = "",
+        why: str = "",
         delay: float | None = None,
     ) -> None:
         """Write down what became of a sending."""
-        record = AttemptRecord(attempt, self._flying_since, now, decision=decision, because=because, delay=delay)
-        record.price = self._paid or 0.0
+        record = AttemptRecord(
+            attempt, self._flying_since, now, decision=decision, because=because, why=why, delay=delay
+        )
+        record.price = self._price(attempt)
+        if self._held and attempt == self._held_attempt:
+            record.held, record.held_by = self._held, self.held_by
         if failure is not None:
             fault = failure.fault
             record.status = failure.status
             record.cls, record.because = failure.verdict.cls, failure.verdict.because
-            record.pushback = failure.pushback.source
+            record.pushback, record.pushback_delay = failure.pushback.source, failure.pushback.delay
         if fault is not None:
             record.fault, record.detail = fault.kind, fault.detail
         elif self._reply is not None and decision == "delivered":

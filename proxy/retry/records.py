@@ -12,8 +12,10 @@ class AttemptRecord:
     """One sending. Times are seconds on the driver's clock; `delay` is the wait decided on before the next attempt.
 
     `decision` is "delivered", "retried", "transparent" (sent again at once, same number), "cancelled", "hedged on"
-    or the outcome that ended the call. `price` is what the retry that this attempt is had paid.
-    `endpoint` is the driver's.
+    or the outcome that ended the call; `why` is what such a *no* was about. `pushback` is the field that named
+    `pushback_delay` (seconds), or said to stop. `price` is what the retry that this attempt is had paid. `held` are the
+    seconds for which a gate (`held_by`: cooldown, rate or limiter) held it before it was sent. `endpoint` is the
+    driver's.
     """
 
     attempt: int
@@ -26,7 +28,11 @@ class AttemptRecord:
     cls: Class | None = None
     because: str = ""
     decision: str = ""
+    why: str = ""
     delay: float | None = None
     pushback: str = ""
+    pushback_delay: float | None = None
     price: float = 0.0
+    held: float = 0.0
+    held_by: str = ""
     endpoint: str = ""

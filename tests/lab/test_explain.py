@@ -103,7 +103,7 @@ def test_without_an_end_every_end_is_tried(explain) -> None:  # type: ignore[no-
         "class attempts outcome waits, or why not",
         "connect_failure transient (transient: connect_failure) 5 attempts_exhausted "
         "0s to 200ms, 0s to 400ms, 0s to 800ms, 0s to 1.6s",
-        "reset transient (transient: reset) 1 not_retryable repeating it is not safe",
+        "reset transient (transient: reset) 1 not_retryable POST may have been carried out, and is not idempotent",
         "404 unnamed (not named: 404) 1 not_retryable nothing names it as retryable",
         "429 throttling (throttling: 429) 5 attempts_exhausted 0s to 200ms, 0s to 400ms, 0s to 800ms, 0s to 1.6s",
     )
@@ -112,7 +112,10 @@ def test_without_an_end_every_end_is_tried(explain) -> None:  # type: ignore[no-
 REASONS = [
     ("GET --status 418", "class fatal (rule 1, r.yaml:13)"),
     ("GET --status 400 -H 'x-amzn-errortype: SlowDown'", "class throttling (dialect aws: SlowDown)"),
-    ("POST --status 503", "attempt 1 not retried: not_retryable, repeating it is not safe"),
+    (
+        "POST --status 503",
+        "attempt 1 not retried: not_retryable, POST may have been carried out, and is not idempotent",
+    ),
     (
         "POST --status 503",
         "safety not safe to repeat: POST is not idempotent, and the upstream may have carried it out",
@@ -126,7 +129,7 @@ REASONS = [
     ("GET --status 429 -H 'Retry-After: 7'", "attempt 1 retried after 7s (retry-after)"),
     (
         "GET --status 429 -H 'Retry-After: 70'",
-        "attempt 1 not retried: pushback_too_long, retry-after names more than pushback.max_delay, 1m",
+        "attempt 1 not retried: pushback_too_long, retry-after names 70 s, more than pushback.max_delay, 60 s",
     ),
     (
         "GET --status 503 -H 'X-Should-Retry: false'",
@@ -181,7 +184,7 @@ def test_a_bucket_that_cannot_pay(explain) -> None:  # type: ignore[no-untyped-d
         explain("GET", "http://api.payments.example/v1/tight", "--status", "503"),
         "bucket shared: quota of 12; a retry pays 5, after a timeout 5, after throttling 5; "
         "a first attempt's success gives 1",
-        "attempt 3 not retried: bucket_empty, the bucket cannot pay for a retry",
+        "attempt 3 not retried: bucket_empty, the bucket has 2, and a retry costs 5",
         "3 0s 600ms 5 2",
     )
 

@@ -22,7 +22,6 @@ class Call:
     status: int = 200
     attempts: int = 1
     history: list[AttemptRecord] = field(default_factory=list)
-    resent: bool = False
     started: float = 10.0
     ended: float = 10.004
     wall_started: float = WALL

@@ -99,7 +99,7 @@ def test_transparent_retries_hedges_and_app_retries() -> None:
         AttemptRecord(1, 10, 10, fault=FaultKind.CONNECT_FAILURE, decision="transparent"),
         AttemptRecord(1, 10, 10.1, 200, cls=Class.SUCCESS, decision="delivered"),
     ]
-    metrics.call_ended(Call(history=again, resent=True))
+    metrics.call_ended(Call(history=again))
     hedged = [
         AttemptRecord(1, 10, 10.6, decision="cancelled"),
         AttemptRecord(2, 10.5, 10.6, 200, cls=Class.SUCCESS, decision="delivered"),

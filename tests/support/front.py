@@ -84,9 +84,10 @@ class Told:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def call_ended(self, call: EndedCall) -> None:
-        names = ("outcome", "status", "attempts", "resent", "bytes_in", "bytes_out", "endpoint", "detail", "client")
+        names = ("outcome", "status", "attempts", "bytes_in", "bytes_out", "endpoint", "detail", "client")
         seen = {name: getattr(call, name) for name in names}
         seen["history"] = list(call.history)
+        seen["resent"] = any(record.decision == "transparent" for record in call.history)
         seen["took"] = call.ended - call.started
         self.calls.append(seen)
         self.changed.set()

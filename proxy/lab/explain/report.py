@@ -96,7 +96,7 @@ def every_attempt(settings: Settings, chosen: Chosen, fate: Fate, wall: float) -
     yield f"If every attempt ends with {fate.label}:"
     yield ""
     yield from _class_lines(settings, chosen, fate, greatest)
-    yield from columns(_judgements(greatest, least, fate))
+    yield from columns(_judgements(greatest, least))
     if len(greatest.starts) > 1 or len(least.starts) > 1:
         yield ""
         yield from columns(_schedule(least, greatest))
@@ -145,18 +145,17 @@ def verdict_on(chosen: Chosen, fate: Fate) -> Verdict | None:
     return None if isinstance(verdict, NeedsBody) else verdict
 
 
-def _judgements(one: Play, other: Play, fate: Fate) -> Iterator[Row]:
+def _judgements(one: Play, other: Play) -> Iterator[Row]:
     """A line for each sending: why it was, or was not, followed by another."""
     waits = [record.delay for record in other.history]
     for place, record in enumerate(one.history):
         least = waits[place] if place < len(waits) else None
-        yield (f"attempt {record.attempt}", _decision(one, record, least, fate))
+        yield (f"attempt {record.attempt}", _decision(one, record, least))
     if not one.history:
         yield ("attempt 1", "goes to the app as it comes" if one.starts else "is not sent")
 
 
-def _decision(one: Play, record: AttemptRecord, least: float | None, fate: Fate) -> str:
-    sent = fate.sending(one.call.policy.timeouts.attempt)
+def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
     match record.decision:
         case "transparent":
             return "sent again at once, on a new connection: it counts neither as an attempt nor against a bucket"
@@ -171,8 +170,7 @@ def _decision(one: Play, record: AttemptRecord, least: float | None, fate: Fate)
             return "cancelled: another attempt was faster"
         case "delivered":
             return "goes to the app"
-    reason = wording.no(one, record, sent.reply, sent.fault)
-    text = f"not retried: {record.decision}" + (f", {reason}" if reason else "")
+    text = f"not retried: {record.decision}" + (f", {record.why}" if record.why else "")
     return f"{text}; {record.because.partition('; ')[2]}" if "; observed" in record.because else text
 
 
@@ -238,7 +236,7 @@ def _ends(settings: Settings, chosen: Chosen, wall: float) -> Iterator[Row]:
         verdict = verdict_on(chosen, fate)
         cls = "depends on the body" if verdict is None else f"{verdict.cls} ({verdict.because})"
         outcome = str(one.outcome or Outcome.SUCCESS)
-        yield (fate.label, cls, str(one.call.attempts), outcome, _waits(least, one) or _why(one, fate))
+        yield (fate.label, cls, str(one.call.attempts), outcome, _waits(least, one) or _why(one))
 
 
 def _waits(least: Play, greatest: Play) -> str:
@@ -247,11 +245,8 @@ def _waits(least: Play, greatest: Play) -> str:
     return ", ".join(between(low, high) for low, high in gaps)
 
 
-def _why(one: Play, fate: Fate) -> str:
-    if not one.history:
-        return ""
-    sent = fate.sending(one.call.policy.timeouts.attempt)
-    return wording.no(one, one.history[-1], sent.reply, sent.fault)
+def _why(one: Play) -> str:
+    return one.history[-1].why if one.history else ""
 
 
 def _can_happen(kind: FaultKind, chosen: Chosen) -> bool:

@@ -8,11 +8,8 @@ from __future__ import annotations
 from proxy.config.advice import draining_share
 from proxy.lab.explain.playing import Play
 from proxy.lab.policy_tests.comparing import duration
-from proxy.retry.checks import is_non_fatal
-from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Progress, Reply, Verdict, first
-from proxy.retry.hedging import HedgedCall
+from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Progress, Verdict, first
 from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, QuotaSpec, Strategy
-from proxy.retry.records import AttemptRecord
 
 _JITTER = {
     "none": "{cap}",
@@ -145,43 +142,3 @@ def why_idempotent(play: Play) -> str:
     if first(call.request.fields, key.header.lower()):
         return f"the request carries {key.header}"
     return f"a {key.header} is injected"
-
-
-def no(play: Play, record: AttemptRecord, reply: Reply | None, fault: Fault | None) -> str:
-    """Why this attempt was not followed by another."""
-    call, policy = play.call, play.call.policy
-    match record.decision:
-        case Outcome.PUSHBACK_STOP:
-            return f"the upstream said not to retry ({record.pushback})"
-        case Outcome.NOT_RETRYABLE:
-            return _not_retryable(play, record, reply, fault)
-        case Outcome.DISABLED:
-            return "X-Retry-Disable" if call.words.disabled else f"the mode is {policy.mode}"
-        case Outcome.ATTEMPTS_EXHAUSTED:
-            most = policy.strategy.max_attempts
-            return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
-        case Outcome.BUCKET_EMPTY:
-            return (
-                "the bucket cannot pay for a retry"
-                if policy.strategy.custom is None
-                else "bucket or strategy refuse it"
-            )
-        case Outcome.PUSHBACK_TOO_LONG:
-            return f"{record.pushback} names more than pushback.max_delay, {span(policy.pushback.max_delay)}"
-        case Outcome.DEADLINE:
-            cut = record.status is None and record.fault is None
-            return "the deadline ended the attempt" if cut else "the next attempt would begin after the deadline"
-        case Outcome.OVERLOADED:
-            return "limits.waiting has no place for the wait"
-        case _:
-            return ""
-
-
-def _not_retryable(play: Play, record: AttemptRecord, reply: Reply | None, fault: Fault | None) -> str:
-    call, policy = play.call, play.call.policy
-    if policy.strategy.hedging_delay is not None:
-        if isinstance(call, HedgedCall) or not is_non_fatal(policy, call.request, reply, fault):
-            return "non_fatal does not name it"
-    elif record.cls is not None and not record.cls.retryable:
-        return "it is named as fatal" if record.cls == "fatal" else "nothing names it as retryable"
-    return "repeating it is not safe"

@@ -1,0 +1,106 @@
+"""Why a call was not attempted again, or was held, in a clause: for whoever reads the log, the dashboard or `explain`.
+
+Law: nothing is decided here. The *no* is a value that was decided by the checks, and this says what it was about, with
+the figures that it rests on. Nothing of it is secret: methods, names of the configuration, and numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.retry.bucket import Bucket
+from proxy.retry.checks import Failure
+from proxy.retry.facts import Class, Outcome
+from proxy.retry.policy import Policy
+
+#: What holds calls, by what it is called in records.
+GATES = {
+    "cooldown": "the upstream's cooldown",
+    "rate": "the upstream's rate bucket",
+    "limiter": "the adaptive limiter",
+}
+
+OUTGREW = "the request's body outgrew its replay buffer"
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a *no* was decided on. `disabled`: X-Retry-Disable came; `wait`: seconds before the retry that there would
+    be; `left`: seconds that the call has, None without a deadline; `delivered`: the answer had begun to go to the app;
+    `hedges`: the call is hedged; `goes_on`: its failure is one to go on from.
+    """
+
+    policy: Policy
+    method: str
+    bucket: Bucket | None
+    disabled: bool
+    goes_on: bool
+    hedges: bool
+    delivered: bool
+    wait: float
+    left: float | None
+
+
+def why_not(no: Outcome, failure: Failure, grounds: Grounds, now: float) -> str:
+    """Why this failure was not followed by another attempt."""
+    policy = grounds.policy
+    match no:
+        case Outcome.PUSHBACK_STOP:
+            return f"the upstream said not to retry ({failure.pushback.source})"
+        case Outcome.NOT_RETRYABLE:
+            return _not_retryable(failure, grounds)
+        case Outcome.COMMITTED:
+            return "its answer had begun to go to the app" if grounds.delivered else OUTGREW
+        case Outcome.DISABLED:
+            return "X-Retry-Disable" if grounds.disabled else f"the mode is {policy.mode}"
+        case Outcome.ATTEMPTS_EXHAUSTED:
+            most = policy.strategy.max_attempts
+            return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
+        case Outcome.BUCKET_EMPTY:
+            return _unaffordable(failure.price_class, grounds.bucket, now)
+        case Outcome.PUSHBACK_TOO_LONG:
+            named = f"{failure.pushback.source} names {seconds(failure.pushback.delay or 0.0)}"
+            return f"{named}, more than pushback.max_delay, {seconds(policy.pushback.max_delay)}"
+        case Outcome.DEADLINE:
+            return f"the next attempt would begin in {seconds(grounds.wait)}, {_left(grounds.left)}"
+        case Outcome.OVERLOADED:
+            return "limits.waiting has no place for the wait"
+        case Outcome.RATE_LIMITED:
+            return f"{GATES['rate']} has no token for it"
+        case _:
+            return ""
+
+
+def held_too_long(gate: str, wait: float, left: float | None) -> str:
+    """Why a call that something holds is answered at once: it would be let go after its deadline."""
+    return f"{GATES[gate]} lets it go in {seconds(wait)}, {_left(left)}"
+
+
+def seconds(amount: float) -> str:
+    """`0.25 s`."""
+    return f"{round(amount, 3):g} s" if amount < 1e6 else f"{amount:g} s"
+
+
+def _left(left: float | None) -> str:
+    return f"after the deadline, which is in {seconds(max(left or 0.0, 0.0))}"
+
+
+def _not_retryable(failure: Failure, grounds: Grounds) -> str:
+    if grounds.hedges and not grounds.goes_on:
+        return "non_fatal does not name it"
+    if not grounds.goes_on:
+        return "it is named as fatal" if failure.verdict.cls is Class.FATAL else "nothing names it as retryable"
+    if failure.verdict.unprocessed:
+        return f"{grounds.method} is not idempotent, and unsafe_methods is never"
+    return f"{grounds.method} may have been carried out, and is not idempotent"
+
+
+def _unaffordable(cls: Class, bucket: Bucket | None, now: float) -> str:
+    if bucket is None or bucket.affords(bucket.price(cls), now):
+        return "bucket or strategy refuse it"
+    spec, level = bucket.spec, round(bucket.level(now), 1)
+    if spec.kind == "throttle":
+        return f"the bucket has {level:g}, and retries need more than {spec.max_tokens / 2:g}"
+    if spec.kind == "budget":
+        return "the budget has no retry left"
+    return f"the bucket has {level:g}, and a retry costs {bucket.price(cls):g}"

@@ -1,0 +1,175 @@
+"""What is written down of each sending: one record for one sending, its own times and price, and why it ended so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from playbook import FixedDraws, Playbook, app_gone, ended, fault, replay_lost, reply, start, wake
+from support.front import CLASSIFY, policy
+
+from proxy.retry.actions import Action
+from proxy.retry.call import Call
+from proxy.retry.commons import Commons
+from proxy.retry.facts import FaultKind, Outcome, Request
+from proxy.retry.gated import Env
+from proxy.retry.gates import WaitingRoom
+from proxy.retry.hedging import make_call
+from proxy.retry.policy import (
+    Backoff,
+    BucketRef,
+    Policy,
+    PushbackPolicy,
+    QuotaSpec,
+    RateSpec,
+    Strategy,
+    ThrottleSpec,
+    Timeouts,
+)
+
+STANDARD = policy(strategy=Strategy("standard", "standard", 3, Backoff(0.1, 1.0, jitter="none")))
+HEDGING = replace(
+    STANDARD,
+    strategy=Strategy(
+        "hedging", "hedging", 3, Backoff(0, 0), hedging_delay=1.0, non_fatal=frozenset({503, FaultKind.RESET})
+    ),
+)
+RETRY_AFTER = {"retry-after": "70"}
+
+
+def play(what: Policy, *events: object, **options: object) -> Call:
+    """The call after these events, whatever it answered."""
+    book = Playbook(what, **options)  # type: ignore[arg-type]
+    for event in events:
+        event.happen(book.call, event.at)  # type: ignore[attr-defined]
+    return book.call
+
+
+def brief(call: Call) -> list[tuple[int, str, str]]:
+    return [(record.attempt, record.decision, record.why) for record in call.history]
+
+
+def test_an_answer_that_breaks_off_is_written_down() -> None:
+    call = play(STANDARD, start(), reply(1, 200, end=False, at=0.1), fault(1, "reset", at=0.4))
+    assert brief(call) == [(1, "committed", "its answer had begun to go to the app")]
+    (record,) = call.history
+    assert (record.status, record.fault, record.started, record.ended) == (200, FaultKind.RESET, 0.0, 0.4)
+
+
+def test_a_failure_that_breaks_off_is_written_down_once() -> None:
+    call = play(STANDARD, start(), reply(1, 404, end=False, at=0.1), fault(1, "reset", at=0.4))
+    assert brief(call) == [(1, "not_retryable", "nothing names it as retryable")]
+    assert call.outcome is Outcome.COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([start(), app_gone(0.2)], [(1, "client_gone", "")]),
+        ([start(), reply(1, 200, end=False, at=0.1), app_gone(0.2)], [(1, "client_gone", "")]),
+        (
+            [start(), reply(1, 404, end=False, at=0.1), app_gone(0.2)],
+            [(1, "not_retryable", "nothing names it as retryable")],
+        ),
+        ([start(), reply(1, 503, at=0.1), app_gone(0.15)], [(1, "client_gone", "")]),
+        ([start(), reply(1, 503, at=0.1), wake(0.2), app_gone(0.3)], [(1, "retried", ""), (2, "client_gone", "")]),
+    ],
+    ids=["in flight", "while it is answered", "while it is given a failure", "in a backoff", "in a retry"],
+)
+def test_an_app_that_leaves_adds_no_sending(events: list[object], told: list[tuple[int, str, str]]) -> None:
+    assert brief(play(STANDARD, *events)) == told
+
+
+def test_an_app_that_leaves_while_it_is_held_has_no_sending() -> None:
+    paced = replace(STANDARD, rate=BucketRef(RateSpec(rate=1.0, burst=1.0), "pace"))
+    commons = Commons()
+    assert play(paced, start(), commons=commons).attempts == 1
+    held = play(paced, start(at=0.0), app_gone(0.5), commons=commons)
+    assert held.history == []
+    assert held.held_by == "rate"
+
+
+def test_each_hedge_has_its_own_times_and_price() -> None:
+    call = play(HEDGING, start(), wake(1.0), wake(2.0), reply(2, 200, at=2.5), ended(2, at=2.6))
+    times = {record.attempt: (record.started, record.ended, record.price) for record in call.history}
+    assert times == {1: (0.0, 2.5, 0.0), 2: (1.0, 2.6, 5.0), 3: (2.0, 2.5, 5.0)}
+    assert {record.attempt: record.decision for record in call.history} == {
+        1: "cancelled",
+        2: "delivered",
+        3: "cancelled",
+    }
+
+
+def test_hedges_that_nobody_waits_for_were_not_beaten() -> None:
+    gone = play(HEDGING, start(), wake(1.0), app_gone(1.5))
+    assert brief(gone) == [(1, "client_gone", ""), (2, "client_gone", "")]
+    late = play(replace(HEDGING, timeouts=Timeouts(total=1.5)), start(), wake(1.0), wake(1.5))
+    assert [(record.attempt, record.decision) for record in late.history] == [(1, "deadline"), (2, "deadline")]
+
+
+def test_a_gate_that_held_an_attempt_is_named() -> None:
+    paced = replace(STANDARD, rate=BucketRef(RateSpec(rate=1.0, burst=1.0), "pace"))
+    commons = Commons()
+    play(paced, start(), commons=commons)
+    call = play(paced, start(at=0.25), wake(1.0), reply(1, 200, at=1.1), ended(1, at=1.1), commons=commons)
+    (record,) = call.history
+    assert (record.decision, record.started, record.held, record.held_by) == ("delivered", 1.0, 0.75, "rate")
+
+
+def test_what_a_cooldown_holds_past_the_deadline_says_so() -> None:
+    commons, cooled = Commons(), replace(STANDARD, timeouts=Timeouts(total=2.0))
+    play(cooled, start(), reply(1, 503, headers={"retry-after": "30"}, at=0.0), commons=commons)
+    (answer, _) = _actions(cooled, commons)
+    assert getattr(answer, "detail", "") == (
+        "the upstream's cooldown lets it go in 30 s, after the deadline, which is in 2 s"
+    )
+
+
+def _actions(what: Policy, commons: Commons) -> tuple[Action, ...]:
+    request = Request("GET", "u.test", "/x")
+    env = Env(FixedDraws(1.0), 0.0, WaitingRoom(10))
+    return make_call(request, what, commons.scope(what, request), env).start(0.0)
+
+
+POOR = replace(STANDARD, bucket=BucketRef(QuotaSpec(capacity=4), "poor"))
+THROTTLE = replace(STANDARD, bucket=BucketRef(ThrottleSpec(max_tokens=2), "spare"))
+NO = [
+    (STANDARD, "GET", [reply(1, 503, headers={"x-should-retry": "false"}, at=0)],
+     "pushback_stop", "the upstream said not to retry (x-should-retry)"),
+    (STANDARD, "GET", [reply(1, 404, at=0)], "not_retryable", "nothing names it as retryable"),
+    (STANDARD, "POST", [reply(1, 503, at=0)],
+     "not_retryable", "POST may have been carried out, and is not idempotent"),
+    (replace(STANDARD, classify=replace(CLASSIFY, unsafe_methods="never")), "POST", [reply(1, 429, at=0)],
+     "not_retryable", "POST is not idempotent, and unsafe_methods is never"),
+    (HEDGING, "GET", [reply(1, 404, at=0)], "not_retryable", "non_fatal does not name it"),
+    (STANDARD, "PUT", [replay_lost(0), reply(1, 503, at=0)],
+     "committed", "the request's body outgrew its replay buffer"),
+    (replace(STANDARD, mode="off"), "GET", [reply(1, 503, at=0)], "disabled", "the mode is off"),
+    (replace(STANDARD, strategy=Strategy("none", "none", 1, Backoff(0, 0))), "GET", [reply(1, 503, at=0)],
+     "attempts_exhausted", "the strategy makes one attempt"),
+    (POOR, "GET", [reply(1, 503, at=0)], "bucket_empty", "the bucket has 4, and a retry costs 5"),
+    (THROTTLE, "GET", [reply(1, 503, at=0)], "bucket_empty", "the bucket has 1, and retries need more than 1"),
+    (STANDARD, "GET", [reply(1, 429, headers=RETRY_AFTER, at=0)],
+     "pushback_too_long", "retry-after names 70 s, more than pushback.max_delay, 60 s"),
+    (replace(STANDARD, timeouts=Timeouts(total=5), pushback=PushbackPolicy(max_delay=100)), "GET",
+     [reply(1, 503, headers=RETRY_AFTER, at=1)],
+     "deadline", "the next attempt would begin in 70 s, after the deadline, which is in 4 s"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "method", "events", "decision", "why"), NO, ids=[case[-1][:40] for case in NO])
+def test_every_no_says_what_it_was_about(
+    what: Policy, method: str, events: list[object], decision: str, why: str
+) -> None:
+    call = play(what, start(), *events, method=method)
+    assert brief(call)[-1][1:] == (decision, why)
+
+
+def test_no_place_to_wait_in() -> None:
+    call = play(STANDARD, start(), reply(1, 503, at=0), room=WaitingRoom(0))
+    assert brief(call) == [(1, "overloaded", "limits.waiting has no place for the wait")]
+
+
+def test_x_retry_disable_is_named() -> None:
+    call = play(STANDARD, start(), reply(1, 503, at=0), headers={"x-retry-disable": "true"})
+    assert brief(call) == [(1, "disabled", "X-Retry-Disable")]
