@@ -77,7 +77,7 @@ docs: $(STAMP) ## write the generated pages of docs/ anew, and make the site of 
 	@$(BIN)/python tools/transitions.py --write
 	@$(BIN)/python tools/app_sees.py --write
 	@$(BIN)/python tools/config_keys.py --write
-	@$(BIN)/mkdocs build --strict -q
+	@$(BIN)/mkdocs build --strict  # -q would leave the warnings uncounted
 
 .PHONY: clean
 clean: ## remove the environment and everything that was generated

@@ -173,7 +173,8 @@ def test_the_table_of_keys_is_current() -> None:
 
 def test_the_site_is_made_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")]
+    # With -q warnings would be neither shown nor counted.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     made = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert made.returncode == 0, made.stdout
     assert (tmp_path / "site/files/config/examples/aws.yaml").exists()
