@@ -90,7 +90,7 @@ class House:
         self._warnings = warnings(loaded)
         self._reload_errors: list[str] = []
         self._draining = False
-        self._taken, self._taking = asyncio.Event(), asyncio.Lock()
+        self._taken, self._taking = asyncio.Event(), asyncio.Lock()  # the event is the last reload's own
         self._taken.set()
         self._end, self._at_once = asyncio.Event(), asyncio.Event()
         self._watcher = Watcher(file, os.environ, loaded, self._loaded)
@@ -222,11 +222,11 @@ class House:
         if self._log is not None:
             self._log.configure(console=console, level=settings.log.level)
         self._notices.console = console
-        self._taken.clear()
         self._serving.use(settings)
-        self._begin(self._take(plan, why))
+        self._taken = asyncio.Event()
+        self._begin(self._take(plan, why, self._taken))
 
-    async def _take(self, plan: Plan, why: str) -> None:
+    async def _take(self, plan: Plan, why: str, taken: asyncio.Event) -> None:
         """A good configuration is in force as soon as everybody has it."""
         async with self._taking:
             told = self._warnings
@@ -237,7 +237,7 @@ class House:
                 lines = [f"the configuration was reloaded ({why})", *told]
                 self._notices.tell("reload", lines, result="success", why=why, warnings=told)
             finally:
-                self._taken.set()
+                taken.set()
 
     def _begin(self, work: Coroutine[object, object, object]) -> None:
         """Do something beside; what goes wrong with it is told, and ends nothing else."""
@@ -276,8 +276,9 @@ class House:
         for task in self._tasks:
             task.cancel()
         self._serving.refuse()
-        await self._listening.close("listen")
-        cut = await self._serving.close()
+        if not self._at_once.is_set():
+            await self._listening.close("listen")
+        cut = await self._serving.close(at_once=self._at_once.is_set())
         await self._listening.close("admin", "probe")
         if self._tracer is not None:
             await asyncio.to_thread(self._tracer.close)
@@ -287,10 +288,10 @@ class House:
         self._sink.close()
 
     async def _until_quiet(self, until: float) -> None:
-        """No call in progress, and none that came and went, for a while; until then at most, or until told again."""
+        """Nothing under way, and no call that came and went, for a while; until then at most, or until told again."""
         seen, quiet_since = self._serving.seen, self._loop.time()
         while (now := self._loop.time()) < until and not self._at_once.is_set():
-            if self._serving.usage.in_flight or self._serving.seen != seen:
+            if self._serving.usage.busy or self._serving.seen != seen:
                 seen, quiet_since = self._serving.seen, now
             elif now - quiet_since >= _QUIET:
                 return

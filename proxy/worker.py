@@ -29,6 +29,7 @@ from proxy.observe.sink import LineSink
 from proxy.observe.tracing import tracer
 from proxy.retry.making import Key
 from proxy.retry.policy import BucketSpec
+from proxy.server.binding import BACKLOG
 from proxy.server.channel import Channel
 from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath
@@ -45,6 +46,7 @@ from proxy.server.messages import (
     Own,
     Place,
     Ready,
+    Shut,
     Use,
     Using,
 )
@@ -87,12 +89,13 @@ class Worker:
         self._memory = memory
         self._rows = Rows(memory)
         self._making = SharedMaking(memory)
-        self._sites: dict[int, tuple[Address, web.SockSite]] = {}
+        self._sites: dict[int, tuple[Address, web.SockSite, socket.socket]] = {}
+        self._left: dict[int, socket.socket] = {}  # nobody accepts there any more, but connections may wait
         self._metrics, self._recent = Metrics(), Recent()
         self._work: asyncio.Queue[tuple[Any, list[int]]] = asyncio.Queue()
         self._look_every = _LOOK
         self._looks = 0
-        self._ending = False
+        self._retiring = self._ending = False
         self.ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._channel = Channel(self._loop, sock, self._told, self._orphaned)
@@ -111,6 +114,8 @@ class Worker:
     async def _follow(self) -> None:
         while True:
             message, descriptors = await self._work.get()
+            if self._ending:
+                return
             match message:
                 case Begin():
                     await self._begin(message, descriptors)
@@ -120,10 +125,13 @@ class Worker:
                     await self._listen(message.places, descriptors)
                 case Leave():
                     await self._leave(message)
+                case Shut():
+                    await self._shut(message)
                 case Own(address, gone):
                     (self._path.left if gone else self._path.is_own)(address)
-                case Do("drain"):
+                case Do("drain" | "retire"):
                     self._look_every = _LOOK_CLOSELY
+                    self._retiring = self._retiring or message.what == "retire"
                     self._path.drain()
                     self._look()
                 case Do("refuse"):
@@ -174,19 +182,26 @@ class Worker:
 
     async def _listen(self, places: tuple[Place, ...], descriptors: list[int]) -> None:
         for place, descriptor in zip(places, descriptors, strict=True):
-            site = web.SockSite(self._path.runner, socket.socket(fileno=descriptor))
+            sock = socket.socket(fileno=descriptor)
+            site = web.SockSite(self._path.runner, sock, backlog=BACKLOG)
             self._path.listens(place.address)
             await site.start()
-            self._sites[place.number] = place.address, site
+            self._sites[place.number] = place.address, site, sock
 
     async def _leave(self, leave: Leave) -> None:
         for number in leave.numbers:
             if number in self._sites:
-                address, site = self._sites.pop(number)
-                await site.stop()
+                address, site, sock = self._sites.pop(number)
                 if leave.gone:
+                    self._left[number] = sock.dup()
                     self._path.left(address)
+                await site.stop()
         self._channel.send(Left(leave.numbers))
+
+    async def _shut(self, shut: Shut) -> None:
+        for number in shut.numbers:
+            if number in self._left:
+                await self._path.close_listener(self._left.pop(number))
 
     async def _use(self, use: Use) -> None:
         try:
@@ -215,6 +230,8 @@ class Worker:
         files = open_files() if self._looks % _SELDOM == 1 else None
         self._rows.write(self._row, self._path.usage, self._recent.seen, files)
         self._path.leave_room(self._rows.total(but=self._row), self._settings)
+        if self._retiring and not self._path.usage.busy:
+            self._start(self._end())
 
     def _look_again(self) -> None:
         if not self._ending:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from proxy.config.settings import Address
 
-_BACKLOG = 1024
+#: Connections that may wait to be accepted.
+BACKLOG = 1024
 
 
 class CannotListenError(Exception):
@@ -88,7 +89,7 @@ def _listen(sock: socket.socket, place: tuple[object, ...], *, shared: bool = Tr
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(place)
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
     except OSError:
         sock.close()
         raise
@@ -101,7 +102,7 @@ def _unix(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(path)
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
     except OSError:
         sock.close()
         raise

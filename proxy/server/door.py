@@ -32,6 +32,8 @@ from proxy.wire.head import RequestHead
 HEAD_SECONDS = 60.0
 #: A connection that rests is closed in favour of a new one, where there are too many, once it has rested so long.
 REST_SECONDS = 60.0
+#: An app that has connected says within so many seconds what it wants, or a process that ends does not wait for it.
+SAYS_SECONDS = 0.5
 #: Connections beyond `limits.connections` that are still told so; those beyond are closed without a word.
 TOLD = 128
 #: Seconds between looks at heads that drip in.
@@ -123,6 +125,12 @@ class Door(web.Server):
         if self._emptied is not None and not self.open:
             self._emptied.set_result(None)
             self._emptied = None
+
+    @property
+    def busy(self) -> int:
+        """Connections that something is under way on: a request, an answer that is not taken yet, or one just made."""
+        before = monotonic() - SAYS_SECONDS
+        return sum(not connection.is_silent(before) for connection in self.open)
 
     def _make_room(self) -> bool:
         """Close the connection that has rested longest, if one has rested long."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import socket
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from proxy.retry.gated import Env
 from proxy.retry.gates import WaitingRoom
 from proxy.retry.making import Making
 from proxy.retry.policy import Policy
+from proxy.server.binding import BACKLOG
 from proxy.server.door import TOLD, Door
 from proxy.server.intercept.interception import Tell
 from proxy.transport.clock import monotonic, wall
@@ -44,12 +46,16 @@ RESERVED = 64
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What calls use of what has limits: calls, connections of apps, parked calls, bytes kept for another attempt."""
+    """What calls use of what has limits: calls, connections of apps, parked calls, bytes kept for another attempt.
+
+    `busy`, while draining: the connections that something is under way on, also behind a call (`Door.busy`).
+    """
 
     in_flight: int = 0
     connections: int = 0
     waiting: int = 0
     buffered: int = 0
+    busy: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -57,6 +63,7 @@ class Usage:
             self.connections + other.connections,
             self.waiting + other.waiting,
             self.buffered + other.buffered,
+            self.busy + other.busy,
         )
 
 
@@ -132,6 +139,16 @@ class DataPath:
         if address.unix is None:
             self._guard.add_own(address.host, address.port)
 
+    async def close_listener(self, sock: socket.socket) -> None:
+        """Close a listening socket whose site has stopped, once what waited there has been accepted."""
+        with sock:
+            for _ in range(BACKLOG):
+                try:
+                    accepted, _peer = sock.accept()
+                except OSError:  # nobody waits, or no descriptor is left
+                    return
+                await self.means.loop.connect_accepted_socket(self.door, accepted)
+
     def left(self, address: Address) -> None:
         """A listener at this address is closed; another may be there already."""
         self._own[address] -= 1
@@ -154,7 +171,8 @@ class DataPath:
     @property
     def usage(self) -> Usage:
         """What is in use of what has limits."""
-        return Usage(self.in_flight, len(self.door.open), self.waiting, self.buffered)
+        door = self.door
+        return Usage(self.in_flight, len(door.open), self.waiting, self.buffered, door.busy if door.draining else 0)
 
     def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
         """Other workers use so much of the limits that all of them have together."""

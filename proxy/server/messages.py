@@ -50,10 +50,17 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Accept no more on these, and close them."""
+    """Accept no more on these. Where they are gone, nobody will: keep them until Shut."""
 
     numbers: tuple[int, ...]
-    gone: bool = False  # nobody listens there any more
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """The parent has closed these: accept what waits there still, then close them too."""
+
+    numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """drain: answers close their connections; refuse: new calls are refused; end: cut what is left, and end."""
+    """drain: answers close their connections; retire: drain, and end when nothing is under way; refuse: new calls are
+    refused; end: cut what is left, and end.
+    """
 
     what: str
 

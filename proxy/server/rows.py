@@ -8,8 +8,8 @@ from __future__ import annotations
 from proxy.server.listener import Usage
 from proxy.stores.memory import WORKERS, Memory
 
-_IN_FLIGHT, _CONNECTIONS, _WAITING, _BUFFERED, _SEEN, _FILES = range(6)
-_WORDS = 6
+_IN_FLIGHT, _CONNECTIONS, _WAITING, _BUFFERED, _BUSY, _SEEN, _FILES = range(7)
+_WORDS = 7
 
 
 class Rows:
@@ -23,7 +23,7 @@ class Rows:
         at, words = self._memory.row(row), self._memory.words
         words[at + _IN_FLIGHT], words[at + _CONNECTIONS] = usage.in_flight, usage.connections
         words[at + _WAITING], words[at + _BUFFERED] = usage.waiting, usage.buffered
-        words[at + _SEEN] = seen
+        words[at + _BUSY], words[at + _SEEN] = usage.busy, seen
         if files is not None:
             words[at + _FILES] = files
 
@@ -36,10 +36,6 @@ class Rows:
     def total(self, *, but: int = 0) -> Usage:
         """What all use, but the worker of one row."""
         return sum((self._usage(row) for row in self._rows() if row != but), Usage())
-
-    def in_flight(self, row: int) -> int:
-        """One worker's calls."""
-        return self._usage(row).in_flight
 
     @property
     def seen(self) -> int:
@@ -64,4 +60,10 @@ class Rows:
 
     def _usage(self, row: int) -> Usage:
         at, words = self._memory.row(row), self._memory.words
-        return Usage(words[at + _IN_FLIGHT], words[at + _CONNECTIONS], words[at + _WAITING], words[at + _BUFFERED])
+        return Usage(
+            words[at + _IN_FLIGHT],
+            words[at + _CONNECTIONS],
+            words[at + _WAITING],
+            words[at + _BUFFERED],
+            words[at + _BUSY],
+        )

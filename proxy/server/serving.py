@@ -13,6 +13,7 @@ from aiohttp import web
 from proxy.config.settings import Address, Settings
 from proxy.observe.recent import Recent
 from proxy.retry.commons import Commons
+from proxy.server.binding import BACKLOG
 from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath, Usage
 from proxy.server.open_files import open_files
@@ -67,8 +68,8 @@ class Serving(Protocol):
         """Bring in what was counted elsewhere."""
         ...
 
-    async def close(self) -> int:
-        """End; how many calls were cut."""
+    async def close(self, *, at_once: bool) -> int:
+        """End; how many calls were cut. At once: wait for nobody who does not answer."""
         ...
 
     @property
@@ -130,21 +131,23 @@ class Alone:
         """It serves what is opened, from then on."""
         await self._fleet.open()
 
-    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, web.SockSite]:
+    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, web.SockSite, socket.socket]:
         """Serve on a listening socket."""
         if not self._set_up:
             self._set_up = True
             await self._path.runner.setup()
         self._path.listens(address)
-        site = web.SockSite(self._path.runner, sock)
+        site = web.SockSite(self._path.runner, sock, backlog=BACKLOG)
         await site.start()
-        return address, site
+        return address, site, sock
 
-    async def shut(self, opened: tuple[Address, web.SockSite]) -> None:
-        """Accept no more there."""
-        address, site = opened
+    async def shut(self, opened: tuple[Address, web.SockSite, socket.socket]) -> None:
+        """Accept no more there, but what had come."""
+        address, site, sock = opened
+        rest = sock.dup()
         await site.stop()
         self._path.left(address)
+        await self._path.close_listener(rest)
 
     def is_own(self, address: Address) -> None:
         """A listener of admin or probe is bound here."""
@@ -178,7 +181,7 @@ class Alone:
         """Whether Redis can be had, and how many times it could not any more."""
         return self._fleet.is_up, self._fleet.outages
 
-    async def close(self) -> int:
+    async def close(self, *, at_once: bool) -> int:
         """End; how many calls were cut."""
         cut = self._path.in_flight
         self._path.refuse()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from proxy.config.settings import Address
 from proxy.server.binding import again
-from proxy.server.messages import Place
+from proxy.server.messages import Place, Shut
 from proxy.server.worker_process import WorkerProcess
 
 #: A worker that ends sooner than so many seconds after its start counts as one that can't live.
@@ -84,28 +84,47 @@ class Slots:
             self._number += 1
             number = self._number
         slot.sockets[number] = address, sock
-        if slot.worker is not None:
+        if slot.worker is not None and number not in slot.worker.listening:
             slot.worker.listen([Place(number, address)], [sock.fileno()])
         return number
 
     async def shut(self, opened: Sequence[int], workers: Iterable[WorkerProcess]) -> None:
-        """Close the sockets of these numbers, once none of the workers accepts on them."""
+        """Close the sockets of these numbers, once none of the workers accepts on them.
+
+        A worker closes them last, and takes what had come meanwhile: the address may be served by another socket still.
+        """
         self._open = [entry for entry in self._open if entry[2] is not opened]
+        workers = list(workers)
         await asyncio.gather(*(worker.leave(opened, gone=True) for worker in workers))
         for slot in self.every:
             for number in set(slot.sockets).intersection(opened):
                 slot.sockets.pop(number)[1].close()
+        for worker in workers:
+            worker.send(Shut(tuple(opened)))
 
     def resize(self, count: int) -> tuple[list[Slot], list[Slot]]:
-        """More places get sockets of their own; those of fewer are the first one's from then on. (new, given up)."""
+        """More places get sockets of their own; those of fewer are the first one's from then on. (new, given up).
+
+        Served places are kept rather than others. Raises OSError where no more sockets can be had; nothing has changed.
+        """
         new = [Slot() for _ in range(count - len(self.every))]
+        sockets: list[socket.socket] = []
+        try:
+            for _ in new:
+                sockets += [again(sock) for _, sock, _ in self._open]
+        except OSError:
+            for sock in sockets:
+                sock.close()
+            raise
+        spare = iter(sockets)
         for slot in new:
-            for address, sock, numbers in self._open:
-                numbers.append(self._give(slot, address, again(sock)))
-        self.every += new
-        surplus, self.every = self.every[count:], self.every[:count]
+            for address, _, numbers in self._open:
+                numbers.append(self._give(slot, address, next(spare)))
+        every = sorted(self.every + new, key=lambda slot: not slot.is_served)
+        self.every, surplus = every[:count], every[count:]
         for slot in surplus:
-            for number, (address, sock) in slot.sockets.items():
+            while slot.sockets:
+                number, (address, sock) = slot.sockets.popitem()
                 self._give(self.every[0], address, sock, number)
         return new, surplus
 

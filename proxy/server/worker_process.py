@@ -119,7 +119,7 @@ class WorkerProcess:
         self._channel.send(message)
 
     def do(self, what: str) -> None:
-        """drain, refuse, end."""
+        """drain, retire, refuse, end."""
         self._channel.send(Do(what))
 
     def listen(self, places: Sequence[Place], descriptors: Sequence[int]) -> None:
@@ -128,12 +128,16 @@ class WorkerProcess:
         self._channel.send(Listen(tuple(places)), descriptors)
 
     async def leave(self, numbers: Sequence[int], *, gone: bool = False) -> None:
-        """Accept no more on these; until it does not."""
+        """Accept no more on these; until it does not, or is given up."""
         mine = self.listening.intersection(numbers)
         self.listening -= mine
         self._leaving |= mine
         self._channel.send(Leave(tuple(mine), gone))
-        await self.until(lambda: not self._leaving & mine)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self.until(lambda: not self._leaving & mine)
+        except TimeoutError:
+            pass  # it is stopped, or has no turn: what was said is done before anything else
 
     async def ask(self, since: int | None) -> None:
         """Have it told what it has counted; its owner has the answer then. A dead worker has none."""

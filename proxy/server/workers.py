@@ -30,15 +30,13 @@ from proxy.server.processors import processes
 from proxy.server.rows import Rows
 from proxy.server.serving import WorkerFailedError
 from proxy.server.slots import LAST_PAUSE, Slot, Slots
-from proxy.server.worker_process import WorkerProcess
+from proxy.server.worker_process import PATIENCE, WorkerProcess
 from proxy.stores.memory import Memory
 from proxy.stores.shared_memory import SharedMaking
 from proxy.transport.clock import monotonic
 
 #: Seconds between asking all what they have counted: what a killed worker had counted since is lost.
 _GATHER = 1.0
-#: Seconds between looks at whether a worker's last call has ended.
-_LOOK = 0.02
 #: Seconds that workers get to end when they are told to.
 _END = 5.0
 #: Seconds for which a reload waits until all workers use it.
@@ -91,6 +89,11 @@ class Workers:
         worker = WorkerProcess(self._numbers, row, self)
         await worker.start(self._memory.descriptor)
         self._all[worker.number] = worker
+        if not takes_over and slot not in self._slots.every:  # the place was given up meanwhile
+            worker.retiring = True
+            worker.kill()
+            self._do(worker.wait())
+            return worker
         if not takes_over:
             slot.enter(worker, monotonic())
         worker.generation = self._generation
@@ -194,25 +197,32 @@ class Workers:
         self._resize(processes(settings.workers))
 
     async def settled(self) -> None:
-        """Until all use it. One that can't is ended, and its successor begins with it."""
+        """Until all use it, also those that retire. One that can't is ended; its successor begins with it."""
         generation = self._generation
-        waiting = [worker for worker in self._all.values() if not worker.retiring]
-        try:
-            async with asyncio.timeout(_SETTLE):
-                await asyncio.gather(*(self._settle(worker, generation) for worker in waiting))
-        except TimeoutError:
-            self._tell("worker", ["not all workers use the new configuration yet"], generation=generation)
+        await asyncio.gather(*(self._settle(worker, generation) for worker in list(self._all.values())))
 
     async def _settle(self, worker: WorkerProcess, generation: int) -> None:
-        if await worker.until(lambda: worker.generation >= generation) and worker.error:
+        try:
+            async with asyncio.timeout(_SETTLE):
+                await worker.until(lambda: worker.generation >= generation)
+        except TimeoutError:
+            worker.error = f"it does not take the new configuration ({_SETTLE:g} s)"
+        if worker.error and not worker.over.is_set():
             self._tell("worker", [f"worker {worker.pid}: {worker.error}"], pid=worker.pid, error=worker.error)
             worker.kill()
+            await worker.over.wait()
 
     def _resize(self, count: int) -> None:
         """More workers get sockets of their own; those of fewer are accepted on by the first from then on."""
-        new, surplus = self._slots.resize(count)
+        try:
+            new, surplus = self._slots.resize(count)
+        except OSError as error:
+            self._tell("worker", [f"no further workers: they can't listen: {error}"], error=str(error))
+            return
         for slot in new:
             self._do(self._restart(slot, 0.0))
+        if new:
+            self._slots.adopt()
         for slot in surplus:
             if slot.worker is not None:
                 self._do(self._retire(slot.worker))
@@ -239,27 +249,22 @@ class Workers:
 
     async def _retire(self, worker: WorkerProcess) -> None:
         worker.retiring = True
+        self._slots.forget(worker)
+        self._slots.adopt()
         await worker.leave(list(worker.listening))
-        worker.do("drain")
+        worker.do("retire")
         try:
-            async with asyncio.timeout(self._settings.drain):
-                await self._until_quiet(worker)
+            await asyncio.wait_for(worker.over.wait(), self._settings.drain)
         except TimeoutError:
-            pass
-        worker.do("end")
-        await self._until_over(worker)
+            worker.do("end")
+            await self._until_over(worker)
         if worker.cut:
             line = f"worker {worker.pid} was replaced; calls cut short: {worker.cut}"
             self._tell("worker", [line], pid=worker.pid, calls_cut=worker.cut)
 
-    async def _until_quiet(self, worker: WorkerProcess) -> None:
-        await worker.ask(None)  # it has begun to drain: what its row says is from now
-        while not worker.over.is_set() and self._rows.in_flight(worker.row):
-            await _pass(_LOOK)
-
-    async def _until_over(self, worker: WorkerProcess) -> None:
+    async def _until_over(self, worker: WorkerProcess, seconds: float = _END) -> None:
         try:
-            await asyncio.wait_for(worker.over.wait(), _END)
+            await asyncio.wait_for(worker.over.wait(), seconds)
         except TimeoutError:
             worker.kill()
             await worker.over.wait()
@@ -276,13 +281,14 @@ class Workers:
         for worker in self._all.values():
             worker.do("refuse")
 
-    async def close(self) -> int:
+    async def close(self, *, at_once: bool) -> int:
         """End all; how many calls were cut."""
+        seconds = PATIENCE if at_once else _END
         self._ending = True
         workers = list(self._all.values())
         for worker in workers:
             worker.do("end")
-        await asyncio.gather(*(self._until_over(worker) for worker in workers))
+        await asyncio.gather(*(self._until_over(worker, seconds) for worker in workers))
         await self._fleet.close()
         for task in list(self._tasks):
             task.cancel()

@@ -248,29 +248,6 @@ async def test_a_rolling_restart_fails_no_call(tmp_path: Path) -> None:
         assert (await metrics(running))("redrive_worker_restarts_total") == 0
 
 
-async def test_a_reload_is_taken_by_all_and_their_number_may_change(tmp_path: Path) -> None:
-    async with (
-        Upstream(answer(503)) as upstream,
-        Redrive(
-            tmp_path,
-            config(upstream),
-            listen=LISTEN.format(2),
-        ) as running,
-    ):
-        for count in (3, 1, 2):
-            running.file.write_text(LISTEN.format(count) + config(upstream, PATIENT, patient(count + 1)))
-            assert (await with_aiohttp("POST", f"{running.admin}/reload")).status == 200
-            got = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/x") for _ in range(12)))
-            assert {each.headers["x-attempt-count"] for each in got} == {str(count + 1)}
-
-            async def there_are_so_many() -> bool:
-                return len(workers_of(running.pid)) == count  # noqa: B023
-
-            await until(there_are_so_many)
-        (bucket,) = (await show(running, "buckets"))["buckets"]
-        assert bucket["level"] == 500 - 5 * 12 * (3 + 1 + 2)
-
-
 async def test_a_user_s_own_strategy_is_made_in_each_worker(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from proxy.retry import StandardRetryStrategy\n"
