@@ -136,13 +136,17 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """A mapping whose every key is known (unless `open`: the others are judged elsewhere)."""
+    """A mapping whose every key is known (unless `open`: the others are judged elsewhere).
+
+    `belongs`: where keys that people look for here are to be written.
+    """
 
     name: str
     doc: str
     keys: Mapping[str, Key]
     open: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
+    belongs: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         """A dict of the keys that are there; bad ones are dropped, here and in the tree."""
@@ -154,7 +158,9 @@ class Section:
             key = self.keys.get(name)
             if key is None:
                 if not self.open:
-                    tell(tree.keys_at[name], (*path, name), f"unknown key{did_you_mean(name, self.keys)}")
+                    there = self.belongs.get(name)
+                    hint = f" (did you mean {there}?)" if there else did_you_mean(name, self.keys)
+                    tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     tree.drop(name)
             elif tree[name] is None:
                 tree.drop(name)

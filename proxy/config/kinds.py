@@ -223,6 +223,8 @@ class Kinds:
             return self._named_bucket(str(value), mark, path)
         whole = "kind" in value
         if not whole:
+            if own is None and strategy.max_attempts < 2:
+                return None, None  # there is nothing to pay for
             if own is None:
                 message = f"needs a kind: {strategy.name} has no bucket of its own to merge it into"
                 self._problems.add(mark, path, message)

@@ -183,6 +183,8 @@ FILE = Section(
         "defaults": Key(DEFAULTS, doc="an upstream policy without a place; every upstream starts from it"),
         "upstreams": _INCLUDED["upstreams"],
     },
+    belongs={name: "upstreams.NAME." + name for name in UPSTREAM.keys}
+    | {name: "defaults." + name for name in DEFAULTS.keys},
 )
 
 

@@ -15,6 +15,13 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "upstreams:\n  a:\n    url: http://x\n    timeout: {total: 5s}\n",
         ["redrive.yaml:4:5: upstreams.a.timeout: unknown key (did you mean timeouts?)"],
     ),
+    "a policy's key at the top": (
+        "mode: observe\nurl: http://x\n",
+        [
+            "redrive.yaml:1:1: mode: unknown key (did you mean defaults.mode?)",
+            "redrive.yaml:2:1: url: unknown key (did you mean upstreams.NAME.url?)",
+        ],
+    ),
     "unknown top key": ("upstream: {}\n", ["redrive.yaml:1:1: upstream: unknown key (did you mean upstreams?)"]),
     "duplicate key": (
         "drain: 5s\nlisten: 127.0.0.1:1\ndrain: 6s\n",

@@ -152,6 +152,17 @@ def test_a_bucket_without_kind_is_merged_into_the_strategys_own(tmp_path: Path) 
     assert bucket.spec == QuotaSpec(retry_cost=20, timeout_cost=20, throttling_cost=20)
 
 
+def test_what_never_retries_needs_no_bucket_to_merge_an_inherited_one_into(tmp_path: Path) -> None:
+    text = """\
+        defaults: {bucket: {capacity: 20}}
+        upstreams:
+          a: {url: http://x, routes: [{match: {path: /none}, strategy: none}]}
+        """
+    found = settings(tmp_path, text)
+    assert policy(found, path="/none").bucket is None
+    assert policy(found).bucket is not None
+
+
 def test_a_users_name_shadows_a_kind_but_kind_does_not_follow_it(tmp_path: Path) -> None:
     found = settings(
         tmp_path,
