@@ -11,13 +11,12 @@ import math
 from http import HTTPStatus
 
 from proxy.forward.headers import Changes
+from proxy.observe import mask
 from proxy.retry.facts import Outcome
 from proxy.wire.head import RequestHead
 
 #: The contract, section 4: "the matching grpc-status (4, 14, 8)"; the others as gRPC maps HTTP statuses.
 _GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 431: 8, 502: 14, 503: 8, 504: 4}
-
-_SECRET = frozenset({b"authorization", b"proxy-authorization", b"cookie", b"x-api-key"})
 
 
 def reason(status: int) -> str:
@@ -65,17 +64,16 @@ def own_answer(
     return status, head(status, lines), body
 
 
-def last_recipient(request: RequestHead) -> tuple[bytes, bytes]:
+def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes]:
     """Head and body for OPTIONS and TRACE whose Max-Forwards ends here (RFC 9110 sections 7.6.2, 9.3.7 and 9.3.8).
 
     A TRACE shows the request as it came, without fields that are likely to hold secrets.
     """
-    count = ("X-Attempt-Count", "0")
     if request.method == "TRACE":
         lines = request.raw[:-2].split(b"\r\n")[:-1]
-        shown = [line for line in lines if line.partition(b":")[0].lower() not in _SECRET]
-        return head(200, [("Content-Type", "message/http"), count]), b"\r\n".join([*shown, b"", b""])
-    return head(200, [("Allow", "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE"), count]), b""
+        shown = [line for line in lines if not mask.secret_name(line.partition(b":")[0].decode("latin-1"))]
+        return head(200, [("Content-Type", "message/http"), *changes.add]), b"\r\n".join([*shown, b"", b""])
+    return head(200, [("Allow", "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE"), *changes.add]), b""
 
 
 def head(status: int, lines: list[tuple[str, str]]) -> bytes:

@@ -101,7 +101,8 @@ class EndedCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that was answered before any policy applied to it: malformed, misdirected, looping, unmatched.
+    """A request that was answered before any policy applied to it: malformed, misdirected, looping, unmatched; or meant
+    for the proxy itself (Max-Forwards: 0), whose outcome is success.
 
     `wall` is seconds since the epoch. `method`, `authority` and `path` are as far as they could be read.
     """

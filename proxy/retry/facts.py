@@ -146,6 +146,12 @@ def first(fields: Fields, name: str) -> str | None:
     return values[0] if values else None
 
 
+def is_grpc_media(content_type: str) -> bool:
+    """Whether a content type is application/grpc, with any +suffix or parameters. gRPC-Web's are others."""
+    media = content_type.split(";", 1)[0].strip().lower()
+    return media == "application/grpc" or media.startswith("application/grpc+")
+
+
 @dataclass(slots=True)
 class Request:
     """A call's request as deciding needs it. `authority` is the host[:port] that the app named.
@@ -164,10 +170,7 @@ class Request:
     def is_grpc(self) -> bool:
         """Whether the content type is application/grpc, with any +suffix or parameters (contract, section 4)."""
         value = first(self.fields, "content-type")
-        if value is None:
-            return False
-        media = value.split(";", 1)[0].strip().lower()
-        return media == "application/grpc" or media.startswith("application/grpc+")
+        return value is not None and is_grpc_media(value)
 
 
 @dataclass(slots=True)

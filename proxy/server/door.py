@@ -21,7 +21,7 @@ from proxy.forward.means import Means
 from proxy.forward.swift import Plan
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.events import Refusal
-from proxy.retry.facts import Outcome
+from proxy.retry.facts import Outcome, is_grpc_media
 from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.server.connection import AppConnection
 from proxy.server.intercept.interception import Interception, Tell
@@ -171,8 +171,7 @@ class Door(web.Server):
             return None
         place = connection.place
         if head.max_forwards == 0:
-            connection.answer(*last_recipient(head))
-            connection.done()
+            self._answer_here(connection, head)
             return None
         try:
             if head.method == "CONNECT" and connection.inside is None:
@@ -214,6 +213,13 @@ class Door(web.Server):
                 "blind_tunnel", [f"{line} (`connect: intercept`, or a base URL, changes that)"], upstream=upstream
             )
 
+    def _answer_here(self, connection: AppConnection, head: RequestHead) -> None:
+        """The app wants this proxy to be the last recipient (RFC 9110 section 7.6.2)."""
+        detail = "Max-Forwards ends here"
+        self._tell_refused(connection, head, 200, Outcome.SUCCESS, detail)
+        connection.answer(*last_recipient(head, answers_for_nobody(Outcome.SUCCESS, "", detail)))
+        connection.done()
+
     def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
         """Answer what is no request, and close."""
         rejection = Rejection(status, title, detail)
@@ -222,7 +228,7 @@ class Door(web.Server):
     def _reject(
         self, connection: AppConnection, head: RequestHead | None, rejection: Rejection, *, close: bool = False
     ) -> None:
-        grpc = head is not None and (head.get(b"content-type") or b"").lower().startswith(b"application/grpc")
+        grpc = head is not None and is_grpc_media((head.get(b"content-type") or b"").decode("latin-1"))
         status, lines, body = own_answer(
             rejection.status,
             rejection.title,
@@ -232,19 +238,24 @@ class Door(web.Server):
             changes=answers_for_nobody(rejection.outcome, rejection.error, rejection.detail),
             retry_after=1.0,
         )
+        self._tell_refused(connection, head, status, rejection.outcome, rejection.detail)
+        connection.reject(lines, body, close=close)
+
+    def _tell_refused(
+        self, connection: AppConnection, head: RequestHead | None, status: int, outcome: Outcome, detail: str
+    ) -> None:
         self.means.observer.refused(
             Refusal(
                 wall=wall(),
                 client=connection.client,
                 status=status,
-                outcome=rejection.outcome,
-                detail=rejection.detail,
+                outcome=outcome,
+                detail=detail,
                 method=head.method if head is not None else "",
                 authority=head.authority if head is not None else "",
                 path=head.path.decode("latin-1") if head is not None else "",
             )
         )
-        connection.reject(lines, body, close=close)
 
     def date_line(self) -> bytes:
         """A Date line, made once a second (RFC 9110 section 6.6.1: a proxy adds one where the upstream has not)."""

@@ -65,11 +65,23 @@ async def test_max_forwards() -> None:
         await app.ask("OPTIONS", "/api/x", "Max-Forwards: 3")
         assert upstream.requests[0].one("max-forwards") == "2"
         assert (await app.ask("OPTIONS", "/api/x", "Max-Forwards: 0")).one("allow")
-        trace = await app.ask("TRACE", "/api/x", "Max-Forwards: 0", "Authorization: secret", "X-Mine: 1")
+        hidden = ("Authorization: secret", "X-Amz-Security-Token: secret", "Cookie: secret")
+        trace = await app.ask("TRACE", "/api/x", "Max-Forwards: 0", *hidden, "X-Mine: 1")
         assert trace.one("content-type") == "message/http"
         assert b"X-Mine: 1" in trace.body
         assert b"secret" not in trace.body
+        assert trace.one("proxy-status") == 'redrive; attempts=0; outcome=success; details="Max-Forwards ends here"'
+        assert [(told.method, told.outcome) for told in front.told.refusals] == [
+            ("OPTIONS", Outcome.SUCCESS),
+            ("TRACE", Outcome.SUCCESS),
+        ]
         assert len(upstream.requests) == 1
+
+
+async def test_grpc_web_is_not_grpc() -> None:
+    async with Front() as front, front.app() as app:
+        assert (await app.ask("POST", "/nowhere", "Content-Type: application/grpc-web+proto")).status == 404
+        assert (await app.ask("POST", "/nowhere", "Content-Type: application/grpc+proto")).one("grpc-status") == "12"
 
 
 async def test_options_asterisk_of_the_last_proxy() -> None:

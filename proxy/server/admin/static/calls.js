@@ -1,7 +1,7 @@
 // The last calls, and for each the waterfall of its attempts with the reason for every decision.
 
 import { $, count, h, mark, s, say, seconds } from "./dom.js";
-import { DECISIONS, OUTCOMES, result, tone } from "./words.js";
+import { DECISIONS, GATES, OUTCOMES, result, tone } from "./words.js";
 
 const PAGE = 100;
 
@@ -166,10 +166,11 @@ function matches(call, wanted) {
 /** The whole story of a call: its attempts on a line of time, then why it ended as it did. */
 function story(call, house) {
   const whole = Math.max(call.duration ?? 0, ...call.history.map((a) => a.start + (a.duration ?? 0)), 1e-6);
+  const sent = [...call.history].sort((a, b) => a.start - b.start); // hedges are told in order of ending
   return h(
     "div",
     { class: "story" },
-    call.history.length ? h("ol", { class: "waterfall" }, call.history.map((attempt, at) => stretch(attempt, call.history[at + 1], call, whole))) : null,
+    sent.length ? h("ol", { class: "waterfall" }, sent.map((attempt, at) => stretch(attempt, sent[at + 1], whole))) : null,
     call.history.length > 1 ? h("p", { class: "axis", "aria-hidden": "true" }, h("span", {}, "0"), h("span", {}, seconds(whole / 2)), h("span", {}, seconds(whole))) : null,
     h("p", { class: "verdict" }, h("span", { class: `outcome ${call.outcome}` }, call.outcome), " ", OUTCOMES[call.outcome] ?? "", call.detail ? h("span", { class: "quiet" }, ` Detail: ${call.detail}.`) : null, call.app_retry ? h("span", { class: "quiet" }, " The app itself was retrying here.") : null),
     h("dl", { class: "facts" }, facts(call, house)),
@@ -193,12 +194,13 @@ function facts(call, house) {
 }
 
 /** One attempt: its bar, the wait after it, and the reason for what was done next. */
-function stretch(attempt, next, call, whole) {
+function stretch(attempt, next, whole) {
   const share = (value) => `${((value / whole) * 100).toFixed(3)}%`;
   const took = attempt.duration ?? Math.max(whole - attempt.start, 0);
   const bar = s("rect", { class: `bar ${tone(attempt)}`, x: share(attempt.start), width: share(took), y: "3", height: "12", rx: "2" });
   const parts = [s("line", { class: "rail", x1: "0", x2: "100%", y1: "9", y2: "9" })];
   const end = attempt.start + took;
+  if (attempt.held) parts.push(s("line", { class: "wait", x1: share(Math.max(attempt.start - attempt.held, 0)), x2: share(attempt.start), y1: "9", y2: "9" }));
   if (next && next.start > end) parts.push(s("line", { class: "wait", x1: share(end), x2: share(next.start), y1: "9", y2: "9" }));
   const width = s("rect", { class: `bar least ${tone(attempt)}`, x: share(attempt.start), width: "3", y: "3", height: "12", rx: "1.5" });
   return h(
@@ -208,26 +210,27 @@ function stretch(attempt, next, call, whole) {
     h("span", { class: `chip ${tone(attempt)}` }, result(attempt)),
     s("svg", { class: "lane", height: "18", width: "100%", role: "img", "aria-label": `from ${seconds(attempt.start)} for ${seconds(attempt.duration)}` }, parts, bar, width),
     h("span", { class: "span" }, attempt.duration === undefined ? "unfinished" : seconds(attempt.duration)),
-    h("p", { class: "because" }, because(attempt, next, call)),
+    h("p", { class: "because" }, because(attempt)),
   );
 }
 
-function because(attempt, next) {
+function because(attempt) {
   const said = [];
+  if (attempt.held) said.push(`held ${seconds(attempt.held)} by ${GATES[attempt.held_by] ?? attempt.held_by}`);
   if (attempt.endpoint) said.push(`at ${attempt.endpoint}`);
   if (attempt.because) said.push(attempt.because);
   else if (attempt.class && attempt.class !== "success") said.push(attempt.class);
   if (attempt.detail) said.push(attempt.detail);
-  if (attempt.pushback) said.push(`the upstream said ${attempt.pushback}`);
+  if (attempt.pushback) said.push(`the upstream said ${attempt.pushback}${attempt.pushback_delay === undefined ? "" : `: ${seconds(attempt.pushback_delay)}`}`);
   if (attempt.price) said.push(`paid ${attempt.price} token${attempt.price === 1 ? "" : "s"}`);
   const text = said.join(" · ");
-  const then = decided(attempt, next);
+  const then = decided(attempt);
   return then ? [text ? `${text} ` : "", h("b", {}, `→ ${then}`)] : [text];
 }
 
 function decided(attempt) {
-  const { decision, delay } = attempt;
+  const { decision, delay, why } = attempt;
   if (!decision) return "";
   if (decision === "retried") return delay === undefined ? "retried" : `retried after ${seconds(delay)}`;
-  return DECISIONS[decision] ?? `not retried: ${decision}`;
+  return DECISIONS[decision] ?? `not retried: ${decision}${why ? `, since ${why}` : ""}`;
 }

@@ -2,16 +2,16 @@
 
 export const OUTCOMES = {
   success: "An answer that is no failure was handed to the app.",
-  not_retryable: "Nothing names this failure as one to retry, or the request may have been carried out and its method must not be repeated.",
+  not_retryable: "Nothing names this failure as one to retry, or the request may have been carried out and its method must not be repeated: the attempt says which.",
   attempts_exhausted: "Every attempt that the policy allows was made.",
   bucket_empty: "The bucket has too few tokens left to pay for another attempt: retries are held back so that they do not add to the load.",
   pushback_stop: "The upstream said that this must not be retried.",
   pushback_too_long: "The upstream asked for a longer wait than pushback.max_delay allows.",
-  deadline: "Another attempt would not fit into the time that is left (timeouts.total, or what the app allowed).",
-  committed: "The answer, or a request too large to keep, had already begun to go through: there was no way back.",
+  deadline: "The call ran out of time, or what it would have waited for does not fit into what was left (timeouts.total, or what the app allowed).",
+  committed: "The answer had begun to go to the app, or the request outgrew its buffer: there was no way back.",
   disabled: "Retries are off for this call (mode, or X-Retry-Disable).",
   rate_limited: "The rate bucket rejected the call.",
-  cooling: "The upstream asked everyone to wait, and the call did not (cooldown: reject, or its deadline fell inside).",
+  cooling: "The upstream asked everyone to wait, and its policy answers at once instead (cooldown: reject).",
   overloaded: "No room: limits.waiting or limits.connections is used up, or the process drains.",
   denied: "The destination is one that must not be reached from here.",
   bad_request: "The request could not be read, or may not be passed on.",
@@ -22,8 +22,10 @@ export const DECISIONS = {
   delivered: "handed to the app",
   retried: "retried",
   transparent: "sent again at once, for free: the upstream cannot have seen it",
-  cancelled: "cancelled: another attempt won",
-  "hedged on": "the next hedge was sent",
+  cancelled: "cancelled: another attempt ended the call",
+  "hedged on": "the next attempt did not wait",
+  client_gone: "the app went away",
+  denied: "not sent: denied",
 };
 
 export const FAULTS = {
@@ -32,6 +34,9 @@ export const FAULTS = {
   reset: "connection broke",
   attempt_timeout: "no answer in time",
 };
+
+/** What held an attempt before it was sent. */
+export const GATES = { cooldown: "the upstream's cooldown", rate: "the rate bucket", limiter: "the adaptive limiter" };
 
 export const STATES = {
   failing: { rank: 5, text: "failing", why: "At least half of the calls of the last minute failed." },
