@@ -22,7 +22,8 @@ from support.scripted import Upstream, answer
 
 ROOT = Path(__file__).parent.parent.parent
 GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
-PAGES = [ROOT / "README.md", *(page for page in GUIDES if page.stem != "https")]  # that one has a test of its own
+#: These two have tests of their own.
+PAGES = [ROOT / "README.md", *(page for page in GUIDES if page.stem not in ("https", "clients"))]
 #: Lines that are not run here, and who tries them.
 ELSEWHERE = {
     "redrive demo": "tests/lab/test_demo.py",
