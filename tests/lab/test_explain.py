@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
+from proxy.lab.explain import layout
 
 CONFIG = """\
 buckets:
@@ -101,11 +102,10 @@ def test_without_an_end_every_end_is_tried(explain) -> None:  # type: ignore[no-
     says(
         explain("POST", "http://api.payments.example/v1/x"),
         "class attempts outcome waits, or why not",
-        "connect_failure transient (transient: connect_failure) 5 attempts_exhausted "
-        "0s to 200ms, 0s to 400ms, 0s to 800ms, 0s to 1.6s",
-        "reset transient (transient: reset) 1 not_retryable POST may have been carried out, and is not idempotent",
-        "404 unnamed (not named: 404) 1 not_retryable nothing names it as retryable",
-        "429 throttling (throttling: 429) 5 attempts_exhausted 0s to 200ms, 0s to 400ms, 0s to 800ms, 0s to 1.6s",
+        "connect_failure transient 5 attempts_exhausted 0s–200ms, 0s–400ms, 0s–800ms, 0s–1.6s",
+        "reset transient 1 not_retryable POST may have been carried out, and is not idempotent",
+        "404 unnamed 1 not_retryable nothing names it as retryable",
+        "429 throttling 5 attempts_exhausted 0s–200ms, 0s–400ms, 0s–800ms, 0s–1.6s",
     )
 
 
@@ -292,4 +292,54 @@ upstreams:
         "the app gets 200 after 0s: that answer, outcome attempts_exhausted",
         "grpc-retry-pushback-ms: -1",
         "bucket.max_tokens 10 r.yaml:9",
+    )
+
+
+def test_long_values_stand_on_several_lines_beside_their_places(explain) -> None:  # type: ignore[no-untyped-def]
+    lines = explain("GET", "http://api.payments.example/v1/x").splitlines()
+    table = lines[lines.index("Where each value comes from:") + 1 : lines.index("Worth knowing:")]
+    assert max(map(len, table)) <= 80
+    (at,) = (place for place, line in enumerate(table) if line.startswith("  classify.rules "))
+    assert table[at].endswith(" r.yaml:12")
+    folded = " ".join([table[at].removesuffix("r.yaml:12"), *table[at + 1 : at + 4]])
+    assert "json: {error.code: rate_limited}, as: throttling}]" in " ".join(folded.split())
+
+
+def test_a_terminal_gets_lines_that_fit() -> None:
+    row = "  bucket     its own: quota of 500; a retry pays 5, after a timeout 5, after throttling 5; and so on"
+    pieces = list(layout.fit(row, 60))
+    assert max(map(len, pieces)) <= 60
+    assert [piece[:13] for piece in pieces] == ["  bucket     ", " " * 13]
+    assert " ".join(" ".join(pieces).split()) == " ".join(row.split())
+    assert list(layout.fit(row, None)) == [row]
+
+
+CHANCE = """\
+from proxy.retry import StandardRetryStrategy
+
+WAITS = iter([3.0, 1.0, 5.0, 2.0])
+
+
+class Chance(StandardRetryStrategy):
+    def refresh_retry_token_for_retry(self, **keywords):
+        token = super().refresh_retry_token_for_retry(**keywords)
+        token.retry_delay = next(WAITS)
+        return token
+"""
+
+
+def test_ranges_of_a_strategy_with_its_own_chance_run_forwards(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "chance_of_its_own.py").write_text(CHANCE)
+    (tmp_path / "r.yaml").write_text('upstreams: {a: {url: "http://a.example", strategy: "chance_of_its_own:Chance"}}')
+    assert main(["explain", "-c", str(tmp_path / "r.yaml"), "GET", "http://a.example/", "--status", "503"]) == 0
+    says(
+        capsys.readouterr().out,
+        "attempt 1 retried after 3s to 5s",
+        "attempt 2 retried after 1s to 2s",
+        "attempt earliest latest",
+        "1 0s 0s",
+        "2 3s 5s",
+        "3 4s 7s",
     )

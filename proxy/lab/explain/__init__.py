@@ -7,6 +7,7 @@ virtual clock; this package asks them and puts their answers into words (contrac
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,8 +50,10 @@ def explain(
             print(problem, file=sys.stderr)
         return _BAD_INPUT
     wall = time.time()  # noqa: TID251 - this drives a call: HTTP dates are read against the wall
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in lines(result.settings, result.problems, question, wall):
-        print(line)
+        for piece in layout.fit(line, width):
+            print(piece)
     return _FINE
 
 

@@ -1,10 +1,12 @@
 """Lines for people: aligned columns, and the lists at an explanation's end.
 
-Law: plain text, the same on every terminal; secrets are masked.
+Law: plain text; secrets are masked. A terminal gets lines that fit it, a pipe whole ones, so that they can be searched.
 """
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from proxy.config.problem import Problem
@@ -12,6 +14,11 @@ from proxy.config.provenance import Origin
 from proxy.observe import mask
 
 Row = Sequence[str]
+
+#: Columns of a terminal that an explanation is laid out for.
+_WIDTH = 80
+#: The fewest that a value gets, whatever stands beside it.
+_NARROWEST = 24
 
 
 def columns(rows: Iterable[Row], *, indent: str = "  ") -> Iterator[str]:
@@ -27,7 +34,34 @@ def origins(found: Sequence[Origin]) -> Iterator[str]:
     """Every effective value, with the file and line that says so."""
     yield "Where each value comes from:"
     yield ""
-    yield from columns((each.path, _masked(each), str(each.mark)) for each in found)
+    rows = [(each.path, _masked(each), str(each.mark)) for each in found]
+    beside = sum(max(len(row[place]) for row in rows) for place in (0, 2))
+    yield from columns(_folded(rows, max(_NARROWEST, _WIDTH - beside - 6)))
+
+
+def _folded(rows: Iterable[tuple[str, str, str]], room: int) -> Iterator[Row]:
+    """Long values on several lines, so that one of them does not push all the places out of sight."""
+    for path, value, mark in rows:
+        first, *rest = textwrap.wrap(value, room, break_on_hyphens=False) or [""]
+        yield path, first, mark
+        for more in rest:
+            yield "", more, ""
+
+
+def fit(line: str, width: int | None) -> Iterator[str]:
+    """A line in pieces that fit, under the beginning of its last column; None is any width."""
+    if width is None or len(line) <= width:
+        yield line
+        return
+    gaps = [gap.end() for gap in re.finditer(r"^ *|  +", line) if gap.end() <= 3 * width // 4]
+    hanging = gaps[-1] if gaps[1:] else len(line) - len(line.lstrip()) + 2
+    yield from textwrap.wrap(
+        line,
+        max(width, 2 * _NARROWEST),
+        subsequent_indent=" " * hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _masked(origin: Origin) -> str:

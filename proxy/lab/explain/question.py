@@ -62,7 +62,7 @@ def read_question(
         raise ValueError(f"{method!r} is no method")
     pattern, wanted = (_PLACE, "HOST:PORT") if method == "CONNECT" else (_URL, "http://…, https://… or /…")
     if not pattern.fullmatch(url):
-        raise ValueError(f"the url should be {wanted}, not {url!r}")
+        raise ValueError(f"the url should be {wanted}, not {mask.url(url)!r}")
     pairs = tuple(map(_read_field, fields))
     if fail is not None:
         return Question(Ask(method, url, pairs), fate_of_fault(fail))
@@ -74,7 +74,7 @@ def read_question(
 def _read_field(text: str) -> tuple[str, str]:
     match = _FIELD.fullmatch(text)
     if match is None:
-        raise ValueError(f"a field should be 'Name: value', not {text!r}")
+        raise ValueError("a field should be 'Name: value'")  # what was written may be a credential
     return match[1], match[2].rstrip(" \t")
 
 

@@ -180,7 +180,8 @@ def _schedule(least: Play, greatest: Play) -> Iterator[Row]:
     yield ("attempt", "earliest", "latest", *(("pays", "bucket after") if has_bucket else ()))
     for place in range(max(len(least.starts), len(greatest.starts))):
         longer = greatest if place < len(greatest.starts) else least
-        times = (span(each.starts[place]) if place < len(each.starts) else "never" for each in (least, greatest))
+        begun = sorted(each.starts[place] for each in (least, greatest) if place < len(each.starts))
+        times = (*map(span, begun), "never")[:2]
         level = longer.levels[place] if place < len(longer.levels) else None
         pays = next((record.price for record in longer.history if record.attempt == place + 1), 0.0)
         shown = f"{level:g}" if level is not None else ""
@@ -234,7 +235,7 @@ def _ends(settings: Settings, chosen: Chosen, wall: float) -> Iterator[Row]:
     for fate in fates:
         least, one = (play(settings, chosen, fate, draw, wall) for draw in (LEAST, GREATEST))
         verdict = verdict_on(chosen, fate)
-        cls = "depends on the body" if verdict is None else f"{verdict.cls} ({verdict.because})"
+        cls = "depends on the body" if verdict is None else wording.briefly(verdict, fate.label)
         outcome = str(one.outcome or Outcome.SUCCESS)
         yield (fate.label, cls, str(one.call.attempts), outcome, _waits(least, one) or _why(one))
 
@@ -242,7 +243,7 @@ def _ends(settings: Settings, chosen: Chosen, wall: float) -> Iterator[Row]:
 def _waits(least: Play, greatest: Play) -> str:
     starts = list(zip(least.starts, greatest.starts, strict=False))
     gaps = [(later[0] - sooner[0], later[1] - sooner[1]) for sooner, later in pairwise(starts)]
-    return ", ".join(between(low, high) for low, high in gaps)
+    return ", ".join(between(low, high, to="–") for low, high in gaps)
 
 
 def _why(one: Play) -> str:

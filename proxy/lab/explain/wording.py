@@ -28,10 +28,10 @@ def span(seconds: float | None) -> str:
     return duration(round(seconds, 3) if seconds >= 1 else seconds)
 
 
-def between(least: float, greatest: float) -> str:
+def between(least: float, greatest: float, *, to: str = " to ") -> str:
     """A range of seconds, or the one value where both ends are the same."""
-    low, high = span(least), span(greatest)
-    return low if low == high else f"{low} to {high}"
+    low, high = span(min(least, greatest)), span(max(least, greatest))
+    return low if low == high else f"{low}{to}{high}"
 
 
 def strategy(made: Strategy) -> str:
@@ -39,7 +39,7 @@ def strategy(made: Strategy) -> str:
     named = made.name != made.kind and "(" not in made.name  # an inline mapping is called by what it says
     kind = f"{made.name} ({made.kind})" if named else made.kind
     if made.custom is not None:
-        return f"{made.name}: {made.max_attempts} attempts; your own code says how long it waits"
+        return f"{made.name}: {made.max_attempts} attempts; your own code says how long it waits (two tries are shown)"
     if made.max_attempts == 1:
         return f"{kind}: one attempt, no retries"
     text = f"{kind}: {made.max_attempts} attempts"
@@ -113,6 +113,12 @@ def scope(policy: Policy, value: str) -> str:
     if policy.scope.by == "header":
         return f"each value of {policy.scope.header}"
     return f"host {value}" if policy.scope.by == "host" else "the whole upstream"
+
+
+def briefly(verdict: Verdict, label: str) -> str:
+    """A class, and what gave it where that is more than a list that has this very word."""
+    listed = verdict.because in (f"{verdict.cls}: {label}", f"not named: {label}")
+    return str(verdict.cls) if listed else f"{verdict.cls} ({verdict.because})"
 
 
 def safety(play: Play, verdict: Verdict, fault: Fault | None, *, safe: bool) -> str:
