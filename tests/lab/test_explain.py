@@ -300,8 +300,8 @@ def test_long_values_stand_on_several_lines_beside_their_places(explain) -> None
     table = lines[lines.index("Where each value comes from:") + 1 : lines.index("Worth knowing:")]
     assert max(map(len, table)) <= 80
     (at,) = (place for place, line in enumerate(table) if line.startswith("  classify.rules "))
-    assert table[at].endswith(" r.yaml:12")
-    folded = " ".join([table[at].removesuffix("r.yaml:12"), *table[at + 1 : at + 4]])
+    assert table[at].endswith(" r.yaml:13")
+    folded = " ".join([table[at].removesuffix("r.yaml:13"), *table[at + 1 : at + 4]])
     assert "json: {error.code: rate_limited}, as: throttling}]" in " ".join(folded.split())
 
 
