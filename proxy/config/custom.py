@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,23 @@ def imported(kind: str, tree: Map, at: Mark) -> Any:
     try:
         strategy = made(**arguments)
     except BaseException as error:
-        raise CustomError(f"{kind} cannot be made: {_told(error)}") from None
+        raise CustomError(f"{kind} cannot be made: {_without(arguments, _told(error))}") from None
     wanted = ("acquire_initial_retry_token", "refresh_retry_token_for_retry", "record_success", "max_attempts")
     lacking = [name for name in wanted if not hasattr(strategy, name)]
     if lacking:
         raise CustomError(f"{kind} is no RetryStrategy: it has no {', '.join(lacking)}")
     return strategy
+
+
+def _without(arguments: Any, text: str) -> str:
+    """A text without what it repeats of the arguments, which may be secrets of any name."""
+    if isinstance(arguments, Mapping):
+        arguments = list(arguments.values())
+    if isinstance(arguments, (list, tuple)):
+        for each in arguments:
+            text = _without(each, text)
+        return text
+    return text.replace(arguments, "…") if isinstance(arguments, str) and len(arguments) > 2 else text
 
 
 def _told(error: BaseException) -> str:

@@ -175,14 +175,15 @@ def endpoint(value: Any) -> Endpoint:
     except ValueError as error:
         raise ValueError(f"{_masked(value)} is no url: {error}") from None
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", found):
-        raise ValueError(f"{_masked(value)} has no scheme (did you mean https://{found.lstrip('/')}?)")
+        hint = "" if "@" in found or "?" in found else f" (did you mean https://{found.lstrip('/')}?)"
+        raise ValueError(f"{_masked(value)} has no scheme{hint}")
     if parts.scheme not in ("http", "https"):
         hint = did_you_mean(parts.scheme, ("http", "https"))
         raise ValueError(f"{_masked(value)} must begin with http:// or https://{hint}")
     if "@" in parts.netloc:
         raise ValueError("a url must not hold credentials; set them with headers.request.set.authorization")
     if "?" in found or "#" in found:
-        raise ValueError(f"{written(value)} must not have a query or a fragment")
+        raise ValueError(f"{_masked(value)} must not have a query or a fragment")
     if any(char in found for char in " \\"):
         raise ValueError(f"{written(value)} holds a character that no url has")
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
@@ -306,5 +307,5 @@ def _url_path(path: str) -> str:
 
 
 def _masked(value: Any) -> str:
-    """A url for a message, without its credentials."""
-    return re.sub(r"//[^/@\s]*@", "//…@", written(value))
+    """A url for a message, without its credentials and what stands in its query, however it is misspelt."""
+    return re.sub(r"[?#][^\s'\"]*", "?…", re.sub(r"[^/\s'\"]*@", "…@", written(value)))

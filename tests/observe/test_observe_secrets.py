@@ -178,6 +178,7 @@ async def test_no_secret_can_be_read_anywhere(tmp_path: Path, form: str) -> None
                 await reply.read()
             found = await read_everything(running, events)
             good = running.file.read_text()
+            (tmp_path / "telling.py").write_text(TELLING)
             for number, bad in enumerate(BROKEN):
                 running.file.write_text(good + bad)
                 before = len(running.lines)
@@ -244,4 +245,32 @@ BROKEN = [
     f"redis: {{url: 'http://user:{planted('broken-redis')}@x.example/zero'}}\n",
     "  bad: {url: 'http://x.example', timeouts: {attempt: '${PLANTED}'}}\n",
     "  bad: {url: 'ftp://u:${PLANTED}@x.example'}\n",
+    f"  bad: {{url: 'user:{planted('no-scheme')}@x.example'}}\n",
+    f"  bad: {{url: 'x.example?key={planted('no-scheme-query')}'}}\n",
+    f"  bad: {{url: 'http://x.example/?key={planted('url-query')}'}}\n",
+    f"  bad: {{url: 'http://x.example', strategy: {{kind: 'telling:Telling', api_key: {planted('argument')}}}}}\n",
 ]
+
+#: A user's strategy that repeats what it was given.
+TELLING = """
+class Telling:
+    def __init__(self, api_key=""):
+        raise ValueError(f"nothing is known of {api_key}")
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("GET", "http://x.example/", "-H", f"Authorization {planted('field')}"),
+        ("GET", f"nonsense://u:{planted('url')}@x.example/?k={planted('url')}"),
+        ("GET", f"http://u:{planted('url')}@x.example/?k={planted('url')}", "--status", "503"),
+        ("GET", "http://x.example/", "-H", f"X-Retry-Timeout: {planted('field')}"),
+    ],
+)
+async def test_explain_repeats_no_secret(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "redrive.yaml").write_text("upstreams: {x: {url: 'http://x.example'}}\n")
+    status, out, err = await redrive("explain", "-c", str(tmp_path / "redrive.yaml"), *arguments)
+    assert status in (0, 2)
+    assert out + err
+    assert S not in out + err

@@ -15,6 +15,7 @@ from proxy.config.settings import Settings
 from proxy.lab.driver import Sending
 from proxy.lab.policy_tests.playing import sending
 from proxy.lab.policy_tests.script import Ask, Step
+from proxy.observe import mask
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
