@@ -113,6 +113,15 @@ def test_a_file_that_is_not_there_or_is_not_text(tmp_path: Path) -> None:
     assert "cannot be read" in str(problems[0])
 
 
+def test_a_configuration_that_is_not_there_is_told_where_it_is_named(tmp_path: Path) -> None:
+    tests = "tests: [{name: a, calls: [{request: {url: http://x}, attempts: [{status: 200}]}]}]\n"
+    path = tmp_path / "t.yaml"
+    for named, what in (("none.yaml", "cannot be read: no such file"), (".", "this is a directory")):
+        path.write_text(f"# here\nconfig: {named}\n{tests}")
+        _, problems = load_suite(path, {})
+        assert str(problems[0]).startswith(f"{path}:2:9: config: {tmp_path / named}: {what}")
+
+
 def test_calls_are_in_order_of_time(tmp_path: Path) -> None:
     call = '{at: %s, request: {url: "http://u.test/"}, attempts: [{status: 200}]}'
     text = f"tests: [{{name: a, calls: [{call % '2s'}, {call % '1s'}]}}]"

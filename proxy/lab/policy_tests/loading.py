@@ -47,7 +47,12 @@ def _configuration(script: Script, path: Path, environ: Mapping[str, str]) -> Lo
     if node is None or is_null(node):
         return load(None, environ)
     if isinstance(node, yaml.ScalarNode):
-        return load(str(path.parent / node.value), environ)
+        file = path.parent / node.value
+        if file.is_dir() or not file.exists():
+            at = node.start_mark
+            what = "this is a directory, not a file" if file.is_dir() else "cannot be read: no such file or directory"
+            return LoadResult(None, (Problem(script.file, at.line + 1, at.column + 1, "config", f"{file}: {what}"),))
+        return load(str(file), environ)
     return load_tree(node, str(path), environ)
 
 
