@@ -2,8 +2,9 @@
 # writes a file. `make image-test` builds it, runs it with a read-only root and sends calls through it.
 #
 #   docker build -t redrive .
-#   docker run --read-only -p 127.0.0.1:8080:8080 -v "$PWD/config:/etc/redrive:ro" redrive
+#   docker run --read-only -p 127.0.0.1:8080:8080 -v "$PWD/conf:/etc/redrive:ro" redrive
 #
+# conf is a folder with a redrive.yaml that says `listen: 0.0.0.0:8080`: loopback would be the container's own.
 # The base may be any image with Python 3.11 or newer that can make virtual environments; both stages use the same one.
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm
 

@@ -231,7 +231,7 @@ def env(options: argparse.Namespace) -> int:
         print(f"export {name}={url}")
     for name in ("NO_PROXY", "no_proxy"):
         print(f"export {name}={NO_PROXY}")
-    print("export NODE_USE_ENV_PROXY=1")  # Node's fetch knows of the others from 24 on, and only then
+    print("export NODE_USE_ENV_PROXY=1")  # Node heeds the others from 22.21 or 24 on, and only then
     tell_if_missing(settings)
     for name, path in variables(settings).items():
         print(f"export {name}={shlex.quote(path)}")

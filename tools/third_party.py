@@ -35,7 +35,7 @@ SURROUNDINGS = {
 HEAD = """\
 # Third-party software
 
-redrive contains no third-party code. What `pip install redrive` installs with it, and what a container image made of
+redrive contains no third-party code. What `pip install .` installs with it, and what a container image made of
 the `Dockerfile` therefore contains, is listed here by `tools/third_party.py`; versions are those of `constraints.txt`.
 Each package carries its licence text (`*.dist-info`, in an image too); `python tools/third_party.py --texts` prints
 them all.

@@ -26,10 +26,13 @@ GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
 PAGES = [ROOT / "README.md", *(page for page in GUIDES if page.stem not in ("https", "clients"))]
 #: Lines that are not run here, and who tries them.
 ELSEWHERE = {
-    "redrive demo": "tests/lab/test_demo.py",
-    "pip install redrive": "make release-check",
+    ".venv/bin/redrive demo": "tests/lab/test_demo.py",
+    "pip install .": "make release-check",
     "python -m proxy.lab.flaky": "it is running while the others are tried",
     "redrive run -c redrive.yaml": "likewise",
+    "docker build -t redrive .": "make image-test, with buildah",
+    "docker run --rm --read-only --cap-drop ALL -p 127.0.0.1:8080:8080 "
+    '-v "$PWD/conf:/etc/redrive:ro" redrive': "likewise",
 }
 BIN = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 CONFIG = """\
