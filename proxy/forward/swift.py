@@ -21,6 +21,7 @@ from proxy.retry.commons import ScopeState
 from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Request
 from proxy.retry.policy import Policy
 from proxy.retry.records import AttemptRecord
+from proxy.retry.router import Router, Upstream
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
 from proxy.transport.origins import Destination, Origin
@@ -34,10 +35,23 @@ class Plan:
     """A request, and where it goes: all that is known of a call before anything of it has happened.
 
     Kept by an app connection for as long as its app sends the same head. `rest` is the path behind the prefix in prefix
-    use, else None. `swift`: it can go without being decided on.
+    use, else None. `swift`: it can go without being decided on. `upstream` is whose it is, where others may follow it
+    (see `follow`), and `first` the first request in such a row.
     """
 
-    __slots__ = ("destination", "head", "patience", "policy", "rendered", "request", "rest", "silence", "swift")
+    __slots__ = (
+        "destination",
+        "first",
+        "head",
+        "patience",
+        "policy",
+        "rendered",
+        "request",
+        "rest",
+        "silence",
+        "swift",
+        "upstream",
+    )
 
     def __init__(
         self, head: RequestHead, request: Request, policy: Policy, destination: Destination, rest: bytes | None
@@ -47,6 +61,8 @@ class Plan:
         self.policy = policy
         self.destination = destination
         self.rest = rest
+        self.upstream: Upstream | None = None
+        self.first = request
         self.rendered = b""  # the head as it goes to the only origin
         total, attempt = policy.timeouts.total, policy.timeouts.attempt
         idle = policy.timeouts.idle
@@ -62,6 +78,49 @@ class Plan:
             and not head.login_bound
             and policy.target.via_proxy is None
         )
+
+    def follow(self, head: RequestHead, router: Router) -> Plan | None:
+        """The plan of another request of the same connection, where all that was decided for this one holds for it.
+
+        It does where method, form, authority and every field that anything is decided by are the same, and the path
+        leads to the same policy: most apps ask one upstream for one thing after the other. None: decide afresh.
+        """
+        old, upstream, rest = self.head, self.upstream, self.rest
+        if (
+            upstream is None
+            or head.specials != old.specials
+            or head.method != old.method
+            or head.form != old.form
+            or head.authority != old.authority
+            or head.scheme != old.scheme
+            or not head.common
+        ):
+            return None
+        if rest is not None:
+            found = router.by_prefix(head.path)
+            if found is None or found[0] is not upstream:
+                return None
+            rest = found[1]
+        if upstream.routes:
+            path = head.path if rest is None else rest
+            if upstream.policy_for(head.method, path, head) is not self.policy:
+                return None
+        plan = self.__class__.__new__(self.__class__)
+        plan.head = head
+        request = self.request
+        plan.request = Request(
+            request.method, request.authority, head.path.decode("latin-1"), head, plain=request.plain
+        )
+        plan.policy = self.policy
+        plan.destination = self.destination
+        plan.rest = rest
+        plan.upstream = upstream
+        plan.first = self.first
+        plan.rendered = b""
+        plan.silence = self.silence
+        plan.patience = self.patience
+        plan.swift = self.swift
+        return plan
 
     def exchange(self, means: Means, app: AppStream) -> Exchange:
         """The exchange of this call."""
@@ -80,7 +139,7 @@ class Swift:
         "_moved",
         "_origin",
         "_raw",
-        "_raw_plan",
+        "_raw_first",
         "_rendered",
         "_scope",
         "_streaming",
@@ -127,7 +186,7 @@ class Swift:
         self._streaming: ResponseHead | None = None  # the answer that is being handed on
         self._moved = 0.0  # when last something of it came
         self._raw = b""  # the head of the last answer, and how it was handed on to which request
-        self._raw_plan: Plan | None = None
+        self._raw_first: Request | None = None
         self._rendered = b""
 
     def start(self, plan: Plan, body: bytes, now: float) -> bool:
@@ -168,7 +227,7 @@ class Swift:
         if plan.rest is None:
             head = plan.head.render(add=add)
         else:
-            target = origin.endpoint.path.encode() + plan.rest
+            target = origin.path + plan.rest
             head = plan.head.render(target=target, host=origin.host, add=add)
         if plan.destination.only is not None:
             plan.rendered = head
@@ -179,12 +238,12 @@ class Swift:
     def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> None:
         """The answer's head: the end of the call, if it is a success and whole."""
         means, app = self._means, self.app
-        if head.raw == self._raw and self.plan is self._raw_plan and end and not trailers and not app.closing:
+        if head.raw == self._raw and self.plan.first is self._raw_first and end and not trailers and not app.closing:
             app.respond_again(self._rendered + data)  # heads that have met before, on whichever connection
         elif not trailers and not head.login_bound and is_success(head.status, head):
             rendered = app.respond(head, _NO_NAMES, plain_lines(means.via, head.minor, 1), data, end, b"")
             if rendered:
-                self._raw, self._rendered, self._raw_plan = head.raw, rendered, self.plan
+                self._raw, self._rendered, self._raw_first = head.raw, rendered, self.plan.first
             if not end:
                 self._stream(head, len(data))
                 return

@@ -227,7 +227,8 @@ class AppConnection(Answering):
         self.since = 0.0
         door, plan = self.door, self.plan
         if plan is None or plan.head is not head or self._settings is not door.settings or door.refusing:
-            self._settings = door.settings
+            if self._settings is not door.settings:
+                self._settings, self.plan = door.settings, None
             plan = self.plan = door.admit(self, head)
             if plan is None:
                 return

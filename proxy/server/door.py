@@ -22,6 +22,7 @@ from proxy.forward.swift import Plan
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.events import Refusal
 from proxy.retry.facts import Outcome, is_grpc_media
+from proxy.retry.router import ClimbsOut
 from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.server.connection import AppConnection
 from proxy.server.intercept.interception import Interception, Tell
@@ -169,6 +170,14 @@ class Door(web.Server):
             why = "the proxy is shutting down" if self.refusing else "too many connections are open"
             self._reject(connection, head, _overloaded(why), close=True)
             return None
+        last = connection.plan
+        if last is not None:
+            try:
+                plan = last.follow(head, self.settings.router)
+            except ClimbsOut:
+                plan = None
+            if plan is not None:
+                return plan
         place = connection.place
         if head.max_forwards == 0:
             self._answer_here(connection, head)
@@ -183,7 +192,10 @@ class Door(web.Server):
         destination = self.means.pool.destination(
             admitted.upstream.target, admitted.scheme, admitted.request.authority, strict=not place.loopback
         )
-        return self.plan_type(head, admitted.request, admitted.policy, destination, admitted.rest)
+        plan = self.plan_type(head, admitted.request, admitted.policy, destination, admitted.rest)
+        if head.common and b"via" not in head.specials:  # each Via is looked at for itself
+            plan.upstream = admitted.upstream
+        return plan
 
     def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Plan | None:
         admitted = admit_connect(head, self.settings, self.means.via)

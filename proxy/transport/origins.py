@@ -37,13 +37,14 @@ class Way:
 class Origin:
     """An endpoint: its resting connections, oldest first, and its health."""
 
-    __slots__ = ("credentials", "endpoint", "host", "idle", "label", "open", "penalty", "refused_until", "way")
+    __slots__ = ("credentials", "endpoint", "host", "idle", "label", "open", "path", "penalty", "refused_until", "way")
 
     def __init__(self, endpoint: Endpoint, way: Way) -> None:
         self.endpoint = endpoint
         self.way = way
         self.label = f"unix:{endpoint.unix}" if endpoint.unix else f"{endpoint.host}:{endpoint.port}"
         self.host = endpoint.authority.encode("latin-1")
+        self.path = endpoint.path.encode()
         self.idle: list[Connection] = []
         self.open = 0
         self.refused_until = 0.0

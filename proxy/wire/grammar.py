@@ -194,18 +194,15 @@ class RequestParser(_HeadParser[RequestHead]):
         if self._rest or self._partial:
             return self._read(data)
         last = self._last
-        if last is not None and data.endswith(self._fields):
-            self._skipped = False
-            if data == last.raw:
+        if last is not None:
+            if data.startswith(last.raw):
+                self._skipped = False
+                if len(data) != len(last.raw):  # a body behind it
+                    self._rest, self._at = data, len(last.raw)
                 return last
-            line = REQUEST_LINE(data, 0, len(data) - len(self._fields))
-            if line is not None and len(data) <= self.header_bytes:
-                self._last = last = RequestHead.alike(last, data, *line.groups())
-                return last
-        if last is not None and data.startswith(last.raw):  # the same head again, with a body behind it
-            self._skipped = False
-            self._rest, self._at = data, len(last.raw)
-            return last
+            head = self._alike(last, data)
+            if head is not None:
+                return head
         found = REQUEST(data)
         if found is None:
             return self._go_on(data)
@@ -213,6 +210,23 @@ class RequestParser(_HeadParser[RequestHead]):
         if head.common and len(head.raw) <= REPEATABLE:
             self._last = head
             self._fields = head.raw[head.raw.find(b"\r\n") :]
+        return head
+
+    def _alike(self, last: RequestHead, data: bytes) -> RequestHead | None:
+        """The head that begins `data`, where the fields behind its first line are those of the last one."""
+        line_end = data.find(b"\r\n")
+        if not data.startswith(self._fields, line_end):
+            return None
+        end = line_end + len(self._fields)
+        line = REQUEST_LINE(data, 0, line_end)
+        if line is None or end > self.header_bytes:
+            return None
+        raw = data
+        if end != len(data):
+            raw = data[:end]
+            self._rest, self._at = data, end
+        self._skipped = False
+        self._last = head = RequestHead.alike(last, raw, *line.groups())
         return head
 
     def _bad(self, detail: str) -> Refused:
