@@ -21,6 +21,8 @@ RUN python3 tools/requirements.py "$EXTRAS" > requirements.txt \
     && /opt/pip/bin/pip --python /opt/redrive/bin/python3 install --no-cache-dir -c constraints.txt -r requirements.txt
 COPY README.md LICENSE ./
 COPY proxy proxy
+# Where proxy/examples leads to.
+COPY config/examples config/examples
 RUN /opt/pip/bin/pip --python /opt/redrive/bin/python3 install --no-cache-dir --no-deps . \
     && find /opt/redrive/lib -name '*.pyx' -delete -o -name '*.pxd' -delete -o -name '*.pyi' -delete \
     && /opt/redrive/bin/redrive --version

@@ -14,6 +14,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from proxy import __version__
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from proxy.config.load import LoadResult
 
 FINE, DOES_NOT_HOLD, BAD_INPUT = 0, 1, 2
+
+#: config/examples of the checkout, installed with the package.
+EXAMPLES = Path(__file__).parent / "examples"
 
 #: Where a proxy must not be asked for: this machine, and the clouds' metadata services (credentials live there).
 NO_PROXY = (
@@ -65,7 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="redrive",
         description="A retrying HTTP sidecar.",
-        epilog="Try it: redrive demo. Then: redrive run. A verb's own page: redrive VERB --help.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"try it:         redrive demo\na verb's page:  redrive VERB --help\nexamples:       {EXAMPLES}",
     )
     parser.add_argument("--version", action="version", version=f"redrive {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")

@@ -67,7 +67,8 @@ def look(sdist: Path, wheel: Path) -> None:
     roots = {name.split("/")[0] for name in names}
     assert roots == {"proxy", f"redrive-{VERSION}.dist-info"}, roots
     tracked = {Path(line) for line in run("git", "-C", ROOT, "ls-files", "proxy").splitlines()}
-    left_out = {str(path) for path in tracked if (ROOT / path).exists()} - names
+    tracked |= {path.relative_to(ROOT) for path in (ROOT / "proxy/examples").rglob("*")}
+    left_out = {str(path) for path in tracked if (ROOT / path).is_file()} - names
     assert not left_out, f"not in the wheel: {sorted(left_out)}"
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert "License-Expression: Apache-2.0" in metadata
@@ -134,15 +135,15 @@ def use(commands: Path, empty: Path) -> None:
     assert "standard" in ask("explain", "GET", "http://a.example/", "--status", "503")
     (empty / "tests.yaml").write_text(POLICY_TEST)
     ask("test", "tests.yaml")
-    for example in sorted((ROOT / "config/examples").glob("*.yaml")):
+    (folder,) = commands.parent.glob("lib/python*/site-packages/proxy/examples")
+    assert str(folder) in "".join(ask("--help").split()), "redrive --help does not say where the examples are"
+    examples = sorted(folder.glob("*.yaml"))
+    for example in examples:
         ask("check", "-c", str(example))
-    helped = ask("--help")
-    if re.search(r"^\s+simulate\s", helped, re.MULTILINE):
-        scenario = ROOT / "config/examples/scenarios/outage.yaml"
-        assert json.loads(ask("simulate", "--scenario", str(scenario), "--json"))
-    if re.search(r"^\s+demo\s", helped, re.MULTILINE):
-        assert json.loads(ask("demo", "--seconds", "3", "--json"))
-    say("every verb works away from the checkout")
+    ask("test", *map(str, sorted((folder / "tests").glob("*.yaml"))))
+    assert json.loads(ask("simulate", "--scenario", str(folder / "scenarios/outage.yaml"), "--json"))
+    assert json.loads(ask("demo", "--seconds", "3", "--json"))
+    say(f"every verb works away from the checkout, and the {len(examples)} examples that came along")
     serve(redrive, empty, environment)
 
 

@@ -59,6 +59,13 @@ def test_bad_usage_is_a_line_with_the_remedy(typed: list[str], told: str, capsys
     assert capsys.readouterr().err == f"redrive: {told}\n"
 
 
+def test_help_says_where_the_examples_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("examples:")]
+    assert (Path(line.split()[1]) / "reference.yaml").is_file()
+
+
 def test_a_good_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(file)]) == 0
     told = capsys.readouterr()
