@@ -382,13 +382,14 @@ async def test_draining(authority: Authority, local: Local, tls: ssl.SSLContext)
     """A call in flight has its answer, and the connection ends."""
     go = asyncio.Event()
     async with (
-        Upstream(gated(go, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", b"done"), tls=tls) as upstream,
+        Upstream(answer(200), gated(go, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", b"done"), tls=tls) as upstream,
         Intercepting(upstream, authority, local) as front,
         front.inside() as app,
         front.inside() as idle,
     ):
+        assert (await idle.ask("GET", "/")).status == 200  # one that has not said anything yet is let speak
         app.send(request("GET", "/", host=front.inner))
-        await upstream.until(1)
+        await upstream.until(2)
         front.path.drain()
         assert await idle.rest() == b""
         go.set()
