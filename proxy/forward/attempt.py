@@ -113,7 +113,7 @@ class Attempt:
             end=end,
             chunked=exchange.head.chunked,
             trailers=replay.trailers if end else b"",
-            upgrade=exchange.head.upgrade is not None,
+            upgrade=exchange.head.upgrade,
         )
         if end:
             self._sent(monotonic())

@@ -19,6 +19,7 @@ from proxy.transport.clock import monotonic
 from proxy.transport.last_words import read_last_words
 from proxy.transport.streams import Keeper, Listener
 from proxy.transport.tls import ResumingContext
+from proxy.wire.awkward import switches_as_asked
 from proxy.wire.body import ChunkedBody, LengthBody, UntilCloseBody, chunk, end_chunked
 from proxy.wire.grammar import BadAnswer, BadMessage, ResponseParser
 from proxy.wire.head import CHUNKED, UNTIL_CLOSE, ResponseHead
@@ -79,7 +80,8 @@ class Connection(asyncio.Protocol):
         self._reader = ResponseParser()
         self._body: LengthBody | ChunkedBody | UntilCloseBody | None = None
         self._method = ""
-        self._chunked = self._upgrade = self._tls = False
+        self._chunked = self._tls = False
+        self._upgrade: bytes | None = None  # the protocols that the request offers to switch to
         self._tunnel = tunnel
         self._early = b""  # what a tunnel's far end said before anybody listened
         self._sent_all = True
@@ -105,9 +107,11 @@ class Connection(asyncio.Protocol):
         end: bool,
         chunked: bool,
         trailers: bytes = b"",
-        upgrade: bool = False,
+        upgrade: bytes | None = None,
     ) -> None:
-        """Send a request's head and what there is of its body, in one write. `chunked`: the body is framed so."""
+        """Send a request's head and what there is of its body, in one write. `chunked`: the body is framed so.
+        `upgrade`: the protocols that it offers to switch to.
+        """
         assert self.transport is not None
         self._listener = listener
         self._method = method
@@ -394,7 +398,7 @@ class Connection(asyncio.Protocol):
             listener.on_end(body.trailers)
 
     def _begin_tunnel(self, head: ResponseHead, data: bytes, listener: Listener) -> None:
-        if not self._upgrade:
+        if not switches_as_asked(self._upgrade, head.upgrade):
             self._break(listener, "a 101 that nobody asked for")
             return
         self._tunnel = True
@@ -417,7 +421,8 @@ class Connection(asyncio.Protocol):
         elif not self._keep_alive or transport.is_closing():
             transport.close()
         else:
-            self._answered = self._chunked = self._upgrade = False
+            self._answered = self._chunked = False
+            self._upgrade = None
             self._interim = 0
             if self.pinned is None:
                 self._keeper.rest(self)

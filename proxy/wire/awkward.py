@@ -111,6 +111,14 @@ def upgrade_protocols(values: list[bytes]) -> bytes | None:
     return b", ".join(kept) if kept else None
 
 
+def switches_as_asked(offered: bytes | None, chosen: bytes | None) -> bool:
+    """Whether what a 101 names, the protocols of its Upgrade, was all offered (RFC 9110 section 7.8)."""
+    if offered is None or chosen is None:
+        return False
+    offers = {protocol.partition(b"/")[0].strip(b" \t") for protocol in offered.lower().split(b",")}
+    return all(protocol.partition(b"/")[0].strip(b" \t") in offers for protocol in chosen.lower().split(b","))
+
+
 def wants_trailers(found: Found) -> bool:
     """Whether TE lists `trailers`, in any of its fields."""
     members = [member.strip(b" \t") for name, value in found if name == b"te" for member in value.split(b",")]

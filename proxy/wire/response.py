@@ -97,6 +97,8 @@ class ResponseHead(FieldBlock):
         if self.status in (101, 426) and b"upgrade" in options and b"upgrade" in self.specials:
             upgrade = awkward.upgrade_protocols(self.values(needle("upgrade")))
         nominated = options - awkward.NEVER_NOMINATED
+        if b"date" in nominated:  # it is cut, and ours takes its place (RFC 9110 section 6.6.1)
+            self.specials.pop(b"date", None)
         self._awkward = awkward.Awkward(nominated, self.present(nominated), upgrade, trailers=False)
 
     def body_size(self, method: str) -> int:

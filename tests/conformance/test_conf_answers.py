@@ -488,6 +488,18 @@ def test_fields_of_its_own_are_replaced(proxy: Proxy) -> None:
         assert answer.all("server") == ["x"]
 
 
+def test_a_date_of_the_hop_alone_is_replaced(proxy: Proxy) -> None:
+    """RFC 9110 section 7.6.1 MUST: what Connection names is cut; section 6.6.1 MUST: what has no Date gets one."""
+    with Upstream() as upstream, proxy.app() as app:
+        app.send(get(upstream))
+        peer = upstream.accept()
+        peer.read_head()
+        peer.send(reply(b"", "Connection: Date", "Date: Tue, 15 Nov 1994 08:12:31 GMT"))
+        date = app.read_answer().one("date")
+        assert date is not None
+        assert date != "Tue, 15 Nov 1994 08:12:31 GMT"
+
+
 NO_BODY = [
     Case("HEAD with a length", "RFC 9112 6.3", MUST, ("HEAD", reply(b"")[:-5] + b"5\r\n\r\n", ["Content-Length: 5"])),
     Case("HEAD with chunked", "RFC 9112 6.3", MUST, ("HEAD", ans(TE), [TE])),

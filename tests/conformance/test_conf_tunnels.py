@@ -543,6 +543,37 @@ UNASKED = [
 ]
 
 
+NOT_OFFERED = [
+    Case("another protocol", "RFC 9110 7.8", MUST, ("Connection: Upgrade", "Upgrade: evil")),
+    Case("one more", "RFC 9110 7.8", MUST, ("Connection: Upgrade", "Upgrade: websocket, evil")),
+    Case("h2c, which was cut", "contract 6", OURS, ("Connection: Upgrade", "Upgrade: h2c")),
+    Case("none", "RFC 9110 15.2.2", MUST, ()),
+    Case("one that Connection does not name", "RFC 9110 7.8", MUST, ("Upgrade: websocket",)),
+]
+
+
+@pytest.mark.parametrize("case", NOT_OFFERED, ids=ids(NOT_OFFERED))
+def test_a_101_to_what_was_not_offered(case: Case, proxy: Proxy) -> None:
+    with Upstream() as upstream, proxy.app() as app:
+        app.send(get(upstream, "/x", "Connection: Upgrade", "Upgrade: websocket, h2c"))
+        peer = upstream.accept()
+        assert peer.read_request().one("upgrade") == "websocket"
+        peer.send(message("HTTP/1.1 101 Switching Protocols", *map(str, case.facts)) + b"raw bytes")
+        assert app.read_answer().status == 502
+        assert peer.rest() == b""
+
+
+def test_a_101_may_choose_among_what_was_offered(proxy: Proxy) -> None:
+    """In any case, and without the version (RFC 9110 section 7.8)."""
+    with Upstream() as upstream, proxy.app() as app:
+        app.send(get(upstream, "/x", "Connection: Upgrade", "Upgrade: IRC/6.9, WebSocket"))
+        peer = upstream.accept()
+        peer.read_request()
+        peer.send(SWITCH + b"x")
+        assert app.read_answer().status == 101
+        assert app.read(1) == b"x"
+
+
 @pytest.mark.parametrize("case", UNASKED, ids=ids(UNASKED))
 def test_a_101_to_a_request_that_is_no_upgrade(case: Case, proxy: Proxy) -> None:
     fields, version = case.facts
