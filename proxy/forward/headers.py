@@ -138,6 +138,8 @@ def answer_fields(
             changes.put("grpc-retry-pushback-ms", "-1")
         else:
             changes.put("x-should-retry", "false")
+        if fields is not None and fields.get_all("stripe-should-retry"):  # the same word to another SDK
+            changes.put("Stripe-Should-Retry", "false")
     if held >= 1.0 and fields is not None:
         _reduce_retry_after(changes, fields, held)
     if attempts > 1 or error:

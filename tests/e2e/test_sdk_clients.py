@@ -325,6 +325,20 @@ async def test_stripe_that_retries_by_itself_is_recognised_by_its_key(tmp_path: 
     assert len(keys) == 1 and keys != {None}
 
 
+async def test_stripes_wish_for_another_try_ends_where_the_sidecar_gave_up(tmp_path: Path) -> None:
+    again = answer(500, b'{"error": {"message": "no"}}', "Content-Type: application/json", "Stripe-Should-Retry: true")
+    async with (
+        Upstream(again) as upstream,
+        Redrive(tmp_path, stripe_config(upstream, f"    strategy: {{kind: standard, {AT_ONCE}}}")) as redrive,
+    ):
+        client = stripe_client(redrive, retries=3)
+        with pytest.raises(stripe.APIError):
+            await ask(lambda: client.v1.customers.create({}))
+        line = await redrive.call()
+    assert len(upstream.requests) == 3
+    assert line["outcome"] == "attempts_exhausted"
+
+
 async def test_a_stop_of_stripes_own_reaches_both(tmp_path: Path) -> None:
     stop = answer(500, b'{"error": {"message": "no"}}', "Content-Type: application/json", "Stripe-Should-Retry: false")
     async with (
