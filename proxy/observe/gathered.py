@@ -7,7 +7,7 @@ place of the one before; one that has ended leaves its last.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.observe.metrics import Metrics, Series
@@ -26,7 +26,11 @@ class Report:
 
 
 class Gathered:
-    """The counts of all workers, written into `metrics` and `recent` whenever one reports."""
+    """The counts of all workers, written into `metrics` and `recent`.
+
+    Reports are kept until all that were asked have answered: calls of one look stand in order of time, whichever
+    worker's they are.
+    """
 
     def __init__(self, metrics: Metrics, recent: GatheredCalls) -> None:
         self._metrics = metrics
@@ -34,13 +38,22 @@ class Gathered:
         self._latest: dict[int, Report] = {}
         self._ended: dict[tuple[str, str], Series] = {}
         self._shown: dict[int, int] = {}
+        self._kept: dict[int, Report] = {}
 
     def seen(self, worker: int) -> int:
         """Up to which number a worker's calls have been shown here."""
         return self._shown.get(worker, 0)
 
-    def take(self, reports: dict[int, Report]) -> None:
-        """The newest reports, by worker (a number that no other process of this run has)."""
+    def keep(self, worker: int, report: Report) -> None:
+        """A worker's newest report (its number is one that no other process of this run has)."""
+        before = self._kept.get(worker)
+        if before is not None and report.calls is None:  # what was told of calls is yet to be shown
+            report = replace(report, calls=before.calls, seen=before.seen)
+        self._kept[worker] = report
+
+    def take(self) -> None:
+        """Count and show what was kept."""
+        reports, self._kept = self._kept, {}
         news, passed = [], 0
         for worker, report in reports.items():
             if report.calls is not None:  # else what has ended since is yet to be shown
@@ -56,6 +69,7 @@ class Gathered:
 
     def ended(self, worker: int) -> None:
         """A worker is no more: keep what it counted."""
+        self.take()
         self._shown.pop(worker, None)
         latest = self._latest.pop(worker, None)
         if latest is not None:

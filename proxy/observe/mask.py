@@ -15,7 +15,7 @@ MASK = "***"
 #: Keys of a configuration whose values are secrets wherever they stand. `key` alone is a file's path (TLS), and a
 #: key of a rule; both are fit to be seen.
 _SECRET_NAME = re.compile(
-    r"(?i)(^|[-_])(token|password|passwd|secret|credential|credentials|authorization|cookie|apikey|signature)s?($|[-_])"
+    r"(?i)(^|[-_])(token|password|passphrase|passwd|secret|credential|credentials|authorization|cookie|apikey|signature)s?($|[-_])"
     r"|api[-_]?key|access[-_]?key|private[-_]?key|auth[-_]?key"
 )
 #: Tokens that are counted, not kept secret: a throttle's, as the file and as a gRPC service config name them.

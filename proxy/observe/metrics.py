@@ -203,7 +203,11 @@ class Metrics:
         histogram.total += seconds
         if call.app_retry:
             series.app_retries += 1
-        if call.attempts == 1 and call.outcome is Outcome.SUCCESS and not call.history:
+        history = call.history
+        if call.attempts == 1 and call.outcome is Outcome.SUCCESS and len(history) < 2:
+            if history:  # a gate held it before it was sent
+                seconds = call.ended - history[0].started
+                slot = bisect_left(BOUNDS, seconds)
             histogram = series.attempt_seconds
             histogram.slots[slot] += 1
             histogram.total += seconds

@@ -139,7 +139,7 @@ class Workers:
     def counted(self, worker: WorkerProcess, counted: Counted) -> None:
         """Add it up, and look at the shared state that it has come to use."""
         if worker.number in self._all:
-            self._gathered.take({worker.number: counted.report})
+            self._gathered.keep(worker.number, counted.report)
         self._making.generation = counted.generation
         for sort, key, spec in counted.made:
             self.commons.meet(sort, key, spec, monotonic())
@@ -301,6 +301,7 @@ class Workers:
         """Ask all what they have counted; with `calls`, the last ones too."""
         workers = [worker for worker in self._all.values() if worker.is_ready]
         await asyncio.gather(*(worker.ask(self._gathered.seen(worker.number) if calls else None) for worker in workers))
+        self._gathered.take()
         if calls:
             await self._fleet.refresh()
 

@@ -115,6 +115,24 @@ def test_transparent_retries_hedges_and_app_retries() -> None:
     assert seen.value("redrive_app_retries_total", **PLACE) == 1
 
 
+def test_a_call_that_was_held_succeeded_at_once_all_the_same() -> None:
+    metrics = Metrics()
+    held = AttemptRecord(1, 12.0, 12.5, 200, cls=Class.SUCCESS, decision="delivered", held=2.0, held_by="cooldown")
+    metrics.call_ended(Call(history=[held], ended=12.5))
+    assert sum(metrics.all()[0].at_once) == 1
+    seen = Samples(metrics)
+    assert seen.value("redrive_attempts_total", **PLACE, result="success") == 1
+    assert seen.value("redrive_call_duration_seconds_sum", **PLACE) == 2.5
+    assert seen.value("redrive_attempt_duration_seconds_sum", **PLACE) == 0.5
+
+
+def test_what_was_denied_is_no_attempt() -> None:
+    metrics = Metrics()
+    denied = AttemptRecord(1, 10, 10, because="on the deny list", decision="denied")
+    metrics.call_ended(Call(outcome=Outcome.DENIED, status=403, attempts=0, history=[denied]))
+    assert metrics.all()[0].attempts == 0
+
+
 def test_a_client_that_left_and_a_request_that_was_refused() -> None:
     metrics = Metrics()
     metrics.call_ended(Call(outcome=Outcome.CLIENT_GONE, status=0, history=[AttemptRecord(1, 10)]))

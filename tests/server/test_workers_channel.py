@@ -136,16 +136,22 @@ def shown(number: int, time: str) -> dict[str, Any]:
     return {"number": number, "time": time, "outcome": "success", "attempts": 1, "history": [{}]}
 
 
+def take(gathered: Gathered, reports: dict[int, Report]) -> None:
+    for worker, report in reports.items():
+        gathered.keep(worker, report)
+    gathered.take()
+
+
 def test_counts_add_up_and_never_go_down() -> None:
     metrics, recent = Metrics(), GatheredCalls()
     gathered = Gathered(metrics, recent)
-    gathered.take({1: Report([counted(2)], 2, []), 2: Report([counted(3, retried=1)], 4, [])})
+    take(gathered, {1: Report([counted(2)], 2, []), 2: Report([counted(3, retried=1)], 4, [])})
     assert [series.calls for series in metrics.all()] == [6]
-    gathered.take({1: Report([counted(5)], 5, [])})
+    take(gathered, {1: Report([counted(5)], 5, [])})
     assert [series.calls for series in metrics.all()] == [9]
     gathered.ended(2)
-    gathered.take({1: Report([counted(6)], 6, []), 3: Report([counted(1)], 1, [])})
-    gathered.take({3: Report([counted(1)], 1)})  # counts alone: its calls are yet to be shown
+    take(gathered, {1: Report([counted(6)], 6, []), 3: Report([counted(1)], 1, [])})
+    take(gathered, {3: Report([counted(1)], 1)})  # counts alone: its calls are yet to be shown
     (series,) = metrics.all()
     assert (series.calls, series.ge[0], series.call_seconds.total) == (11, 1, 5.0)
     assert recent.seen == 11

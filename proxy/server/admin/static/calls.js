@@ -92,7 +92,7 @@ export class Calls {
       { type: "button", class: "call", "aria-expanded": "false" },
       h("time", { datetime: call.time, title: call.time }, call.time.slice(11, 23)),
       h("span", { class: `status s${String(call.status)[0]}`, title: call.status ? "What the app got" : "The app got no answer" }, call.status || "none"),
-      h("span", { class: "what" }, h("b", {}, call.method), " ", h("span", { class: "path", title: call.path }, call.path), h("span", { class: "host" }, call.host)),
+      h("span", { class: "what" }, call.method ? [h("b", {}, call.method), " ", h("span", { class: "path", title: call.path }, call.path), h("span", { class: "host" }, call.host)] : h("span", { class: "quiet" }, call.detail ?? "unreadable")),
       h("span", { class: "of" }, call.upstream || "(refused)", call.route ? h("small", {}, ` ${call.route}`) : null),
       h("span", { class: "chips", title: "What came of each attempt" }, chips(call.history)),
       h("span", { class: `outcome ${call.outcome}`, title: OUTCOMES[call.outcome] }, call.outcome),

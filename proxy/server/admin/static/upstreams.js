@@ -148,6 +148,7 @@ export class Upstreams {
     say(parts.level, bucket ? `${tokens(bucket.level)}/${tokens(bucket.capacity)}` : about?.bucket ? "full" : about ? "no bucket" : "–");
     mark(parts.level, "title", bucket ? `${bucket.bucket} (${bucket.kind})` : about?.bucket ? `${about.bucket}: not used yet` : null);
     mark(parts.level, "data-tone", bucket && bucket.level < bucket.capacity * 0.1 ? "bad" : null);
+    parts.spark.element.classList.toggle("none", !bucket);
     parts.spark.draw(bucket ? this.house.history(bucket.bucket) : [], bucket?.capacity ?? 1, 60);
     say(parts.cooldown, live.cooldown ? seconds(live.cooldown) : "–");
     mark(parts.cooldown, "data-tone", live.cooldown ? "wait" : null);
@@ -173,6 +174,7 @@ export class Upstreams {
 
 function state(live, bucket) {
   const { calls, failed, attempts } = live.recent;
+  if (live.name === "") return calls ? "refused" : "quiet"; // no upstream: what no policy applied to
   if (live.cooldown > 0) return "cooling";
   if (calls && failed * 2 >= calls) return "failing";
   if (bucket && bucket.kind !== "rate" && bucket.level < bucket.capacity * 0.1) return "drained";
@@ -312,6 +314,7 @@ class Detail {
     say(parts.badge, STATES[item.state].text);
     parts.badge.dataset.state = item.state;
     mark(parts.badge, "title", STATES[item.state].why);
+    this.spark.element.classList.toggle("none", !bucket);
     this.spark.draw(bucket ? this.house.history(bucket.bucket) : [], bucket?.capacity ?? 1, 60);
     say(parts.level, bucket ? `${tokens(bucket.level)} of ${tokens(bucket.capacity)} tokens in ${bucket.bucket} (${bucket.kind}${bucket.scopes > 1 ? `, the lowest of ${bucket.scopes} scopes` : ""})` : item.about?.bucket ? `${item.about.bucket}: not used yet, so full` : "Its retries are not paid from a bucket.");
     refresh(parts.outcomes, this.outcomes());

@@ -43,6 +43,7 @@ export const STATES = {
   drained: { rank: 4, text: "bucket empty", why: "The bucket is below a tenth of its capacity: failures are hardly retried." },
   cooling: { rank: 3, text: "cooling down", why: "The upstream asked everyone to wait; calls are held." },
   errors: { rank: 2, text: "errors", why: "Some calls of the last minute failed." },
+  refused: { rank: 2, text: "turned away", why: "Requests were turned away in the last minute: malformed, misdirected, or for nobody." },
   retrying: { rank: 1, text: "retrying", why: "More than one attempt in ten of the last minute was a retry." },
   ok: { rank: 0, text: "well", why: "Calls of the last minute succeeded." },
   quiet: { rank: 0, text: "quiet", why: "No calls in the last minute." },

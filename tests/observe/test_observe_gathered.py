@@ -1,0 +1,60 @@
+"""What several workers have counted and shown, as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from observed import POLICY
+
+from proxy.observe.gathered import Gathered, GatheredCalls, Report
+from proxy.observe.metrics import Metrics, Series
+from proxy.retry.facts import Outcome
+
+
+def shown(number: int, time: str) -> dict[str, Any]:
+    return {"number": number, "time": time, "outcome": "success", "history": [{}], "path": f"/{time}"}
+
+
+def counted(calls: int) -> list[Series]:
+    series = Series(POLICY.upstream, POLICY.route)
+    series.outcomes[Outcome.SUCCESS, 2] = calls
+    return [series]
+
+
+def house() -> tuple[Gathered, Metrics, GatheredCalls]:
+    metrics, recent = Metrics(), GatheredCalls()
+    return Gathered(metrics, recent), metrics, recent
+
+
+def test_calls_of_one_look_stand_in_order_of_time() -> None:
+    gathered, metrics, recent = house()
+    gathered.keep(1, Report(counted(2), 2, [shown(1, "10"), shown(2, "13")]))
+    gathered.keep(2, Report(counted(2), 2, [shown(1, "11"), shown(2, "12")]))
+    assert recent.since(0) == []
+    gathered.take()
+    assert [call["path"] for call in recent.since(0)] == ["/10", "/11", "/12", "/13"]
+    assert [call["number"] for call in recent.since(0)] == [1, 2, 3, 4]
+    assert [series.calls for series in metrics.all()] == [4]
+
+
+def test_a_report_without_calls_takes_none_away() -> None:
+    gathered, metrics, recent = house()
+    gathered.keep(1, Report(counted(1), 1, [shown(1, "10")]))
+    gathered.keep(1, Report(counted(3), 3, None))
+    gathered.take()
+    assert len(recent.since(0)) == 1
+    assert [series.calls for series in metrics.all()] == [3]
+    assert gathered.seen(1) == 1
+    gathered.keep(1, Report(counted(3), 3, [shown(2, "11"), shown(3, "12")]))
+    gathered.take()
+    assert [call["path"] for call in recent.since(1)] == ["/11", "/12"]
+
+
+def test_what_a_worker_has_told_stays_when_it_ends() -> None:
+    gathered, metrics, recent = house()
+    gathered.keep(1, Report(counted(1), 1, [shown(1, "10")]))
+    gathered.ended(1)
+    gathered.keep(2, Report(counted(1), 1, [shown(1, "11")]))
+    gathered.take()
+    assert [call["path"] for call in recent.since(0)] == ["/10", "/11"]
+    assert [series.calls for series in metrics.all()] == [2]
