@@ -100,6 +100,6 @@ class AppStream(Protocol):
         """Make a connection this app connection's own: it rests here, and is closed with it."""
         ...
 
-    def glance(self) -> None:
+    def glance(self, *, closely: bool) -> None:
         """See whether the app is still there, where no event would tell."""
         ...

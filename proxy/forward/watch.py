@@ -17,6 +17,8 @@ from proxy.transport.clock import monotonic
 
 #: Seconds between looks.
 TICK = 0.05
+#: Streams that are glanced at closely in one look; where there are more, they take turns.
+CLOSELY = 100
 
 
 class Timed(Protocol):
@@ -40,8 +42,8 @@ class Busy(Protocol):
         """The call in progress."""
         ...
 
-    def glance(self) -> None:
-        """A look every tick, at what no event tells, where it was asked for."""
+    def glance(self, *, closely: bool) -> None:
+        """A look every tick, at what no event tells, where it was asked for. `closely`: one that costs something."""
         ...
 
 
@@ -56,7 +58,7 @@ class Watch:
         self.next = 0.0
         self.busy: set[Busy] = set()
         self._alarms: dict[Timed, asyncio.TimerHandle] = {}
-        self._glanced: set[Busy] = set()
+        self._glanced: dict[Busy, None] = {}
 
     def enter(self, stream: Busy, now: float) -> None:
         """Look after the calls of this stream from now on."""
@@ -73,7 +75,7 @@ class Watch:
 
     def glance_at(self, stream: Busy) -> None:
         """Have it glance every tick, until its call is over."""
-        self._glanced.add(stream)
+        self._glanced[stream] = None
 
     @property
     def has_alarms(self) -> bool:
@@ -116,11 +118,14 @@ class Watch:
         for stream in resting:
             stream.watched = False
             self.busy.discard(stream)
-            self._glanced.discard(stream)
+            self._glanced.pop(stream, None)
         for call in due:
             self._see_to(call, now, horizon)
-        for stream in list(self._glanced):
-            stream.glance()
+        for number, stream in enumerate(list(self._glanced)):
+            if number < CLOSELY:
+                del self._glanced[stream]
+                self._glanced[stream] = None  # behind the others, whose turn is next
+            stream.glance(closely=number < CLOSELY)
         if self.busy:
             self._timer = self._loop.call_later(TICK, self._tick)
 

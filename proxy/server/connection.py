@@ -358,17 +358,21 @@ class AppConnection(Answering):
 
     # -- the app going away ---------------------------------------------------------------------------------------
 
-    def glance(self) -> None:
-        """While nothing is read, or the app has half-closed, nobody tells that it went away: look."""
-        if self._tunnel:
-            return  # what the app said before it left is still on its way
-        if self._half_closed or (self._held and presence.has_ended(self._fd)):
-            exchange = self.exchange
-            if exchange is not None and not self._is_there():
-                self.abort()
+    def glance(self, *, closely: bool) -> None:
+        """While nothing is read, or the app has half-closed, nobody tells that it went away: look.
 
-    def _is_there(self) -> bool:
-        """Whether an app that has closed its sending direction still reads."""
+        `closely`: also whether its end is stuck behind bytes of it that nobody reads.
+        """
+        if self._tunnel or self.exchange is None:
+            return  # what was said in a tunnel before the app left is still on its way
+        if self._half_closed or (self._held and presence.has_ended(self._fd)):
+            if not self._is_there():
+                self.abort()
+        elif closely and self._held and self._is_there() is False:
+            self.abort()
+
+    def _is_there(self) -> bool | None:
+        """Whether an app that has closed its sending direction still reads; None: nobody knows."""
         transport = self.transport
         if transport is None:
             return False

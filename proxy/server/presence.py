@@ -24,10 +24,10 @@ _INODE_AT = 68  # of inet_diag_msg: family to expires, rqueue, wqueue, uid, inod
 _NO_COOKIE = b"\xff" * 8
 
 
-def is_held(peer: tuple[str, int], local: tuple[str, int], family: int) -> bool:
+def is_held(peer: tuple[str, int], local: tuple[str, int], family: int) -> bool | None:
     """Whether the socket at the other end of a TCP connection of this machine is still held by a process.
 
-    False where it is not, or not on this machine, or where the kernel does not say.
+    None where it is gone, or not on this machine, or where the kernel does not say.
     """
     try:
         packed = (socket.inet_pton(family, host.partition("%")[0]).ljust(16, b"\0") for host in (peer[0], local[0]))
@@ -38,10 +38,10 @@ def is_held(peer: tuple[str, int], local: tuple[str, int], family: int) -> bool:
             kernel.send(_HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + request)
             answer = kernel.recv(1024)
     except (OSError, ValueError):
-        return False
+        return None
     kind = struct.unpack_from("=H", answer, 4)[0]
     if kind != _SOCK_DIAG_BY_FAMILY or len(answer) < _HEADER.size + _INODE_AT + 4:
-        return False
+        return None
     return bool(struct.unpack_from("=I", answer, _HEADER.size + _INODE_AT)[0])
 
 

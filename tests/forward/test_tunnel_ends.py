@@ -47,7 +47,7 @@ async def test_a_tunnel_whose_app_has_said_all_and_is_gone_delivers_it() -> None
             await asyncio.sleep(0)
         app.close()
         for _ in range(3):
-            connection.glance()
+            connection.glance(closely=True)
         assert connection.transport is not None
         assert not connection.transport.is_closing()
         read_now.set()

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 from support.front import CutError, Front, chunked, request, to
@@ -260,6 +262,30 @@ async def test_an_app_that_only_closes_its_socket_is_gone_too() -> None:
         app.writer.close()  # a FIN, no RST
         await upstream.gone.wait()
         assert (await front.told.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 1000000000", "Transfer-Encoding: chunked"])
+async def test_an_app_whose_end_is_stuck_behind_its_upload_is_gone_too(framing: str) -> None:
+    """The upstream reads nothing, so nothing is read from the app: its FIN waits in its own kernel for ever."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        async with Front(to("api", f"http://127.0.0.1:{listener.getsockname()[1]}")) as front:
+            app = socket.create_connection(("127.0.0.1", front.port))
+            app.setblocking(False)
+            await loop.sock_sendall(app, request("POST", "/api/", framing, host="localhost") + b"3b9aca00\r\n")
+            peer, _ = await loop.sock_accept(listener)
+            (connection,) = front.path.door.open
+            while not connection._held:
+                with contextlib.suppress(BlockingIOError):
+                    app.send(b"x" * 10_000)
+                await asyncio.sleep(0)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    app.send(b"x" * 65536)
+            app.close()
+            assert (await front.told.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
+            peer.close()
 
 
 async def test_an_app_that_half_closes_gets_its_answer() -> None:
