@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import os
 import re
 import shlex
@@ -48,6 +49,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and give its exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a sign that a terminal does not have ends nothing
     parser = _parser()
     options = parser.parse_args(arguments)
     verb: Callable[[argparse.Namespace], int] | None = getattr(options, "verb", None)
@@ -56,13 +59,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     try:
         status = verb(options)
-        sys.stdout.flush()
+        print(end="", flush=True)
     except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()
         return FINE
+    except OSError as error:  # a full disk under it, say
+        _silence()
+        return _refuse(f"{(error.strerror or str(error)).lower()}{f': {error.filename}' if error.filename else ''}")
     except KeyboardInterrupt:
         return 130
     return status
+
+
+def _silence() -> None:
+    """Standard output takes no more: nothing is tried again when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -168,3 +169,26 @@ def test_a_reader_that_has_seen_enough(file: Path) -> None:
     command = f"{sys.executable} -m proxy schema | head -c 1 >/dev/null"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_output_that_can_not_be_written_is_one_line(file: Path) -> None:
+    for redirect, status, told in (
+        (">/dev/full", 2, "redrive: no space left on device\n"),
+        (">&-", 0, ""),
+    ):
+        command = f"'{sys.executable}' -m proxy schema {redirect}"
+        done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr) == (status, told)
+
+
+def test_names_that_are_no_utf8_and_terminals_without_our_signs(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.yaml")).write_text(SMALL)
+    ascii_alone = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for typed in ([b"check", b"-c", b"\xff.yaml"], [b"explain", b"GET", b"http://a.example/\xff", b"--status", b"503"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "proxy", *typed],
+            env=ascii_alone,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr

@@ -68,7 +68,7 @@ def read_question(
     if fail is not None:
         return Question(Ask(method, url, pairs), fate_of_fault(fail))
     if status is not None:
-        return Question(Ask(method, url, pairs), fate_of_status(status, pairs, body.encode()))
+        return Question(Ask(method, url, pairs), fate_of_status(status, pairs, body.encode(errors="surrogateescape")))
     return Question(Ask(method, url, pairs))
 
 

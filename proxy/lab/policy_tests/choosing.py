@@ -59,7 +59,7 @@ def _by_host_or_prefix(settings: Settings, ask: Ask, fields: MappingFields) -> C
     if host and upstream is not None:
         return _chosen(upstream, ask.method, host.lower(), ask.url, fields)
     try:
-        found = settings.router.by_prefix(ask.url.encode())
+        found = settings.router.by_prefix(ask.url.encode(errors="surrogateescape"))
     except ClimbsOut:
         return Refused(Outcome.BAD_REQUEST, 400, "the path climbs out of its prefix")
     if found is None:
@@ -72,9 +72,9 @@ def _by_host_or_prefix(settings: Settings, ask: Ask, fields: MappingFields) -> C
     upstream, rest = found
     endpoints = upstream.target.endpoints
     authority = endpoints[0].authority if endpoints else (host or upstream.name)
-    return _chosen(upstream, ask.method, authority, rest.decode(), fields)
+    return _chosen(upstream, ask.method, authority, rest.decode(errors="surrogateescape"), fields)
 
 
 def _chosen(upstream: Upstream, method: str, authority: str, path: str, fields: MappingFields) -> Chosen:
-    policy = upstream.policy_for(method, path.encode(), fields)
+    policy = upstream.policy_for(method, path.encode(errors="surrogateescape"), fields)
     return Chosen(Request(method, authority, path, fields), policy)
