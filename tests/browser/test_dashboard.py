@@ -224,6 +224,11 @@ async def test_on_a_phone(tmp_path: Path, open_page: Open) -> None:
         assert (box["x"], box["width"]) == (0, 360)
         await fits()
         await page.get_by_role("button", name="Its calls").tap()
+        apart = "[time, of] = ['time', '.of'].map((s) => document.querySelector(`.call ${s}`).getBoundingClientRect())"
+        assert await page.evaluate(f"() => {{ const {apart}; return time.right <= of.left && of.right <= innerWidth }}")
+        assert await page.evaluate(
+            "() => { const t = document.querySelector('.tabs'); return t.scrollWidth <= t.clientWidth }"
+        )
         await page.locator("button.call").first.tap()
         await expect(page.locator(".story .verdict")).to_be_visible()
         await fits()
@@ -231,6 +236,27 @@ async def test_on_a_phone(tmp_path: Path, open_page: Open) -> None:
         await page.locator("#places .row", has_text="payments").tap()
         await expect(page.locator("#values")).to_contain_text("max_attempts")
         await fits()
+
+
+async def test_a_long_path_pushes_nothing_out_of_sight(tmp_path: Path, open_page: Open) -> None:
+    async with Moody(503) as upstream, Redrive(tmp_path, config(upstream)) as running:
+        await call(running, f"/payments/{'deep/' * 60}")
+        page = await open_page(running.admin)
+        await row(page, "payments").click()
+        await expect(page.locator("aside .latest .outcome")).to_be_in_viewport(ratio=1)
+        await expect(page.locator("aside .close")).to_be_in_viewport(ratio=1)
+        assert await page.evaluate(
+            "() => { const a = document.querySelector('aside'); return a.scrollWidth <= a.clientWidth }"
+        )
+
+
+async def test_what_nobody_asked_for_is_no_upstream_that_fails(tmp_path: Path, open_page: Open) -> None:
+    async with Moody() as upstream, Redrive(tmp_path, config(upstream)) as running:
+        await call(running, "/nowhere")
+        page = await open_page(running.admin)
+        await expect(row(page, "(refused)").locator(".badge")).to_have_text("turned away")
+        await page.keyboard.press("2")
+        await expect(page.locator("button.call")).to_contain_text("/nowhere")
 
 
 async def test_a_token_is_asked_for_and_kept_in_the_tab(tmp_path: Path, open_page: Open) -> None:
