@@ -25,8 +25,10 @@ _PACKS = Path(__file__).parent / "dialects"
 _PRECEDENCE = (Class.TRANSIENT, Class.TIMEOUT, Class.THROTTLING)
 
 
-def classify(typed: Mapping[str, Any], dialects: tuple[Dialect, ...], service_codes: frozenset[int] | None) -> Classify:
-    """The compiled classification out of a policy's read `classify` section."""
+def classify(
+    typed: Mapping[str, Any], dialects: tuple[Dialect, ...], service_codes: frozenset[int] | None, retried: bool
+) -> Classify:
+    """The compiled classification out of a policy's read `classify` section. `retried`: by a service config's."""
     statuses: dict[int, Class] = {}
     grpc: dict[int, Class] = {}
     faults: dict[FaultKind, Class] = {}
@@ -40,7 +42,7 @@ def classify(typed: Mapping[str, Any], dialects: tuple[Dialect, ...], service_co
                 else:
                     grpc[GRPC_STATUS_NUMBERS[each]] = cls
     rules = tuple(rule(each, f"rule {number}") for number, each in enumerate(typed["rules"], 1))
-    return Classify(statuses, grpc, faults, rules, dialects, service_codes, typed["unsafe_methods"])
+    return Classify(statuses, grpc, faults, rules, dialects, service_codes, typed["unsafe_methods"], retried)
 
 
 def rule(typed: Mapping[str, Any], because: str) -> Rule:

@@ -18,6 +18,7 @@ from proxy.config.nodes import Map, Seq
 from proxy.config.policy_keys import DEFAULTS
 from proxy.config.problem import Mark, Problems
 from proxy.config.problem import Path as KeyPath
+from proxy.config.service_config import MethodPolicy
 from proxy.retry.kinds import STANDARD
 from proxy.retry.policy import (
     BucketRef,
@@ -95,18 +96,16 @@ class Policies:
         tree: Map,
         place: PolicyPlace,
         groups: Mapping[str, str | None],
-        codes: frozenset[int] | None = None,
-        *,
-        hedged: bool = False,
+        method: MethodPolicy | None = None,
     ) -> Policy | None:
         """The policy of a merged tree; None where something in it is wrong, which was told.
 
-        `groups`: see BucketRef. `codes` are a service config's; `hedged`: it calls its methods safe.
+        `groups`: see BucketRef. `method` is a service config's.
         """
         path = place.path
         found = self._kinds.strategy(tree["strategy"], tree.values_at["strategy"], (*path, "strategy"))
         strategy = found if found is not None else STANDARD  # what else is wrong is told all the same
-        if hedged:
+        if method is not None and method.hedged:
             strategy = replace(strategy, safe_methods=True)
         bucket = self._bucket(tree, "bucket", strategy, path, groups.get("bucket"))
         rate = self._bucket(tree, "rate", strategy, path, groups.get("rate") or "rate")
@@ -120,7 +119,7 @@ class Policies:
             rate[0],
             _scope(typed["scope"]),
             Timeouts(**typed["timeouts"]),
-            self._classify(tree, codes, path),
+            self._classify(tree, method, path),
             frozenset(typed["attempt_headers"]),
             IdempotencyKey(idempotency["header"], idempotency["inject"]),
             PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["spread"]),
@@ -144,10 +143,11 @@ class Policies:
             known = self._read[name, id(value)] = value, typed
         return known[1]
 
-    def _classify(self, tree: Map, codes: frozenset[int] | None, path: KeyPath) -> Classify:
+    def _classify(self, tree: Map, method: MethodPolicy | None, path: KeyPath) -> Classify:
         """Lists, rules and packs; the same ones are compiled once."""
         typed, names = self._typed(tree, "classify"), self._typed(tree, "dialects")
-        key = id(typed), id(names), codes
+        codes, retried = (None, False) if method is None else (method.codes, method.retried)
+        key = id(typed), id(names), codes, retried
         known = self._classified.get(key)
         if known is None:
             named = tree["dialects"]
@@ -156,7 +156,7 @@ class Policies:
             if packs is None:
                 packs = dialects(names, marks, (*path, "dialects"), self._problems)
                 self._packs[names] = packs
-            known = self._classified[key] = classify(typed, packs, codes)
+            known = self._classified[key] = classify(typed, packs, codes, retried)
         return known
 
     def _bucket(

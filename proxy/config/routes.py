@@ -85,9 +85,7 @@ class Routes:
             else:
                 groups["bucket"] = "service_config"
             tree = self._policies.layer(layer, tree, place.path)
-        codes = method.codes if method is not None else None
-        hedged = method is not None and method.hedged
-        policy = self._policies.make(tree, place, groups, codes, hedged=hedged)
+        policy = self._policies.make(tree, place, groups, method)
         if policy is not None:
             self.placed.append((policy, place.at, place.path))
         return policy

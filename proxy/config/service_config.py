@@ -53,13 +53,15 @@ _THROTTLING = ("maxTokens", "tokenRatio")
 class MethodPolicy:
     """One method's policy: the path glob it holds for, None for all the rest; the layer it lays over the upstream's.
 
-    `codes` take the place of the lists. `hedged`: the config says that these methods are safe to hedge.
+    `codes` take the place of the lists. `retried`: there is a retryPolicy, under which an attempt that timed out is
+    retried whatever the codes are. `hedged`: the config says that these methods are safe to hedge.
     """
 
     glob: str | None
     label: str
     layer: Map
     codes: frozenset[int]
+    retried: bool = False
     hedged: bool = False
 
 
@@ -151,7 +153,7 @@ class _Reading(Telling):
         for glob, label, at, path in self._names(section):
             if glob in found:
                 self.tell(at, path, "is named by two methodConfig entries")
-            found[glob] = MethodPolicy(glob, label, layer, codes, hedged)
+            found[glob] = MethodPolicy(glob, label, layer, codes, "retryPolicy" in section, hedged)
 
     def _names(self, section: Object) -> Iterable[tuple[str | None, str, Mark, KeyPath]]:
         names = section.get("name")

@@ -13,7 +13,7 @@ gRPC: the dialect `grpc` names UNAVAILABLE on every call. On application/grpc ca
 calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a reset count as it, and a
 grpc-status beats the HTTP status. A service config's codes take the place of the lists and of the dialect's own class:
 what they name is transient, an HTTP 429 (UNAVAILABLE to a gRPC client) is throttling where UNAVAILABLE is named, and
-an attempt timeout is a timeout, as grpc-core retries one whatever the codes are. Sources: gRPC A6;
+under a retryPolicy an attempt timeout is a timeout, as grpc-core retries one whatever the codes are. Sources: gRPC A6;
 grpc/doc/http-grpc-status-mapping.md.
 
 `unprocessed` (section 4, safety 2): throttling; 425 to a request without Early-Data; a grpc-status that the upstream
@@ -149,7 +149,7 @@ def _by_lists_of_reply(rules: Classify, request: Request, status: int, grpc: int
 
 def _by_lists_of_fault(rules: Classify, request: Request, fault: Fault, grpc: int | None) -> Verdict:
     if rules.service_codes is not None:
-        if fault.kind is FaultKind.ATTEMPT_TIMEOUT and rules.service_codes:
+        if fault.kind is FaultKind.ATTEMPT_TIMEOUT and rules.service_retries:
             return Verdict(Class.TIMEOUT, "service config: attempt_timeout")
         return _by_service_codes(rules.service_codes, grpc) or Verdict(Class.UNNAMED, f"not named: {fault.kind}")
     if grpc == UNAVAILABLE:

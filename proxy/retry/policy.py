@@ -179,6 +179,7 @@ class Classify:
     dialects: tuple[Dialect, ...] = ()
     service_codes: frozenset[int] | None = None  # a service config's codes, in place of lists and grpc dialect
     unsafe_methods: UnsafeMethods = "unprocessed"
+    service_retries: bool = False  # a service config's retryPolicy, under which an attempt timeout is one to retry
     # Worked out from the above: whether nothing but a grpc-status could name an answer below 400, so that it needs no
     # further look; whether one of the dialects is gRPC's; and, when first asked for, the rules made ready (ruleset.py).
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)

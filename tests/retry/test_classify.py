@@ -375,7 +375,10 @@ def test_service_codes_reach_http_and_faults_by_unavailable(dialects: tuple[Dial
     assert (reset.cls, reset.unprocessed) == (Class.TRANSIENT, True)
     assert of(codes, 429, request=RPC).cls is Class.THROTTLING
     assert of(codes, 500, request=RPC).cls is Class.UNNAMED
-    assert classify_fault(codes, RPC, Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN)).cls is Class.TIMEOUT
+    timeout = Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN)
+    assert classify_fault(codes, RPC, timeout).cls is Class.UNNAMED
+    retried = classify_fault(rules(service_codes=frozenset(), service_retries=True), RPC, timeout)
+    assert (retried.cls, retried.unprocessed) == (Class.TIMEOUT, False)
 
 
 def test_rules_come_before_service_codes() -> None:
