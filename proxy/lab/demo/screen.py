@@ -41,10 +41,10 @@ _EXPLAINED = {
 }
 
 
-def picture(play: Play, width: int) -> RenderableType:
-    """Everything, as it is now, for a terminal of so many columns."""
+def picture(play: Play, width: int, *, over: bool = False) -> RenderableType:
+    """Everything, as it is now, for a terminal of so many columns. `over`: as it was at the end."""
     column = (width - _LABELS) // max(1, len(play.apps)) - _BETWEEN
-    return Group(_sky(play), _columns(play, max(_NARROW, min(_WIDE, column))), _below(play))
+    return Group(_sky(play, over), _columns(play, max(_NARROW, min(_WIDE, column))), _below(play, over))
 
 
 def line(name: str, play: Play, before: Sequence[Counts]) -> str:
@@ -56,7 +56,9 @@ def line(name: str, play: Play, before: Sequence[Counts]) -> str:
     return f"{play.elapsed:6.1f} s  {name + ':':12}{'; '.join(told)}"
 
 
-def _sky(play: Play) -> RenderableType:
+def _sky(play: Play, over: bool) -> RenderableType:
+    if over:
+        return Panel(Text(f"the end, after {play.elapsed:.0f} s", style="bold"), box=box.ROUNDED)
     now = weather.at(play.elapsed, play.round_seconds)
     colour = _COLOURS[now.name]
     left = weather.left(play.elapsed, play.round_seconds)
@@ -100,7 +102,7 @@ def _name(app: App, play: Play) -> Text:
     return Text(app.name, style="bold cyan" if app is play.apps[-1] else "bold")
 
 
-def _below(play: Play) -> RenderableType:
+def _below(play: Play, over: bool) -> RenderableType:
     watched = play.watched
     share = watched.level / watched.capacity if watched.capacity else 0.0
     full = round(share * _GAUGE)
@@ -112,12 +114,15 @@ def _below(play: Play) -> RenderableType:
         f" {watched.level:.0f} of {watched.capacity:.0f} tokens",
     )
     cooling = f"calls are held for another {watched.cooldown:.1f} s" if watched.cooldown else "none"
-    return Group(
+    lines = [
         Text("redrive", style="bold cyan"),
         bucket,
         Text.assemble(("its cooldown    ", "dim"), (cooling, "magenta" if watched.cooldown else "dim")),
-        Text.assemble(("its dashboard   ", "dim"), (play.sidecar.admin + "/", "underline"), ("   end: Ctrl-C", "dim")),
-    )
+    ]
+    if not over:  # then nobody is there any more
+        inside = (play.sidecar.admin + "/", "underline")
+        lines.append(Text.assemble(("its dashboard   ", "dim"), inside, ("   end: Ctrl-C", "dim")))
+    return Group(*lines)
 
 
 def _lately(app: App) -> Counts:

@@ -82,6 +82,7 @@ async def _draw(console: Console, play: Play, seconds: float | None) -> None:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+            live.update(picture(play, console.width, over=True), refresh=True)
 
 
 async def _tell(console: Console, play: Play, seconds: float | None) -> None:
@@ -103,4 +104,4 @@ async def _tell(console: Console, play: Play, seconds: float | None) -> None:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        console.print(picture(play, console.width))
+        console.print(picture(play, console.width, over=True))
