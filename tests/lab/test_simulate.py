@@ -175,7 +175,11 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     Path("s.yaml").write_text("duration: 1s\n")
     assert main(["simulate", "-c", "nowhere.yaml", "--scenario", "s.yaml"]) == 2
     assert main(["simulate", "--scenario", "s.yaml", "--plot", "no/such/folder.svg"]) == 2
-    assert "no/such/folder.svg can't be written" in capsys.readouterr().err
+    figures, told = capsys.readouterr()
+    assert "no/such/folder.svg can't be written" in told
+    assert "succeeded" in figures  # they are not lost with the picture
+    assert main(["simulate", "--scenario", "s.yaml", "--plot", "p.png"]) == 0
+    assert "p.png is an SVG" in capsys.readouterr().err
 
 
 def test_json_table_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,16 +42,22 @@ def simulate(
             print(problem, file=sys.stderr)
         return 2
     done = [figures(found, play(found, column)) for column in played]
-    if plot is not None:
-        try:
-            Path(plot).write_text(picture(found, done))
-        except OSError as error:
-            print(f"redrive: {plot} can't be written: {(error.strerror or str(error)).lower()}", file=sys.stderr)
-            return 2
     if json:
         print(as_json(found, done))
     else:
         print_table(found, done, Console(highlight=False, width=None if sys.stdout.isatty() else 120))
+    return 0 if plot is None else _draw(plot, picture(found, done))
+
+
+def _draw(file: str, svg: str) -> int:
+    """Write the picture, after the figures: those are not lost where it can't be. The exit status."""
+    try:
+        Path(file).write_text(svg)
+    except OSError as error:
+        print(f"redrive: {file} can't be written: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        return 2
+    if not file.lower().endswith(".svg"):
+        print(f"redrive: {file} is an SVG, whatever its name says", file=sys.stderr)
     return 0
 
 
