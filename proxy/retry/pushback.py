@@ -174,7 +174,9 @@ class _Reading:
         for value in self.values("ratelimit"):
             for delay in _quotas_used_up(value):
                 yield "ratelimit", delay
-        if any(_is_zero(value) for value in self.values("ratelimit-remaining")):
+        remaining = self.values("ratelimit-remaining")
+        # Without a count a 429 says itself that nothing remains.
+        if any(map(_is_zero, remaining)) or (not remaining and self.status == 429):
             for value in self.values("ratelimit-reset"):
                 seconds = _whole(value)
                 if seconds is not None:
