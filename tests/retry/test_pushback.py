@@ -188,19 +188,19 @@ def test_what_is_about_one_call_never_cools_down() -> None:
         ([("RateLimit", "limit=100, remaining=7, reset=30")], None),
         ([("RateLimit-Remaining", "0"), ("RateLimit-Reset", "30")], 30),
         ([("RateLimit-Limit", "10"), ("RateLimit-Remaining", "3"), ("RateLimit-Reset", "30")], None),
-        ([("RateLimit-Reset", "30")], 30),  # a 429 says itself that nothing remains
         ([("RateLimit-Remaining", "0"), ("RateLimit-Reset", "soon")], None),
     ],
 )
 def test_the_ietf_fields_count_where_nothing_remains(fields: list[tuple[str, str]], expected: float | None) -> None:
     assert read(*fields, status=429, cls=Class.THROTTLING).delay == expected
+    assert read(*fields, status=503).cooldown == expected
+    assert read(*fields, status=500).delay is None
 
 
 def test_without_a_count_only_a_429_says_that_nothing_remains() -> None:
+    assert read(("RateLimit-Reset", "30"), status=429, cls=Class.THROTTLING).delay == 30
     assert read(("RateLimit-Reset", "30"), status=503, cls=Class.TRANSIENT).delay is None
     assert read(("RateLimit-Remaining", "-"), ("RateLimit-Reset", "30"), status=429, cls=Class.THROTTLING).delay is None
-    assert read(*fields, status=503).cooldown == expected
-    assert read(*fields, status=500).delay is None
 
 
 def test_retry_after_wins_over_the_ietf_fields() -> None:
