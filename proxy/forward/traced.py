@@ -34,6 +34,11 @@ class TracedExchange(Exchange):
     def _launch(self, number: int, fresh: bool, now: float) -> None:
         self.trace.launch(number)
         super()._launch(number, fresh, now)
+        flight = self.flights.get(number)
+        if flight is not None:
+            endpoint = flight.origin.endpoint
+            path = self.request.path if self.rest is None else endpoint.path + self.rest.decode("latin-1")
+            self.trace.urls[number] = (endpoint.scheme, path)
 
     def _fields_for(self, attempt: Attempt, now: float) -> tuple[frozenset[bytes], bytes]:
         drop, add = super()._fields_for(attempt, now)

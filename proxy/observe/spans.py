@@ -88,7 +88,7 @@ class Spans:
         method = call.request.method
         ended = call.ended if record.ended is None else record.ended
         offset = call.wall_started - call.started
-        attributes = _attributes(call, record)
+        attributes = _attributes(call, trace, record)
         return ReadableSpan(
             method if method in _METHODS else "HTTP",
             context=SpanContext(trace.identity, identity, is_remote=False, trace_flags=flags),
@@ -118,7 +118,7 @@ def _sendings(call: EndedCall, trace: Trace) -> Iterator[tuple[int, AttemptRecor
             yield spans.pop(0), record
 
 
-def _attributes(call: EndedCall, record: AttemptRecord) -> dict[str, Value]:
+def _attributes(call: EndedCall, trace: Trace, record: AttemptRecord) -> dict[str, Value]:
     request = call.request
     method = request.method
     found: dict[str, Value] = {
@@ -133,7 +133,8 @@ def _attributes(call: EndedCall, record: AttemptRecord) -> dict[str, Value]:
         found["server.address"] = host
     if port:
         found["server.port"] = port
-    found["url.full"] = f"{_scheme(call)}://{mask.authority(request.authority)}{mask.target(request.path)}"
+    scheme, path = trace.urls.get(record.attempt, (_scheme(call), request.path))
+    found["url.full"] = f"{scheme}://{mask.authority(request.authority)}{mask.target(path)}"
     if call.policy.route:
         found["redrive.route"] = call.policy.route
     if record.attempt > 1:
@@ -144,6 +145,8 @@ def _attributes(call: EndedCall, record: AttemptRecord) -> dict[str, Value]:
         found["rpc.grpc.status_code"] = record.grpc_status
     if record.because:
         found["redrive.because"] = record.because
+    if record.why:
+        found["redrive.why"] = record.why
     if record.fault is not None:
         found["error.type"] = record.fault.value
     elif record.status is not None and record.status >= 400:

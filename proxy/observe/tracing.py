@@ -27,16 +27,18 @@ Bits = Callable[[int], int]
 class Trace:
     """One call's. `parent` is the app's span, None where the app sent none; `is_new` where the trace begins here.
 
-    `spans` are those of its sendings: for each attempt's number, in order of sending.
+    `spans` are those of its sendings: for each attempt's number, in order of sending. `urls` are scheme and path (with
+    the query, unmasked) that each attempt was sent to.
     """
 
-    __slots__ = ("_bits", "flags", "identity", "parent", "spans")
+    __slots__ = ("_bits", "flags", "identity", "parent", "spans", "urls")
 
     def __init__(self, identity: int, parent: int | None, flags: int, bits: Bits) -> None:
         self.identity = identity
         self.parent = parent
         self.flags = flags
         self.spans: dict[int, list[int]] = {}
+        self.urls: dict[int, tuple[str, str]] = {}
         self._bits = bits
 
     @property
