@@ -24,6 +24,9 @@ from proxy.wire.names import (
 )
 from proxy.wire.syntax import malformed
 
+#: The recipient's maximum supported value for Max-Forwards, as RFC 9110 section 7.6.2 calls it.
+MOST_HOPS = 10**18
+
 
 class RequestHead(FieldBlock):
     """A request's head.
@@ -183,11 +186,14 @@ class RequestHead(FieldBlock):
 
     @property
     def max_forwards(self) -> int | None:
-        """Max-Forwards where it matters: on OPTIONS and TRACE, and readable (RFC 9110 section 7.6.2)."""
+        """Max-Forwards where it matters: on OPTIONS and TRACE, and readable (RFC 9110 section 7.6.2).
+
+        The least where it was repeated, and at most what is counted here.
+        """
         if b"max-forwards" not in self.specials or self.method not in ("OPTIONS", "TRACE"):
             return None
-        value = self.specials[b"max-forwards"].rstrip(b" \t")
-        return int(value) if value.isdigit() and len(value) <= 18 else None
+        counts = [value.lstrip(b"0") for value in self.values(needle("max-forwards")) if value.isdigit()]
+        return min((int(digits or b"0") if len(digits) <= 18 else MOST_HOPS for digits in counts), default=None)
 
     @property
     def login_bound(self) -> bool:

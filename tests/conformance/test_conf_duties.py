@@ -239,7 +239,7 @@ HOPS = [
            get_with(f"Max-Forwards: {came}", "X: y", line=f"{method} http://%A/x HTTP/1.1"), f"{method} /x HTTP/1.1",
            [H, f"Max-Forwards: {left}", "X: y"])
     for method in ("OPTIONS", "TRACE")
-    for came, left in (("1", "0"), ("2", "1"), ("10", "9"), ("007", "6"))
+    for came, left in (("1", "0"), ("2", "1"), ("10", "9"), ("007", "6"), ("9" * 30, "9" * 18))
 ]  # fmt: skip
 
 CASES = TARGETS + METHODS + BODIES + FIELDS + HOSTS + HOPS

@@ -106,6 +106,12 @@ TAKEN: dict[str, tuple[bytes, dict[str, object]]] = {
     ),
     "max-forwards": (request("TRACE / HTTP/1.1", "Max-Forwards: 3"), {"max_forwards": 3}),
     "max-forwards elsewhere": (request("GET / HTTP/1.1", "Max-Forwards: 3"), {"max_forwards": None}),
+    "max-forwards beyond counting": (
+        request("TRACE / HTTP/1.1", "Max-Forwards: " + "9" * 5000),
+        {"max_forwards": 10**18},
+    ),
+    "max-forwards with zeros": (request("TRACE / HTTP/1.1", "Max-Forwards: " + "0" * 30 + "7"), {"max_forwards": 7}),
+    "max-forwards twice": (request("TRACE / HTTP/1.1", "Max-Forwards: 0", "Max-Forwards: 5"), {"max_forwards": 0}),
     "max-forwards unreadable": (request("OPTIONS / HTTP/1.1", "Max-Forwards: x"), {"max_forwards": None}),
     "retry disable": (request("GET / HTTP/1.1", "X-Retry-Disable: true"), {"simple": False}),
     "retry timeout": (request("GET / HTTP/1.1", "X-Retry-Timeout: 1s"), {"simple": False}),
