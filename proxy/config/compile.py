@@ -12,13 +12,13 @@ from typing import Any
 
 from proxy.config.environment import aws_layer
 from proxy.config.kinds import Kinds
-from proxy.config.layers import lay
+from proxy.config.layers import lay, submap
 from proxy.config.model import FILE
 from proxy.config.nodes import Map, adopt
 from proxy.config.policies import Policies, relative_to
 from proxy.config.problem import DEFAULT, Mark, Path, Problems
 from proxy.config.provenance import Provenance
-from proxy.config.routes import Routes, submap
+from proxy.config.routes import Routes
 from proxy.config.settings import (
     ALWAYS_DENIED,
     OPEN_PORTS,

@@ -13,7 +13,7 @@ from typing import Any
 
 from proxy.config.classes import classify, dialects
 from proxy.config.kinds import Kinds
-from proxy.config.layers import lay
+from proxy.config.layers import lay, without_overruled
 from proxy.config.nodes import Map, Seq
 from proxy.config.policy_keys import DEFAULTS
 from proxy.config.problem import Mark, Problems
@@ -68,6 +68,7 @@ class Policies:
             over = self._without(over, path)
             under = under.copy()
             under.drop("bucket")
+        under = without_overruled(over, under)
 
         def special(key: str, result: Map, over: Map) -> bool:
             if key not in ("strategy", "bucket", "rate"):
@@ -237,7 +238,9 @@ def _scope(typed: Any) -> Scope:
 
 
 def _edits(typed: dict[str, Any]) -> HeaderEdits:
-    return HeaderEdits(tuple(typed["set"].items()), frozenset(name.lower() for name in typed["remove"]))
+    """Names are one in any case: what a route sets takes the place of what its upstream does."""
+    fields = {name.lower(): (name, value) for name, value in typed["set"].items()}
+    return HeaderEdits(tuple(fields.values()), frozenset(name.lower() for name in typed["remove"]))
 
 
 def _nobody(mark: Mark, path: KeyPath, message: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.config import service_config
+from proxy.config.layers import submap
 from proxy.config.nodes import Map, Seq
 from proxy.config.policies import Policies, PolicyPlace, relative_to
 from proxy.config.problem import Mark, Path, Problems
@@ -118,12 +119,6 @@ class Routes:
             (str(tree["path"]),) if "path" in tree else (),
             tuple((name.lower(), str(glob)) for name, glob in submap(tree, "headers").items()),
         )
-
-
-def submap(tree: Map, key: str) -> Map:
-    """A mapping inside a mapping; an empty one where there is none."""
-    found = tree.get(key)
-    return found if isinstance(found, Map) else Map(tree.mark)
 
 
 def _only(tree: Map, key: str) -> Map:

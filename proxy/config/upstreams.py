@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 from proxy.config import places
-from proxy.config.layers import lay
+from proxy.config.layers import lay, submap
 from proxy.config.nodes import Map, Seq, adopt
 from proxy.config.policies import Policies
 from proxy.config.problem import DEFAULT, Mark, Path, Problems
-from proxy.config.routes import Routes, submap
+from proxy.config.routes import Routes
 from proxy.config.units import is_off
 from proxy.retry.policy import Policy, Scope
 from proxy.retry.router import HostPattern, Upstream
