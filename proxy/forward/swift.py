@@ -18,9 +18,8 @@ from proxy.forward.means import Means
 from proxy.forward.streams import AppStream
 from proxy.retry.at_once import began, is_success, may_go_at_once, nothing_holds, succeeded
 from proxy.retry.commons import ScopeState
-from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Request
+from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Request
 from proxy.retry.policy import Policy
-from proxy.retry.records import AttemptRecord
 from proxy.retry.router import Router, Upstream
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
@@ -129,7 +128,7 @@ class Plan:
 
 class Swift:
     """See the module. As an exchange and its attempt are, it is what the app connection tells of its request, the
-    listener of the stream upstream (`transport.http1.Listener`), the watch's `Timed` and the observers' `EndedCall`.
+    listener of the stream upstream (`transport.http1.Listener`) and the watch's `Timed`.
     """
 
     __slots__ = (
@@ -144,27 +143,16 @@ class Swift:
         "_scope",
         "_streaming",
         "app",
-        "bytes_in",
         "bytes_out",
         "client",
         "due",
-        "ended",
-        "endpoint",
         "over",
         "plan",
         "policy",
         "request",
         "started",
         "status",
-        "wall_started",
     )
-
-    outcome = Outcome.SUCCESS
-    attempts = 1
-    history: tuple[AttemptRecord, ...] = ()
-    resent = False
-    app_retry = False
-    detail = ""
 
     plan: Plan
     policy: Policy
@@ -179,9 +167,8 @@ class Swift:
         self.client = app.client
         self.over = True
         self.due = _NEVER
-        self.endpoint = ""
-        self.status = self.bytes_in = self.bytes_out = 0
-        self.started = self.ended = self.wall_started = 0.0
+        self.status = self.bytes_out = 0
+        self.started = 0.0
         self._body = b""
         self._streaming: ResponseHead | None = None  # the answer that is being handed on
         self._moved = 0.0  # when last something of it came
@@ -268,16 +255,27 @@ class Swift:
     def _succeed(self) -> None:
         """The answer has been handed on whole."""
         means = self._means
-        self.ended = now = monotonic()
+        started, now, request = self.started, monotonic(), self.request
         succeeded(self._scope, now)
         self.over = True
         self._streaming = None
-        self.bytes_in = len(self._body)
-        self.wall_started = self.started + means.env.wall_offset
-        self.endpoint = self._origin.label
         if means.watch.has_alarms:
             means.watch.remove(self)
-        means.observer.call_ended(self)
+        means.observer.succeeded(
+            (
+                started + means.env.wall_offset,
+                now - started,
+                self.policy,
+                request.method,
+                request.authority,
+                request.path,
+                self.client,
+                self.status,
+                len(self._body),
+                self.bytes_out,
+                self._origin.label,
+            )
+        )
         self.app.done()
 
     def on_info(self, head: ResponseHead) -> None:

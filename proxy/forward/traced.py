@@ -13,7 +13,7 @@ from proxy.forward.exchange import Exchange
 from proxy.forward.means import Means
 from proxy.forward.streams import AppStream
 from proxy.forward.swift import Plan
-from proxy.observe.events import EndedCall, Observer, Refusal
+from proxy.observe.events import EndedCall, Observer, Plain, Refusal
 from proxy.observe.tracing import Trace, Tracer, read
 from proxy.retry.facts import Request
 from proxy.retry.policy import Policy
@@ -85,6 +85,10 @@ class TracingObserver:
     def __init__(self, tracer: Tracer, others: Observer) -> None:
         self._tracer = tracer
         self._others = others
+
+    def succeeded(self, call: Plain) -> None:
+        """A call that has no trace succeeded at once."""
+        self._others.succeeded(call)
 
     def call_ended(self, call: EndedCall) -> None:
         """A call that a policy applied to is over."""

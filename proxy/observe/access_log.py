@@ -7,11 +7,12 @@ whoever reads it (`proxy.observe.sink`). Query values and user info are masked. 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii as quote
 from typing import Literal
 
 from proxy.observe import mask, shown
-from proxy.observe.events import EndedCall, Refusal
+from proxy.observe.events import EndedCall, Plain, Refusal, as_plain, nothing_gathered
 from proxy.observe.repeats import Failure, Later, Repeats
 from proxy.observe.shown import Stamps
 from proxy.observe.sink import Sink
@@ -39,16 +40,51 @@ class AccessLog:
         self._last = 0.0  # when the latest failure began
         self._stamps = Stamps()
         self._places: dict[Policy, str] = {}
+        self.catch_up: Callable[[], None] = nothing_gathered  # logs what is gathered (`proxy.observe.observers`)
         self.configure(console=console, level=level)
 
     def configure(self, *, console: bool, level: Level) -> None:
         """Change form and level; a reload does."""
+        self.catch_up()
         self._every = level in ("debug", "info")
         self._failures = level != "error"
         self._console = console
 
+    def succeeded(self, calls: Iterable[Plain]) -> None:
+        """Write the lines of calls that succeeded at once."""
+        if not self._every:
+            return
+        line = self._short_line if self._console else self._line
+        for call in calls:
+            self._sink.add(line(call))
+
+    def _short_line(self, call: Plain) -> str:
+        wall, seconds, policy, method, authority, path, _, status, _, _, _ = call
+        line = _console_line(self._stamps.at(wall), method, authority, path, status, Outcome.SUCCESS, seconds)
+        return _console_end(line, policy, "")
+
+    def _line(self, call: Plain) -> str:
+        wall, took, policy, method, authority, path, client, status, bytes_in, bytes_out, endpoint = call
+        if "?" in path or "@" in path:
+            path = mask.target(path)
+        if "@" in authority:
+            authority = mask.authority(authority)
+        seconds = f"{took:.6f}"
+        # A method is a token and a client is an address: neither has anything to quote.
+        return (
+            f'{{"time":"{self._stamps.at(wall)}","event":"call",{self._places.get(policy) or self._place(policy)}'
+            f'"method":"{method}","host":{quote(authority)},"path":{quote(path)},"client":"{client}","status":{status},'
+            f'"outcome":"success","attempts":1,"duration":{seconds},"bytes_in":{bytes_in},"bytes_out":{bytes_out},'
+            f'"endpoint":{quote(endpoint)},"history":[{{"attempt":1,"start":0.0,"duration":{seconds},'
+            f'"status":{status},"class":"success","decision":"delivered"}}]}}\n'
+        )
+
     def call_ended(self, call: EndedCall) -> None:
         """Write a call's line."""
+        plain = as_plain(call)
+        if plain is not None:
+            self.succeeded((plain,))
+            return
         outcome, policy = call.outcome, call.policy
         if not self._every and not self._wanted(outcome, call.status):
             return
@@ -57,32 +93,18 @@ class AccessLog:
             failure = Failure(policy.upstream, policy.route, outcome, call.status)
             if not self._repeats.is_wanted(failure):
                 return
+        stamp, request, seconds = self._stamps.at(call.wall_started), call.request, call.ended - call.started
         if self._console:
-            self._sink.add(console_line(self._stamps.at(call.wall_started), call))
-            return
-        request = call.request
-        path = request.path
-        if "?" in path or "@" in path:
-            path = mask.target(path)
-        authority = request.authority
-        if "@" in authority:
-            authority = mask.authority(authority)
-        place = self._places.get(call.policy) or self._place(call.policy)
-        seconds = f"{call.ended - call.started:.6f}"
-        # A method is a token and a client is an address: neither has anything to quote.
-        head = (
-            f'{{"time":"{self._stamps.at(call.wall_started)}","event":"call",{place}"method":"{request.method}",'
-            f'"host":{quote(authority)},"path":{quote(path)},"client":"{call.client}","status":{call.status},'
-        )
-        if call.attempts == 1 and call.outcome is Outcome.SUCCESS and not call.history and not call.app_retry:
-            self._sink.add(
-                f'{head}"outcome":"success","attempts":1,"duration":{seconds},"bytes_in":{call.bytes_in},'
-                f'"bytes_out":{call.bytes_out},"endpoint":{quote(call.endpoint)},"history":[{{"attempt":1,"start":0.0,'
-                f'"duration":{seconds},"status":{call.status},"class":"success","decision":"delivered"}}]}}\n'
-            )
+            line = _console_line(stamp, request.method, request.authority, request.path, call.status, outcome, seconds)
+            if call.history or outcome is not Outcome.SUCCESS:
+                line += " · " + (", ".join(map(_console_attempt, call.history)) or "no attempt")
+            self._sink.add(_console_end(line, policy, call.detail))
             return
         self._sink.add(
-            f'{head}"outcome":"{call.outcome.value}","attempts":{call.attempts},"duration":{seconds},'
+            f'{{"time":"{stamp}","event":"call",{self._places.get(policy) or self._place(policy)}'
+            f'"method":"{request.method}","host":{quote(mask.authority(request.authority))},'
+            f'"path":{quote(mask.target(request.path))},"client":"{call.client}","status":{call.status},'
+            f'"outcome":"{outcome.value}","attempts":{call.attempts},"duration":{seconds:.6f},'
             f'"bytes_in":{call.bytes_in},"bytes_out":{call.bytes_out},{_tail(call)}'
         )
 
@@ -108,7 +130,8 @@ class AccessLog:
         )
 
     def close(self) -> None:
-        """Tell what was left out so far."""
+        """Tell what was left out, or gathered, so far."""
+        self.catch_up()
         if self._repeats is not None:
             self._repeats.end()
 
@@ -148,17 +171,19 @@ def _tail(call: EndedCall) -> str:
     return f'"endpoint":{quote(call.endpoint)},{extra}"history":{history}}}\n'
 
 
-def console_line(stamp: str, call: EndedCall) -> str:
-    """`12:00:01.123 GET api.example/x -> 200 success 0.31s · 503, 503, 200 [github]`."""
-    request = call.request
-    line = (
-        f"{stamp[11:23]} {request.method} {mask.authority(request.authority)}{mask.target(request.path)} -> "
-        f"{call.status or 'no answer'} {call.outcome} {_short(call.ended - call.started)}"
+def _console_line(
+    stamp: str, method: str, authority: str, path: str, status: int, outcome: Outcome, seconds: float
+) -> str:
+    """The first half of `12:00:01.123 GET api.example/x -> 200 success 0.31s · 503, 503, 200 [github]`."""
+    return (
+        f"{stamp[11:23]} {method} {mask.authority(authority)}{mask.target(path)} -> "
+        f"{status or 'no answer'} {outcome} {_short(seconds)}"
     )
-    if call.history or call.outcome is not Outcome.SUCCESS:
-        line += " · " + (", ".join(map(_console_attempt, call.history)) or "no attempt")
-    place = call.policy.upstream + (f"/{call.policy.route}" if call.policy.route else "")
-    return _printable(f"{line} [{place}]{': ' + call.detail if call.detail else ''}") + "\n"
+
+
+def _console_end(line: str, policy: Policy, detail: str) -> str:
+    place = policy.upstream + (f"/{policy.route}" if policy.route else "")
+    return _printable(f"{line} [{place}]{': ' + detail if detail else ''}") + "\n"
 
 
 def _console_attempt(record: AttemptRecord) -> str:

@@ -1,20 +1,26 @@
 """What happened, as observers are told it.
 
-Law: observing costs a call that succeeds at once next to nothing. The driver of a call (`proxy.forward.exchange`) is
-itself the event: `EndedCall` lists the attributes that observers read, so nothing is allocated to tell them, and
-`history` is only filled where more happened than one attempt that succeeded. An observer never keeps the event: it
-would keep bodies and connections alive. It copies what it needs, and masks what it shows (`proxy.observe.mask`).
+Law: observing costs a call that succeeds at once next to nothing: of one, a tuple is told (`Plain`), that may be kept.
+The driver of any other call (`proxy.forward.exchange`) is itself the event: `EndedCall` lists the attributes that
+observers read, and `history` is only filled where more happened than one attempt that succeeded. An observer never
+keeps that event: it would keep bodies and connections alive. It copies what it needs, and masks what it shows
+(`proxy.observe.mask`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.policy import Policy
 from proxy.retry.records import AttemptRecord
+
+#: A call whose first attempt succeeded, and of which there is nothing else to tell: when it began (seconds since the
+#: epoch), how long it took (s), policy, method, authority and path (with the query, unmasked), the app's address,
+#: status, body bytes from the app and to it, and the endpoint.
+Plain: TypeAlias = tuple[float, float, Policy, str, str, str, str, int, int, int, str]
 
 
 class EndedCall(Protocol):
@@ -118,7 +124,11 @@ class Refusal:
 
 
 class Observer(Protocol):
-    """Who is told. Both methods are called synchronously on the event loop; they return soon and never raise."""
+    """Who is told. The methods are called synchronously on the event loop; they return soon and never raise."""
+
+    def succeeded(self, call: Plain) -> None:
+        """A call succeeded at once, and is over."""
+        ...
 
     def call_ended(self, call: EndedCall) -> None:
         """A call that a policy applied to is over."""
@@ -132,8 +142,35 @@ class Observer(Protocol):
 class NoObserver:
     """Nobody listens."""
 
+    def succeeded(self, call: Plain) -> None:
+        """Nothing."""
+
     def call_ended(self, call: EndedCall) -> None:
         """Nothing."""
 
     def refused(self, refusal: Refusal) -> None:
         """Nothing."""
+
+
+def nothing_gathered() -> None:
+    """What there is to catch up with where nothing is gathered."""
+
+
+def as_plain(call: EndedCall) -> Plain | None:
+    """The same of a call, where there is nothing else to tell of it."""
+    if call.attempts != 1 or call.outcome is not Outcome.SUCCESS or call.history or call.app_retry:
+        return None
+    request = call.request
+    return (
+        call.wall_started,
+        call.ended - call.started,
+        call.policy,
+        request.method,
+        request.authority,
+        request.path,
+        call.client,
+        call.status,
+        call.bytes_in,
+        call.bytes_out,
+        call.endpoint,
+    )

@@ -82,10 +82,10 @@ class GatheredCalls(Recent):
     def add(self, calls: Iterable[dict[str, Any]], passed: int) -> None:
         """Calls as one process shows them; `passed` calls have ended meanwhile, which may be more."""
         news = sorted(calls, key=lambda call: str(call["time"]))
-        first = self.seen + passed - len(news) + 1
+        first = self._seen + passed - len(news) + 1
         for number, call in enumerate(news, first):
             (self._plain if is_plain(call) else self._notable).append((number, call))
-        self.seen += passed
+        self._seen += passed
 
     def _show(self, entries: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
         return [{**call, "number": number} for number, call in entries]

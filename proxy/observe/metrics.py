@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from proxy.observe.events import EndedCall, Refusal
+from proxy.observe.events import EndedCall, Plain, Refusal, nothing_gathered
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Policy
 from proxy.retry.records import AttemptRecord
@@ -159,14 +159,17 @@ class Metrics:
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], Series] = {}
         self._by_policy: dict[Policy, Series] = {}
+        self.catch_up: Callable[[], None] = nothing_gathered  # counts what is gathered (`proxy.observe.observers`)
         self.reloads: dict[str, int] = {"success": 0, "failure": 0}
 
     def all(self) -> list[Series]:
         """Every series, in order of first use."""
+        self.catch_up()
         return list(self._series.values())
 
     def copy(self) -> Metrics:
         """The same numbers, which stay as they are: for a thread to read."""
+        self.catch_up()
         made = Metrics()
         made._series = {labels: series.copy() for labels, series in self._series.items()}
         made.reloads = self.reloads.copy()
@@ -192,6 +195,20 @@ class Metrics:
         if found is None:
             found = self._series[upstream, route] = Series(upstream, route)
         return found
+
+    def succeeded(self, calls: Iterable[Plain]) -> None:
+        """Count calls that succeeded at once."""
+        for call in calls:
+            seconds, policy = call[1], call[2]
+            series = self._by_policy.get(policy) or self.series(policy)
+            slot = bisect_left(BOUNDS, seconds)
+            histogram = series.call_seconds
+            histogram.slots[slot] += 1
+            histogram.total += seconds
+            histogram = series.attempt_seconds
+            histogram.slots[slot] += 1
+            histogram.total += seconds
+            series.at_once[call[7] // 100] += 1
 
     def call_ended(self, call: EndedCall) -> None:
         """Count a call."""

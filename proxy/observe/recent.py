@@ -8,12 +8,13 @@ them a second don't push out the one failure that somebody comes to look for.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from operator import itemgetter
 from typing import Any
 
 from proxy.observe import mask
-from proxy.observe.events import EndedCall, Refusal
+from proxy.observe.events import EndedCall, Plain, Refusal, nothing_gathered
 from proxy.observe.shown import Stamps, attempt
 from proxy.retry.facts import Outcome
 
@@ -24,16 +25,35 @@ _PATH = 2048
 
 
 class Recent:
-    """Two rings of calls. `seen` counts all that ever passed; an entry's number is its place in that count, from 1."""
+    """Two rings of calls. An entry's number is its place among all that ever passed, from 1."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._plain: deque[tuple[Any, ...]] = deque(maxlen=kept)
         self._notable: deque[tuple[Any, ...]] = deque(maxlen=kept)
-        self.seen = 0
+        self._seen = 0
+        self.catch_up: Callable[[], None] = nothing_gathered  # keeps what is gathered (`proxy.observe.observers`)
+
+    @property
+    def seen(self) -> int:
+        """How many calls ever passed."""
+        self.catch_up()
+        return self._seen
+
+    def succeeded(self, calls: Sequence[Plain]) -> None:
+        """Keep calls that succeeded at once."""
+        for number, call in enumerate(calls, self._seen + 1):
+            wall, seconds, policy, method, authority, path, client, status, _, _, endpoint = call
+            self._plain.append(
+                (
+                    *(number, wall, seconds, policy, method, authority, _cut(path), client, status),
+                    *(Outcome.SUCCESS, 1, endpoint, None),
+                )
+            )
+        self._seen += len(calls)
 
     def call_ended(self, call: EndedCall) -> None:
         """Keep a call."""
-        number = self.seen = self.seen + 1
+        number = self._seen = self._seen + 1
         request = call.request
         history = call.history
         plain = call.attempts == 1 and call.outcome is Outcome.SUCCESS and len(history) < 2  # held, perhaps
@@ -57,20 +77,23 @@ class Recent:
 
     def refused(self, refusal: Refusal) -> None:
         """Keep a refusal."""
-        self.seen += 1
-        self._notable.append((self.seen, refusal))
+        self._seen += 1
+        self._notable.append((self._seen, refusal))
 
     def since(self, number: int, limit: int = KEPT) -> list[dict[str, Any]]:
         """The entries after this number, oldest first, at most the last `limit`."""
+        self.catch_up()
         entries = [*_after(self._plain, number), *_after(self._notable, number)]
         return self._show(_last(sorted(entries, key=_NUMBER), limit))
 
     def notable(self, number: int, limit: int = KEPT) -> list[dict[str, Any]]:
         """The same of calls that were retried, refused, or did not succeed."""
+        self.catch_up()
         return self._show(_last(_after(self._notable, number), limit))
 
     def news(self, number: int, most: int) -> list[dict[str, Any]]:
         """At most so many entries after this number, oldest first: notable ones before those that simply succeeded."""
+        self.catch_up()
         notable = _last(_after(self._notable, number), most)
         plain = _last(_after(self._plain, number), most - len(notable))
         return self._show(sorted([*plain, *notable], key=_NUMBER))

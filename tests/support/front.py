@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from proxy.config.settings import Address, Buffers, Limits, Pool, Settings
-from proxy.observe.events import EndedCall, Refusal
+from proxy.observe.events import EndedCall, Plain, Refusal
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
 from proxy.retry.router import HostPattern, Router, Upstream
@@ -89,7 +88,21 @@ class Told:
         seen["history"] = list(call.history)
         seen["resent"] = any(record.decision == "transparent" for record in call.history)
         seen["took"] = call.ended - call.started
+        seen["upstream"] = call.policy.upstream
         self.calls.append(seen)
+        self.changed.set()
+
+    def succeeded(self, call: Plain) -> None:
+        _, took, policy, _, _, _, client, status, bytes_in, bytes_out, endpoint = call
+        seen = {"outcome": Outcome.SUCCESS, "status": status, "attempts": 1, "bytes_in": bytes_in}
+        seen |= {
+            "bytes_out": bytes_out,
+            "endpoint": endpoint,
+            "detail": "",
+            "client": client,
+            "upstream": policy.upstream,
+        }
+        self.calls.append(seen | {"history": [], "resent": False, "took": took})
         self.changed.set()
 
     def refused(self, refusal: Refusal) -> None:
@@ -306,11 +319,3 @@ def request(
 def chunked(*parts: bytes, trailers: bytes = b"") -> bytes:
     """Parts as a chunked body."""
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n" + trailers + b"\r\n"
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
