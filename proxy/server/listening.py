@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from proxy.config.settings import Address, Settings
+from proxy.server.admin.guard import quiet
 from proxy.server.binding import CannotListenError, bind, bound
 
 #: Seconds that open admin connections get when their listener goes.
@@ -123,7 +124,7 @@ class Pages:
 
     async def open(self, address: Address, sock: socket.socket) -> tuple[Address, web.AppRunner]:
         """Serve pages there."""
-        runner = web.AppRunner(self._make(), access_log=None, shutdown_timeout=ADMIN_END)
+        runner = web.AppRunner(self._make(), access_log=None, logger=quiet(), shutdown_timeout=ADMIN_END)
         await runner.setup()
         await web.SockSite(runner, sock).start()
         self._opens(address)

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.front import free_port
+from support.ports import free_port
 from support.process import LISTEN, Redrive
 from support.scripted import Turn, Upstream, answer
 
@@ -135,8 +135,9 @@ async def test_a_reload_with_errors(tmp_path: Path, open_page: Open) -> None:
         await expect(page.locator("#places")).to_contain_text("billing")
 
 
-async def test_it_comes_back_after_a_restart(tmp_path: Path, open_page: Open) -> None:
-    listen = f"listen: 127.0.0.1:0\nadmin: 127.0.0.1:{free_port()}\n"
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_it_comes_back_after_a_restart(tmp_path: Path, open_page: Open, workers: int) -> None:
+    listen = f"workers: {workers}\nlisten: 127.0.0.1:0\nadmin: 127.0.0.1:{free_port()}\n"
     async with Moody() as upstream:
         async with Redrive(tmp_path, config(upstream), listen=listen) as running:
             await call(running, "/payments/before")

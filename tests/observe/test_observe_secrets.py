@@ -10,7 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from support.front import free_port
+from support.ports import free_port
 from support.process import Redrive, redrive
 from support.scripted import Turn, Upstream, answer, close
 
@@ -140,6 +140,17 @@ async def read_everything(running: Redrive, events: asyncio.Task[bytes]) -> dict
             found["a wrong token"] = await no.text()
         async with session.get(f"{running.admin}/?k={S}", headers={"Host": "evil.example"}) as no:
             found["a wrong host"] = await no.text()
+    host, _, port = running.admin.removeprefix("http://").rpartition(":")
+    for raw in (
+        f"GET /config HTTP/1.1\r\nHost: {host}\r\nAuthorization {planted('admin-no-colon')}\r\n\r\n",
+        f"GET /config HTTP/1.1\r\nHost: {host}\r\nHost: {planted('admin-host')}\r\n\r\n",
+        f"{planted('admin-line')}\r\n\r\n",
+    ):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(raw.encode())
+        async with asyncio.timeout(20):
+            assert b" 400 " in await reader.readline()
+        writer.transport.abort()
     found["/events"] = (await events).decode()
     return found
 

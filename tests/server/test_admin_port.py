@@ -9,6 +9,7 @@ import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient
 from aiohttp.web import Application
+from multidict import CIMultiDict
 
 from proxy.observe.events import Refusal
 from proxy.observe.exposition import Gauges, render
@@ -151,6 +152,14 @@ async def test_no_other_site_changes_anything(
 ) -> None:
     assert (await admin.post("/reload", headers=headers)).status == status
     assert house.asked == (["reload"] if status == 200 else [])
+
+
+async def test_whoever_says_two_things_is_not_believed(admin: TestClient[Any, Any], house: House) -> None:
+    own = f"http://127.0.0.1:{admin.port}"
+    for name, good, bad in (("Origin", own, "http://evil.example"), ("Sec-Fetch-Site", "same-origin", "cross-site")):
+        headers = CIMultiDict([("Host", own.removeprefix("http://")), (name, good), (name, bad)])
+        assert (await admin.post("/reload", headers=headers)).status == 403
+    assert house.asked == []
 
 
 async def test_a_token(house: House, aiohttp_client: Serve) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from proxy.server.admin.dashboard import is_static
 
@@ -30,6 +32,16 @@ class Access:
 
     token: str = ""
     hosts: Collection[str] = ()
+
+
+def quiet() -> logging.Logger:
+    """The logger of admin and probe. What is no HTTP is answered with 400, and is no news: anybody can send it, and a
+    traceback of it would repeat it.
+    """
+    logger = logging.getLogger("redrive.admin")
+    if not logger.filters:
+        logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+    return logger
 
 
 def guard(access: Callable[[], Access]) -> Middleware:
@@ -75,11 +87,9 @@ def _has_token(request: web.Request, wanted: bytes) -> bool:
 
 
 def _own_site(request: web.Request, host: str) -> bool:
-    site = request.headers.get("Sec-Fetch-Site")
-    if site is not None and site.lower() not in _OWN_SITE:
-        return False
-    origin = request.headers.get("Origin")
-    return origin is None or origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
+    ours = (f"http://{host.lower()}", f"https://{host.lower()}")
+    sites, origins = request.headers.getall("Sec-Fetch-Site", ()), request.headers.getall("Origin", ())
+    return all(site.lower() in _OWN_SITE for site in sites) and all(origin.lower() in ours for origin in origins)
 
 
 def refusal(status: int, detail: str) -> web.Response:

@@ -145,9 +145,9 @@ export class Upstreams {
     fillShares(parts, figures);
     say(parts.attempts, figures.calls ? (figures.attempts / figures.calls).toFixed(2) : "–");
     mark(parts.attempts, "data-tone", figures.attempts > figures.calls * 1.1 ? "wait" : null);
-    say(parts.level, bucket ? `${tokens(bucket.level)}/${tokens(bucket.capacity)}` : about?.bucket ? "full" : about ? "no bucket" : "–");
+    say(parts.level, bucket ? filled(bucket) : about?.bucket ? "full" : about ? "no bucket" : "–");
     mark(parts.level, "title", bucket ? `${bucket.bucket} (${bucket.kind})` : about?.bucket ? `${about.bucket}: not used yet` : null);
-    mark(parts.level, "data-tone", bucket && bucket.level < bucket.capacity * 0.1 ? "bad" : null);
+    mark(parts.level, "data-tone", bucket && drained(bucket) ? "bad" : null);
     parts.spark.element.classList.toggle("none", !bucket);
     parts.spark.draw(bucket ? this.house.history(bucket.bucket) : [], bucket?.capacity ?? 1, 60);
     say(parts.cooldown, live.cooldown ? seconds(live.cooldown) : "–");
@@ -177,10 +177,22 @@ function state(live, bucket) {
   if (live.name === "") return calls ? "refused" : "quiet"; // no upstream: what no policy applied to
   if (live.cooldown > 0) return "cooling";
   if (calls && failed * 2 >= calls) return "failing";
-  if (bucket && bucket.kind !== "rate" && bucket.level < bucket.capacity * 0.1) return "drained";
+  if (bucket && drained(bucket)) return "drained";
   if (!calls) return "quiet";
   if (failed) return "errors";
   return attempts > calls * 1.1 ? "retrying" : "ok";
+}
+
+/** Whether a bucket hardly grants a retry any more; a throttle grants none from the half on (gRPC A6). */
+function drained({ kind, level, capacity }) {
+  if (kind === "throttle") return level <= capacity / 2;
+  if (kind === "budget") return level < 1;
+  return kind !== "rate" && level < capacity * 0.1;
+}
+
+/** What there is, of what there may be; a budget grows with the calls, and has no most. */
+function filled({ kind, level, capacity }) {
+  return kind === "budget" ? `${tokens(level)} left` : `${tokens(level)}/${tokens(capacity)}`;
 }
 
 function lowest(buckets) {
@@ -316,7 +328,7 @@ class Detail {
     mark(parts.badge, "title", STATES[item.state].why);
     this.spark.element.classList.toggle("none", !bucket);
     this.spark.draw(bucket ? this.house.history(bucket.bucket) : [], bucket?.capacity ?? 1, 60);
-    say(parts.level, bucket ? `${tokens(bucket.level)} of ${tokens(bucket.capacity)} tokens in ${bucket.bucket} (${bucket.kind}${bucket.scopes > 1 ? `, the lowest of ${bucket.scopes} scopes` : ""})` : item.about?.bucket ? `${item.about.bucket}: not used yet, so full` : "Its retries are not paid from a bucket.");
+    say(parts.level, bucket ? `${bucket.kind === "budget" ? `${tokens(bucket.level)} retries left` : `${tokens(bucket.level)} of ${tokens(bucket.capacity)} tokens`} in ${bucket.bucket} (${bucket.kind}${bucket.scopes > 1 ? `, the lowest of ${bucket.scopes} scopes` : ""})` : item.about?.bucket ? `${item.about.bucket}: not used yet, so full` : "Its retries are not paid from a bucket.");
     refresh(parts.outcomes, this.outcomes());
     refresh(parts.latest, this.latest(item.name));
     refresh(parts.policy, this.policy(item.about));

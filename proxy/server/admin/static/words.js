@@ -40,7 +40,7 @@ export const GATES = { cooldown: "the upstream's cooldown", rate: "the rate buck
 
 export const STATES = {
   failing: { rank: 5, text: "failing", why: "At least half of the calls of the last minute failed." },
-  drained: { rank: 4, text: "bucket empty", why: "The bucket is below a tenth of its capacity: failures are hardly retried." },
+  drained: { rank: 4, text: "bucket empty", why: "The bucket has little or nothing left for retries: failures are hardly retried." },
   cooling: { rank: 3, text: "cooling down", why: "The upstream asked everyone to wait; calls are held." },
   errors: { rank: 2, text: "errors", why: "Some calls of the last minute failed." },
   refused: { rank: 2, text: "turned away", why: "Requests were turned away in the last minute: malformed, misdirected, or for nobody." },
