@@ -78,10 +78,11 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """A mapping with names of the user's own. `key` reads them."""
+    """A mapping with names of the user's own. `key` reads them; `caseless`: one in any case, and there once."""
 
     value: Form
     key: Callable[[Any], Any] = any_word
+    caseless: bool = False
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         """A dict of what the values read as, by the keys as written; bad ones are dropped, here and in the tree."""
@@ -98,6 +99,10 @@ class MapOf:
             except ValueError as error:
                 tell(tree.keys_at[name], (*path, name), str(error))
                 tree.drop(name)
+                continue
+            twin = next((other for other in found if self.caseless and other.lower() == name.lower()), None)
+            if twin is not None:
+                tell(tree.keys_at[name], (*path, name), f"duplicate key; line {tree.keys_at[twin].line} has {twin}")
                 continue
             value = self.value.read(tree[name], tree.values_at[name], (*path, name), tell)
             if value is BAD:

@@ -172,7 +172,7 @@ HEADER_EDIT = Section(
     "header_edit",
     "Fields set (in place of what came) and taken out.",
     {
-        "set": Key(MapOf(header_value, key=places.editable_header), {}),
+        "set": Key(MapOf(header_value, key=places.editable_header, caseless=True), {}),
         "remove": Key(ListOf(Word(places.editable_header, TEXT)), []),
     },
 )

@@ -109,6 +109,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "defaults: {timeouts: {connect: off}}\n",
         ["redrive.yaml:1:32: defaults.timeouts.connect: 'off' is no duration"],
     ),
+    "a field set twice": (
+        "defaults: {headers: {request: {set: {X-B: 1, x-b: 2}}}}\n",
+        ["redrive.yaml:1:46: defaults.headers.request.set.x-b: duplicate key; line 1 has X-B"],
+    ),
     "a tag of a language": (
         "upstreams: !!python/object:os.system {}\n",
         ["redrive.yaml:1:12: upstreams: the tag tag:yaml.org,2002:python/object:os.system means nothing here"],
