@@ -198,7 +198,8 @@ def test_calls_of_workers_are_all_shown_whoever_asks_in_between() -> None:
 
     def report(*, calls: bool) -> None:
         asked = worker.since(gathered.seen(7)) if calls else None
-        gathered.take({7: Report([], worker.seen, asked)})
+        gathered.keep(7, Report([], worker.seen, asked))
+        gathered.take()
 
     worker.call_ended(Call())
     report(calls=True)
@@ -209,7 +210,7 @@ def test_calls_of_workers_are_all_shown_whoever_asks_in_between() -> None:
     report(calls=True)
     assert [call["number"] for call in shown.since(0)] == [1, 2, 3]
     assert [call["attempts"] for call in shown.notable(0)] == [3]
-    gathered.take({7: Report([], worker.seen, worker.since(0))})  # its last word tells everything again
+    gathered.keep(7, Report([], worker.seen, worker.since(0)))  # its last word tells everything again
     gathered.ended(7)
     assert shown.seen == 3
 
