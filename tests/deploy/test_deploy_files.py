@@ -144,6 +144,17 @@ def test_the_kubernetes_schema_finds_mistakes() -> None:
     assert validator.is_valid(deployment) and not validator.is_valid(wrong)
 
 
+def test_the_overlay_in_the_comment_is_one() -> None:
+    comment = re.findall(r"^#   (.*)$", (KUBERNETES / "base/kustomization.yaml").read_text(), re.MULTILINE)
+    base = yaml.safe_load((KUBERNETES / "base/kustomization.yaml").read_text())
+    overlay = {**{key: base[key] for key in ("apiVersion", "kind")}, **yaml.safe_load("\n".join(comment))}
+    assert [error.message for error in Draft202012Validator(schema("kustomization")).iter_errors(overlay)] == []
+    assert overlay["generatorOptions"] == base["generatorOptions"]
+    assert overlay["configMapGenerator"][0]["name"] == base["configMapGenerator"][0]["name"]
+    image = (KUBERNETES / "base/deployment.yaml").read_text()
+    assert f"image: {overlay['images'][0]['name']}:" in image
+
+
 def test_kustomizations_name_files_that_exist() -> None:
     for file in KUBERNETES.rglob("kustomization.yaml"):
         made = yaml.safe_load(file.read_text())
