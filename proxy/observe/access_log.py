@@ -6,7 +6,6 @@ whoever reads it (`proxy.observe.sink`). Query values and user info are masked. 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii as quote
 from typing import Literal
@@ -167,8 +166,8 @@ def _tail(call: EndedCall) -> str:
     extra = '"app_retry":true,' if call.app_retry else ""
     if call.detail:
         extra += f'"detail":{quote(call.detail)},'
-    history = json.dumps([shown.attempt(record, call.started) for record in call.history], separators=(",", ":"))
-    return f'"endpoint":{quote(call.endpoint)},{extra}"history":{history}}}\n'
+    history = ",".join([shown.attempt_json(record, call.started) for record in call.history])
+    return f'"endpoint":{quote(call.endpoint)},{extra}"history":[{history}]}}\n'
 
 
 def _console_line(

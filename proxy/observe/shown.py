@@ -6,6 +6,7 @@ Law: times are UTC, durations seconds, and what is absent is left out.
 from __future__ import annotations
 
 import time
+from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
 from proxy.retry.records import AttemptRecord
@@ -52,3 +53,40 @@ def attempt(record: AttemptRecord, started: float) -> dict[str, Any]:
         "delay": None if record.delay is None else round(record.delay, 6),
     }
     return {key: value for key, value in shown.items() if value is not None}
+
+
+def attempt_json(record: AttemptRecord, started: float) -> str:
+    """The same as JSON, put together by hand: a call that was retried has its line written while others wait."""
+    line = f'{{"attempt":{record.attempt},"start":{record.started - started:.6f}'
+    if record.ended is not None:
+        line += f',"duration":{record.ended - record.started:.6f}'
+    if record.endpoint:
+        line += f',"endpoint":{quote(record.endpoint)}'
+    if record.status is not None:
+        line += f',"status":{record.status}'
+    if record.grpc_status is not None:
+        line += f',"grpc_status":{record.grpc_status}'
+    if record.fault is not None:
+        line += f',"fault":"{record.fault.value}"'
+    if record.detail:
+        line += f',"detail":{quote(record.detail)}'
+    if record.cls is not None:
+        line += f',"class":"{record.cls.value}"'
+    if record.because:
+        line += f',"because":{quote(record.because)}'
+    if record.pushback:
+        line += f',"pushback":{quote(record.pushback)}'
+    if record.pushback_delay is not None:
+        line += f',"pushback_delay":{record.pushback_delay:.3f}'
+    if record.price:
+        line += f',"price":{record.price!r}'
+    if round(record.held, 6):
+        line += f',"held":{record.held:.6f}'
+    if record.held_by:
+        line += f',"held_by":{quote(record.held_by)}'
+    line += f',"decision":{quote(record.decision)}'
+    if record.why:
+        line += f',"why":{quote(record.why)}'
+    if record.delay is not None:
+        line += f',"delay":{record.delay:.6f}'
+    return line + "}"

@@ -27,7 +27,11 @@ REQUEST_TOLD = (
     *(b"amz-sdk-invocation-id", b"amz-sdk-request", b"grpc-previous-rpc-attempts", b"x-envoy-attempt-count"),
     b"x-stainless-retry-count",
 )
-ANSWER_TOLD = (b"date", b"grpc-status", b"retry-after", b"x-should-retry")
+ANSWER_TOLD = (
+    *(b"date", b"grpc-status", b"retry-after", b"retry-after-ms", b"x-ms-retry-after-ms", b"x-amz-retry-after"),
+    *(b"grpc-retry-pushback-ms", b"x-grpc-retry-pushback-ms", b"x-should-retry", b"stripe-should-retry"),
+    *(b"ratelimit", b"ratelimit-remaining", b"ratelimit-reset"),
+)
 
 KEEP_ALIVE = b"keep-alive"
 

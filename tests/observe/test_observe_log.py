@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from observed import WALL, Call, retried
 
+from proxy.observe import shown
 from proxy.observe.access_log import AccessLog
 from proxy.observe.events import Refusal
 from proxy.observe.gathered import Gathered, GatheredCalls, Report
@@ -16,7 +19,8 @@ from proxy.observe.observers import Observers
 from proxy.observe.recent import Recent
 from proxy.observe.repeats import MOST
 from proxy.observe.sink import LineSink
-from proxy.retry.facts import Outcome, Request
+from proxy.retry.facts import Class, FaultKind, Outcome, Request
+from proxy.retry.records import AttemptRecord
 
 
 class Kept:
@@ -294,3 +298,33 @@ def test_a_reader_that_is_gone_is_forgotten() -> None:
     sink.close()
     os.close(writer)
     assert loop.asked == []
+
+
+@given(
+    st.builds(
+        AttemptRecord,
+        attempt=st.integers(1, 30),
+        started=st.floats(0, 1e6),
+        ended=st.none() | st.floats(0, 1e6),
+        status=st.none() | st.integers(100, 999),
+        grpc_status=st.none() | st.integers(0, 16),
+        fault=st.none() | st.sampled_from(FaultKind),
+        detail=st.text(),
+        cls=st.none() | st.sampled_from(Class),
+        because=st.text(),
+        decision=st.sampled_from(["delivered", "retried", Outcome.DENIED]),
+        why=st.text(),
+        delay=st.none() | st.floats(0, 1e6),
+        pushback=st.text(),
+        pushback_delay=st.none() | st.floats(0, 1e6),
+        price=st.just(0.0) | st.integers(0, 10) | st.floats(0, 100),
+        held=st.just(0.0) | st.floats(0, 1e6),
+        held_by=st.sampled_from(["", "cooldown"]),
+        endpoint=st.text(),
+    )
+)
+def test_an_attempt_in_a_line_and_in_the_admin_api_are_the_same(record: AttemptRecord) -> None:
+    written, said = json.loads(shown.attempt_json(record, 3.5)), shown.attempt(record, 3.5)
+    assert written.keys() == said.keys()
+    for key, value in said.items():
+        assert written[key] == (pytest.approx(value, abs=2e-3) if isinstance(value, float) else value)
