@@ -101,3 +101,12 @@ def test_no_block_is_left_out() -> None:
     started = " ".join(SHELL)
     assert all(name in started for name in PROGRAMS), "a program that no command starts"
     assert len(PYTHON) + len(PROGRAMS) + sum(language == "sh" for language, _ in BLOCKS) == len(BLOCKS)
+
+
+async def test_openais_sdk_reads_what_the_table_says(tmp_path: Path) -> None:
+    program = """
+from openai import OpenAI
+print(OpenAI(api_key="sk-test", base_url="https://api.github.com", max_retries=0).get("/zen", cast_to=str))
+"""
+    settings = "HTTPS_PROXY=http://127.0.0.1:8080 SSL_CERT_FILE=ca/bundle.pem"
+    await ask(tmp_path, make(tmp_path), {"ask.py": program}, f"{settings} python ask.py")
