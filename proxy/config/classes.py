@@ -14,7 +14,7 @@ from typing import Any
 from proxy.config.layers import lay
 from proxy.config.model import PACK
 from proxy.config.nodes import Map, adopt, parse
-from proxy.config.problem import Mark, Problems, did_you_mean
+from proxy.config.problem import Mark, Problems, meant
 from proxy.config.problem import Path as KeyPath
 from proxy.config.read import read_text
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
@@ -82,7 +82,7 @@ def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problem
         own = name.endswith((".yaml", ".yml"))
         file = (Path(mark.file).parent if own and mark.line else _PACKS) / (name if own else f"{name}.yaml")
         if not own and ("/" in name or not file.is_file()):
-            hint = did_you_mean(name, built_in_names())
+            hint = meant(name, built_in_names())
             problems.add(mark, (*path, number), f"no dialect is called {name!r}{hint}")
             continue
         pack, trouble = _pack(str(file))

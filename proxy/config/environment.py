@@ -37,8 +37,12 @@ class _Replacing:
                 return tree
             self._seen.add(id(tree))
         if isinstance(tree, Map):
-            for key, item in tree.items():
-                tree[key] = self.value(item, tree.values_at[key], (*path, key))
+            for key, item in list(tree.items()):
+                value = self.value(item, tree.values_at[key], (*path, key))
+                if value is None and item is not None:
+                    tree.drop(key)  # told: nobody is to ask for it again
+                else:
+                    tree[key] = value
         elif isinstance(tree, Seq):
             kept = Seq(tree.mark)
             for number, (item, at) in enumerate(zip(tree, tree.marks, strict=True)):

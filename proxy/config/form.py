@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from proxy.config.nodes import Map, Seq
-from proxy.config.problem import Mark, Path, did_you_mean
+from proxy.config.problem import Mark, Path, meant
 from proxy.config.units import word as any_word
 from proxy.config.units import written
 
@@ -164,7 +164,7 @@ class Section:
             if key is None:
                 if not self.open:
                     there = self.belongs.get(name)
-                    hint = f" (did you mean {there}?)" if there else did_you_mean(name, self.keys)
+                    hint = f" (did you mean {there}?)" if there else meant(name, self.keys, self._many_keys)
                     tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     tree.drop(name)
             elif tree[name] is None:
@@ -178,8 +178,14 @@ class Section:
         missing = [name for name, key in self.keys.items() if key.required and name not in found]
         for name in missing:
             if name not in tree.keys_at:  # what was there and bad has been told
-                tell(at, (*path, name), "is missing")
+                doc = self.keys[name].doc
+                tell(at, (*path, name), f"is missing: {doc}" if doc else "is missing")
         return BAD if missing else found
+
+    @property
+    def _many_keys(self) -> str:
+        """Where to look a key up, where there are too many of them for one line."""
+        return "redrive schema lists all keys" if len(self.keys) > 12 else ""
 
     def schema(self, named: Definitions) -> dict[str, Any]:
         """A reference to an object among `named`."""

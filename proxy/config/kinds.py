@@ -15,7 +15,7 @@ from proxy.config.custom import CustomError, imported
 from proxy.config.layers import lay
 from proxy.config.nodes import Map, adopt
 from proxy.config.policy_keys import BUCKET, STRATEGY
-from proxy.config.problem import DEFAULT, Mark, Path, Problems, did_you_mean
+from proxy.config.problem import DEFAULT, Mark, Path, Problems, did_you_mean, meant
 from proxy.config.spelled import (
     ALIASES,
     BUCKET_KEYS,
@@ -110,7 +110,8 @@ class Kinds:
         section = "strategies" if what == "strategy" else "buckets"
         if "kind" not in tree and not (what == "strategy" and name in BUILT_IN):
             kinds = ", ".join(STRATEGY_KEYS if what == "strategy" else BUCKET_KEYS)
-            self._problems.add(at, (section, name, "kind"), f"is missing; it is one of {kinds}")
+            if "kind" not in tree.keys_at:  # one that is there and wrong has been told
+                self._problems.add(at, (section, name, "kind"), f"is missing; it is one of {kinds}")
             table.drop(name)
             return None
         whole = self._with_kind(what, tree, str(tree.get("kind", name)), (section, name))
@@ -127,7 +128,7 @@ class Kinds:
         if ":" in kind:
             return tree
         if kind not in BUILT_IN:
-            hint = did_you_mean(kind, BUILT_IN)
+            hint = meant(kind, BUILT_IN)
             if kind in self._raw["strategy"]:
                 hint = f"; {kind} is a strategy's name (did you mean strategy: {kind}?)"
             at = tree.values_at.get("kind", tree.mark)
@@ -161,7 +162,8 @@ class Kinds:
         found = self._definition("strategy", str(value))
         if found is None and value not in self._raw["strategy"].keys_at:
             known = [*self._raw["strategy"].keys_at, *BUILT_IN]
-            message = f"no strategy is called {str(value)!r}{did_you_mean(str(value), known)}"
+            hint = meant(str(value), known, f"define it under strategies, or take one of {', '.join(BUILT_IN)}")
+            message = f"no strategy is called {str(value)!r}{hint}"
             self._problems.add(mark, path, message)
         return found
 
@@ -263,8 +265,8 @@ class Kinds:
         if ref is None:
             if name not in self._raw["bucket"].keys_at:
                 hint = did_you_mean(name, self._raw["bucket"].keys_at)
-                if not hint and name in BUCKET_KEYS:
-                    hint = f" (did you mean {{kind: {name}}}?)"
+                if not hint:
+                    hint = f" (did you mean {{kind: {name}}}?)" if name in BUCKET_KEYS else "; define it under buckets"
                 self._problems.add(mark, path, f"no bucket is called {name!r}{hint}")
             return None, None
         if isinstance(ref.spec, RateSpec) is not rate:

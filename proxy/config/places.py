@@ -11,7 +11,7 @@ import re
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from proxy.config.problem import did_you_mean
+from proxy.config.problem import did_you_mean, meant
 from proxy.config.settings import Address, Network
 from proxy.config.units import is_off, scalar, text, word, written
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
@@ -245,7 +245,7 @@ def failure(value: Any) -> Failures:
         return frozenset({str(found)})
     if found in _FAULTS:
         return frozenset({FaultKind(found)})
-    hint = did_you_mean(found, [*_FAULTS, *GRPC_STATUS_NUMBERS])
+    hint = meant(found, [*_FAULTS, *GRPC_STATUS_NUMBERS], "write it as 503, 5xx, 520-527, UNAVAILABLE or reset")
     raise ValueError(f"{written(value)} is neither an HTTP status, nor a gRPC status, nor a fault kind{hint}")
 
 

@@ -129,7 +129,11 @@ RULE = Section(
         "header": Key(header_globs, doc="name: glob"),
         "json": Key(MapOf(glob), doc="dotted.path: glob; the body is peeked at"),
         "xml": Key(MapOf(glob), doc="element: glob; the body is peeked at"),
-        "as": Key(one_word("transient", "throttling", "timeout", "success", "fatal"), required=True),
+        "as": Key(
+            one_word("transient", "throttling", "timeout", "success", "fatal"),
+            doc="transient, throttling, timeout, success or fatal",
+            required=True,
+        ),
     },
 )
 
@@ -226,7 +230,9 @@ MATCH = Section(
 )
 
 ROUTE = Section(
-    "route", "A policy for some of an upstream's calls.", {"match": Key(MATCH, required=True), **POLICY_KEYS}
+    "route",
+    "A policy for some of an upstream's calls.",
+    {"match": Key(MATCH, doc="which calls it is for, as {path: /v1/*}", required=True), **POLICY_KEYS},
 )
 
 _PLACELESS: dict[str, Key] = {

@@ -100,3 +100,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = {name.lower().replace("-", "_"): name for name in known}
     near = difflib.get_close_matches(word.lower().replace("-", "_"), names, n=1, cutoff=0.6)
     return f" (did you mean {names[near[0]]}?)" if near else ""
+
+
+def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The nearest known word; where none is near, what else would help, or all of a few."""
+    names = list(known)
+    few = f"; there is {', '.join(names)}" if 0 < len(names) <= 12 else ""
+    return did_you_mean(word, names) or (f"; {otherwise}" if otherwise else few)

@@ -109,6 +109,25 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "defaults: {timeouts: {connect: off}}\n",
         ["redrive.yaml:1:32: defaults.timeouts.connect: 'off' is no duration"],
     ),
+    "nothing near": (
+        "zzz: 1\nbuckets: {b: {kind: pool}}\ndefaults:\n  timeouts: {zzz: 1}\n  strategy: zzz\n  bucket: zzz\n"
+        "  dialects: [zzz]\n  classify: {throttling: [zzz], rules: [{status: 400}]}\n",
+        [
+            "redrive.yaml:1:1: zzz: unknown key; redrive schema lists all keys",
+            "redrive.yaml:2:21: buckets.b.kind: 'pool' must be one of quota, throttle, budget, rate",
+            "redrive.yaml:4:14: defaults.timeouts.zzz: unknown key; there is connect, attempt, total, idle",
+            "redrive.yaml:5:13: defaults.strategy: no strategy is called 'zzz'; define it under strategies, or",
+            "redrive.yaml:6:11: defaults.bucket: no bucket is called 'zzz'; define it under buckets",
+            "redrive.yaml:7:14: defaults.dialects[0]: no dialect is called 'zzz'; there is aws, azure, github",
+            "redrive.yaml:8:27: defaults.classify.throttling[0]: 'zzz' is neither an HTTP status, nor a gRPC status, "
+            "nor a fault kind; write it as 503, 5xx, 520-527, UNAVAILABLE or reset",
+            "redrive.yaml:8:41: defaults.classify.rules[0].as: is missing: transient, throttling, timeout",
+        ],
+    ),
+    "an undefined name, told once": (
+        "defaults: {headers: {request: {set: {a: '${NO_SUCH_NAME}'}}}}\n",
+        ["redrive.yaml:1:41: defaults.headers.request.set.a: the environment has no NO_SUCH_NAME"],
+    ),
     "a field set twice": (
         "defaults: {headers: {request: {set: {X-B: 1, x-b: 2}}}}\n",
         ["redrive.yaml:1:46: defaults.headers.request.set.x-b: duplicate key; line 1 has X-B"],
@@ -258,7 +277,8 @@ def test_what_many_inherit_is_told_once(tmp_path: Path) -> None:
           b: {url: http://y, routes: [{match: {path: /z}}]}
         """,
     )
-    assert lines(tmp_path, result) == ["redrive.yaml:1:22: upstreams.a.strategy: no strategy is called 'nobody'"]
+    (line,) = lines(tmp_path, result)
+    assert line.startswith("redrive.yaml:1:22: upstreams.a.strategy: no strategy is called 'nobody'; define it under")
 
 
 def test_what_the_environment_said_is_never_printed(tmp_path: Path) -> None:

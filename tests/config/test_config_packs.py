@@ -124,9 +124,10 @@ def test_a_pack_of_ones_own_is_a_file(tmp_path: Path) -> None:
     assert rules.dialects[1].resets == (ResetField("x-acme-reset", "epoch_ms"),)
     (tmp_path / "acme.yaml").write_text("name: acme\nrule: []\nrules:\n  - {status: 4xxx, as: throttling}\n")
     assert lines(tmp_path, loaded(tmp_path, text)) == [
-        "acme.yaml:1:1: source: is missing",
+        "acme.yaml:1:1: source: is missing: the provider's documentation",
         "acme.yaml:2:1: rule: unknown key (did you mean rules?)",
-        "acme.yaml:4:14: rules[0].status: '4xxx' is neither an HTTP status, nor a gRPC status, nor a fault kind",
+        "acme.yaml:4:14: rules[0].status: '4xxx' is neither an HTTP status, nor a gRPC status, nor a fault kind; "
+        "write it as 503, 5xx, 520-527, UNAVAILABLE or reset",
     ]
     (tmp_path / "acme.yaml").unlink()
     assert lines(tmp_path, loaded(tmp_path, text))[0].startswith("acme.yaml:1:1: cannot be read")
