@@ -7,6 +7,7 @@ call.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,11 @@ def imported(kind: str, tree: Map, at: Mark) -> Any:
     lacking = [name for name in wanted if not hasattr(strategy, name)]
     if lacking:
         raise CustomError(f"{kind} is no RetryStrategy: it has no {', '.join(lacking)}")
+    awaited = [name for name in wanted if inspect.iscoroutinefunction(getattr(strategy, name))]
+    if awaited:
+        raise CustomError(
+            f"{kind} is no RetryStrategy: its methods are plain functions, not async: {', '.join(awaited)}"
+        )
     return strategy
 
 

@@ -5,6 +5,7 @@ Law: a strategy that raises anything but what its interface says loses the retry
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from proxy.retry.checks import Failure
@@ -27,19 +28,17 @@ class AttemptFailed(Exception):  # noqa: N818 - it is what happened, told to a s
 class CustomToken:
     """One call's token of a custom strategy."""
 
-    __slots__ = ("_strategy", "_token")
+    __slots__ = ("_strategy", "_token", "initial_delay")
 
     def __init__(self, strategy: Any, scope: str) -> None:
         self._strategy = strategy
+        #: Seconds to wait before the first attempt.
+        self.initial_delay = 0.0
         try:
             self._token = strategy.acquire_initial_retry_token(token_scope=scope)
+            self.initial_delay = _seconds(self._token)
         except Exception:  # if no initial token can be had, one attempt is made all the same
             self._token = None
-
-    @property
-    def initial_delay(self) -> float:
-        """Seconds to wait before the first attempt."""
-        return max(0.0, float(self._token.retry_delay)) if self._token is not None else 0.0
 
     def next_delay(self, failure: Failure) -> float | Outcome:
         """Seconds to wait before the next attempt, or the *no*."""
@@ -49,7 +48,7 @@ class CustomToken:
             self._token = self._strategy.refresh_retry_token_for_retry(
                 token_to_renew=self._token, error=AttemptFailed(failure)
             )
-            wait = max(0.0, float(self._token.retry_delay))
+            wait = _seconds(self._token)
         except RetryError:
             return Outcome.BUCKET_EMPTY
         except Exception:
@@ -64,3 +63,11 @@ class CustomToken:
                 self._strategy.record_success(token=self._token)
             except Exception:  # its bookkeeping is its own affair: the answer is on its way already
                 self._token = None
+
+
+def _seconds(token: Any) -> float:
+    """A token's delay. Raises where it is none that anybody could wait."""
+    delay = float(token.retry_delay)
+    if not delay < math.inf:
+        raise ValueError(f"{delay} seconds are no delay")
+    return max(0.0, delay)

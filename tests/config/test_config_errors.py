@@ -330,3 +330,16 @@ def test_billions_of_values_are_refused(tmp_path: Path) -> None:
     found = lines(tmp_path, loaded(tmp_path, bomb))
     assert len(found) == 1
     assert "the aliases unfold to more than" in found[0]
+
+
+def test_a_strategy_whose_methods_are_async(tmp_path: Path) -> None:
+    (tmp_path / "awaited_strategy.py").write_text(
+        "class Own:\n    max_attempts = 3\n"
+        "    async def acquire_initial_retry_token(self, *, token_scope=None): ...\n"
+        "    def refresh_retry_token_for_retry(self, *, token_to_renew, error): ...\n"
+        "    def record_success(self, *, token): ...\n"
+    )
+    assert lines(tmp_path, loaded(tmp_path, 'strategies:\n  own: {kind: "awaited_strategy:Own"}\n')) == [
+        "redrive.yaml:2:15: strategies.own: awaited_strategy:Own is no RetryStrategy: its methods are plain functions, "
+        "not async: acquire_initial_retry_token"
+    ]

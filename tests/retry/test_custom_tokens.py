@@ -1,0 +1,70 @@
+"""A user's own strategy that misbehaves loses the retry, never the call (contract, section 7)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from proxy.retry import RetryError
+from proxy.retry.checks import Failure
+from proxy.retry.custom import CustomToken
+from proxy.retry.facts import NO_PUSHBACK, Class, Outcome, Pushback, Verdict
+
+FAILURE = Failure(1, Verdict(Class.TRANSIENT, "transient: 503"), NO_PUSHBACK, status=503)
+
+
+@dataclass
+class Token:
+    retry_delay: object
+    retry_count: int = 0
+
+
+class Own:
+    """Says what it is told to say; an exception is raised."""
+
+    def __init__(self, first: object, then: object = None) -> None:
+        self.first, self.then = first, then
+
+    def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> object:
+        return self._say(self.first)
+
+    def refresh_retry_token_for_retry(self, *, token_to_renew: object, error: Exception) -> object:
+        return self._say(self.then)
+
+    def _say(self, what: object) -> object:
+        if isinstance(what, Exception):
+            raise what
+        return what
+
+
+@pytest.mark.parametrize("first", [RuntimeError(), None, object(), Token("soon"), Token(math.inf), Token(math.nan)])
+def test_without_a_token_one_attempt_is_made(first: object) -> None:
+    token = CustomToken(Own(first, Token(1)), "")
+    assert token.initial_delay == 0
+    assert token.next_delay(FAILURE) is Outcome.BUCKET_EMPTY
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        (Token(2), 2.0),
+        (Token(-1), 0.0),
+        (RetryError(), Outcome.BUCKET_EMPTY),
+        (ValueError(), Outcome.ATTEMPTS_EXHAUSTED),
+        (None, Outcome.ATTEMPTS_EXHAUSTED),
+        (Token(None), Outcome.ATTEMPTS_EXHAUSTED),
+        (Token(math.inf), Outcome.ATTEMPTS_EXHAUSTED),
+        (Token(math.nan), Outcome.ATTEMPTS_EXHAUSTED),
+    ],
+)
+def test_what_a_renewal_may_say(then: object, said: float | Outcome) -> None:
+    token = CustomToken(Own(Token(0.5), then), "")
+    assert token.initial_delay == 0.5
+    assert token.next_delay(FAILURE) == said
+
+
+def test_a_pushback_holds_whatever_the_strategy_says() -> None:
+    failure = Failure(1, FAILURE.verdict, Pushback(3.0), status=503)
+    assert CustomToken(Own(Token(0), Token(1)), "").next_delay(failure) == 3
