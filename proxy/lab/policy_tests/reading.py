@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import yaml
 
-from proxy.config.problem import Problem, did_you_mean
+from proxy.config.problem import Problem, did_you_mean, meant
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Reader:
             elif name in own:
                 self.wrong(key, _join(path, name), "is given twice")
             elif names is not None and name not in names:
-                self.wrong(key, _join(path, name), f"unknown key{did_you_mean(name, names)}")
+                self.wrong(key, _join(path, name), f"unknown key{meant(name, names)}")
             else:
                 own[name] = value
         return {**merged, **own}
