@@ -563,6 +563,29 @@ def test_a_101_to_what_was_not_offered(case: Case, proxy: Proxy) -> None:
         assert peer.rest() == b""
 
 
+def test_a_101_within_a_request(proxy: Proxy) -> None:
+    """RFC 9110 section 7.8: the app speaks the new protocol once its request is whole. With a length everybody can
+    tell where that is; chunks are framed anew, so that what is left of them can't be passed on in a tunnel.
+    """
+    with Upstream() as upstream, proxy.app() as app:
+        app.send(get(upstream, "/x", *WEBSOCKET, "Content-Length: 5", method="POST") + b"he")
+        peer = upstream.accept()
+        peer.read_head()
+        assert peer.read(2) == b"he"
+        peer.send(SWITCH)
+        assert app.read_answer().status == 101
+        app.send(b"llo" + b"frames")
+        assert peer.read(9) == b"lloframes"
+    with Upstream() as upstream, proxy.app() as app:
+        app.send(get(upstream, "/x", *WEBSOCKET, "Transfer-Encoding: chunked", method="POST") + b"5\r\nhe")
+        peer = upstream.accept()
+        peer.read_until(b"he")
+        peer.send(SWITCH)
+        assert app.read_answer().status == 502
+        app.try_send(b"llo\r\n0\r\n\r\nframes")
+        assert b"frames" not in peer.rest()
+
+
 def test_a_101_may_choose_among_what_was_offered(proxy: Proxy) -> None:
     """In any case, and without the version (RFC 9110 section 7.8)."""
     with Upstream() as upstream, proxy.app() as app:
