@@ -92,6 +92,7 @@ class Worker:
         self._sites: dict[int, tuple[Address, web.SockSite, socket.socket]] = {}
         self._left: dict[int, socket.socket] = {}  # nobody accepts there any more, but connections may wait
         self._metrics, self._recent = Metrics(), Recent()
+        self._counted: dict[tuple[str, str], int] = {}  # calls of each series, as the parent knows them
         self._work: asyncio.Queue[tuple[Any, list[int]]] = asyncio.Queue()
         self._look_every = _LOOK
         self._looks = 0
@@ -221,7 +222,7 @@ class Worker:
     def _count(self, number: int, since: int | None) -> Counted:
         calls = None if since is None else self._recent.since(since)
         made, self._making.made = tuple(dict.fromkeys(self._making.made)), []
-        report = Report(self._metrics.all(), self._recent.seen, calls)
+        report = Report(self._metrics.moved(self._counted), self._recent.seen, calls)
         return Counted(number, self._making.generation, report, made)
 
     def _look(self) -> None:

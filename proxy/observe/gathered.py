@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from proxy.observe.metrics import Metrics, Series
 from proxy.observe.recent import Recent, is_plain
 
+Labels: TypeAlias = tuple[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One worker's counts. `seen` calls have passed in all; `calls` are those that were asked for, as shown there;
-    None where none were.
+    """One worker's counts: the series that have moved since its report before. `seen` calls have passed in all; `calls`
+    are those that were asked for, as shown there; None where none were.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -35,8 +37,8 @@ class Gathered:
     def __init__(self, metrics: Metrics, recent: GatheredCalls) -> None:
         self._metrics = metrics
         self._recent = recent
-        self._latest: dict[int, Report] = {}
-        self._ended: dict[tuple[str, str], Series] = {}
+        self._latest: dict[int, dict[Labels, Series]] = {}
+        self._ended: dict[Labels, Series] = {}
         self._shown: dict[int, int] = {}
         self._kept: dict[int, Report] = {}
 
@@ -47,8 +49,10 @@ class Gathered:
     def keep(self, worker: int, report: Report) -> None:
         """A worker's newest report (its number is one that no other process of this run has)."""
         before = self._kept.get(worker)
-        if before is not None and report.calls is None:  # what was told of calls is yet to be shown
-            report = replace(report, calls=before.calls, seen=before.seen)
+        if before is not None:
+            report = replace(report, series=[*before.series, *report.series])
+            if report.calls is None:  # what was told of calls is yet to be shown
+                report = replace(report, calls=before.calls, seen=before.seen)
         self._kept[worker] = report
 
     def take(self) -> None:
@@ -61,19 +65,28 @@ class Gathered:
                 passed += report.seen - self.seen(worker)
                 self._shown[worker] = report.seen
         self._recent.add(news, passed)
-        self._latest.update(reports)
-        total = {labels: series.copy() for labels, series in self._ended.items()}
-        for report in self._latest.values():
-            _add_up(total, report.series)
-        self._metrics.replace(total.values())
+        moved: set[Labels] = set()
+        for worker, report in reports.items():
+            latest = {(series.upstream, series.route): series for series in report.series}
+            self._latest.setdefault(worker, {}).update(latest)
+            moved |= latest.keys()
+        for labels in moved:
+            self._metrics.put(self._total(labels))
+
+    def _total(self, labels: Labels) -> Series:
+        total = Series(*labels)
+        for counted in (self._ended, *self._latest.values()):
+            series = counted.get(labels)
+            if series is not None:
+                total.add(series)
+        return total
 
     def ended(self, worker: int) -> None:
         """A worker is no more: keep what it counted."""
         self.take()
         self._shown.pop(worker, None)
-        latest = self._latest.pop(worker, None)
-        if latest is not None:
-            _add_up(self._ended, latest.series)
+        for labels, series in self._latest.pop(worker, {}).items():
+            self._ended.setdefault(labels, Series(*labels)).add(series)
 
 
 class GatheredCalls(Recent):
@@ -89,12 +102,3 @@ class GatheredCalls(Recent):
 
     def _show(self, entries: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
         return [{**call, "number": number} for number, call in entries]
-
-
-def _add_up(total: dict[tuple[str, str], Series], more: Iterable[Series]) -> None:
-    for series in more:
-        known = total.get((series.upstream, series.route))
-        if known is None:
-            total[series.upstream, series.route] = series.copy()
-        else:
-            known.add(series)

@@ -175,9 +175,19 @@ class Metrics:
         made.reloads = self.reloads.copy()
         return made
 
-    def replace(self, series: Iterable[Series]) -> None:
-        """Hold these series instead, which were added up elsewhere."""
-        self._series = {(each.upstream, each.route): each for each in series}
+    def put(self, series: Series) -> None:
+        """Hold this one for its labels, which was added up elsewhere."""
+        self._series[series.upstream, series.route] = series
+
+    def moved(self, told: dict[tuple[str, str], int]) -> list[Series]:
+        """The series that have counted a call since they were told; `told` is brought up to date."""
+        found = []
+        for series in self.all():
+            labels, calls = (series.upstream, series.route), series.calls
+            if told.get(labels) != calls:
+                told[labels] = calls
+                found.append(series)
+        return found
 
     def series(self, policy: Policy) -> Series:
         """The series that this policy's calls are counted in."""

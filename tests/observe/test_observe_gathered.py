@@ -58,3 +58,24 @@ def test_what_a_worker_has_told_stays_when_it_ends() -> None:
     gathered.take()
     assert [call["path"] for call in recent.since(0)] == ["/10", "/11"]
     assert [series.calls for series in metrics.all()] == [2]
+
+
+def test_only_series_that_moved_are_told_of() -> None:
+    gathered, metrics, _ = house()
+    working = Metrics()
+    told: dict[tuple[str, str], int] = {}
+    for name in ("a", "b"):
+        working.labelled(name, "").outcomes[Outcome.SUCCESS, 2] = 1
+    gathered.keep(1, Report(working.moved(told), 2))
+    assert working.moved(told) == []
+    working.labelled("b", "").at_once[2] += 1
+    moved = working.moved(told)
+    assert [series.upstream for series in moved] == ["b"]
+    gathered.keep(1, Report(moved, 3))
+    gathered.keep(2, Report(counted(4), 4))
+    gathered.take()
+    assert {series.upstream: series.calls for series in metrics.all()} == {"a": 1, "b": 2, POLICY.upstream: 4}
+    gathered.ended(1)
+    gathered.keep(3, Report(counted(1), 1))
+    gathered.take()
+    assert {series.upstream: series.calls for series in metrics.all()} == {"a": 1, "b": 2, POLICY.upstream: 5}

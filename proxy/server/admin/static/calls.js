@@ -64,7 +64,7 @@ export class Calls {
     this.empty.replaceChildren(
       h("h2", {}, "No call has come through yet"),
       h("p", {}, "Send one, as a base URL or as a proxy:"),
-      h("pre", {}, `${first ? `curl -i http://${listen}${first.prefix}/\n` : ""}HTTP_PROXY=http://${listen} http_proxy=http://${listen} curl -i http://example.com/`),
+      h("pre", {}, `${first ? `curl -i http://${listen}${first.prefix}/\n` : ""}HTTP_PROXY=http://${listen} http_proxy=http://${listen} \\\n  curl -i http://example.com/`),
     );
   }
 
