@@ -311,18 +311,17 @@ class AppConnection(Answering):
             self._write_own(head, body, CLOSE, headless=False)
             self._close_in_stages()
 
-    def drained(self) -> None:
-        """The proxy is shutting down: a connection that rests is closed; not one that is new, or has sent something."""
-        if self.plan is None or self.exchange is not None or self._lingered >= 0 or self._parser.pending:
-            return
-        if self.transport is not None and not presence.has_said(self._fd):
+    def drained(self, before: float) -> None:
+        """The proxy is shutting down: a connection that has rested since before this time is closed."""
+        if self.plan is not None and self._lingered < 0 and self.transport is not None and self.is_silent(before):
             self.transport.close()
 
     def is_silent(self, before: float) -> bool:
         """Whether nothing is lost with it: its last answer has gone, or no request has come since before this time."""
         if self._lingered >= 0:
             return self.transport is None or not self.transport.get_write_buffer_size()
-        return self.plan is None and self.exchange is None and not self._parser.pending and 0 < self.since < before
+        rested = self.exchange is None and not self._parser.pending and 0 < self.since < before
+        return rested and not presence.has_said(self._fd)
 
     def pause(self) -> None:
         """Take no more of the body for now."""
@@ -349,7 +348,7 @@ class AppConnection(Answering):
             self.transport.close()
         elif self._body is not None:
             self._close_in_stages()
-        elif self._close or self.door.draining:
+        elif self._close:  # what the app was not told of it does not expect, even while draining
             self._shut()
         else:
             self.since = monotonic()

@@ -33,7 +33,8 @@ from proxy.wire.head import RequestHead
 HEAD_SECONDS = 60.0
 #: A connection that rests is closed in favour of a new one, where there are too many, once it has rested so long.
 REST_SECONDS = 60.0
-#: An app that has connected says within so many seconds what it wants, or a process that ends does not wait for it.
+#: An app that has connected, or has an answer, says within so many seconds what it wants next, or a process that ends
+#: does not wait for it.
 SAYS_SECONDS = 0.5
 #: Connections beyond `limits.connections` that are still told so; those beyond are closed without a word.
 TOLD = 128
@@ -128,10 +129,10 @@ class Door(web.Server):
             self._emptied = None
 
     @property
-    def busy(self) -> int:
-        """Connections that something is under way on: a request, an answer that is not taken yet, or one just made."""
+    def is_busy(self) -> bool:
+        """Whether anything is under way: a request, an answer that is not taken yet, or one that may be on its way."""
         before = monotonic() - SAYS_SECONDS
-        return sum(not connection.is_silent(before) for connection in self.open)
+        return any(not connection.is_silent(before) for connection in self.open)
 
     def _make_room(self) -> bool:
         """Close the connection that has rested longest, if one has rested long."""
@@ -285,10 +286,11 @@ class Door(web.Server):
             self._drip_timer = None
 
     def drain(self) -> None:
-        """Answers close their connections from now on, and what rests is closed."""
+        """Answers close their connections from now on, and what has rested is closed."""
         self.draining = True
+        before = monotonic() - SAYS_SECONDS
         for connection in list(self.open):
-            connection.drained()
+            connection.drained(before)
 
 
 def _overloaded(detail: str) -> Rejection:

@@ -48,7 +48,7 @@ RESERVED = 64
 class Usage:
     """What calls use of what has limits: calls, connections of apps, parked calls, bytes kept for another attempt.
 
-    `busy`, while draining: the connections that something is under way on, also behind a call (`Door.busy`).
+    `busy`, while draining: the processes in which anything is under way (`Door.is_busy`).
     """
 
     in_flight: int = 0
@@ -172,7 +172,7 @@ class DataPath:
     def usage(self) -> Usage:
         """What is in use of what has limits."""
         door = self.door
-        return Usage(self.in_flight, len(door.open), self.waiting, self.buffered, door.busy if door.draining else 0)
+        return Usage(self.in_flight, len(door.open), self.waiting, self.buffered, int(door.draining and door.is_busy))
 
     def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
         """Other workers use so much of the limits that all of them have together."""

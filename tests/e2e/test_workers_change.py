@@ -160,6 +160,18 @@ async def slow_or_not(turn: Turn, go: asyncio.Event) -> None:
     turn.writer.write(answer(200, b"whole"))
 
 
+async def half_and_half(turn: Turn, first: asyncio.Event, go: asyncio.Event) -> None:
+    """A call that is held, one whose answer has begun, and those behind it."""
+    if turn.request.target.endswith("hold"):
+        await go.wait()
+    elif len(turn.upstream.requests) == 2:
+        await turn.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwh")
+        await first.wait()
+        await turn.write(b"ole")
+        return
+    turn.writer.write(answer(200, b"whole"))
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_an_app_that_has_just_connected_is_served_while_draining(workers: int, tmp_path: Path) -> None:
     """Its request is on its way when SIGTERM comes: the connection is not closed under it."""
@@ -199,6 +211,57 @@ async def test_a_request_that_came_with_the_signal_is_answered(tmp_path: Path) -
         running.signal(signal.SIGCONT)
         assert [await app.answer() for app in apps] == [(200, "whole")] * 8
         assert await running.ended() == 0
+
+
+async def test_an_answer_that_began_before_the_signal_does_not_close(tmp_path: Path) -> None:
+    """It did not say so, and the app's next request may be on its way: that one's answer says it."""
+    first, go = asyncio.Event(), asyncio.Event()
+    async with (
+        Upstream(lambda turn: half_and_half(turn, first, go)) as upstream,
+        Redrive(tmp_path, config(upstream)) as running,
+    ):
+        held = asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/hold"))
+        await upstream.until(1)
+        app = await App.opened(running)
+        app.ask()
+        head = await app.reader.readuntil(b"\r\n\r\n")
+        assert b"close" not in head
+        running.signal(signal.SIGTERM)
+        assert await running.line(lambda line: line["event"] == "draining")
+        first.set()
+        assert await app.reader.readexactly(5) == b"whole"
+        app.ask()
+        head = await app.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"Connection: close\r\n" in head
+        assert await app.reader.read() == b"whole"
+        go.set()
+        assert (await held).body == b"whole"
+        assert await running.ended() == 0
+
+
+async def test_a_rolling_restart_fails_no_call_of_apps_that_keep_their_connections(tmp_path: Path) -> None:
+    """Not even calls that nobody repeats: answers say that the connection closes before it does."""
+    over = False
+    async with (
+        Upstream(answer(200)) as upstream,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(2)) as running,
+    ):
+
+        async def load() -> int:
+            count = 0
+            async with aiohttp.ClientSession() as session:
+                while not over:
+                    async with session.post(f"{running.url}/a/x", data=b"once") as got:
+                        assert got.status == 200
+                    count += 1
+            return count
+
+        loads = [asyncio.create_task(load()) for _ in range(8)]
+        running.signal(signal.SIGUSR2)
+        assert await running.line(lambda line: line["event"] == "rolled")
+        over = True
+        assert sum(await asyncio.gather(*loads)) == len(upstream.requests)
 
 
 async def test_apps_that_have_just_connected_are_served_by_a_worker_that_retires(tmp_path: Path) -> None:
