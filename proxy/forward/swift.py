@@ -87,7 +87,7 @@ class Plan:
         old, upstream, rest = self.head, self.upstream, self.rest
         if (
             upstream is None
-            or head.specials != old.specials
+            or (head.specials is not old.specials and head.specials != old.specials)
             or head.method != old.method
             or head.form != old.form
             or head.authority != old.authority
@@ -96,10 +96,9 @@ class Plan:
         ):
             return None
         if rest is not None:
-            found = router.by_prefix(head.path)
-            if found is None or found[0] is not upstream:
+            rest = router.behind(upstream, head.path)
+            if rest is None:
                 return None
-            rest = found[1]
         if upstream.routes:
             path = head.path if rest is None else rest
             if upstream.policy_for(head.method, path, head) is not self.policy:

@@ -112,6 +112,11 @@ class Upstream:
         return self.policy
 
     @cached_property
+    def begins(self) -> bytes:
+        """The prefix with a slash behind it."""
+        return (self.prefix or "").rstrip("/").encode() + b"/"
+
+    @cached_property
     def policies(self) -> tuple[Policy, ...]:
         """Every policy that a call to this upstream may get."""
         return (*(route.policy for route in self.routes), self.policy)
@@ -158,6 +163,14 @@ class Router:
                     raise ClimbsOut(path.decode("latin-1"))
                 return found, rest if rest[:1] == b"/" else b"/" + rest
         return None
+
+    def behind(self, upstream: Upstream, path: bytes) -> bytes | None:
+        """What `by_prefix` leaves of a raw path, if it finds this upstream for it. Raises ClimbsOut as that does."""
+        prefix = upstream.begins
+        if self._is_flat and path.startswith(prefix) and not climbs(path[len(prefix) :]):
+            return path[len(prefix) - 1 :]
+        found = self.by_prefix(path)
+        return found[1] if found is not None and found[0] is upstream else None
 
     def unmatched(self, authority: str) -> Upstream:
         """An upstream of its own for a place that none names, under the policy of `defaults`. The 1,000 used last are
@@ -219,6 +232,11 @@ class Router:
     @cached_property
     def _globs(self) -> list[tuple[HostPattern, Upstream]]:
         return [pair for pair in self._patterns if pair[0].is_glob]
+
+    @cached_property
+    def _is_flat(self) -> bool:
+        """Whether all prefixes are equally deep, so that none is beneath another."""
+        return len(self._prefixes) == 1
 
     @cached_property
     def _prefixes(self) -> list[tuple[re.Pattern[bytes], dict[bytes, Upstream]]]:

@@ -34,14 +34,22 @@ def needle(name: str) -> bytes:
 class FieldBlock:
     """Lines of a head, or trailers. `raw` is the block, its first field line preceded by a line feed.
 
-    `lowered` is `raw.lower()`. Implements `proxy.retry.facts.Fields`.
+    Implements `proxy.retry.facts.Fields`.
     """
 
-    __slots__ = ("lowered", "raw")
+    __slots__ = ("_lowered", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
-        self.lowered = raw.lower()
+        self._lowered: bytes | None = None
+
+    @property
+    def lowered(self) -> bytes:
+        """The block in lower case, offset by offset; made when it is first asked for."""
+        lowered = self._lowered
+        if lowered is None:
+            self._lowered = lowered = self.raw.lower()
+        return lowered
 
     def get_all(self, name: str) -> Sequence[str]:
         """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""

@@ -69,7 +69,7 @@ class RequestHead(FieldBlock):
 
     def __init__(self, raw: bytes, method: bytes, target: bytes, minor: bytes) -> None:
         self.raw = raw
-        self.lowered = lowered = raw.lower()
+        self._lowered = lowered = raw.lower()
         self.method = method.decode("ascii")
         self.target = target
         self.minor = 1
@@ -97,7 +97,7 @@ class RequestHead(FieldBlock):
         """The head `raw`, whose bytes behind the first line are those of `like`, a `common` one."""
         self = cls.__new__(cls)
         self.raw = raw
-        self.lowered = raw.lower()
+        self._lowered = None
         self.method = method.decode("ascii")
         self.target = target
         self.minor = 1
@@ -108,7 +108,14 @@ class RequestHead(FieldBlock):
         self.specials = like.specials
         self.keep_alive = True
         self.simple = like.simple
-        self._locate()
+        if like.form == "origin" and target[0] == 0x2F and method != b"CONNECT":  # as the other one is located
+            self.form = "origin"
+            self.path = target
+            self.authority = like.authority
+            self.scheme = ""
+            self._host = None
+        else:
+            self._locate()
         return self
 
     @property

@@ -50,7 +50,7 @@ class ResponseHead(FieldBlock):
 
     def __init__(self, raw: bytes, minor: bytes, status: bytes, reason: bytes | None) -> None:
         self.raw = raw
-        self.lowered = lowered = raw.lower()
+        self._lowered = lowered = raw.lower()
         self.status = code = int(status)
         self.minor = 1
         self._awkward: awkward.Awkward | None = None
