@@ -255,8 +255,8 @@ class Metrics:
 def _count_history(series: Series, call: EndedCall) -> None:
     """Count what happened to each sending, and whether the last one was denied a retry."""
     records = call.history
-    retry_of: AttemptRecord | None = None
-    for index, record in enumerate(records):
+    last: AttemptRecord | None = None
+    for record in records:
         if record.decision == "transparent":
             series.transparent += 1
             continue
@@ -266,20 +266,21 @@ def _count_history(series: Series, call: EndedCall) -> None:
         if record.ended is not None:
             series.attempt_seconds.add(record.ended - record.started)
         if record.attempt > 1:
-            _count_retry(series, record, records[:index], retry_of)
-        retry_of = record
+            _count_retry(series, record, records)
+        last = record
         if record.delay is not None and record.decision == "retried":
             series.backoff_seconds += record.delay
-    if call.attempts and retry_of is not None and _denied(call.outcome, retry_of):
+    if call.attempts and last is not None and _denied(call.outcome, last):
         series.denied[call.outcome] += 1
 
 
-def _count_retry(
-    series: Series, record: AttemptRecord, earlier: Sequence[AttemptRecord], retry_of: AttemptRecord | None
-) -> None:
-    hedged = any(other.ended is None or other.ended > record.started for other in earlier)
+def _count_retry(series: Series, record: AttemptRecord, records: Sequence[AttemptRecord]) -> None:
+    """Count a retry. Records stand in the order in which attempts ended: of hedges, the first may be the last."""
+    earlier = [other for other in records if other.attempt < record.attempt]
+    over = [other for other in earlier if other.ended is not None and other.ended <= record.started]
+    hedged = len(over) < len(earlier)
     series.hedges += hedged
-    series.reasons["hedge" if hedged or retry_of is None else result(retry_of)] += 1
+    series.reasons["hedge" if hedged or not over else result(over[-1])] += 1
     series.ge[ge_class(record.attempt - 1)] += 1
     if record.cls is not Class.SUCCESS and record.decision not in _NOBODYS_FAULT:
         series.retries_failed += 1

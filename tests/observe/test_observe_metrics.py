@@ -115,6 +115,25 @@ def test_transparent_retries_hedges_and_app_retries() -> None:
     assert seen.value("redrive_app_retries_total", **PLACE) == 1
 
 
+def test_hedges_that_the_first_attempt_beat_are_counted_too() -> None:
+    metrics = Metrics()
+    beaten = [
+        AttemptRecord(2, 10.1, 10.4, decision="cancelled"),
+        AttemptRecord(3, 10.2, 10.4, decision="cancelled"),
+        AttemptRecord(1, 10.0, 10.4, 200, cls=Class.SUCCESS, decision="delivered"),
+    ]
+    metrics.call_ended(Call(attempts=3, history=beaten, ended=10.4))
+    failed = [
+        AttemptRecord(1, 10.0, 10.1, 503, cls=Class.TRANSIENT, decision="hedged on"),
+        AttemptRecord(2, 10.1, 10.2, 200, cls=Class.SUCCESS, decision="delivered"),
+    ]
+    metrics.call_ended(Call(attempts=2, history=failed, ended=10.2))
+    seen = Samples(metrics)
+    assert seen.value("redrive_hedges_total", **PLACE) == 2
+    assert seen.value("redrive_retries_total", **PLACE, reason="hedge") == 2
+    assert seen.value("redrive_retries_total", **PLACE, reason="transient") == 1
+
+
 def test_a_call_that_was_held_succeeded_at_once_all_the_same() -> None:
     metrics = Metrics()
     held = AttemptRecord(1, 12.0, 12.5, 200, cls=Class.SUCCESS, decision="delivered", held=2.0, held_by="cooldown")

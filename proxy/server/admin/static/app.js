@@ -280,6 +280,8 @@ function keyPressed(event) {
     "/": () => $(FILTERS[shown()]).focus(),
     p: () => house.pause(!house.paused),
     t: () => turnTheme(),
+    s: () => shown() === "upstreams" && house.upstreams.sort_on(false),
+    S: () => shown() === "upstreams" && house.upstreams.sort_on(true),
     "?": () => $("help-dialog").showModal(),
     c: () => shown() === "upstreams" && house.upstreams.list.chosen !== null && house.show_calls(house.upstreams.list.chosen),
   };

@@ -63,6 +63,12 @@ export class Upstreams {
     this.draw();
   }
 
+  /** By the next column, or by the same one the other way round. */
+  sort_on(back) {
+    const at = COLUMNS.findIndex(({ id }) => id === this.sort.by);
+    this.sort_by(back ? this.sort.by : COLUMNS[(at + 1) % COLUMNS.length].id);
+  }
+
   /** Everything that is shown of one upstream, worked out. */
   item(name) {
     const { house } = this;
