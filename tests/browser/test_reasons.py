@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.front import free_port
+from support.ports import free_port
 from support.process import Redrive
 from support.scripted import Turn, Upstream, answer
 

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from support.front import free_port
+from support.ports import free_port
 from support.process import Redrive, run
 from support.scripted import Upstream, answer, close, then_close
 
