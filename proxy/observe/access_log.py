@@ -97,7 +97,8 @@ class AccessLog:
             line = _console_line(stamp, request.method, request.authority, request.path, call.status, outcome, seconds)
             if call.history or outcome is not Outcome.SUCCESS:
                 line += " · " + (", ".join(map(_console_attempt, call.history)) or "no attempt")
-            self._sink.add(_console_end(line, policy, call.detail))
+            why = call.detail or (call.history[-1].why if call.history else "")
+            self._sink.add(_console_end(line, policy, why))
             return
         self._sink.add(
             f'{{"time":"{stamp}","event":"call",{self._places.get(policy) or self._place(policy)}'
@@ -119,7 +120,8 @@ class AccessLog:
         path, authority = mask.target(refusal.path), mask.authority(refusal.authority)
         if self._console:
             where = f"{refusal.method} {authority}{path}".strip() or "?"
-            self._sink.add(f"{stamp[11:23]} {where} -> {refusal.status} {refusal.outcome}: {refusal.detail}\n")
+            line = f"{stamp[11:23]} {where} -> {refusal.status} {refusal.outcome}: {refusal.detail}"
+            self._sink.add(_printable(line) + "\n")
             return
         self._sink.add(
             f'{{"time":"{stamp}","event":"call","upstream":"","route":"","method":{quote(refusal.method)},'
@@ -187,8 +189,9 @@ def _console_end(line: str, policy: Policy, detail: str) -> str:
 
 def _console_attempt(record: AttemptRecord) -> str:
     what = record.fault or record.status or "nothing"
+    held = f"{_short(record.held)} held by {record.held_by}, " if record.held else ""
     wait = f" (+{_short(record.delay)})" if record.delay is not None else ""
-    return f"{what}{wait}"
+    return f"{held}{what}{wait}"
 
 
 def _printable(text: str) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -134,6 +135,23 @@ def test_console_lines_are_short() -> None:
         "00:00:00.250 GET api.payments.example/v1/x?key=*** -> 200 success 340ms · "
         "503 (+100ms), reset (+200ms), 200 [payments]\n",
         '00:00:00.250 GET ***@h/x?k=*** -> 400 bad_request: two "lengths"\n',
+    ]
+
+
+def test_console_lines_say_why_and_what_held() -> None:
+    kept = Kept()
+    log = AccessLog(kept, console=True)
+    poor = AttemptRecord(1, 10.0, 10.004, 503, cls=Class.TRANSIENT, decision="bucket_empty", why="the bucket has 4")
+    log.call_ended(Call(outcome=Outcome.BUCKET_EMPTY, status=503, history=[poor]))
+    held = AttemptRecord(1, 12.0, 12.5, 200, cls=Class.SUCCESS, decision="delivered", held=2.0, held_by="cooldown")
+    log.call_ended(Call(history=[held], ended=12.5))
+    log.refused(replace(REFUSAL, path="/\x9b2J\x1b[1m"))
+    assert kept.lines == [
+        "00:00:00.250 GET api.payments.example/v1/x?key=*** -> 503 bucket_empty 4ms · 503 [payments]: "
+        "the bucket has 4\n",
+        "00:00:00.250 GET api.payments.example/v1/x?key=*** -> 200 success 2.50s · "
+        "2.00s held by cooldown, 200 [payments]\n",
+        '00:00:00.250 GET ***@h/?2J?[1m -> 400 bad_request: two "lengths"\n',
     ]
 
 
