@@ -65,8 +65,16 @@ class Upload(Life):
             self._pump()
 
     def launched(self) -> None:
-        """A request with a body was begun to be sent."""
-        if self._overfull:
+        """A request with a body was begun to be sent. Hedges that go at once with it need the body from its beginning:
+        nothing of it is let go before the last of them is on its way.
+        """
+        if self._overfull and max(self.flights, default=0) < self.call.attempts:
+            self.means.loop.call_soon(self._all_launched)
+            return
+        self._all_launched()
+
+    def _all_launched(self) -> None:
+        if self._overfull and not self.over:
             self._lose()
         self._settle_flow()
 

@@ -66,8 +66,13 @@ class Replay:
         return self._taken + size <= self._store.per_request and self._store.used + size <= self._store.total
 
     def read(self, cursor: int) -> bytes:
-        """What follows the cursor, up to about PIECE bytes; b"" where nothing has come yet."""
+        """What follows the cursor, up to about PIECE bytes; b"" where nothing has come yet.
+
+        Raises LookupError where it was let go: other bytes must never take its place.
+        """
         skip = cursor - self._base
+        if skip < 0:
+            raise LookupError(f"the body's bytes before {self._base} are gone, and {cursor} is asked for")
         pieces: list[bytes] = []
         size = 0
         for chunk in self._chunks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from random import Random
 
 from support.front import FAST, STANDARD, CutError, Front, chunked, request, to
 from support.scripted import Turn, Upstream, answer, close, hang, reset
@@ -174,6 +175,26 @@ async def test_hedges_share_a_body_that_is_never_kept() -> None:
             async with front.app() as app:
                 assert (await app.ask("PUT", "/api/", body=BLOB)).status == 200
         assert BLOB in [r.body for r in upstream.requests]
+
+
+async def test_hedges_share_it_too_where_the_first_finds_a_connection_at_rest() -> None:
+    """It begins at once, while the others are still connecting: what it has sent they need yet."""
+    tiny, body = Buffers(1000, 1000), Random(7).randbytes(300_000)  # bytes that repeat nowhere
+    all_read = asyncio.Barrier(3)
+
+    async def read(turn: Turn) -> None:
+        await turn.read_body()
+        await all_read.wait()
+        await turn.write(answer(200, b"ok"))
+
+    async with Upstream(answer(200, b"warm"), read) as upstream:
+        hedged, plain = to("api", upstream.url, strategy=HEDGED, bucket=None), to("plain", upstream.url)
+        async with Front(hedged, plain, buffers=tiny) as front:
+            async with front.app() as app:
+                await app.ask("GET", "/plain/")
+                assert (await app.ask("PUT", "/api/", body=body)).body == b"ok"
+        assert [r.body for r in upstream.requests[1:]] == [body] * 3
+        assert upstream.connections == 3
 
 
 async def test_an_idempotency_key_is_the_same_on_every_attempt() -> None:

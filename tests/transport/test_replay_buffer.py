@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,3 +49,14 @@ def test_any_cursor_reads_the_same_body(chunks: list[bytes], cursors: list[int])
     replay.lose()
     replay.forget(half)
     assert replay.read(half) == whole[half:]
+
+
+def test_what_was_let_go_is_never_taken_for_something_else() -> None:
+    replay = Replay(Store(10, 10))
+    replay.append(b"x" * 5000)
+    replay.append(b"y" * 5000)
+    replay.lose()
+    replay.forget(5000)
+    with pytest.raises(LookupError):
+        replay.read(0)
+    assert replay.read(5000) == b"y" * 5000
