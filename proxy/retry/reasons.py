@@ -55,9 +55,11 @@ def why_not(no: Outcome, failure: Failure, grounds: Grounds, now: float) -> str:
             return "X-Retry-Disable" if grounds.disabled else f"the mode is {policy.mode}"
         case Outcome.ATTEMPTS_EXHAUSTED:
             most = policy.strategy.max_attempts
+            if policy.strategy.custom is not None and failure.attempt < most:
+                return "the strategy itself failed: what it raised is no RetryError, or its delay no delay"
             return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
         case Outcome.BUCKET_EMPTY:
-            return _unaffordable(failure.price_class, grounds.bucket, now)
+            return _unaffordable(failure.price_class, grounds, now)
         case Outcome.PUSHBACK_TOO_LONG:
             named = f"{failure.pushback.source} names {seconds(failure.pushback.delay or 0.0)}"
             return f"{named}, more than pushback.max_delay, {seconds(policy.pushback.max_delay)}"
@@ -95,9 +97,10 @@ def _not_retryable(failure: Failure, grounds: Grounds) -> str:
     return f"{grounds.method} may have been carried out, and is not idempotent"
 
 
-def _unaffordable(cls: Class, bucket: Bucket | None, now: float) -> str:
+def _unaffordable(cls: Class, grounds: Grounds, now: float) -> str:
+    bucket = grounds.bucket
     if bucket is None or bucket.affords(bucket.price(cls), now):
-        return "bucket or strategy refuse it"
+        return "the bucket refused it" if grounds.policy.strategy.custom is None else "the strategy refuses it"
     spec, level = bucket.spec, round(bucket.level(now), 1)
     if spec.kind == "throttle":
         return f"the bucket has {level:g}, and retries need more than {spec.max_tokens / 2:g}"

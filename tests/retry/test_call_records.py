@@ -8,6 +8,7 @@ import pytest
 from playbook import FixedDraws, Playbook, app_gone, ended, fault, replay_lost, reply, start, wake
 from support.front import CLASSIFY, policy
 
+from proxy.retry import RetryError
 from proxy.retry.actions import Action
 from proxy.retry.call import Call
 from proxy.retry.commons import Commons
@@ -173,3 +174,37 @@ def test_no_place_to_wait_in() -> None:
 def test_x_retry_disable_is_named() -> None:
     call = play(STANDARD, start(), reply(1, 503, at=0), headers={"x-retry-disable": "true"})
     assert brief(call) == [(1, "disabled", "X-Retry-Disable")]
+
+
+class Failing:
+    """A user's own strategy that does what it is told to when it is asked for another attempt."""
+
+    max_attempts = 3
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> Failing:
+        return self
+
+    retry_delay = 0.0
+
+    def refresh_retry_token_for_retry(self, *, token_to_renew: object, error: Exception) -> Failing:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "decision", "why"),
+    [
+        (RetryError("enough"), "bucket_empty", "the strategy refuses it"),
+        (
+            ZeroDivisionError(),
+            "attempts_exhausted",
+            "the strategy itself failed: what it raised is no RetryError, or its delay no delay",
+        ),
+    ],
+)
+def test_a_strategy_of_ones_own_is_told_from_the_last_attempt(error: Exception, decision: str, why: str) -> None:
+    own = Strategy("own:Failing", "own:Failing", 3, Backoff(0, 0), custom=Failing(error))
+    call = play(replace(STANDARD, strategy=own, bucket=None), start(), reply(1, 503, at=0))
+    assert brief(call) == [(1, decision, why)]
