@@ -202,4 +202,6 @@ def _came_back(record: AttemptRecord) -> Text:
     after = "" if record.ended is None else f" after {duration(record.ended - record.started)}"
     why = f" ({record.because})" if record.because else ""
     decision = f" → {record.decision}" if record.decision else ""
+    if record.why:
+        decision += f", since {record.why}"
     return Text(f"{what}{after}{why}{decision}")
