@@ -63,6 +63,7 @@ class Door(web.Server):
         self._listening: dict[tuple[str, int], Place] = {}
         self._any: dict[int, Place] = {}  # by port, of listeners on every address
         self._drip_timer: asyncio.TimerHandle | None = None
+        self._drain_timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
         self._date = b""
         self._date_until = 0.0
@@ -281,16 +282,22 @@ class Door(web.Server):
 
     def close(self) -> None:
         """Stop looking at anything."""
-        if self._drip_timer is not None:
-            self._drip_timer.cancel()
-            self._drip_timer = None
+        for timer in (self._drip_timer, self._drain_timer):
+            if timer is not None:
+                timer.cancel()
+        self._drip_timer = self._drain_timer = None
 
     def drain(self) -> None:
-        """Answers close their connections from now on, and what has rested is closed."""
+        """Answers close their connections from now on; what rests is closed once it has rested for a while."""
         self.draining = True
+        if self._drain_timer is None:
+            self._close_rested()
+
+    def _close_rested(self) -> None:
         before = monotonic() - SAYS_SECONDS
         for connection in list(self.open):
             connection.drained(before)
+        self._drain_timer = self.means.loop.call_later(SAYS_SECONDS, self._close_rested)
 
 
 def _overloaded(detail: str) -> Rejection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -324,8 +325,13 @@ async def test_a_stopped_worker_does_not_hold_up_the_end(tmp_path: Path) -> None
     ):
         workers = workers_of(running.pid)
         os.kill(min(workers), signal.SIGSTOP)
-        running.signal(signal.SIGTERM)
-        assert await running.line(lambda line: line["event"] == "draining")
-        running.signal(signal.SIGTERM)
-        assert await running.ended() == 0
-        await ended(workers)
+        try:
+            running.signal(signal.SIGTERM)
+            assert await running.line(lambda line: line["event"] == "draining")
+            running.signal(signal.SIGTERM)
+            assert await running.ended() == 0
+            await ended(workers)
+        finally:
+            for pid in workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
