@@ -29,7 +29,7 @@ run: $(STAMP) ## serve config/redrive.yaml (CONFIG=FILE for another), with a sma
 .PHONY: test
 test: $(STAMP) ## install what the tests need, and run them (ARGS="-k name" for some)
 	@sh scripts/system-packages
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(STAMP) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)

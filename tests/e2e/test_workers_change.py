@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 from pathlib import Path
 
 import aiohttp
 import pytest
 from clients import with_aiohttp
+from support.ports import free_port
 from support.process import Redrive
 from support.scripted import Turn, Upstream, answer
 from test_workers import LISTEN, PATIENT, config, ended, metrics, patient, show, until, workers_of
@@ -289,8 +289,7 @@ async def test_apps_that_have_just_connected_are_served_by_a_worker_that_retires
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_an_address_that_is_spelt_anew_is_served_all_the_while(workers: int, tmp_path: Path) -> None:
     """127.0.0.1 and, on the same port, any address: connections that waited where the one listened are served too."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     top = f"workers: {workers}\nadmin: 127.0.0.1:0\nlisten: {{}}:{port}\n"
     over = False
     async with Upstream(answer(200)) as upstream:

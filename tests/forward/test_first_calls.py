@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from support.front import FAST, NONE, Front, free_port, policy, to
+from support.front import FAST, NONE, Front, policy, to
+from support.ports import free_port
 from support.scripted import Upstream, answer, close, reset
 
 from proxy.retry.facts import Outcome

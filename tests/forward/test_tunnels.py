@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from support.front import CutError, Front, free_port, request, to
+from support.front import CutError, Front, request, to
+from support.ports import free_port
 from support.scripted import Turn, Upstream, answer
 
 from proxy.config.settings import Limits

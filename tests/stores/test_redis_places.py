@@ -10,7 +10,8 @@ import pytest
 from fleet import Sidecar, policy_of
 from redis.asyncio import Redis
 from support.certificates import make
-from support.redis_server import RedisServer, free_port, needs_redis
+from support.ports import free_port
+from support.redis_server import RedisServer, needs_redis
 
 from proxy.retry.facts import Request
 from proxy.retry.policy import QuotaSpec

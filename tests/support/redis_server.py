@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
+from support.ports import free_port
 
 FOUND = shutil.which("redis-server") or shutil.which("valkey-server")
 
 needs_redis = pytest.mark.skipif(
     FOUND is None, reason="no redis-server and no valkey-server on PATH (scripts/system-packages installs one)"
 )
-
-
-def free_port() -> int:
-    """A port that is free now, and low enough for a cluster's bus, which is 10,000 higher."""
-    while True:
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = int(sock.getsockname()[1])
-        if port <= 55535:
-            return port
 
 
 class RedisServer:

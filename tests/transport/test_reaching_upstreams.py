@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from support.certificates import Authority, make
-from support.front import NONE, CutError, Front, free_port, to
+from support.front import NONE, CutError, Front, to
+from support.ports import free_port
 from support.scripted import Turn, Upstream, answer
 
 from proxy.transport.dial import Dialer
