@@ -5,7 +5,8 @@ Law: time moves only from one event to the next, so ten minutes cost what their 
 At one instant events happen in this order, whatever order they were asked for in: what the upstream does, alarms,
 calls that begin, deadlines. So an answer at the very instant of the deadline counts, and a wait that ends exactly
 then is begun (contract, section 8). Events of one rank happen in the order in which they were scheduled, which makes
-every run of the same script the same.
+every run of the same script the same. An instant is a nanosecond wide, for sums of decimal seconds miss each other by
+less: what is sent at 100 ms and answered after 200 is answered at 300.
 """
 
 from __future__ import annotations
@@ -26,18 +27,29 @@ class Clock:
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
-        self._heap: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[float, int, int, float, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
 
     def at(self, when: float, rank: int, act: Callable[..., None], *args: Any) -> None:
         """Schedule; a time that has passed is now. Nothing is ever cancelled: an event finds out that it is stale."""
         self._sequence += 1
-        heapq.heappush(self._heap, (max(when, self.now), rank, self._sequence, act, args))
+        when = max(when, self.now)
+        heapq.heappush(self._heap, (_instant(when), rank, self._sequence, when, act, args))
 
     def run(self, until: float = math.inf) -> None:
         """Let events happen until none is left, or the next one is after `until`."""
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            when, _, _, act, args = heapq.heappop(heap)
-            self.now = when
+        heap, last = self._heap, _instant(until)
+        while heap and heap[0][0] <= last:
+            _, _, _, when, act, args = heapq.heappop(heap)
+            self.now = max(when, self.now)
             act(*args)
+
+
+def _instant(when: float) -> float:
+    """The number of the nanosecond."""
+    nanoseconds = when * 1e9
+    return int(nanoseconds + 0.5) if nanoseconds < _EXACT else nanoseconds
+
+
+#: Beyond this a float of nanoseconds is whole anyway.
+_EXACT = 2.0**53

@@ -24,6 +24,16 @@ def test_events_of_one_rank_happen_as_they_were_asked_for() -> None:
     assert told == ["first", "a", "b", "c"]
 
 
+def test_sums_of_decimal_seconds_meet_at_one_instant() -> None:
+    clock, told = Clock(), []
+    for rank, when in ((BEGIN, 0.3), (UPSTREAM, 0.1 + 0.2), (ALARM, 0.7 + 0.1), (UPSTREAM, 0.8)):
+        clock.at(when, rank, lambda *what: told.append((*what, clock.now)), rank)
+    clock.run(0.3)
+    assert told == [(UPSTREAM, 0.1 + 0.2), (BEGIN, 0.1 + 0.2)]  # though the sum is more than 0.3
+    clock.run()
+    assert told[2:] == [(UPSTREAM, 0.8), (ALARM, 0.8)]  # though this one is less than 0.8
+
+
 def test_a_time_that_has_passed_is_now() -> None:
     clock, told = Clock(5.0), []
     clock.at(1.0, ALARM, lambda: told.append(clock.now))
