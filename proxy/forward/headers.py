@@ -8,6 +8,7 @@ constant. A field that a signature may cover is not rewritten where the request 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,6 +26,7 @@ _NOT_EDITED = frozenset(
 )
 #: Ends of attempts that an answer tells of; the log has all of them.
 _MOST_TOLD = 5
+_NOT_VISIBLE = re.compile("[^ -~]").sub
 
 
 @dataclass(slots=True)
@@ -194,7 +196,7 @@ def _end(record: AttemptRecord) -> str:
 
 def quoted(text: str) -> str:
     """An RFC 8941 string: visible ASCII and spaces, quote and backslash escaped."""
-    plain = "".join(char if " " <= char <= "~" else "?" for char in text)
+    plain = _NOT_VISIBLE("?", text)
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -156,6 +156,51 @@ def nothing_gathered() -> None:
     """What there is to catch up with where nothing is gathered."""
 
 
+@dataclass(slots=True)
+class Ended:
+    """What observers read of a call that is over, copied: it may be kept. Implements EndedCall."""
+
+    policy: Policy
+    request: Request
+    client: str
+    outcome: Outcome
+    status: int
+    attempts: int
+    history: tuple[AttemptRecord, ...]
+    started: float
+    ended: float
+    wall_started: float
+    bytes_in: int
+    bytes_out: int
+    endpoint: str
+    detail: str
+    app_retry: bool
+
+
+def copied(call: EndedCall) -> Plain | Ended:
+    """The same, to be kept."""
+    plain = as_plain(call)
+    if plain is not None:
+        return plain
+    return Ended(
+        call.policy,
+        call.request,
+        call.client,
+        call.outcome,
+        call.status,
+        call.attempts,
+        tuple(call.history),
+        call.started,
+        call.ended,
+        call.wall_started,
+        call.bytes_in,
+        call.bytes_out,
+        call.endpoint,
+        call.detail,
+        call.app_retry,
+    )
+
+
 def as_plain(call: EndedCall) -> Plain | None:
     """The same of a call, where there is nothing else to tell of it."""
     if call.attempts != 1 or call.outcome is not Outcome.SUCCESS or call.history or call.app_retry:

@@ -1,17 +1,19 @@
 """Everybody who watches, as one observer: metrics, the log, the ring of last calls.
 
-Law: this is the one place where the data path meets observing; what is not wanted costs one comparison. Calls that
-succeed at once are gathered and told on in batches: what watches them then runs some hundred times a second instead of
-tens of thousands of times, each out of a cold cache. Nobody sees that: who reads metrics or the ring, closes the log,
-or tells of another call, has all that was gathered told first.
+Law: this is the one place where the data path meets observing; what is not wanted costs one comparison. Calls are
+gathered and told on in batches: what watches them then runs some hundred times a second instead of tens of thousands
+of times, each out of a cold cache. Nobody sees that: who reads metrics or the ring, closes the log, or tells of a
+refusal, has all that was gathered told first, in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import cast
 
 from proxy.observe.access_log import AccessLog
-from proxy.observe.events import EndedCall, Plain, Refusal
+from proxy.observe.events import Ended, EndedCall, Plain, Refusal, copied
 from proxy.observe.metrics import Metrics
 from proxy.observe.recent import Recent
 
@@ -37,13 +39,17 @@ class Observers:
         self.log = log
         self._later = later
         self._set = False
-        self._gathered: list[Plain] = []
+        self._gathered: list[Plain | Ended] = []
         metrics.catch_up = recent.catch_up = self.catch_up
         if log is not None:
             log.catch_up = self.catch_up
 
-    def succeeded(self, call: Plain) -> None:
-        """A call succeeded at once, and is over."""
+    def call_ended(self, call: EndedCall) -> None:
+        """A call that a policy applied to is over."""
+        self.succeeded(copied(call))
+
+    def succeeded(self, call: Plain | Ended) -> None:
+        """A call succeeded at once, and is over; or it is a copy of one that came to something else."""
         gathered = self._gathered
         gathered.append(call)
         if len(gathered) >= BATCH or self._later is None:
@@ -51,14 +57,6 @@ class Observers:
         elif not self._set:
             self._set = True
             self._later(GATHER, self._in_time)
-
-    def call_ended(self, call: EndedCall) -> None:
-        """A call that a policy applied to is over."""
-        self.catch_up()
-        self.metrics.call_ended(call)
-        self.recent.call_ended(call)
-        if self.log is not None:
-            self.log.call_ended(call)
 
     def refused(self, refusal: Refusal) -> None:
         """A request was turned away before it became a call under a policy."""
@@ -73,10 +71,24 @@ class Observers:
         if not self._gathered:
             return
         calls, self._gathered = self._gathered, []
+        for sort, some in groupby(calls, type):
+            if sort is tuple:
+                self._tell_of_successes(cast(list[Plain], list(some)))
+            else:
+                for call in cast(Iterator[Ended], some):
+                    self._tell_of(call)
+
+    def _tell_of_successes(self, calls: list[Plain]) -> None:
         self.metrics.succeeded(calls)
         self.recent.succeeded(calls)
         if self.log is not None:
             self.log.succeeded(calls)
+
+    def _tell_of(self, call: Ended) -> None:
+        self.metrics.call_ended(call)
+        self.recent.call_ended(call)
+        if self.log is not None:
+            self.log.call_ended(call)
 
     def _in_time(self) -> None:
         self._set = False

@@ -201,8 +201,8 @@ class Connection(Asking):
         if head.status == 101:
             self._begin_tunnel(head, data, listener)
         elif size == len(data):
-            if head.simple and not head.chunked and self._method != "HEAD":
-                self._usual = head
+            if head.status < 400 and head.simple and not head.chunked and self._method != "HEAD":
+                self._usual = head  # of what succeeds: a failure in between does not make it unusual
                 self._usual_size = len(head.raw) + size
             self._over(b"")
             listener.on_head(head, data, True, b"")
