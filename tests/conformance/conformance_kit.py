@@ -319,7 +319,7 @@ class Proxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.process.send_signal(signal.SIGTERM)
-        self.process.send_signal(signal.SIGTERM)  # at once
+        self.process.send_signal(signal.SIGINT)  # at once; of two that are alike one may get lost in the other
         try:
             self.process.wait(GUARD)
         except subprocess.TimeoutExpired:
