@@ -183,7 +183,7 @@ class Answering(asyncio.Protocol):
             return
         self._lingered = 0
         if self._until_close:
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)
+            self._end_with_reset(transport)
         if self._until_close or (self.blocked and not self._tunnel):
             transport.abort()
             return
@@ -192,6 +192,13 @@ class Answering(asyncio.Protocol):
             asyncio.get_running_loop().call_later(PATIENCE, self.abort)
 
     def abort(self) -> None:
-        """Close at once."""
-        if self.transport is not None:
-            self.transport.abort()
+        """Close at once. What only the connection's end would end, and is not whole, ends with a RST."""
+        transport = self.transport
+        if transport is None:
+            return
+        if self._until_close and (self.exchange is not None or transport.get_write_buffer_size()):
+            self._end_with_reset(transport)
+        transport.abort()
+
+    def _end_with_reset(self, transport: asyncio.Transport) -> None:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)

@@ -6,9 +6,9 @@ frames answers for the app's version, says what closes, and tells the exchange w
 
     waiting for a head -> exchange (body in, answer out) -> waiting for a head | closing | tunnel (raw bytes)
 
-Law: an answer that is cut is seen to be cut: a chunked one gets no last chunk, one with a length stops short, and
-either way the connection is aborted. A connection with unread bytes is closed in stages (RFC 9112 section 9.6), so that
-the answer is not lost to a reset.
+Law: nothing that came is taken for what it is not. What is behind a close, a refusal or a cut answer is never a
+request; what was pipelined is answered in its turn. How it writes is in `server.answering`, how it ends in
+`server.leaving`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from proxy.forward.exchange import Exchange
 from proxy.forward.swift import Plan, Swift
 from proxy.server import presence
 from proxy.server.admission import Inside, Place
-from proxy.server.answering import CLOSE, Answering
+from proxy.server.answering import CLOSE
+from proxy.server.leaving import Leaving
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER, Connection
 from proxy.transport.last_words import read_last_words
@@ -32,8 +33,6 @@ from proxy.wire.head import RequestHead
 if TYPE_CHECKING:
     from proxy.server.door import Door
 
-#: How long and how much is read from an app that has its last answer, before the connection is closed.
-LINGER, LINGER_BYTES = 2.0, 1024 * 1024
 #: Why nothing is read for now.
 _BODY, _AHEAD = 1, 2
 
@@ -45,7 +44,7 @@ def address(name: object) -> str:
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 
-class AppConnection(Answering):
+class AppConnection(Leaving):
     """See the module. Implements `proxy.forward.streams.AppStream`.
 
     `exchange` is the call in progress. `since`: when the head that is awaited began to come, or the connection to rest.
@@ -53,15 +52,11 @@ class AppConnection(Answering):
     """
 
     __slots__ = (
-        "_buffer",
         "_fd",
-        "_half_closed",
-        "_held",
         "_parser",
         "_running",
         "_settings",
         "_swift",
-        "_timer",
         "client",
         "inside",
         "own",
@@ -79,10 +74,7 @@ class AppConnection(Answering):
         self.door = door
         limits = door.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
-        self._buffer = b""  # what was pipelined
-        self._held = 0
-        self._half_closed = self._running = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._running = False
         self._fd = -1
         self._settings = door.settings
         self._swift: Swift | None = None
@@ -345,7 +337,7 @@ class AppConnection(Answering):
         if self._held:
             self._release(_BODY)
         if self._tunnel:
-            self.transport.close()
+            self._close_written(self.transport)
         elif self._body is not None:
             self._close_in_stages()
         elif self._close:  # what the app was not told of it does not expect, even while draining
@@ -395,34 +387,3 @@ class AppConnection(Answering):
         self._held &= ~why
         if not self._held and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
-
-    def _shut(self) -> None:
-        """The last answer has been written."""
-        if self.transport is None:
-            return
-        if self.head.keep_alive and not self._half_closed:
-            self._close_in_stages()  # the app does not expect it: a request may be on its way
-        else:
-            self._lingered = 0
-            self.transport.close()
-
-    def _close_in_stages(self) -> None:
-        """Say that nothing more comes, and read on for a while what the app is still sending."""
-        transport = self.transport
-        if transport is None or self._lingered >= 0:
-            return
-        self._lingered = 0
-        self._buffer = b""
-        if self._held:
-            self._held = 0
-            transport.resume_reading()
-        if not transport.can_write_eof():
-            transport.close()
-            return
-        transport.write_eof()
-        self._timer = asyncio.get_running_loop().call_later(LINGER, self.abort)
-
-    def _linger_on(self, size: int) -> None:
-        self._lingered += size
-        if self._lingered > LINGER_BYTES:
-            self.abort()
