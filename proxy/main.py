@@ -306,7 +306,7 @@ class House:
             readiness=self._readiness,
             metrics=self._exposition,
             config=lambda: masked(self._settings.provenance.effective()),
-            upstreams=lambda: showing.upstreams(self._settings.router, self._metrics, commons, monotonic()),
+            upstreams=lambda only: showing.upstreams(self._settings.router, self._metrics, commons, monotonic(), only),
             buckets=lambda: showing.buckets(commons, self._settings.buckets, monotonic()),
             recent=self._recent,
             reload=self.reload,

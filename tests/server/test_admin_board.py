@@ -37,7 +37,7 @@ class House:
             readiness=lambda: ready,
             metrics=None,  # type: ignore[arg-type]
             config=dict,
-            upstreams=list,
+            upstreams=lambda only: [],
             buckets=lambda: self.levels,
             recent=Recent(),
             reload=self.reload,

@@ -38,7 +38,7 @@ class House:
             readiness=lambda: self.state,
             metrics=self.exposition,
             config=lambda: {"version": 1},
-            upstreams=lambda: [{"name": "a"}],
+            upstreams=lambda only: [{"name": "a"}],
             buckets=lambda: [{"bucket": "b", "level": 3}],
             recent=self.recent,
             reload=self.reload,

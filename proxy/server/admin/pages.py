@@ -122,8 +122,7 @@ async def _places(request: web.Request) -> web.Response:
 
 
 async def _upstreams(request: web.Request) -> web.Response:
-    upstreams, name = request.app[_VIEW].upstreams(), request.query.get("name")
-    return _json({"upstreams": [each for each in upstreams if name in (None, each["name"])]})
+    return _json({"upstreams": request.app[_VIEW].upstreams(request.query.get("name"))})
 
 
 async def _buckets(request: web.Request) -> web.Response:

@@ -23,15 +23,21 @@ from proxy.retry.target import Endpoint
 from proxy.server.admin.view import Live
 
 
-def upstreams(router: Router, metrics: Metrics, commons: Commons, now: float) -> list[dict[str, Any]]:
-    """Every named upstream in file order, then the unmatched ones together where any was called."""
+def upstreams(
+    router: Router, metrics: Metrics, commons: Commons, now: float, only: str | None = None
+) -> list[dict[str, Any]]:
+    """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
     counted: dict[str, list[Series]] = {}
     for series in metrics.all():
         counted.setdefault(series.upstream, []).append(series)
     held = dict(cooldowns(router, commons, now))
-    shown = [_upstream(upstream, counted.get(upstream.label, []), commons, held) for upstream in router.upstreams]
+    shown = [
+        _upstream(upstream, counted.get(upstream.label, []), commons, held)
+        for upstream in router.upstreams
+        if only in (None, upstream.name)
+    ]
     fallback = router.fallback
-    if fallback.label in counted and fallback.label not in router.by_name:
+    if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
         shown.append(_upstream(fallback, counted[fallback.label], commons, held))
     return shown
 

@@ -65,6 +65,7 @@ class Readiness:
 class View:
     """Each is asked when its page is.
 
+    `upstreams` takes the name of the only one that is asked for, None for all.
     `refresh` brings in what other processes have counted, before a page shows it.
     `live` are the counters of every upstream, `places` the effective values of a policy (upstream and route; "" is the
     top level) with their file and line, `loads` how many configurations were taken since the start.
@@ -74,7 +75,7 @@ class View:
     readiness: Callable[[], Readiness]
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     config: Callable[[], Any]
-    upstreams: Callable[[], list[dict[str, Any]]]
+    upstreams: Callable[[str | None], list[dict[str, Any]]]
     buckets: Callable[[], list[dict[str, Any]]]
     recent: Recent
     reload: Callable[[], Awaitable[list[str]]]
