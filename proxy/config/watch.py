@@ -2,7 +2,7 @@
 
 Law: the directory is watched, not the file, and the content decides, not its times: an editor saves by renaming, and
 Kubernetes swaps a symlink two levels up (`..data`), after which a watch on the file itself sees nothing any more. The
-content's digest is taken before the file is read, so a change in between is seen as one. A look every second
+content's digest is taken before the file is read, and after: what changed in between is read again. A look every second
 catches what a file system does not tell. A file that is suddenly empty is being written, most likely: it is looked at
 once more before it counts as the defaults. Loading runs in a thread: the loop goes on serving meanwhile.
 """
@@ -14,6 +14,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from proxy.config.load import LoadResult, load
@@ -21,9 +22,20 @@ from proxy.config.load import LoadResult, load
 #: How long changes are gathered (an editor makes several of one), and how often the content is looked at in any case.
 GATHER_MS = 100
 LOOK_MS = 1000
+#: How often a file that changes all the time is read before it is taken as it was.
+_READS = 10
 
 #: Takes what a load gave and why it was made: "file", "SIGHUP", "POST /reload", as the caller of `reload` says.
 OnLoad = Callable[[LoadResult, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stamp:
+    """A file as it stands: one that is written again has another. One that can't be looked at is not empty."""
+
+    size: int = -1
+    changed: int = 0
+    inode: int = 0
 
 
 class Watcher:
@@ -40,7 +52,7 @@ class Watcher:
         self._files = loaded.files
         self._patterns = loaded.patterns
         self._digest = digest(self._files, self._patterns)
-        self._was_empty = False
+        self._seen_empty: _Stamp | None = None
 
     async def reload(self, why: str) -> LoadResult:
         """Load now, whatever the content. A call while another load runs waits for it and then loads again."""
@@ -69,30 +81,48 @@ class Watcher:
             ignore_permission_denied=True,
         )
         async for _ in changes:
-            async with self._one_at_a_time:
-                found = await asyncio.to_thread(digest, self._files, self._patterns)
-                if found != self._digest and not self._still_written():
-                    await self._load("file")
+            await self.look()
             if self._folders() != folders:
                 return
 
-    def _still_written(self) -> bool:
-        """Whether the file has just become empty."""
+    async def look(self) -> None:
+        """Load if the content is another. Empty counts from the second look that finds it so."""
+        async with self._one_at_a_time:
+            if await asyncio.to_thread(digest, self._files, self._patterns) == self._digest:
+                return
+            result, known, stamp = await self._read()
+            if stamp.size or stamp == self._seen_empty:
+                await self._take(result, known, "file")
+            self._seen_empty = stamp
+
+    def _stamp(self) -> _Stamp:
         try:
-            is_empty = self._file is not None and Path(self._file).stat().st_size == 0
+            found = Path(self._file or "").stat()
         except OSError:
-            is_empty = False
-        is_new, self._was_empty = is_empty and not self._was_empty, is_empty
-        return is_new
+            return _Stamp()
+        return _Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
     async def _load(self, why: str) -> LoadResult:
-        self._digest = await asyncio.to_thread(digest, self._files, self._patterns)
-        result = await asyncio.to_thread(load, self._file, self._environ)
+        result, known, _ = await self._read()
+        await self._take(result, known, why)
+        return result
+
+    async def _read(self) -> tuple[LoadResult, bytes, _Stamp]:
+        """What the files say when they stand still, their digest, and the first one's stamp."""
+        for _ in range(_READS):
+            stamp = self._stamp()
+            known = await asyncio.to_thread(digest, self._files, self._patterns)
+            result = await asyncio.to_thread(load, self._file, self._environ)
+            if stamp == self._stamp() and known == await asyncio.to_thread(digest, self._files, self._patterns):
+                break
+        return result, known, stamp
+
+    async def _take(self, result: LoadResult, known: bytes, why: str) -> None:
+        self._digest = known
         if result.files != self._files or result.patterns != self._patterns:
             self._files, self._patterns = result.files, result.patterns
             self._digest = await asyncio.to_thread(digest, self._files, self._patterns)
         self._on_load(result, why)
-        return result
 
     def _folders(self) -> tuple[str, ...]:
         """The folders of all files, by name and by what their links lead to, and those that patterns look into."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from proxy.config import watch
 from proxy.config.load import LoadResult, load
 from proxy.config.watch import Watcher
 
@@ -133,10 +134,42 @@ async def test_included_files_come_and_go(tmp_path: Path) -> None:
 async def test_an_emptied_file_is_the_defaults_only_when_it_stays_so(tmp_path: Path) -> None:
     file = tmp_path / "redrive.yaml"
     file.write_text("drain: 1s\n")
+    heard = Heard()
+    watcher = Watcher(str(file), {}, load(str(file), {}), heard)
+    file.write_text("")
+    await watcher.look()
+    file.write_text("")  # it is being written still
+    await watcher.look()
+    assert heard.silent
+    await watcher.look()
+    assert drains(25)((await heard.until(lambda _: True))[0])
+
+
+@pytest.mark.parametrize("kept", ["", "drain: 1s\n"])
+async def test_what_changes_while_it_is_read_is_read_again(
+    kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written in place, it is empty for a moment, in which it is read; then it says what it did, or something else."""
+    file = tmp_path / "redrive.yaml"
+    file.write_text("drain: 1s\n")
+    reads = 0
+
+    def read_in_between(name: str, environ: Mapping[str, str]) -> LoadResult:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            file.write_text("")
+            result = load(name, environ)
+            file.write_text(kept or "drain: 3s\n")
+            return result
+        return load(name, environ)
+
     async with watched(file) as (heard, watcher):
-        file.write_text("")
-        assert watcher._still_written()
-        await heard.until(drains(25))
+        monkeypatch.setattr(watch, "load", read_in_between)
+        await watcher.reload("asked")
+        result, _ = await heard.until(lambda _: True)
+        assert drains(1 if kept else 3)(result)
+        assert reads == 2
 
 
 async def test_the_same_content_is_no_change(tmp_path: Path) -> None:
