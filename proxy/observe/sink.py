@@ -125,8 +125,8 @@ class LineSink:
         return not rest
 
     def _upto(self, sent: int) -> int:
-        """The end of what is written at once: where others write too, of a line if one ends there."""
+        """The end of what is written at once: of a line if one ends there, so that a kill leaves none half written."""
         end = sent + self._chunk
-        if self._turn is None or end >= len(self._rest):
+        if end >= len(self._rest):
             return end
         return self._rest.rfind(b"\n", sent, end) + 1 or end

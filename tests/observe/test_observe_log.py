@@ -346,3 +346,16 @@ def test_an_attempt_in_a_line_and_in_the_admin_api_are_the_same(record: AttemptR
     assert written.keys() == said.keys()
     for key, value in said.items():
         assert written[key] == (pytest.approx(value, abs=2e-3) if isinstance(value, float) else value)
+
+
+def test_whatever_is_written_at_once_ends_with_a_line() -> None:
+    reading, writing = os.pipe2(os.O_DIRECT)  # a read is what one write was
+    try:
+        sink = LineSink(writing, lambda seconds, function: None)
+        for number in range(100):
+            sink.add(f"{number} {'x' * 150}\n")
+        sink.close()
+        assert os.read(reading, 4096).endswith(b"x\n")
+    finally:
+        os.close(reading)
+        os.close(writing)
