@@ -23,7 +23,9 @@ class Load:
 
 @dataclass(frozen=True)
 class Workload:
-    """One row of the table. `via`: reverse or forward; `upstream`: plain, tls or flaky."""
+    """One row of the table. `via`: reverse or forward; `upstream`: plain, tls or flaky. `varied`: no two requests that
+    follow each other are the same bytes; else the same one again and again, as wrk sends it by itself.
+    """
 
     name: str
     connections: int = 32
@@ -32,12 +34,15 @@ class Workload:
     post: bool = False
     via: str = "reverse"
     upstream: str = "plain"
+    varied: bool = False
 
 
 WORKLOADS = [
     Workload("small GET, 32 connections, 5 fields"),
     Workload("small GET, 32 connections, 12 fields", fields=12),
     Workload("small GET, 32 connections, 30 fields", fields=30),
+    Workload("small GET, 32 connections, 5 fields, another query each", varied=True),
+    Workload("small GET, 32 connections, 12 fields, another query and request id each", fields=12, varied=True),
     Workload("small GET, 1 connection", connections=1),
     Workload("small GET, 256 connections", connections=256),
     Workload("64 KiB GET", path="64k"),
@@ -65,21 +70,19 @@ FIELDS = [
 
 
 def script(folder: Path, work: Workload, url: str) -> Path:
-    """wrk's requests: 64 of them made once, each with its own query and request id, taken in turn.
-
-    No two requests that follow each other are the same bytes, as no two are in life.
-    """
+    """wrk's requests, made once and taken in turn: 64 where they vary, each with its own query and request id."""
     fields = (FIELDS + [(f"X-Extra-{n}", f"value-{n}-of-some-length") for n in range(30)])[: work.fields - 1]
     lines = "".join(f'  wrk.headers["{name}"] = "{value}"\n' for name, value in fields)
-    if work.fields > 5:
+    if work.fields > 5 and work.varied:
         lines += '  wrk.headers["X-Request-Id"] = string.format("7f1c2d3e-4b5a-6978-8796-%012x", n)\n'
     body = '  wrk.body = string.rep("x", 10240)\n' if work.post else ""
     file = folder / "request.lua"
     file.write_text(
-        "local made = {}\nlocal turn = 0\nfunction init(args)\n for n = 1, 64 do\n"
+        f"local made = {{}}\nlocal turn = 0\nlocal count = {64 if work.varied else 1}\n"
+        "function init(args)\n for n = 1, count do\n"
         f"{lines}{body}"
         f'  made[n] = wrk.format("{"POST" if work.post else "GET"}", "{url}?n=" .. n)\n end\nend\n'
-        "function request()\n  turn = turn % 64 + 1\n  return made[turn]\nend\n"
+        "function request()\n  turn = turn % count + 1\n  return made[turn]\nend\n"
     )
     return file
 

@@ -56,9 +56,9 @@ def free_port() -> int:
 
 
 class Running:
-    """A server process on one core; `started`: seconds from its start to its first answer."""
+    """A server process on these cores; `started`: seconds from its start to its first answer."""
 
-    def __init__(self, command: list[str], port: int, probe: bytes, core: int, log: Path) -> None:
+    def __init__(self, command: list[str], port: int, probe: bytes, core: int | str, log: Path) -> None:
         self.log = log.open("ab")
         begun = time.perf_counter()
         self.process = subprocess.Popen(

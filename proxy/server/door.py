@@ -36,6 +36,8 @@ REST_SECONDS = 60.0
 #: An app that has connected, or has an answer, says within so many seconds what it wants next, or a process that ends
 #: does not wait for it.
 SAYS_SECONDS = 0.5
+#: Where none has, so long nobody looks again: in a flood a look at ten thousand costs more than the refusal.
+FULL_SECONDS = 1.0
 #: Connections beyond `limits.connections` that are still told so; those beyond are closed without a word.
 TOLD = 128
 #: Seconds between looks at heads that drip in.
@@ -67,6 +69,7 @@ class Door(web.Server):
         self._emptied: asyncio.Future[None] | None = None
         self._date = b""
         self._date_until = 0.0
+        self._full_until = 0.0  # nothing was found to close in favour of a new connection
 
     #: What the calls of a connection are planned with.
     plan_type: type[Plan] = Plan
@@ -138,10 +141,13 @@ class Door(web.Server):
     def _make_room(self) -> bool:
         """Close the connection that has rested longest, if one has rested long."""
         now = monotonic()
+        if now < self._full_until:
+            return False
         for connection in self.open:
             if connection.exchange is None and 0 < connection.since < now - REST_SECONDS:
                 connection.abort()
                 return True
+        self._full_until = now + FULL_SECONDS
         return False
 
     def drips(self, connection: AppConnection) -> None:
