@@ -4,16 +4,19 @@ Law: the directory is watched, not the file, and the content decides, not its ti
 Kubernetes swaps a symlink two levels up (`..data`), after which a watch on the file itself sees nothing any more. The
 content's digest is taken before the file is read, and after: what changed in between is read again. A look every second
 catches what a file system does not tell. A file that is suddenly empty is being written, most likely: it is looked at
-once more before it counts as the defaults. Loading runs in a thread: the loop goes on serving meanwhile.
+once more before it counts as the defaults. Loading runs in a thread, and the loop goes on serving meanwhile; the
+collector, which would hold every call up while it looks through a million new objects, waits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,7 +115,8 @@ class Watcher:
         for _ in range(_READS):
             stamp = self._stamp()
             known = await asyncio.to_thread(digest, self._files, self._patterns)
-            result = await asyncio.to_thread(load, self._file, self._environ)
+            with _uncollected():
+                result = await asyncio.to_thread(load, self._file, self._environ)
             if stamp == self._stamp() and known == await asyncio.to_thread(digest, self._files, self._patterns):
                 break
         return result, known, stamp
@@ -131,6 +135,19 @@ class Watcher:
         folders |= {_fixed_part(pattern) for pattern in self._patterns}
         there = sorted(str(folder) for folder in folders if folder.is_dir())
         return tuple(there) or (os.curdir,)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the collector from what is made meanwhile, and from then on: it lives as long as its configuration."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.freeze()
+            gc.enable()
 
 
 def _fixed_part(pattern: str) -> Path:

@@ -53,9 +53,9 @@ class AppConnection(Leaving):
 
     __slots__ = (
         "_fd",
+        "_generation",
         "_parser",
         "_running",
-        "_settings",
         "_swift",
         "client",
         "inside",
@@ -76,7 +76,7 @@ class AppConnection(Leaving):
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
         self._fd = -1
-        self._settings = door.settings
+        self._generation = door.generation
         self._swift: Swift | None = None
         self.plan: Plan | None = None  # of the last request, by these settings
         self.inside: Inside | None = None
@@ -218,9 +218,9 @@ class AppConnection(Leaving):
         self._close = not head.keep_alive or (head.minor == 0 and head.form == "absolute")
         self.since = 0.0
         door, plan = self.door, self.plan
-        if plan is None or plan.head is not head or self._settings is not door.settings or door.refusing:
-            if self._settings is not door.settings:
-                self._settings, self.plan = door.settings, None
+        if plan is None or plan.head is not head or self._generation != door.generation or door.refusing:
+            if self._generation != door.generation:
+                self._generation, self.plan = door.generation, None
             plan = self.plan = door.admit(self, head)
             if plan is None:
                 return

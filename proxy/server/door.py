@@ -51,6 +51,7 @@ class Door(web.Server):
         super().__init__(_no_handler)  # aiohttp's own request handling is not used
         self.means = means
         self.settings = settings
+        self.generation = 0  # of the settings
         self.interception = Interception(tell)
         self._tell = tell
         self._blind: set[str] = set()  # upstreams whose tunnels somebody was told of
@@ -97,6 +98,12 @@ class Door(web.Server):
             self._emptied = self.means.loop.create_future()
             await self._emptied
         await self.interception.ended()
+
+    def use(self, settings: Settings) -> None:
+        """Admit requests by these settings from now on."""
+        self.settings = settings
+        self.generation += 1
+        self.interception.use(settings)
 
     # -- connections ----------------------------------------------------------------------------------------------
 

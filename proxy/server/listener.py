@@ -158,8 +158,7 @@ class DataPath:
     def use(self, settings: Settings) -> None:
         """Take a new configuration, for calls that start after it."""
         means = self.means
-        self.door.settings = settings
-        self.door.interception.use(settings)
+        self.door.use(settings)
         self.commons.forget_policies(policies_of(settings))
         self._guard.deny(settings.deny_destinations)
         means.pool.forget_targets()
