@@ -372,9 +372,8 @@ class Exchange(Patience):
         origin = attempt.origin
         if self.rest is None and not origin.absolute:
             return head.render(drop=drop, add=add)
-        endpoint = origin.endpoint
         host = None if self.rest is None else origin.host
-        target = head.path if self.rest is None else endpoint.path.encode() + self.rest
+        target = head.path if self.rest is None else origin.path + self.rest
         if origin.absolute:
             authority = host or self.request.authority.encode("latin-1")
             target = b"http://" + authority + (b"" if target == b"*" else target)

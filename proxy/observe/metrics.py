@@ -223,21 +223,13 @@ class Metrics:
     def call_ended(self, call: EndedCall) -> None:
         """Count a call."""
         series = self._by_policy.get(call.policy) or self.series(call.policy)
-        seconds = call.ended - call.started
-        slot = bisect_left(BOUNDS, seconds)
-        histogram = series.call_seconds
-        histogram.slots[slot] += 1
-        histogram.total += seconds
+        series.call_seconds.add(call.ended - call.started)
         if call.app_retry:
             series.app_retries += 1
         history = call.history
         if call.attempts == 1 and call.outcome is Outcome.SUCCESS and len(history) < 2:
-            if history:  # a gate held it before it was sent
-                seconds = call.ended - history[0].started
-                slot = bisect_left(BOUNDS, seconds)
-            histogram = series.attempt_seconds
-            histogram.slots[slot] += 1
-            histogram.total += seconds
+            sent = history[0].started if history else call.started  # a gate may have held it before
+            series.attempt_seconds.add(call.ended - sent)
             series.at_once[call.status // 100] += 1
             return
         series.outcomes[call.outcome, call.status // 100] += 1

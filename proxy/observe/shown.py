@@ -5,6 +5,7 @@ Law: times are UTC, durations seconds, and what is absent is left out.
 
 from __future__ import annotations
 
+import json
 import time
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
@@ -32,27 +33,8 @@ class Stamps:
 
 def attempt(record: AttemptRecord, started: float) -> dict[str, Any]:
     """One sending: when (seconds into the call), how long, what came back, why it was or was not retried."""
-    shown: dict[str, Any] = {
-        "attempt": record.attempt,
-        "start": round(record.started - started, 6),
-        "duration": None if record.ended is None else round(record.ended - record.started, 6),
-        "endpoint": record.endpoint or None,
-        "status": record.status,
-        "grpc_status": record.grpc_status,
-        "fault": record.fault and record.fault.value,
-        "detail": record.detail or None,
-        "class": record.cls and record.cls.value,
-        "because": record.because or None,
-        "pushback": record.pushback or None,
-        "pushback_delay": None if record.pushback_delay is None else round(record.pushback_delay, 3),
-        "price": record.price or None,
-        "held": round(record.held, 6) or None,
-        "held_by": record.held_by or None,
-        "decision": record.decision,
-        "why": record.why or None,
-        "delay": None if record.delay is None else round(record.delay, 6),
-    }
-    return {key: value for key, value in shown.items() if value is not None}
+    shown: dict[str, Any] = json.loads(attempt_json(record, started))
+    return shown
 
 
 def attempt_json(record: AttemptRecord, started: float) -> str:
