@@ -266,6 +266,7 @@ def events(driven: Driven) -> Iterator[Event]:
         yield _ELSEWHERE, _cool_down
     yield "`replay_lost`", lambda d: d.call.replay_lost(d.now)
     yield "`app_gone`", lambda d: d.call.app_gone(d.now)
+    yield "`cut`", lambda d: d.call.cut(d.now)
 
 
 def _cool_down(driven: Driven) -> Actions:
@@ -452,7 +453,7 @@ def _diagram(table: Table) -> Iterator[str]:
     for (phase, event), results in table.rows.items():
         for _, after in results:
             name = event.split("`")[1]
-            leaves = name in ("app_gone", "denied", "replay_lost")
+            leaves = name in ("app_gone", "cut", "denied", "replay_lost")
             if after is not phase and not leaves and name not in edges[phase, after]:
                 edges[phase, after].append(name)
     yield "```mermaid"

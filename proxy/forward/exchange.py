@@ -32,7 +32,7 @@ from proxy.forward.patience import Patience
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.facts import Fault, Outcome, Reply
 from proxy.retry.hedging import make_call
-from proxy.retry.reasons import GATES
+from proxy.retry.reasons import GATES, SHUT_DOWN
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
@@ -115,6 +115,16 @@ class Exchange(Patience):
                 self._verdict = Outcome.SUCCESS
             now = monotonic()
             self.tell(now, self.call.app_gone, now)
+
+    def cut(self) -> None:
+        """The process ends, and waits for this call no longer."""
+        now = monotonic()
+        if not self.status:
+            self.tell(now, self.call.cut, now)
+        if not self.over:  # an answer is under way
+            self.detail = SHUT_DOWN
+            self.app.reset()
+            self.tell(now, self.call.cut, now)
 
     def app_broke(self, detail: str) -> None:
         """The request's body breaks its framing: 400 while nothing of an answer has gone, else the end of it."""

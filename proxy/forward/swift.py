@@ -310,6 +310,10 @@ class Swift:
         """The app went away."""
         self._decide().exchange.app_gone()
 
+    def cut(self) -> None:
+        """The process ends, and waits for this call no longer."""
+        self._decide().exchange.cut()
+
     def app_data(self, data: bytes) -> None:
         """Never: the request's body was whole."""
 

@@ -40,7 +40,7 @@ from proxy.retry.facts import (
     first,
 )
 from proxy.retry.judged import HAIR, Judged
-from proxy.retry.reasons import GATES, OUTGREW, held_too_long
+from proxy.retry.reasons import GATES, OUT_OF_TIME, OUTGREW, SHUT_DOWN, held_too_long
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
 PEEK_LIMIT = 64 * 1024
@@ -148,7 +148,7 @@ class Call(Judged):
     def failed(self, attempt: int, fault: Fault, now: float) -> Actions:
         """An attempt ended without a whole answer."""
         if self.phase is Phase.DELIVERING:
-            self._broke_off(attempt, fault, now)
+            self._broke_off(fault, now)
             return self._finish(Outcome.COMMITTED, now)
         if self.phase not in (Phase.FLYING, Phase.PEEKING):
             return ()
@@ -168,7 +168,7 @@ class Call(Judged):
         if self.phase is Phase.GATED:
             return self._admit(now)
         if self.phase in (Phase.FLYING, Phase.PEEKING) and self.deadline is not None and now >= self.deadline - HAIR:
-            return self._out_of_time(now)
+            return self._end_flight(Outcome.DEADLINE, OUT_OF_TIME, now)
         return ()
 
     def granted(self, price: float, now: float) -> Actions:
@@ -201,6 +201,18 @@ class Call(Judged):
         self._give_back(now)
         self._note_gone(now)
         return (*actions, *self._finish(Outcome.CLIENT_GONE, now))
+
+    def cut(self, now: float) -> Actions:
+        """The process ends and waits no longer: an answer that has begun is broken off, one that was kept goes to the
+        app, and else it is told.
+        """
+        if self.phase is Phase.DELIVERING:
+            if self._provisional is Outcome.SUCCESS:  # else it was noted when it was judged
+                self._note_delivery(now, Outcome.COMMITTED.value, SHUT_DOWN)
+            return (Cancel(self.delivered), *self._finish(Outcome.COMMITTED, now))
+        if self.phase in (Phase.FLYING, Phase.PEEKING):
+            return self._end_flight(Outcome.OVERLOADED, SHUT_DOWN, now)
+        return () if self.phase is Phase.DONE else self._stop_waiting(Outcome.OVERLOADED, now, SHUT_DOWN)
 
     def denied(self, attempt: int, detail: str, now: float) -> Actions:
         """The place that this attempt would have gone to is one that nobody may reach: it was not sent."""
@@ -372,14 +384,12 @@ class Call(Judged):
             self.history[-1].decision, self.history[-1].why = no.value, why
         return self._give_up(no, now, why)
 
-    def _broke_off(self, attempt: int, fault: Fault, now: float) -> None:
+    def _broke_off(self, fault: Fault, now: float) -> None:
         """The answer that the app was being given broke off."""
         if self._provisional is Outcome.SUCCESS:  # else it was learnt and noted when it was judged
             self._learn(False, now)
             why = "its answer had begun to go to the app"
-            self._note(attempt, now, fault=fault, decision=Outcome.COMMITTED.value, why=why)
-            if self._reply is not None:
-                self.history[-1].status = self._reply.status
+            self._note_delivery(now, Outcome.COMMITTED.value, why, fault)
 
     def _note_gone(self, now: float) -> None:
         """The app went away: from an attempt in flight, from an answer, or while another attempt was waited for."""
@@ -387,22 +397,27 @@ class Call(Judged):
         if self.phase in (Phase.FLYING, Phase.PEEKING):
             self._note(self.attempts, now, decision=gone)
         elif self.phase is Phase.DELIVERING and self._provisional is Outcome.SUCCESS:
-            self._note(self.delivered, now, decision=gone)
-            if self._reply is not None:
-                self.history[-1].status = self._reply.status
+            self._note_delivery(now, gone)
         elif self.history and self.phase is not Phase.DELIVERING:
             self.history[-1].decision = gone
 
-    def _out_of_time(self, now: float) -> Actions:
+    def _note_delivery(self, now: float, decision: str, why: str = "", fault: Fault | None = None) -> None:
+        """The answer that the app was being given ends before it is whole."""
+        self._note(self.delivered, now, fault=fault, decision=decision, why=why)
+        if self._reply is not None:
+            self.history[-1].status = self._reply.status
+
+    def _end_flight(self, no: Outcome, because: str, now: float) -> Actions:
+        """The deadline, or the end of the process, ends what flies."""
         attempt = self.attempts
         self._learn(False, now)
-        self._note(attempt, now, decision=Outcome.DEADLINE.value, because="the deadline came first")
+        self._note(attempt, now, decision=no.value, because=because)
         if self.phase is Phase.PEEKING and self._reply is not None:
             unnamed = Verdict(Class.UNNAMED, "its body did not come in time")
             self._failure = Failure(attempt, unnamed, NO_PUSHBACK, status=self._reply.status)
-            return self._give_up(Outcome.DEADLINE, now)
+            return self._give_up(no, now)
         self._failure = None
-        return (Cancel(attempt), *self._refuse(Outcome.DEADLINE, now))
+        return (Cancel(attempt), *self._refuse(no, now, "" if no is Outcome.DEADLINE else because))
 
     def _ended_by_trailers(self, attempt: int, reply: Reply, trailers: Fields, now: float) -> Actions:
         """A gRPC answer whose status came after its messages: committed, but the bucket and the app's log are told."""

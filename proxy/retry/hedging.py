@@ -23,6 +23,7 @@ from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Progress, Repl
 from proxy.retry.gated import Env
 from proxy.retry.judged import HAIR
 from proxy.retry.policy import Policy
+from proxy.retry.reasons import OUT_OF_TIME
 
 
 def make_call(
@@ -108,7 +109,7 @@ class HedgedCall(Call):
         if self.attempts == 0:
             return super().woke(now)
         if self.deadline is not None and now >= self.deadline - HAIR and self.flying:
-            return self._out_of_time(now)
+            return self._end_flight(Outcome.DEADLINE, OUT_OF_TIME, now)
         if self._next_at is None:
             return ()
         if now < self._next_at - HAIR:
@@ -385,10 +386,10 @@ class HedgedCall(Call):
             self._note(loser, now, decision=decision)
         return tuple(Cancel(loser) for loser in losers)
 
-    def _out_of_time(self, now: float) -> Actions:
-        """The deadline ends what flies; an answer that was kept is better than none, an earlier fault is not."""
-        actions = self._cancel_all_but(0, now, Outcome.DEADLINE.value)
+    def _end_flight(self, no: Outcome, because: str, now: float) -> Actions:
+        """What flies is ended; an answer that was kept is better than none, an earlier fault is not."""
+        actions = self._cancel_all_but(0, now, no.value)
         if self._failure is not None and self._failure.status is None:
             self._failure = None
         self._next_at = None
-        return (*actions, *self._stop_waiting(Outcome.DEADLINE, now, "the deadline came first"))
+        return (*actions, *self._stop_waiting(no, now, because))

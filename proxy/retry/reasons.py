@@ -21,6 +21,8 @@ GATES = {
 }
 
 OUTGREW = "the request's body outgrew its replay buffer"
+OUT_OF_TIME = "the deadline came first"
+SHUT_DOWN = "the proxy shut down, and waited for it no longer"
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,6 +308,13 @@ class AppConnection(Leaving):
         if self.plan is not None and self._lingered < 0 and self.transport is not None and self.is_silent(before):
             self.transport.close()
 
+    def cut(self) -> None:
+        """The proxy ends: a call in progress is ended so that its app knows, and what is written goes out."""
+        if self.exchange is None:
+            self.abort()
+        else:
+            self.exchange.cut()
+
     def is_silent(self, before: float) -> bool:
         """Whether nothing is lost with it: its last answer has gone, or no request has come since before this time."""
         if self._lingered >= 0:

@@ -7,6 +7,7 @@ Law: aiohttp hosts the listening (runners, sites, shutdown), and the connections
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from email.utils import formatdate
 from functools import partial
@@ -36,6 +37,8 @@ REST_SECONDS = 60.0
 #: An app that has connected, or has an answer, says within so many seconds what it wants next, or a process that ends
 #: does not wait for it.
 SAYS_SECONDS = 0.5
+#: An app whose call is cut hears of it within so many seconds, or is cut off.
+LAST_WORDS_SECONDS = 1.0
 #: Where none has, so long nobody looks again: in a flood a look at ten thousand costs more than the refusal.
 FULL_SECONDS = 1.0
 #: Connections beyond `limits.connections` that are still told so; those beyond are closed without a word.
@@ -91,13 +94,20 @@ class Door(web.Server):
         self.drain()
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
-        """Close what is left."""
+        """Close what is left. Apps whose calls are cut are told so, and get a moment to hear it."""
+        for connection in list(self.open):
+            connection.cut()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._empty(), LAST_WORDS_SECONDS)
         for connection in list(self.open):
             connection.abort()
+        await self._empty()
+        await self.interception.ended()
+
+    async def _empty(self) -> None:
         while self.open:
             self._emptied = self.means.loop.create_future()
             await self._emptied
-        await self.interception.ended()
 
     def use(self, settings: Settings) -> None:
         """Admit requests by these settings from now on."""
@@ -136,7 +146,8 @@ class Door(web.Server):
         self.open.pop(connection, None)
         self.dripping.discard(connection)
         if self._emptied is not None and not self.open:
-            self._emptied.set_result(None)
+            if not self._emptied.done():  # it was waited for no longer
+                self._emptied.set_result(None)
             self._emptied = None
 
     @property

@@ -20,6 +20,14 @@ from support.scripted import Turn, Upstream, answer, gated, hang
 LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nworkers: {}\n"
 
 
+SHUT_DOWN = "the proxy shut down, and waited for it no longer"
+
+
+def both(**upstreams: Upstream) -> str:
+    lines = [f'  {name}: {{url: "{upstream.url}"}}\n' for name, upstream in upstreams.items()]
+    return "upstreams:\n" + "".join(lines)
+
+
 def config(upstream: Upstream, more: str = "") -> str:
     return f"{more}upstreams:\n  a:\n    url: {upstream.url}\n"
 
@@ -70,7 +78,44 @@ async def test_streams_and_tunnels_are_cut_when_drain_has_run_out(workers: int, 
         writer.close()
         assert (running.lines[-1]["event"], running.lines[-1]["calls_cut"]) == ("ended", 2)
         calls = [line for line in running.lines if line["event"] == "call"]
-        assert {line["method"] for line in calls} == {"GET", "CONNECT"}
+        assert {(line["method"], line["status"], line["outcome"]) for line in calls} == {
+            ("GET", 200, "committed"),
+            ("CONNECT", 200, "committed"),
+        }
+        assert {line["detail"] for line in calls} == {SHUT_DOWN}
+        assert {line["history"][-1]["decision"] for line in calls} == {"committed"}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_calls_without_an_answer_are_told_when_drain_has_run_out(workers: int, tmp_path: Path) -> None:
+    """One flies, one flies while its body is still coming, and one waits for a retry of a 503 that is kept for it."""
+    more = "drain: 300ms\ndefaults: {strategy: {kind: standard, backoff: {base: 5m, max: 5m, jitter: none}}}\n"
+    async with (
+        Upstream(hang) as silent,
+        Upstream(answer(503, b"busy")) as busy,
+        Redrive(tmp_path, more + both(silent=silent, busy=busy), listen=LISTEN.format(workers)) as running,
+    ):
+        calls = {
+            "silent": asyncio.create_task(with_aiohttp("GET", f"{running.url}/silent/x")),
+            "upload": asyncio.create_task(with_aiohttp("POST", f"{running.url}/silent/x", b"x" * 2_000_000)),
+            "busy": asyncio.create_task(with_aiohttp("GET", f"{running.url}/busy/x")),
+        }
+        await silent.until(2)
+        async with asyncio.timeout(20):
+            while await sample(running, "redrive_waiting_calls") != 1:
+                pass
+        running.signal(signal.SIGTERM)
+        got = {name: await call for name, call in calls.items()}
+        assert await running.ended() == 0
+        for name in ("silent", "upload"):
+            told = json.loads(got[name].body)
+            assert (got[name].status, told["outcome"], told["detail"]) == (503, "overloaded", SHUT_DOWN)
+            assert (got[name].headers["retry-after"], got[name].headers["connection"]) == ("1", "close")
+        assert (got["busy"].status, got["busy"].body) == (503, b"busy")
+        lines = [line for line in running.lines if line["event"] == "call"]
+        assert [(line["status"], line["outcome"]) for line in lines] == [(503, "overloaded")] * 3
+        assert {line["history"][-1]["decision"] for line in lines} == {"overloaded"}
+        assert running.lines[-1]["calls_cut"] == 3
 
 
 # -- limits ----------

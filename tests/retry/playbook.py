@@ -128,6 +128,10 @@ def app_gone(at: float) -> Event:
     return Event("app gone", at, lambda call, now: call.app_gone(now))
 
 
+def cut(at: float) -> Event:
+    return Event("cut", at, lambda call, now: call.cut(now))
+
+
 class Playbook:
     """One call's transcript, played when it is asked whether it holds."""
 

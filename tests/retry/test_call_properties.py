@@ -175,6 +175,7 @@ scripts = st.fixed_dictionaries(
         "body": st.sampled_from([0, 0, 10, 60]),
         "steps": st.lists(sendings, min_size=1, max_size=4),
         "gone": st.one_of(st.none(), st.none(), times),
+        "cut": st.one_of(st.none(), st.none(), times),
     }
 )
 
@@ -282,6 +283,15 @@ class Watched(Driver):
         super().go_away()
         self.check()
 
+    def be_cut(self) -> None:
+        """The process ends."""
+        if self.call is None or self.finished is not None:
+            return
+        self.ledger.current = self
+        self._carry_out(self.call.cut(self.clock.now))
+        assert self.finished is not None
+        self.check()
+
     def _ring(self, at: float) -> None:
         self.ledger.current = self
         super()._ring(at)
@@ -384,6 +394,8 @@ def play(both: list[Policy], specs: list[dict[str, Any]], room: int, draw: float
         clock.at(driver.spec["at"], BEGIN, driver.enter, commons, env)
         if driver.spec["gone"] is not None:
             clock.at(driver.spec["at"] + driver.spec["gone"], UPSTREAM, driver.go_away)
+        if driver.spec["cut"] is not None:
+            clock.at(driver.spec["at"] + driver.spec["cut"], UPSTREAM, driver.be_cut)
     clock.run()
     for driver in drivers:
         _check_end(driver, ledger)
@@ -456,6 +468,8 @@ def test_tokens_are_conserved(
         clock.at(driver.spec["at"], BEGIN, driver.enter, commons, env)
         if driver.spec["gone"] is not None:
             clock.at(driver.spec["at"] + driver.spec["gone"], UPSTREAM, driver.go_away)
+        if driver.spec["cut"] is not None:
+            clock.at(driver.spec["at"] + driver.spec["cut"], UPSTREAM, driver.be_cut)
     clock.run()
     bucket = commons.scope(policy, Request("GET", "u.test", "/x")).bucket
     assert bucket is not None

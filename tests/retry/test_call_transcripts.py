@@ -12,6 +12,7 @@ from playbook import (
     ANY,
     Playbook,
     app_gone,
+    cut,
     ended,
     fault,
     peeked,
@@ -530,6 +531,105 @@ class TestTheAppGoesAway:
             << Finish(Outcome.CLIENT_GONE)
             >> wake(2.0)
         )
+
+
+class TestTheProcessEnds:
+    def test_while_an_attempt_flies(self) -> None:
+        play = Playbook(STANDARD)
+        assert (
+            play
+            >> start()
+            << Launch(1)
+            >> cut(0.1)
+            << Cancel(1)
+            << Answer(
+                503,
+                "Overloaded",
+                "the proxy shut down, and waited for it no longer",
+                Outcome.OVERLOADED,
+                1.0,
+                "connection_limit_reached",
+            )
+            << Finish(Outcome.OVERLOADED)
+            >> reply(1, 200, at=0.2)
+            >> cut(0.3)
+        )
+        assert [(record.decision, record.because) for record in play.call.history] == [
+            ("overloaded", "the proxy shut down, and waited for it no longer")
+        ]
+
+    def test_while_a_retry_waits_the_kept_answer_goes_to_the_app_and_its_price_comes_back(self) -> None:
+        play = Playbook(STANDARD)
+        assert (
+            play
+            >> start()
+            << Launch(1)
+            >> reply(1, 503, at=0)
+            << Hold(1)
+            << WakeAt(0.1)
+            >> cut(0.05)
+            << Deliver(1, Outcome.OVERLOADED)
+            >> ended(1, at=0.05)
+            << Finish(Outcome.OVERLOADED)
+        )
+        assert level(play) == 500
+        assert [record.decision for record in play.call.history] == ["overloaded"]
+
+    def test_while_a_kept_answer_that_is_not_whole_goes_to_the_app(self) -> None:
+        assert (
+            Playbook(STANDARD)
+            >> start()
+            << Launch(1)
+            >> reply(1, 503, end=False, at=0)
+            << Hold(1)
+            << WakeAt(0.1)
+            >> cut(0.05)
+            << Deliver(1, Outcome.OVERLOADED)
+            >> cut(0.05)
+            << Cancel(1)
+            << Finish(Outcome.COMMITTED)
+        )
+
+    def test_while_an_answer_goes_to_the_app(self) -> None:
+        play = Playbook(STANDARD)
+        assert (
+            play
+            >> start()
+            << Launch(1)
+            >> reply(1, 200, end=False, at=0.1)
+            << Deliver(1, Outcome.SUCCESS)
+            >> cut(0.2)
+            << Cancel(1)
+            << Finish(Outcome.COMMITTED)
+        )
+        assert [(record.status, record.decision) for record in play.call.history] == [(200, "committed")]
+
+    def test_while_hedges_fly(self) -> None:
+        play = hedge()
+        assert (
+            play
+            >> start()
+            << Launch(1)
+            << WakeAt(1.0)
+            >> wake(1.0)
+            << Launch(2)
+            << WakeAt(2.0)
+            >> reply(1, 503, at=1.1)
+            << Hold(1)
+            << Launch(3)
+            << WakeAt(2.1)
+            >> cut(1.5)
+            << Cancel(2)
+            << Cancel(3)
+            << Deliver(1, Outcome.OVERLOADED)
+            >> ended(1, at=1.5)
+            << Finish(Outcome.OVERLOADED)
+        )
+        assert {record.attempt: record.decision for record in play.call.history} == {
+            1: "hedged on",
+            2: "overloaded",
+            3: "overloaded",
+        }
 
 
 class TestDeadlines:

@@ -1,0 +1,70 @@
+"""The proxy ends with calls in progress: each app is told, or sees that its answer is not whole; nobody holds it up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from support.front import Front, request, to
+from support.scripted import Upstream, answer, gated, hang
+
+from proxy.retry.facts import Outcome
+from proxy.retry.reasons import SHUT_DOWN
+from proxy.server import door
+
+BEGUN = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"
+
+
+async def test_a_call_without_an_answer_is_told() -> None:
+    async with Upstream(hang) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        app.send(request("GET", "/api/", host="127.0.0.1"))
+        await upstream.until(1)
+        ended = asyncio.create_task(front.path.runner.cleanup())
+        told = await app.read()
+        assert (told.status, told.one("connection"), told.one("retry-after")) == (503, "close", "1")
+        members = json.loads(told.body)
+        assert (members["outcome"], members["detail"]) == ("overloaded", SHUT_DOWN)
+        assert await app.rest() == b""
+        app.vanish()
+        await ended
+        assert front.told.outcomes == [Outcome.OVERLOADED]
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["the first call", "one that went at once"])
+async def test_an_answer_that_has_begun_is_seen_to_be_cut(before: int) -> None:
+    steps = [answer(200)] * before + [gated(asyncio.Event(), BEGUN, b"")]
+    async with Upstream(*steps) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        for _ in range(before):
+            await app.ask("GET", "/api/", "Host: 127.0.0.1")
+        app.send(request("GET", "/api/", host="127.0.0.1"))
+        await app.reader.readuntil(b"first\r\n")
+        await front.path.runner.cleanup()
+        assert await app.rest() == b""  # and no last chunk
+        call = front.told.calls[-1]
+        assert (call["status"], call["outcome"], call["detail"]) == (200, Outcome.COMMITTED, SHUT_DOWN)
+        assert call["history"][-1].decision == "committed"
+
+
+async def test_what_only_its_connection_ends_ends_with_a_reset() -> None:
+    async with (
+        Upstream(gated(asyncio.Event(), BEGUN, b"")) as upstream,
+        Front(to("api", upstream.url)) as front,
+        front.app() as app,
+    ):
+        app.send(b"GET /api/ HTTP/1.0\r\n\r\n")
+        await app.reader.readuntil(b"first")
+        await front.path.runner.cleanup()
+        with pytest.raises(ConnectionError):
+            await app.rest()
+
+
+async def test_an_app_that_stays_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has its answer and our FIN, and neither closes nor says a word."""
+    monkeypatch.setattr(door, "LAST_WORDS_SECONDS", 0.01)
+    async with Upstream(hang) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        app.send(request("GET", "/api/", host="127.0.0.1"))
+        await upstream.until(1)
+        await front.path.runner.cleanup()
+        assert not front.path.door.open
+        assert (await app.read()).status == 503
