@@ -124,10 +124,11 @@ class AccessLog:
             self._sink.add(_printable(line) + "\n")
             return
         self._sink.add(
-            f'{{"time":"{stamp}","event":"call","upstream":"","route":"","method":{quote(refusal.method)},'
-            f'"host":{quote(authority)},"path":{quote(path)},"client":{quote(refusal.client)},'
-            f'"status":{refusal.status},"outcome":"{refusal.outcome}","attempts":0,"detail":{quote(refusal.detail)},'
-            f'"history":[]}}\n'
+            f'{{"time":"{stamp}","event":"call","upstream":"","route":"","strategy":"",'
+            f'"method":{quote(refusal.method)},"host":{quote(authority)},"path":{quote(path)},'
+            f'"client":{quote(refusal.client)},"status":{refusal.status},"outcome":"{refusal.outcome}","attempts":0,'
+            f'"duration":0.0,"bytes_in":0,"bytes_out":{refusal.bytes_out},"endpoint":"",'
+            f'"detail":{quote(refusal.detail)},"history":[]}}\n'
         )
 
     def close(self) -> None:

@@ -110,7 +110,8 @@ class Refusal:
     """A request that was answered before any policy applied to it: malformed, misdirected, looping, unmatched; or meant
     for the proxy itself (Max-Forwards: 0), whose outcome is success.
 
-    `wall` is seconds since the epoch. `method`, `authority` and `path` are as far as they could be read.
+    `wall` is seconds since the epoch; it took no time. `method`, `authority` and `path` are as far as they could be
+    read; `bytes_out` is the size of the answer's body.
     """
 
     wall: float
@@ -121,6 +122,7 @@ class Refusal:
     method: str = ""
     authority: str = ""
     path: str = ""
+    bytes_out: int = 0
 
 
 class Observer(Protocol):

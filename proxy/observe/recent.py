@@ -159,6 +159,7 @@ def _refusal(refusal: Refusal, stamps: Stamps) -> dict[str, Any]:
         "time": stamps.at(refusal.wall),
         "upstream": "",
         "route": "",
+        "strategy": "",
         "method": refusal.method,
         "host": mask.authority(refusal.authority),
         "path": mask.target(_cut(refusal.path)),
@@ -166,6 +167,8 @@ def _refusal(refusal: Refusal, stamps: Stamps) -> dict[str, Any]:
         "status": refusal.status,
         "outcome": refusal.outcome.value,
         "attempts": 0,
+        "duration": 0.0,
+        "endpoint": "",
         "detail": refusal.detail,
         "history": [],
     }

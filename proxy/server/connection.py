@@ -294,13 +294,13 @@ class AppConnection(Leaving):
         self.plan = None
         self._release(_BODY)
 
-    def reject(self, head: bytes, body: bytes, *, close: bool) -> None:
+    def reject(self, head: bytes, body: bytes, *, close: bool, headless: bool) -> None:
         """Answer a request that does not become a call; what is no request at all closes the connection."""
         if not close:
             self.answer(head, body)
             self.done()
         elif self._lingered < 0:
-            self._write_own(head, body, CLOSE, headless=False)
+            self._write_own(head, body, CLOSE, headless=headless)
             self._close_in_stages()
 
     def drained(self, before: float) -> None:

@@ -254,8 +254,9 @@ class Door(web.Server):
     def _answer_here(self, connection: AppConnection, head: RequestHead) -> None:
         """The app wants this proxy to be the last recipient (RFC 9110 section 7.6.2)."""
         detail = "Max-Forwards ends here"
-        self._tell_refused(connection, head, 200, Outcome.SUCCESS, detail)
-        connection.answer(*last_recipient(head, answers_for_nobody(Outcome.SUCCESS, "", detail)))
+        lines, body = last_recipient(head, answers_for_nobody(Outcome.SUCCESS, "", detail))
+        self._tell_refused(connection, head, 200, Outcome.SUCCESS, detail, len(body))
+        connection.answer(lines, body)
         connection.done()
 
     def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
@@ -276,11 +277,13 @@ class Door(web.Server):
             changes=answers_for_nobody(rejection.outcome, rejection.error, rejection.detail),
             retry_after=1.0,
         )
-        self._tell_refused(connection, head, status, rejection.outcome, rejection.detail)
-        connection.reject(lines, body, close=close)
+        headless = head is not None and head.method == "HEAD"
+        size = 0 if headless else len(body)
+        self._tell_refused(connection, head, status, rejection.outcome, rejection.detail, size)
+        connection.reject(lines, body, close=close, headless=headless)
 
     def _tell_refused(
-        self, connection: AppConnection, head: RequestHead | None, status: int, outcome: Outcome, detail: str
+        self, connection: AppConnection, head: RequestHead | None, status: int, outcome: Outcome, detail: str, size: int
     ) -> None:
         self.means.observer.refused(
             Refusal(
@@ -292,6 +295,7 @@ class Door(web.Server):
                 method=head.method if head is not None else "",
                 authority=head.authority if head is not None else "",
                 path=head.path.decode("latin-1") if head is not None else "",
+                bytes_out=size,
             )
         )
 

@@ -155,6 +155,19 @@ def test_console_lines_say_why_and_what_held() -> None:
     ]
 
 
+def test_a_refusal_has_the_fields_of_any_call() -> None:
+    kept, recent = Kept(), Recent()
+    told = Observers(Metrics(), recent, AccessLog(kept))
+    told.refused(replace(REFUSAL, bytes_out=99))
+    told.call_ended(Call())
+    refused, call = map(json.loads, kept.lines)
+    assert list(refused) == [*list(call)[:-1], "detail", "history"]
+    nothing = ("strategy", "attempts", "duration", "bytes_in", "bytes_out", "endpoint")
+    assert [refused[name] for name in nothing] == ["", 0, 0.0, 0, 99, ""]
+    shown = {tuple(sorted(set(each) - {"detail"})) for each in recent.since(0)}
+    assert len(shown) == 1
+
+
 def test_refusals_are_masked_too() -> None:
     kept, recent = Kept(), Recent()
     Observers(Metrics(), recent, AccessLog(kept)).refused(REFUSAL)
