@@ -34,7 +34,7 @@ from proxy.observe.tracing import Tracer, tracer
 from proxy.retry.making import Making
 from proxy.server.admin import showing
 from proxy.server.admin.guard import Access
-from proxy.server.admin.pages import admin_app, probe_app
+from proxy.server.admin.pages import admin_port, probe_port
 from proxy.server.admin.view import Readiness, View
 from proxy.server.announcing import banner
 from proxy.server.binding import CannotListenError
@@ -104,8 +104,8 @@ class House:
         self._tracer: Tracer | None = None
         self._serving, self._recent = self._workers() if processes(settings.workers) > 1 else self._alone()
         serving = self._serving
-        admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
-        probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
+        admin = Pages(lambda: admin_port(self._view(), self._access), serving.is_own, serving.left)
+        probe = Pages(lambda: probe_port(self._view()), serving.is_own, serving.left)
         self._listening = Listening({"listen": self._serving, "admin": admin, "probe": probe})
 
     def _alone(self) -> tuple[Serving, Recent]:

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aiohttp import web
-
 from proxy.config.settings import Address, Settings
-from proxy.server.admin.guard import quiet
+from proxy.server.admin.port import Port
 from proxy.server.binding import CannotListenError, bind, bound
 
 #: Seconds that open admin connections get when their listener goes.
@@ -110,11 +108,11 @@ class Listening:
 
 
 class Pages:
-    """An opener for an aiohttp application, made anew for each listener."""
+    """An opener for the pages of admin or probe, made anew for each listener."""
 
     def __init__(
         self,
-        make: Callable[[], web.Application],
+        make: Callable[[], Port],
         opens: Callable[[Address], None],
         leaves: Callable[[Address], None],
     ) -> None:
@@ -122,18 +120,17 @@ class Pages:
         self._opens = opens
         self._leaves = leaves
 
-    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, web.AppRunner]:
+    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, Port]:
         """Serve pages there."""
-        runner = web.AppRunner(self._make(), access_log=None, logger=quiet(), shutdown_timeout=ADMIN_END)
-        await runner.setup()
-        await web.SockSite(runner, sock).start()
+        port = self._make()
+        await port.open(sock)
         self._opens(address)
-        return address, runner
+        return address, port
 
-    async def shut(self, opened: tuple[Address, web.AppRunner]) -> None:
+    async def shut(self, opened: tuple[Address, Port]) -> None:
         """Let the answers that are under way be given, for a moment."""
-        address, runner = opened
-        await runner.cleanup()
+        address, port = opened
+        await port.close(ADMIN_END)
         self._leaves(address)
 
 

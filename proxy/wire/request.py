@@ -9,6 +9,7 @@ decides by the same rules and refuses what is ambiguous. A head is a value: it n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from proxy.wire import awkward
 from proxy.wire.authority import read_absolute, read_authority, read_connect
@@ -66,6 +67,9 @@ class RequestHead(FieldBlock):
 
     path: bytes
     form: str
+
+    #: Whether Host may be empty in origin form, where it alone says where the request goes.
+    may_lack_host: ClassVar[bool] = False
 
     def __init__(self, raw: bytes, method: bytes, target: bytes, minor: bytes) -> None:
         self.raw = raw
@@ -159,7 +163,7 @@ class RequestHead(FieldBlock):
         if target[0] == 0x2F and self.method != "CONNECT":
             self.form = "origin"
             self.path = target
-            self.authority = authority or awkward.closer_host(self.specials, self.minor, empty=False)
+            self.authority = authority or awkward.closer_host(self.specials, self.minor, empty=self.may_lack_host)
             return
         asterisk = target == b"*" and self.method == "OPTIONS"
         authority = authority or awkward.closer_host(self.specials, self.minor, empty=not asterisk)

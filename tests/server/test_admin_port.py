@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from aiohttp import ClientResponse
-from aiohttp.test_utils import TestClient
-from aiohttp.web import Application
 from multidict import CIMultiDict
+from support.pages import Asking
 
 from proxy.observe.events import Refusal
 from proxy.observe.exposition import Gauges, render
@@ -17,10 +16,8 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.recent import Recent
 from proxy.retry.facts import Outcome
 from proxy.server.admin.guard import Access, host_is_known
-from proxy.server.admin.pages import admin_app, probe_app
+from proxy.server.admin.pages import admin_port, probe_port
 from proxy.server.admin.view import Readiness, View
-
-Serve = Callable[[Application], Awaitable[TestClient[Any, Any]]]
 
 
 class House:
@@ -62,11 +59,12 @@ def house() -> House:
 
 
 @pytest.fixture
-async def admin(house: House, aiohttp_client: Serve) -> TestClient[Any, Any]:
-    return await aiohttp_client(admin_app(house.view(), lambda: Access(hosts=["redrive.internal"])))
+async def admin(house: House) -> AsyncIterator[Asking]:
+    async with Asking(admin_port(house.view(), lambda: Access(hosts=["redrive.internal"]))) as asking:
+        yield asking
 
 
-async def test_every_page_answers(admin: TestClient[Any, Any], house: House) -> None:
+async def test_every_page_answers(admin: Asking, house: House) -> None:
     house.called("first")
     house.called("second")
     assert await (await admin.get("/livez")).text() == "ok\n"
@@ -88,7 +86,7 @@ async def test_every_page_answers(admin: TestClient[Any, Any], house: House) -> 
     assert (await admin.head("/livez")).status == 200
 
 
-async def test_readiness_says_why(admin: TestClient[Any, Any], house: House) -> None:
+async def test_readiness_says_why(admin: Asking, house: House) -> None:
     verbose = await admin.get("/readyz?verbose")
     assert verbose.status == 200
     assert (await verbose.json())["warnings"] == ["x.yaml:1:1: a: odd"]
@@ -99,7 +97,7 @@ async def test_readiness_says_why(admin: TestClient[Any, Any], house: House) -> 
     assert (await verbose.json())["reload_errors"] == ["x.yaml:2:1: b: bad"]
 
 
-async def test_reload_and_drain(admin: TestClient[Any, Any], house: House) -> None:
+async def test_reload_and_drain(admin: Asking, house: House) -> None:
     assert await (await admin.post("/reload")).json() == {"reloaded": True, "errors": []}
     house.reload_errors = ["x.yaml:1:1: oops"]
     refused = await admin.post("/reload")
@@ -126,7 +124,7 @@ async def test_reload_and_drain(admin: TestClient[Any, Any], house: House) -> No
         ("", False),
     ],
 )
-async def test_hosts(admin: TestClient[Any, Any], host: str, known: bool) -> None:
+async def test_hosts(admin: Asking, host: str, known: bool) -> None:
     assert host_is_known(host, {"redrive.internal"}) is known
     for path in ("/livez", "/config"):
         assert (await admin.get(path, headers={"Host": host})).status == (200 if known else 421)
@@ -148,13 +146,13 @@ async def test_hosts(admin: TestClient[Any, Any], host: str, known: bool) -> Non
     ],
 )
 async def test_no_other_site_changes_anything(
-    admin: TestClient[Any, Any], house: House, headers: dict[str, str], status: int
+    admin: Asking, house: House, headers: dict[str, str], status: int
 ) -> None:
     assert (await admin.post("/reload", headers=headers)).status == status
     assert house.asked == (["reload"] if status == 200 else [])
 
 
-async def test_whoever_says_two_things_is_not_believed(admin: TestClient[Any, Any], house: House) -> None:
+async def test_whoever_says_two_things_is_not_believed(admin: Asking, house: House) -> None:
     own = f"http://127.0.0.1:{admin.port}"
     for name, good, bad in (("Origin", own, "http://evil.example"), ("Sec-Fetch-Site", "same-origin", "cross-site")):
         headers = CIMultiDict([("Host", own.removeprefix("http://")), (name, good), (name, bad)])
@@ -162,29 +160,31 @@ async def test_whoever_says_two_things_is_not_believed(admin: TestClient[Any, An
     assert house.asked == []
 
 
-async def test_a_token(house: House, aiohttp_client: Serve) -> None:
-    admin = await aiohttp_client(admin_app(house.view(), lambda: Access(token="s3cret")))
+@pytest.mark.parametrize("token", ["s3cret", "à la carte à"])
+async def test_a_token(house: House, token: str) -> None:
+    async with Asking(admin_port(house.view(), lambda: Access(token=token))) as admin:
 
-    async def get(authorization: str | None) -> ClientResponse:
-        return await admin.get("/config", headers={"Authorization": authorization} if authorization else {})
+        async def get(authorization: str | None) -> ClientResponse:
+            return await admin.get("/config", headers={"Authorization": authorization} if authorization else {})
 
-    refused = await get(None)
-    assert refused.status == 401
-    assert refused.headers["WWW-Authenticate"].startswith("Bearer")
-    for wrong in ("Bearer wrong", "Basic s3cret", "s3cret", "Bearer s3cret2"):
-        assert (await get(wrong)).status == 401
-    assert (await get("Bearer s3cret")).status == 200
-    assert (await get("bearer s3cret")).status == 200
+        refused = await get(None)
+        assert refused.status == 401
+        assert refused.headers["WWW-Authenticate"].startswith("Bearer")
+        for wrong in ("Bearer wrong", f"Basic {token}", token, f"Bearer {token}2", f"bearer{token}", "\xff x"):
+            assert (await get(wrong)).status == 401
+        assert (await get(f"Bearer {token}")).status == 200
+        assert (await get(f"bearer  {token} ")).status == 200
 
 
-async def test_the_probe_is_three_pages_for_any_host(house: House, aiohttp_client: Serve) -> None:
-    probe = await aiohttp_client(probe_app(house.view()))
-    for path in ("/livez", "/readyz", "/metrics"):
-        assert (await probe.get(path, headers={"Host": "10-0-0-1.pod.example"})).status == 200
-    assert await (await probe.get("/readyz?verbose")).text() == "ok\n"
-    for path in ("/", "/config", "/requests", "/events"):
-        assert (await probe.get(path)).status == 404
-    assert (await probe.post("/reload")).status == 404
+async def test_the_probe_is_three_pages_for_any_host(house: House) -> None:
+    async with Asking(probe_port(house.view())) as probe:
+        for path in ("/livez", "/readyz", "/metrics"):
+            for host in ("10-0-0-1.pod.example", ""):
+                assert (await probe.get(path, headers={"Host": host})).status == 200
+        assert await (await probe.get("/readyz?verbose")).text() == "ok\n"
+        for path in ("/", "/config", "/requests", "/events"):
+            assert (await probe.get(path)).status == 404
+        assert (await probe.post("/reload")).status == 404
 
 
 async def event(response: ClientResponse) -> dict[str, Any]:
@@ -196,7 +196,7 @@ async def event(response: ClientResponse) -> dict[str, Any]:
     raise AssertionError("the stream ended")
 
 
-async def test_events_follow_and_take_up_where_a_reader_left_off(admin: TestClient[Any, Any], house: House) -> None:
+async def test_events_follow_and_take_up_where_a_reader_left_off(admin: Asking, house: House) -> None:
     house.called("before")
     async with asyncio.timeout(10):
         async with admin.get("/events") as stream:
@@ -211,9 +211,8 @@ async def test_events_follow_and_take_up_where_a_reader_left_off(admin: TestClie
             assert (await event(stream))["detail"] == "before"
 
 
-async def test_open_event_streams_do_not_hold_the_end_up(house: House, aiohttp_client: Serve) -> None:
-    admin = await aiohttp_client(admin_app(house.view()))
+async def test_open_event_streams_do_not_hold_the_end_up(admin: Asking) -> None:
     async with asyncio.timeout(10):
-        async with admin.get("/events") as stream:
-            await admin.server.close()
-            await stream.content.read()
+        async with admin.get("/events") as stream, admin.get("/livez"):
+            await admin.pages.close(60)
+            assert await stream.content.read() == b"retry: 1000\n\n"  # whole: its last chunk has come

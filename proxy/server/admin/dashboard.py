@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from aiohttp import web
+from proxy.server.admin.asked import JSON, Asked, Reply, text
 
 #: Whatever a page of ours does, a browser must not do more for it than this.
 HEADERS = {
@@ -27,22 +27,20 @@ HEADERS = {
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-async def page(request: web.Request) -> web.Response:
+async def page(asked: Asked) -> Reply:
     """The dashboard."""
     return _file("index.html")
 
 
-async def static(request: web.Request) -> web.Response:
+async def static(asked: Asked) -> Reply:
     """A file that the page uses."""
-    name = request.match_info["name"]
-    if name not in names():
-        raise web.HTTPNotFound
-    return _file(name)
+    name = asked.path.rpartition("/")[2]
+    return _file(name) if name in names() else text("There is no such file.", 404)
 
 
-async def description(request: web.Request) -> web.Response:
+async def description(asked: Asked) -> Reply:
     """This port in OpenAPI's words."""
-    return web.Response(body=_read_beside("openapi.json"), content_type="application/json", charset="utf-8")
+    return Reply(200, _read_beside("openapi.json"), JSON)
 
 
 def is_static(path: str) -> bool:
@@ -61,6 +59,6 @@ def _read_beside(*path: str) -> bytes:
     return files("proxy.server.admin").joinpath(*path).read_bytes()
 
 
-def _file(name: str) -> web.Response:
+def _file(name: str) -> Reply:
     kind = _TYPES.get(name[name.rfind(".") :], "application/octet-stream")
-    return web.Response(body=_read_beside("static", name), content_type=kind, charset="utf-8", headers=HEADERS)
+    return Reply(200, _read_beside("static", name), f"{kind}; charset=utf-8", HEADERS)

@@ -10,17 +10,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
-
+from proxy.server.admin.asked import Asked, Reply, text
 from proxy.server.admin.dashboard import is_static
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
+from proxy.server.admin.port import Guard
 
 #: What a browser says of a request that its own page, or the address bar, made.
 _OWN_SITE = frozenset({"same-origin", "none"})
@@ -34,37 +29,22 @@ class Access:
     hosts: Collection[str] = ()
 
 
-def quiet() -> logging.Logger:
-    """The logger of admin and probe. What is no HTTP is answered with 400, and is no news: anybody can send it, and a
-    traceback of it would repeat it.
-    """
-    logger = logging.getLogger("redrive.admin")
-    if not logger.filters:
-        logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
-    return logger
+def guard(access: Callable[[], Access]) -> Guard:
+    """What refuses strangers; `access` is asked each time, since a reload may change it."""
 
+    def refused(asked: Asked) -> Reply | None:
+        known = access()
+        if not host_is_known(asked.host, {name.lower() for name in known.hosts}):
+            told = f"This port does not answer for the host {asked.host!r}; admin.hosts can list its name."
+            return text(told, 421)
+        if known.token and not is_static(asked.path) and not _has_token(asked, known.token):
+            told = "The admin token is needed: Authorization: Bearer TOKEN."
+            return text(told, 401, WWW_Authenticate='Bearer realm="redrive"')
+        if asked.method not in ("GET", "HEAD") and not _own_site(asked):
+            return text("A request that changes something may not come from another site.", 403)
+        return None
 
-def guard(access: Callable[[], Access]) -> Middleware:
-    """A middleware that refuses strangers; `access` is asked each time, since a reload may change it."""
-
-    @web.middleware
-    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        host, known = request.headers.get("Host", ""), access()
-        if not host_is_known(host, {name.lower() for name in known.hosts}):
-            return refusal(421, f"This port does not answer for the host {host!r}; admin.hosts can list its name.")
-        if known.token and not is_static(request.path) and not _has_token(request, f"Bearer {known.token}".encode()):
-            refused = refusal(401, "The admin token is needed: Authorization: Bearer TOKEN.")
-            refused.headers["WWW-Authenticate"] = 'Bearer realm="redrive"'
-            return refused
-        if request.method not in ("GET", "HEAD") and not _own_site(request, host):
-            return refusal(403, "A request that changes something may not come from another site.")
-        response = await handler(request)
-        if not response.prepared:
-            response.headers.setdefault("Cache-Control", "no-store")
-            response.headers.setdefault("X-Content-Type-Options", "nosniff")
-        return response
-
-    return middleware
+    return refused
 
 
 def host_is_known(host: str, names: Collection[str]) -> bool:
@@ -80,18 +60,12 @@ def host_is_known(host: str, names: Collection[str]) -> bool:
     return True
 
 
-def _has_token(request: web.Request, wanted: bytes) -> bool:
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    offered = f"{scheme.capitalize()} {given.strip()}".encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(offered, wanted)
+def _has_token(asked: Asked, token: str) -> bool:
+    scheme, _, given = asked.field("authorization").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip(" \t").encode("latin-1"), token.encode())
 
 
-def _own_site(request: web.Request, host: str) -> bool:
-    ours = (f"http://{host.lower()}", f"https://{host.lower()}")
-    sites, origins = request.headers.getall("Sec-Fetch-Site", ()), request.headers.getall("Origin", ())
+def _own_site(asked: Asked) -> bool:
+    ours = (f"http://{asked.host.lower()}", f"https://{asked.host.lower()}")
+    sites, origins = asked.fields.get_all("sec-fetch-site"), asked.fields.get_all("origin")
     return all(site.lower() in _OWN_SITE for site in sites) and all(origin.lower() in ours for origin in origins)
-
-
-def refusal(status: int, detail: str) -> web.Response:
-    """A problem in plain text: one line."""
-    return web.Response(status=status, text=detail + "\n")

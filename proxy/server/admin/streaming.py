@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
-from aiohttp import web
-
+from proxy.server.admin.asked import Asked, Reply, text
 from proxy.server.admin.board import SAMPLE, Board
-from proxy.server.admin.guard import refusal
 from proxy.server.admin.view import View
 
 #: Seconds between looks at what is new, for a reader of calls alone; and between signs of life.
@@ -25,15 +24,15 @@ _MOST = 50
 
 
 class Reader:
-    """One reader: what it has had, and what it gets next. `request` says what it asked for."""
+    """One reader: what it has had, and what it gets next."""
 
-    def __init__(self, request: web.Request, view: View, board: Board) -> None:
+    def __init__(self, asked: Asked, view: View, board: Board) -> None:
         self._view = view
-        self._board = board if "board" in request.query else None
-        self._most = request.query.get("most", str(_MOST) if self._board is not None else "")
+        self._board = board if "board" in asked.query else None
+        self._most = asked.query.get("most", str(_MOST) if self._board is not None else "")
         self._version = 0
         self._skipped = 0
-        last = request.headers.get("Last-Event-ID", "")
+        last = asked.field("last-event-id")
         self._at = view.recent.seen
         if is_count(last):  # a number beyond all seen is from before a restart
             self._at = int(last) if int(last) <= view.recent.seen else 0
@@ -68,25 +67,23 @@ class Reader:
         return calls
 
 
-async def stream(request: web.Request, reader: Reader, closing: asyncio.Event) -> web.StreamResponse:
-    """Send a reader its events until it goes, or the process does."""
+def stream(reader: Reader, closing: asyncio.Event) -> Reply:
+    """A reader's events, until it goes or the process does."""
     if not reader.asks_well:
-        return refusal(400, "most is a whole number.")
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-    await response.prepare(request)
-    await response.write(b"retry: 1000\n\n")
+        return text("most is a whole number.", 400)
+    return Reply(kind="text/event-stream", parts=_events(reader, closing))
+
+
+async def _events(reader: Reader, closing: asyncio.Event) -> AsyncGenerator[bytes, None]:
+    yield b"retry: 1000\n\n"
     quiet = 0.0
-    while not closing.is_set() and request.transport is not None and not request.transport.is_closing():
-        news = await reader.news()
-        if news:
-            await response.write(news.encode())
-            quiet = 0.0
-        elif quiet >= _ALIVE:
-            await response.write(b": alive\n\n")
-            quiet = 0.0
-        quiet += reader.wait
+    while not closing.is_set():
+        news = (await reader.news()).encode()
+        if not news and quiet >= _ALIVE:
+            news = b": alive\n\n"
+        quiet = 0.0 if news else quiet + reader.wait
+        yield news
         await _rest(closing, reader.wait)
-    return response
 
 
 async def keep_sampling(view: View, board: Board, closing: asyncio.Event) -> None:

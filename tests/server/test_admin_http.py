@@ -1,0 +1,230 @@
+"""The admin port's HTTP, byte by byte where an ordinary client would not go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import pytest
+from support.pages import Asking
+
+from proxy.server.admin import port as http
+from proxy.server.admin.asked import Asked, Reply, text
+from proxy.server.admin.port import Port
+
+HOST = b"Host: 127.0.0.1\r\n"
+
+
+class Desk:
+    """Pages to try a port with."""
+
+    def __init__(self) -> None:
+        self.closing = asyncio.Event()
+        self.asked: list[Asked] = []
+        self.left = asyncio.Event()
+        self.told: list[dict[str, Any]] = []
+
+    def port(self) -> Port:
+        routes = {
+            "/echo": {"GET": self.echo, "POST": self.echo},
+            "/of/{name}": {"GET": self.echo},
+            "/broken": {"GET": self.broken},
+            "/stream": {"GET": self.stream},
+            "/breaks-off": {"GET": self.breaks_off},
+            "/large": {"GET": self.large},
+        }
+        return Port(routes, self.closing)
+
+    async def echo(self, asked: Asked) -> Reply:
+        self.asked.append(asked)
+        return text(f"{asked.method} {asked.path}")
+
+    async def broken(self, asked: Asked) -> Reply:
+        raise ValueError("oops")
+
+    async def large(self, asked: Asked) -> Reply:
+        return Reply(body=bytes(32 << 20))
+
+    async def stream(self, asked: Asked) -> Reply:
+        return Reply(parts=self.parts())
+
+    async def breaks_off(self, asked: Asked) -> Reply:
+        return Reply(parts=self.broken_parts())
+
+    async def parts(self) -> AsyncGenerator[bytes, None]:
+        try:
+            yield b"one\n"
+            while not self.closing.is_set():
+                yield b""
+                await asyncio.sleep(0)
+            yield b"last\n"
+        finally:
+            self.left.set()
+
+    async def broken_parts(self) -> AsyncGenerator[bytes, None]:
+        yield b"one\n"
+        raise ValueError("oops")
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    desk = Desk()
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: desk.told.append(told))
+    return desk
+
+
+@pytest.fixture
+async def asking(desk: Desk) -> AsyncIterator[Asking]:
+    async with asyncio.timeout(20), Asking(desk.port()) as asking:
+        yield asking
+
+
+async def test_requests_are_answered_in_turn_however_they_come(asking: Asking) -> None:
+    first, second = b"GET /echo?a=1 HTTP/1.1\r\n" + HOST + b"\r\n", b"GET /of/x%20y HTTP/1.1\r\n" + HOST + b"\r\n"
+    said = await asking.raw(first + second, first[:9], first[9:])
+    assert said.count(b"HTTP/1.1 200 OK\r\n") == 3
+    assert said.index(b"GET /echo\n") < said.index(b"GET /of/x y\n") < said.rindex(b"GET /echo\n")
+    assert b"Connection" not in said
+    assert said.count(b"\r\nDate: ") == said.count(b"\r\nContent-Length: ") == 3
+
+
+async def test_a_query_is_read_and_the_first_value_counts(asking: Asking, desk: Desk) -> None:
+    await asking.get("/echo?a=1&b=%C3%A4+x&a=2&c")
+    assert desk.asked[0].query == {"a": "1", "b": "ä x", "c": ""}
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "stays"),
+    [
+        (b"GET /echo HTTP/1.1", b"Connection: close\r\n", False),
+        (b"GET /echo HTTP/1.0", b"", False),
+        (b"GET /echo HTTP/1.0", b"Connection: keep-alive\r\n", True),
+    ],
+)
+async def test_who_closes(asking: Asking, line: bytes, more: bytes, stays: bool) -> None:
+    said = await asking.raw((line + b"\r\n" + HOST + more + b"\r\n") * 2)
+    assert said.count(b"HTTP/1.1 200 OK\r\n") == (2 if stays else 1)
+    assert (b"Connection: keep-alive\r\n" if stays else b"Connection: close\r\n") in said
+
+
+async def test_a_head_has_no_body(asking: Asking) -> None:
+    for path in (b"/echo", b"/stream"):
+        said = await asking.raw(b"HEAD " + path + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert said.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert said.endswith(b"\r\n\r\n")
+
+
+async def test_a_body_is_read_over(asking: Asking, desk: Desk) -> None:
+    get = b"GET /of/x HTTP/1.1\r\n" + HOST + b"\r\n"
+    post = b"POST /echo HTTP/1.1\r\n" + HOST
+    for said in (
+        await asking.raw(post + b"Content-Length: 3\r\n\r\nabc" + get),
+        await asking.raw(post + b"Content-Length: 3\r\n\r\n", b"a", b"bc" + get),
+        await asking.raw(post + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + get),
+    ):
+        assert said.count(b"HTTP/1.1 200 OK\r\n") == 2
+        assert b"POST /echo\n" in said
+        assert b"GET /of/x\n" in said
+    asked = len(desk.asked)
+    assert await asking.raw(post + b"Content-Length: 3\r\n\r\nab") == b""  # never whole: never a request
+    assert len(desk.asked) == asked
+
+
+async def test_who_waits_with_a_body_is_told_to_go_on(asking: Asking) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", asking.port)
+    writer.write(b"POST /echo HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"abc")
+    assert (await reader.readuntil(b"\r\n")) == b"HTTP/1.1 200 OK\r\n"
+    writer.close()
+
+
+async def test_a_body_that_no_page_takes_is_refused_while_it_comes(asking: Asking) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", asking.port)
+    size = 8 * http.BODY
+    writer.write(b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % size + bytes(http.BODY + 70000))
+    assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 413 ")
+    assert b"Connection: close\r\n" in await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+        (b"GET /echo HTTP/2.0\r\n\r\n", 505),
+        (b"GET /echo HTTP/1.1\r\n\r\n", 400),
+        (b"GET /echo HTTP/1.1\r\n" + HOST + HOST + b"\r\n", 400),
+        (b"GET /echo HTTP/1.1\r\n" + HOST + b"A: " + b"a" * 70000 + b"\r\n\r\n", 431),
+        (b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nno size", 400),
+    ],
+)
+async def test_what_is_no_request_is_answered_and_the_connection_closed(
+    asking: Asking, desk: Desk, sent: bytes, status: int
+) -> None:
+    said = await asking.raw(sent + b"GET /echo HTTP/1.1\r\n" + HOST + b"\r\n")
+    assert said.startswith(b"HTTP/1.1 %d " % status)
+    assert said.count(b"\r\nDate: ") == 1
+    assert b"Connection: close\r\n" in said
+    assert desk.asked == desk.told == []
+
+
+async def test_where_there_is_no_page(asking: Asking) -> None:
+    for path in ("/", "/echo/", "/of/x/y", "/{name}", "/of"):
+        assert (await asking.get(path)).status == 404
+    refused = await asking.head("/of/x"), await asking.post("/of/x")
+    assert [each.status for each in refused] == [200, 405]
+    assert refused[1].headers["Allow"] == "GET"
+
+
+async def test_a_page_that_fails_is_told_of_and_the_next_one_answers(asking: Asking, desk: Desk) -> None:
+    assert (await asking.get("/broken")).status == 500
+    assert [str(told["exception"]) for told in desk.told] == ["oops"]
+    assert (await asking.get("/echo")).status == 200
+
+
+async def test_a_stream_that_fails_is_seen_to_be_cut(asking: Asking, desk: Desk) -> None:
+    said = await asking.raw(b"GET /breaks-off HTTP/1.1\r\n" + HOST + b"\r\n")
+    assert said.endswith(b"\r\n\r\n4\r\none\n\r\n")
+    assert [str(told["exception"]) for told in desk.told] == ["oops"]
+
+
+async def test_a_stream_ends_when_its_reader_goes(asking: Asking, desk: Desk) -> None:
+    async with asking.get("/stream") as stream:
+        assert await stream.content.readline() == b"one\n"
+        assert not desk.left.is_set()
+    await desk.left.wait()
+
+
+async def test_a_stream_ends_with_the_port_and_whole(asking: Asking, desk: Desk) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", asking.port)
+    old_reader, old_writer = await asyncio.open_connection("127.0.0.1", asking.port)
+    writer.write(b"GET /stream HTTP/1.1\r\n" + HOST + b"\r\n")
+    old_writer.write(b"GET /stream HTTP/1.0\r\n" + HOST + b"\r\n")
+    assert b"Transfer-Encoding: chunked\r\n" in await reader.readuntil(b"one\n")
+    assert b"Transfer-Encoding" not in await old_reader.readuntil(b"one\n")
+    await asking.pages.close(60)
+    assert await reader.read() == b"\r\n5\r\nlast\n\r\n0\r\n\r\n"
+    assert await old_reader.read() == b"last\n"
+    writer.close()
+    old_writer.close()
+
+
+async def test_nobody_holds_the_end_up(asking: Asking) -> None:
+    """Who rests, who has not said all, who sends no body, and who takes nothing of a large answer."""
+    begun = (b"", b"GET /ec", b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: 9\r\n\r\n")
+    large = b"GET /large HTTP/1.1\r\n" + HOST + b"\r\n"
+    streams = [await asyncio.open_connection("127.0.0.1", asking.port, limit=1) for _ in range(4)]
+    for (_, writer), sent in zip(streams, (*begun, large), strict=True):
+        writer.write(sent)
+    assert await streams[3][0].readexactly(1) == b"H"
+    await asking.pages.close(0.01)
+    for reader, _ in streams[:3]:
+        assert await reader.read() == b""
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", asking.port)
+    for _, writer in streams:
+        writer.transport.abort()
