@@ -51,7 +51,7 @@ from proxy.server.messages import (
     Using,
 )
 from proxy.server.open_files import limit, open_files
-from proxy.server.rows import Rows
+from proxy.server.rows import Neighbours, Rows
 from proxy.stores.memory import LogTurn, Memory
 from proxy.stores.shared_memory import SharedMaking, open_memory
 from proxy.transport.clock import monotonic, wall
@@ -162,6 +162,7 @@ class Worker:
             making=self._fleet,
             descriptors=limit(),
             tracer=self._tracer,
+            others=Neighbours(self._memory, begin.row),
         )
         await self._fleet.open()
         await self._path.runner.setup()

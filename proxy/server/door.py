@@ -1,4 +1,4 @@
-"""The proxy port's door: makes connections, counts them, and says where the requests on them go.
+"""The proxy port's door: makes connections, and says where the requests on them go.
 
 Law: aiohttp hosts the listening (runners, sites, shutdown), and the connections are our own protocols, made by this
 `web.Server` subclass. A request that goes nowhere is answered here, and observers are told of it.
@@ -27,30 +27,25 @@ from proxy.retry.router import ClimbsOut
 from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.server.connection import AppConnection
 from proxy.server.intercept.interception import Interception, Tell
+from proxy.server.seats import Seats
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.head import RequestHead
 
 #: A head that has begun to come must be whole after so many seconds: it holds a connection.
 HEAD_SECONDS = 60.0
-#: A connection that rests is closed in favour of a new one, where there are too many, once it has rested so long.
-REST_SECONDS = 60.0
 #: An app that has connected, or has an answer, says within so many seconds what it wants next, or a process that ends
 #: does not wait for it.
 SAYS_SECONDS = 0.5
 #: An app whose call is cut hears of it within so many seconds, or is cut off.
 LAST_WORDS_SECONDS = 1.0
-#: Where none has, so long nobody looks again: in a flood a look at ten thousand costs more than the refusal.
-FULL_SECONDS = 1.0
-#: Connections beyond `limits.connections` that are still told so; those beyond are closed without a word.
-TOLD = 128
 #: Seconds between looks at heads that drip in.
 DRIP_TICK = 1.0
 
 
 class Door(web.Server):
-    """Makes the connections of the proxy port, counts them, and makes calls of their requests."""
+    """Makes the connections of the proxy port, and calls of their requests. `most`: see `Seats`."""
 
-    def __init__(self, means: Means, settings: Settings, tell: Tell) -> None:
+    def __init__(self, means: Means, settings: Settings, tell: Tell, most: int = sys.maxsize) -> None:
         super().__init__(_no_handler)  # aiohttp's own request handling is not used
         self.means = means
         self.settings = settings
@@ -61,10 +56,8 @@ class Door(web.Server):
         self.interception.use(settings)
         self.draining = False
         self.refusing = False
-        self.open: dict[AppConnection, None] = {}
-        self.elsewhere = 0  # connections that other workers have open
-        self.most = sys.maxsize  # connections that file descriptors suffice for
-        self.told = TOLD
+        self.seats = Seats(settings.limits.connections, most)
+        self.open = self.seats.open
         self.dripping: set[AppConnection] = set()
         self._listening: dict[tuple[str, int], Place] = {}
         self._any: dict[int, Place] = {}  # by port, of listeners on every address
@@ -73,7 +66,6 @@ class Door(web.Server):
         self._emptied: asyncio.Future[None] | None = None
         self._date = b""
         self._date_until = 0.0
-        self._full_until = 0.0  # nothing was found to close in favour of a new connection
 
     #: What the calls of a connection are planned with.
     plan_type: type[Plan] = Plan
@@ -112,6 +104,7 @@ class Door(web.Server):
     def use(self, settings: Settings) -> None:
         """Admit requests by these settings from now on."""
         self.settings = settings
+        self.seats.limit = settings.limits.connections
         self.generation += 1
         self.interception.use(settings)
 
@@ -133,17 +126,11 @@ class Door(web.Server):
 
     def entered(self, connection: AppConnection) -> None:
         """A connection was accepted."""
-        limit = min(self.settings.limits.connections - self.elsewhere, self.most)
-        self.open[connection] = None
-        if len(self.open) > limit and not self._make_room():
-            if len(self.open) > limit + self.told:
-                connection.abort()
-            else:
-                connection.surplus = True
+        self.seats.enter(connection)
 
     def left(self, connection: AppConnection) -> None:
         """A connection is closed."""
-        self.open.pop(connection, None)
+        self.seats.leave(connection)
         self.dripping.discard(connection)
         if self._emptied is not None and not self.open:
             if not self._emptied.done():  # it was waited for no longer
@@ -155,18 +142,6 @@ class Door(web.Server):
         """Whether anything is under way: a request, an answer that is not taken yet, or one that may be on its way."""
         before = monotonic() - SAYS_SECONDS
         return any(not connection.is_silent(before) for connection in self.open)
-
-    def _make_room(self) -> bool:
-        """Close the connection that has rested longest, if one has rested long."""
-        now = monotonic()
-        if now < self._full_until:
-            return False
-        for connection in self.open:
-            if connection.exchange is None and 0 < connection.since < now - REST_SECONDS:
-                connection.abort()
-                return True
-        self._full_until = now + FULL_SECONDS
-        return False
 
     def drips(self, connection: AppConnection) -> None:
         """A head has begun to come and is not whole."""
@@ -192,7 +167,7 @@ class Door(web.Server):
 
     def admit(self, connection: AppConnection, head: RequestHead) -> Plan | None:
         """Say where a request goes and under which policy, or answer it here (None)."""
-        if connection.surplus or self.refusing:
+        if self.refusing or (connection.surplus and not self.seats.seat(connection)):
             why = "the proxy is shutting down" if self.refusing else "too many connections are open"
             self._reject(connection, head, _overloaded(why), close=True)
             return None

@@ -30,8 +30,9 @@ from proxy.retry.gates import WaitingRoom
 from proxy.retry.making import Making
 from proxy.retry.policy import Policy
 from proxy.server.binding import BACKLOG
-from proxy.server.door import TOLD, Door
+from proxy.server.door import Door
 from proxy.server.intercept.interception import Tell
+from proxy.server.seats import TOLD, NoOthers, Others
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
 from proxy.transport.guard import Guard
@@ -94,7 +95,7 @@ class DataPath:
     `runner` hosts it; `commons` and `env` are what its calls share. `tell` takes what it has to say to who runs it: an
     event, lines for people, facts for machines. `making` makes what calls share, where it is shared with others;
     `descriptors` are the file descriptors that the process may have, and a part of them is kept for the admin port.
-    `tracer` makes spans of attempts, where there is one.
+    `tracer` makes spans of attempts, where there is one; `others` are processes that share the limits.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class DataPath:
         making: Making | None = None,
         descriptors: int = sys.maxsize,
         tracer: Tracer | None = None,
+        others: Others | None = None,
     ) -> None:
         if tracer is not None:
             observer = TracingObserver(tracer, observer)
@@ -121,11 +123,10 @@ class DataPath:
         pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
         store = Store(settings.buffers.per_request, settings.buffers.total)
         self.means = Means(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
-        self.door = Door(self.means, settings, tell)
+        self.door = Door(self.means, settings, tell, enough_for(descriptors))
         self.door.plan_type = plan_type(tracer)
-        self.door.most = enough_for(descriptors)
-        self.door.told = min(TOLD, self.door.most)
-        pool.most = max(1, descriptors - RESERVED - self.door.most - self.door.told)
+        self.door.seats.others = others or NoOthers()
+        pool.most = max(1, descriptors - RESERVED - self.door.seats.most - self.door.seats.told)
         self.runner = web.ServerRunner(self.door)
 
     def listens(self, address: Address) -> None:
@@ -175,7 +176,6 @@ class DataPath:
 
     def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
         """Other workers use so much of the limits that all of them have together."""
-        self.door.elsewhere = elsewhere.connections
         self.env.waiting.capacity = max(0, settings.limits.waiting - elsewhere.waiting)
         self.means.store.total = max(0, settings.buffers.total - elsewhere.buffered)
 

@@ -1,6 +1,7 @@
 """What each worker uses of what has limits, in its row of shared memory.
 
-Law: a row has one writer. What is added up may be a look old (100 ms), and so a limit may be passed by what came since.
+Law: a row has one writer. What is added up may be a look old (100 ms), and so a limit may be passed by what came since;
+connections alone are written down as they come and go, and their limit is never passed (`proxy.server.seats`).
 """
 
 from __future__ import annotations
@@ -8,8 +9,33 @@ from __future__ import annotations
 from proxy.server.listener import Usage
 from proxy.stores.memory import WORKERS, Memory
 
-_IN_FLIGHT, _CONNECTIONS, _WAITING, _BUFFERED, _BUSY, _SEEN, _FILES = range(7)
-_WORDS = 7
+_IN_FLIGHT, _CONNECTIONS, _SURPLUS, _WAITING, _BUFFERED, _BUSY, _SEEN, _FILES = range(8)
+_WORDS = 8
+
+
+class Neighbours:
+    """The connections of a worker, and of all others. Implements `proxy.server.seats.Others`."""
+
+    def __init__(self, memory: Memory, row: int) -> None:
+        self._words = memory.words
+        self._mine = memory.row(row)
+        self._count = memory.row(0)
+        self._first, self._apart = memory.row(1), memory.row(2) - memory.row(1)
+
+    def tell(self, held: int, surplus: int) -> None:
+        """So many are held open here, and so many of them only to be told that there is no room."""
+        self._words[self._mine + _CONNECTIONS], self._words[self._mine + _SURPLUS] = held, surplus
+
+    def count(self) -> tuple[int, int]:
+        """The same of the others."""
+        held = surplus = 0
+        words = self._words
+        for row in range(words[self._count]):
+            at = self._first + row * self._apart
+            if at != self._mine:
+                held += words[at + _CONNECTIONS]
+                surplus += words[at + _SURPLUS]
+        return held, surplus
 
 
 class Rows:
@@ -19,11 +45,11 @@ class Rows:
         self._memory = memory
 
     def write(self, row: int, usage: Usage, seen: int, files: int | None) -> None:
-        """Write one's own row. `files` None: as before."""
+        """Write one's own row, but for connections (`Neighbours`). `files` None: as before."""
         at, words = self._memory.row(row), self._memory.words
-        words[at + _IN_FLIGHT], words[at + _CONNECTIONS] = usage.in_flight, usage.connections
-        words[at + _WAITING], words[at + _BUFFERED] = usage.waiting, usage.buffered
-        words[at + _BUSY], words[at + _SEEN] = usage.busy, seen
+        words[at + _IN_FLIGHT], words[at + _WAITING] = usage.in_flight, usage.waiting
+        words[at + _BUFFERED], words[at + _BUSY] = usage.buffered, usage.busy
+        words[at + _SEEN] = seen
         if files is not None:
             words[at + _FILES] = files
 

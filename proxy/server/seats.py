@@ -1,0 +1,111 @@
+"""How many connections of apps there are: which are served, which are told that there is no room, which are closed.
+
+Law: over all workers never more are served than `limits.connections` says, and never more are held open only to be
+told so than TOLD. Whoever counts a connection of its own says so before it looks at what the others have: of two that
+come at once in two processes, one at least sees the other, and at worst both go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from proxy.transport.clock import monotonic
+
+if TYPE_CHECKING:
+    from proxy.server.connection import AppConnection
+
+#: Connections beyond `limits.connections` that are still told so; those beyond are closed without a word.
+TOLD = 128
+#: A connection that rests is closed in favour of a new one, where there are too many, once it has rested so long.
+REST_SECONDS = 60.0
+#: Where none has, so long nobody looks again: in a flood a look at ten thousand costs more than the refusal.
+FULL_SECONDS = 1.0
+
+
+class Others(Protocol):
+    """The connections of other processes that share the limits with this one."""
+
+    def tell(self, held: int, surplus: int) -> None:
+        """So many are held open here, and so many of them only to be told."""
+        ...
+
+    def count(self) -> tuple[int, int]:
+        """So many are held open elsewhere, and so many of them only to be told."""
+        ...
+
+
+class NoOthers:
+    """This process is alone."""
+
+    def tell(self, held: int, surplus: int) -> None:
+        """To nobody."""
+
+    def count(self) -> tuple[int, int]:
+        """None."""
+        return 0, 0
+
+
+class Seats:
+    """See the module. `limit` is `limits.connections`; `most` and `told` are bounds of this process alone: connections
+    that its file descriptors suffice for, and those that are told beyond them.
+    """
+
+    def __init__(self, limit: int, most: int) -> None:
+        self.limit = limit
+        self.most = most
+        self.told = min(TOLD, most)
+        self.others: Others = NoOthers()
+        self.open: dict[AppConnection, None] = {}  # in the order that they came
+        self._surplus = 0
+        self._full_until = 0.0  # nothing was found to close in favour of a new connection
+
+    def enter(self, connection: AppConnection) -> None:
+        """A connection was accepted: it is served, or marked as one to be told, or closed at once."""
+        self.open[connection] = None
+        if not self.seat(connection) and self._has_told_enough():
+            self.leave(connection)
+            connection.abort()
+
+    def seat(self, connection: AppConnection) -> bool:
+        """Serve a connection if there is room, made by closing one that has rested long if need be."""
+        self._mark(connection, False)
+        if self._is_within_limits() or (self._make_room() and self._is_within_limits()):
+            return True
+        self._mark(connection, True)
+        return False
+
+    def leave(self, connection: AppConnection) -> None:
+        """A connection is closed, or as good as closed."""
+        if connection in self.open:
+            del self.open[connection]
+            self._surplus -= connection.surplus
+            self._tell()
+
+    def _mark(self, connection: AppConnection, surplus: bool) -> None:
+        self._surplus += surplus - connection.surplus
+        connection.surplus = surplus
+        self._tell()
+
+    def _tell(self) -> None:
+        self.others.tell(len(self.open), self._surplus)
+
+    def _is_within_limits(self) -> bool:
+        served = len(self.open) - self._surplus
+        held, surplus = self.others.count()
+        return served <= self.most and served + held - surplus <= self.limit
+
+    def _has_told_enough(self) -> bool:
+        return self._surplus > self.told or self._surplus + self.others.count()[1] > TOLD
+
+    def _make_room(self) -> bool:
+        """Close the connection that has rested longest, if one has rested long."""
+        now = monotonic()
+        if now < self._full_until:
+            return False
+        for connection in self.open:
+            if connection.exchange is None and 0 < connection.since < now - REST_SECONDS:
+                self.leave(connection)  # at once: it is not to be found, and closed, again for the next one
+                connection.abort()
+                return True
+        self._full_until = now + FULL_SECONDS
+        return False

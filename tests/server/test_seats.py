@@ -1,0 +1,112 @@
+"""Who is served, who is told that there is no room, and who is closed; between two workers too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.server import seats
+from proxy.server.rows import Neighbours, Rows
+from proxy.server.seats import TOLD, Seats
+from proxy.stores.memory import descriptor
+from proxy.stores.shared_memory import open_memory
+
+
+class Connection:
+    """What is looked at of a connection. Closing it is told later, as a loop does."""
+
+    def __init__(self, since: float = 0.0) -> None:
+        self.surplus = False
+        self.exchange: object | None = None
+        self.since = since
+        self.aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    @property
+    def how(self) -> str:
+        return "closed" if self.aborted else "told" if self.surplus else "served"
+
+
+def enter(of: Seats, count: int, **how: Any) -> list[Connection]:
+    came = [Connection(**how) for _ in range(count)]
+    for each in came:
+        of.enter(each)  # type: ignore[arg-type]
+    return came
+
+
+def test_served_then_told_then_closed() -> None:
+    came = [each.how for each in enter(Seats(3, 100), 3 + TOLD + 2)]
+    assert came == ["served"] * 3 + ["told"] * 100 + ["closed"] * (TOLD - 100 + 2)
+    assert [each.how for each in enter(Seats(1000, 5), 11)] == ["served"] * 5 + ["told"] * 5 + ["closed"]
+
+
+def test_those_that_were_to_be_told_do_not_take_up_room() -> None:
+    few = Seats(2, 100)
+    first, second, third = enter(few, 3)
+    assert not few.seat(third)  # type: ignore[arg-type]
+    few.leave(first)  # type: ignore[arg-type]
+    assert few.seat(third)  # type: ignore[arg-type]
+    assert [each.how for each in enter(few, 1)] == ["told"]
+    few.leave(second)  # type: ignore[arg-type]
+    few.leave(second)  # type: ignore[arg-type]
+    assert [each.how for each in enter(few, 2)] == ["served", "told"]
+
+
+def test_one_that_rested_makes_room_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several may be accepted in one turn of the loop, before the closed one's end is told."""
+    monkeypatch.setattr(seats, "monotonic", lambda: 1000.0)
+    few = Seats(2, 100)
+    (rested,) = enter(few, 1, since=900.0)
+    enter(few, 1, since=999.0)
+    assert [each.how for each in enter(few, 3, since=1000.0)] == ["served", "told", "told"]
+    assert rested.aborted
+    few.leave(rested)  # type: ignore[arg-type]
+    assert len(few.open) == 4
+
+
+def test_a_lowered_limit() -> None:
+    few = Seats(5, 100)
+    enter(few, 5)
+    few.limit = 2
+    assert [each.how for each in enter(few, 1)] == ["told"]
+
+
+def test_two_workers_share_one_limit() -> None:
+    memory = open_memory(descriptor())
+    rows = Rows(memory)
+    workers = []
+    for _ in range(2):
+        of = Seats(10, 1000)
+        of.others = Neighbours(memory, rows.choose(set(range(1, len(workers) + 1))))
+        workers.append(of)
+    came = [each for turn in range(100) for each in enter(workers[turn % 2], 2)]
+    assert [sum(each.how == how for each in came) for how in ("served", "told", "closed")] == [
+        10,
+        TOLD,
+        200 - 10 - TOLD,
+    ]
+    assert rows.total().connections == 10 + TOLD
+    rows.clear(1)  # that worker is dead
+    assert sum(each.how == "served" for each in enter(workers[1], 10)) == 6
+
+
+def test_the_last_seat_is_not_given_to_two_that_come_at_once() -> None:
+    """The second comes when the first has said that it is there, and has not yet looked who else is."""
+    memory = open_memory(descriptor())
+    rows = Rows(memory)
+    one, other = Seats(1, 10), Seats(1, 10)
+    one.others, other.others = Neighbours(memory, rows.choose(set())), Neighbours(memory, rows.choose({1}))
+    late: list[Connection] = []
+
+    class Interrupted(Neighbours):
+        def count(self) -> tuple[int, int]:
+            if not late:
+                late.extend(enter(other, 1))
+            return super().count()
+
+    one.others = Interrupted(memory, 1)
+    (first,) = enter(one, 1)
+    assert [first.how, late[0].how].count("served") <= 1
