@@ -14,7 +14,11 @@ from proxy.lab.policy_tests import Suite, load_suite, run_suite
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.yaml"))
-CONFIGS = json.loads((HERE / "service_configs.json").read_text())
+CONFIGS = [
+    case
+    for name in ("service_configs.json", "peers_service_configs.json")
+    for case in json.loads((HERE / name).read_text())
+]
 
 
 def suite_of(path: Path, environ: dict[str, str] | None = None) -> Suite:
@@ -33,8 +37,8 @@ def failures(suite: Suite) -> list[str]:
 
 
 def test_the_vectors_are_here() -> None:
-    assert len(FILES) >= 35
-    assert len(CONFIGS) >= 20
+    assert len(FILES) >= 50
+    assert len(CONFIGS) >= 90
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
