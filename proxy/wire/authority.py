@@ -1,7 +1,8 @@
 """Where a request says it goes: the request target's four forms, and authorities.
 
-Law: an authority is host[:port] and nothing else. User info, an empty host, an empty or impossible port and characters
-outside RFC 3986's reg-name are refused, since two readers could take them for two places (RFC 9110 section 4.2.4).
+Law: an authority is host[:port] and nothing else. User info, an empty host, an impossible port and characters outside
+RFC 3986's reg-name are refused, since two readers could take them for two places (RFC 9110 section 4.2.4). An empty
+port is none (RFC 9110 section 4.2.1), and is not sent on: `without_empty_port` comes before all else.
 """
 
 from __future__ import annotations
@@ -39,8 +40,13 @@ def read_authority(raw: bytes) -> str:
     return raw.decode("ascii").lower()
 
 
+def without_empty_port(raw: bytes) -> bytes:
+    """The authority without a colon that no port follows (RFC 3986 section 6.2.3)."""
+    return raw.removesuffix(b":")
+
+
 class Place(NamedTuple):
-    """Scheme, authority as written, in lower case, and read."""
+    """Scheme, authority as written, but for an empty port, in lower case, and read."""
 
     scheme: str
     named: bytes
@@ -54,7 +60,7 @@ def _read_place(start: bytes) -> Place:
     found = _PLACE(start)
     if found is None or found.end() != len(start):
         raise malformed("the request target is neither a path nor an http or https URL")
-    scheme, named = found.groups()
+    scheme, named = found[1], without_empty_port(found[2])
     authority = read_authority(named)
     if not authority:
         raise malformed("the URL's authority is not a host with an optional port")

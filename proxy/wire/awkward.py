@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from proxy.wire.authority import read_authority
+from proxy.wire.authority import read_authority, without_empty_port
 from proxy.wire.names import FRAMING
 from proxy.wire.syntax import TOKENS, BadAnswer, BadMessage, Refused, malformed
 
@@ -88,20 +88,22 @@ def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | 
     return int(length), False, merged
 
 
-def closer_host(specials: dict[bytes, bytes], minor: int, *, empty: bool) -> str:
+def closer_host(specials: dict[bytes, bytes], minor: int, *, empty: bool) -> tuple[str, bytes | None]:
     """Host's authority where it does not read as one at once: "" where an HTTP/1.0 request has none, or where it is
-    empty and may be `empty` because the target names the place (RFC 9112 section 3.2).
+    empty and may be `empty` because the target names the place (RFC 9112 section 3.2). And the Host to send, where it
+    is another than came.
     """
     host = specials.get(b"host")
     if host is None:
         if minor:
             raise malformed("no Host")
-        return ""
+        return "", None
     host = host.rstrip(b" \t")
-    authority = read_authority(host)
+    named = without_empty_port(host)
+    authority = read_authority(named)
     if not authority and (host or not empty):
         raise malformed("Host is not a host with an optional port")
-    return authority
+    return authority, named if named != host else None
 
 
 def upgrade_protocols(values: list[bytes]) -> bytes | None:

@@ -117,7 +117,7 @@ class RequestHead(FieldBlock):
             self.path = target
             self.authority = like.authority
             self.scheme = ""
-            self._host = None
+            self._host = like._host
         else:
             self._locate()
         return self
@@ -163,10 +163,13 @@ class RequestHead(FieldBlock):
         if target[0] == 0x2F and self.method != "CONNECT":
             self.form = "origin"
             self.path = target
-            self.authority = authority or awkward.closer_host(self.specials, self.minor, empty=self.may_lack_host)
+            if not authority:
+                authority, self._host = awkward.closer_host(self.specials, self.minor, empty=self.may_lack_host)
+            self.authority = authority
             return
         asterisk = target == b"*" and self.method == "OPTIONS"
-        authority = authority or awkward.closer_host(self.specials, self.minor, empty=not asterisk)
+        if not authority:
+            authority, self._host = awkward.closer_host(self.specials, self.minor, empty=not asterisk)
         if asterisk:
             self.form, self.path, self.authority = "asterisk", target, authority
         elif self.method == "CONNECT":
@@ -177,8 +180,7 @@ class RequestHead(FieldBlock):
             self.form = "absolute"
             place, self.path = read_absolute(target, self.method)
             self.scheme, named, lowered, self.authority = place
-            if lowered != host:
-                self._host = named
+            self._host = named if lowered != host else None
 
     @property
     def body_size(self) -> int:

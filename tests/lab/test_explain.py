@@ -239,6 +239,7 @@ def test_a_connect(explain) -> None:  # type: ignore[no-untyped-def]
 def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
     assert "refused: 404, outcome bad_request" in explain("GET", "/nobody/x")
     assert "refused: 400, outcome bad_request" in explain("GET", "/payments/../../x")
+    assert "refused: 400, outcome bad_request" in explain("CONNECT", "inside.example:")
     assert "refused: 403, outcome denied (the address is on the deny list)" in explain("GET", "http://169.254.169.254/")
     assert "refused: 403, outcome denied (the address is the proxy's own)" in explain("GET", "http://127.0.0.1:9901/")
 

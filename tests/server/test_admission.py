@@ -30,6 +30,19 @@ async def test_origin_form_by_host_then_by_prefix_then_404() -> None:
             assert len(upstream.requests) == 4
 
 
+@pytest.mark.parametrize("line", ["GET http://api.test:/x", "GET /x"], ids=["absolute", "origin"])
+async def test_an_empty_port_is_the_default_port(line: str) -> None:
+    """RFC 9110 section 4.2.1; where it is the default, the Host that is sent on has none (RFC 3986 section 6.2.3)."""
+    async with Upstream(answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url, hosts=["api.test:80"])) as front, front.app() as app:
+            for _ in range(2):  # the second as one that follows the first
+                app.send(f"{line} HTTP/1.1\r\nHost: API.test:\r\n\r\n".encode())
+                assert (await app.read()).status == 200
+            assert [(r.target, (r.one("host") or "").lower()) for r in upstream.requests] == [("/x", "api.test")] * 2
+            app.send(b"CONNECT api.test: HTTP/1.1\r\nHost: api.test:\r\n\r\n")
+            assert (await app.read()).status == 400  # RFC 9110 section 9.3.6
+
+
 async def test_the_path_of_the_url_goes_in_front_in_prefix_use_only() -> None:
     async with Upstream(answer(200, b"ok")) as upstream:
         async with Front(to("api", upstream.url + "/base/", hosts=["api.test"])) as front, front.app() as app:

@@ -172,6 +172,17 @@ def test_the_asterisk_form_stays() -> None:
     assert head_of(request("OPTIONS http://h.example HTTP/1.1")).render() == request("OPTIONS * HTTP/1.1")
 
 
+def test_an_empty_port_is_left_out() -> None:
+    """RFC 3986 section 6.2.3. Whoever reads the Host that is sent on finds the place that the request was taken to."""
+    plain = request("GET /p HTTP/1.1", "A: b", host="u.example")
+    assert head_of(request("GET /p HTTP/1.1", "A: b", host="u.example:")).render() == plain
+    assert head_of(request("GET /p HTTP/1.1", "A: b", host="u.example: ")).render() == plain
+    assert head_of(request("GET http://u.example:/p HTTP/1.1", "A: b", host="u.example:")).render() == plain
+    assert head_of(request("GET http://u.example:/p HTTP/1.1", "A: b", host="u.example")).render() == plain
+    assert head_of(request("GET http://u.example:/p HTTP/1.1", "A: b", host="evil.example:81")).render() == plain
+    assert head_of(request("GET http://u.example/p HTTP/1.1", "A: b", host="u.example:")).render() == plain
+
+
 def test_drop_takes_further_names() -> None:
     head = head_of(request("POST / HTTP/1.1", "Cookie: a", "A: b", "cookie: c", "Transfer-Encoding: chunked"))
     assert lines(head.render(drop=frozenset({b"cookie", b"transfer-encoding", b"x-attempt-count"}))) == [

@@ -57,7 +57,7 @@ def _pattern(upstream: Upstream, host: str, port: int) -> str:
 def connects(settings: Settings, authority: str) -> Iterator[str]:
     """What becomes of a CONNECT to this host:port."""
     place = split_authority(authority, 443)
-    if place is None:
+    if place is None or authority.endswith(":"):
         yield "  refused: 400, outcome bad_request (this is no host:port)"
         return
     router, limits = settings.router, settings.limits

@@ -42,11 +42,13 @@ def choose(settings: Settings, ask: Ask) -> Chosen | Refused:
     match = _ABSOLUTE.fullmatch(ask.url)
     if match is None:
         return _by_host_or_prefix(settings, ask, fields)
-    authority = match[2].rpartition("@")[2].lower()
+    authority = match[2].rpartition("@")[2].lower().removesuffix(":")
     default_port = 443 if match[1].lower() == "https" else 80
     if split_authority(authority, default_port) is None:
         return Refused(Outcome.BAD_REQUEST, 400, "the url has no valid place")
     path = match[3] if match[3].startswith("/") else f"/{match[3]}"
+    if ask.method == "OPTIONS" and not match[3]:
+        path = "*"  # RFC 9112 section 3.2.4
     upstream = settings.router.by_authority(authority, default_port)
     if upstream is None and settings.unmatched == "deny":
         return Refused(Outcome.DENIED, 403, "no upstream names this host, and unmatched is deny")
@@ -54,10 +56,10 @@ def choose(settings: Settings, ask: Ask) -> Chosen | Refused:
 
 
 def _by_host_or_prefix(settings: Settings, ask: Ask, fields: MappingFields) -> Chosen | Refused:
-    host = first(fields, "host")
-    upstream = settings.router.by_authority(host.lower(), 80) if host else None
-    if host and upstream is not None:
-        return _chosen(upstream, ask.method, host.lower(), ask.url, fields)
+    host = (first(fields, "host") or "").lower().removesuffix(":")
+    upstream = settings.router.by_authority(host, 80) if host else None
+    if upstream is not None:
+        return _chosen(upstream, ask.method, host, ask.url, fields)
     try:
         found = settings.router.by_prefix(ask.url.encode(errors="surrogateescape"))
     except ClimbsOut:
