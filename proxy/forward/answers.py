@@ -65,7 +65,7 @@ def own_answer(
 
 
 def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes]:
-    """Head and body for OPTIONS and TRACE whose Max-Forwards ends here (RFC 9110 sections 7.6.2, 9.3.7 and 9.3.8).
+    """Head and body for OPTIONS and TRACE that go no further (RFC 9110 sections 7.6.2, 9.3.7 and 9.3.8).
 
     A TRACE shows the request as it came, without fields that are likely to hold secrets.
     """

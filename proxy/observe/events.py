@@ -108,7 +108,7 @@ class EndedCall(Protocol):
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A request that was answered before any policy applied to it: malformed, misdirected, looping, unmatched; or meant
-    for the proxy itself (Max-Forwards: 0), whose outcome is success.
+    for the proxy itself (Max-Forwards: 0, `OPTIONS *`), whose outcome is success.
 
     `wall` is seconds since the epoch; it took no time. `method`, `authority` and `path` are as far as they could be
     read; `bytes_out` is the size of the answer's body.

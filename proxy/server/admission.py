@@ -68,8 +68,13 @@ class Admitted:
     rest: bytes | None = None
 
 
-def admit(head: RequestHead, settings: Settings, place: Place, via: str, inside: Inside | None = None) -> Admitted:
-    """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection."""
+def admit(
+    head: RequestHead, settings: Settings, place: Place, via: str, inside: Inside | None = None
+) -> Admitted | None:
+    """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection.
+
+    None: `OPTIONS *` with a Host that no upstream has asks the server that it came to: us (RFC 9110 section 9.3.7).
+    """
     specials = head.specials
     if b"via" in specials and went_through(head.get_all("via"), via):
         raise looping()
@@ -85,6 +90,8 @@ def admit(head: RequestHead, settings: Settings, place: Place, via: str, inside:
     else:
         scheme = "http"
         found = router.by_authority(head.authority, 80) if head.authority else None
+        if found is None and head.form == "asterisk":
+            return None
         if found is None:
             found, rest = _by_prefix(head, settings, place)
         upstream = found

@@ -181,7 +181,7 @@ class Door(web.Server):
                 return plan
         place = connection.place
         if head.max_forwards == 0:
-            self._answer_here(connection, head)
+            self._answer_here(connection, head, "Max-Forwards ends here")
             return None
         try:
             if head.method == "CONNECT" and connection.inside is None:
@@ -189,6 +189,9 @@ class Door(web.Server):
             admitted = admit(head, self.settings, place, self.means.via, connection.inside)
         except Rejection as rejection:
             self._reject(connection, head, rejection)
+            return None
+        if admitted is None:
+            self._answer_here(connection, head, "the proxy itself was asked")
             return None
         destination = self.means.pool.destination(
             admitted.upstream.target, admitted.scheme, admitted.request.authority, strict=not place.loopback
@@ -226,9 +229,8 @@ class Door(web.Server):
                 "blind_tunnel", [f"{line} (`connect: intercept`, or a base URL, changes that)"], upstream=upstream
             )
 
-    def _answer_here(self, connection: AppConnection, head: RequestHead) -> None:
-        """The app wants this proxy to be the last recipient (RFC 9110 section 7.6.2)."""
-        detail = "Max-Forwards ends here"
+    def _answer_here(self, connection: AppConnection, head: RequestHead, detail: str) -> None:
+        """The app wants this proxy to be the last recipient (RFC 9110 sections 7.6.2 and 9.3.7)."""
         lines, body = last_recipient(head, answers_for_nobody(Outcome.SUCCESS, "", detail))
         self._tell_refused(connection, head, 200, Outcome.SUCCESS, detail, len(body))
         connection.answer(lines, body)

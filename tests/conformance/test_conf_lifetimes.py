@@ -177,7 +177,7 @@ REFUSED_HERE = [
     Case("a host that cannot be", "RFC 9110 15.6.3", MUST, ("GET http://127.0.0.1:1/x HTTP/1.1", 502)),
     Case("a denied address", "contract 6", OURS, ("GET http://169.254.169.254/latest HTTP/1.1", 403)),
     Case("nobody's path", "contract 3", OURS, ("GET /x HTTP/1.1", 404)),
-    Case("a loop's neighbour", "contract 6", OURS, ("OPTIONS * HTTP/1.1", 404)),
+    Case("OPTIONS of the proxy itself", "RFC 9110 9.3.7", OURS, ("OPTIONS * HTTP/1.1", 200)),
 ]
 
 

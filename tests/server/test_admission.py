@@ -98,9 +98,25 @@ async def test_grpc_web_is_not_grpc() -> None:
 
 
 async def test_options_asterisk_of_the_last_proxy() -> None:
-    async with Upstream(answer(200)) as upstream, Front() as front, front.app() as app:
-        assert (await app.ask("OPTIONS", upstream.url)).status == 200
-        assert upstream.requests[0].target == "*"
+    async with Upstream(answer(503), answer(200)) as upstream, Front() as front, front.app() as app:
+        reply = await app.ask("OPTIONS", upstream.url)
+        assert (reply.status, reply.one("x-attempt-count")) == (200, "2")  # it is idempotent
+        assert [r.target for r in upstream.requests] == ["*", "*"]
+
+
+async def test_options_asterisk_of_a_server() -> None:
+    """RFC 9110 section 9.3.7: of the upstream whose Host is named, with its retries; else of this proxy."""
+    async with Upstream(answer(503), answer(200, b"", "Allow: GET")) as upstream:
+        async with Front(to("api", upstream.url + "/base", hosts=["api.test"])) as front, front.app() as app:
+            reply = await app.ask("OPTIONS", "*", "Host: api.test")
+            assert (reply.status, reply.one("allow"), reply.one("x-attempt-count")) == (200, "GET", "2")
+            assert [(r.target, r.one("host")) for r in upstream.requests] == [("*", "api.test")] * 2
+            own = await app.ask("OPTIONS", "*")
+            assert (own.status, own.one("content-length"), own.one("x-attempt-count")) == (200, "0", "0")
+            assert "OPTIONS" in (own.one("allow") or "")
+            assert [(told.path, told.outcome) for told in front.told.refusals] == [("*", Outcome.SUCCESS)]
+            assert (await app.ask("OPTIONS", "/nowhere")).status == 404
+            assert len(upstream.requests) == 2
 
 
 async def test_unmatched_hosts_can_be_denied() -> None:
