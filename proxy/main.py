@@ -19,8 +19,6 @@ from collections.abc import Coroutine
 import uvloop
 
 from proxy.config.load import LoadResult
-from proxy.config.problem import Problem
-from proxy.config.settings import Settings
 from proxy.config.watch import Watcher
 from proxy.observe.access_log import AccessLog
 from proxy.observe.exposition import Gauges, render
@@ -40,7 +38,7 @@ from proxy.server.announcing import banner
 from proxy.server.binding import CannotListenError
 from proxy.server.fleet import Fleet, can_share
 from proxy.server.listener import DataPath, enough_for
-from proxy.server.listening import Listening, Pages, Plan
+from proxy.server.listening import Listening, Pages, Plan, where
 from proxy.server.open_files import limit
 from proxy.server.processors import processes
 from proxy.server.serving import Alone, Serving, WorkerFailedError
@@ -71,7 +69,8 @@ async def _serve(file: str | None, loaded: LoadResult) -> int:
     try:
         await house.open()
     except CannotListenError as error:
-        _say(f"redrive: {error}")
+        assert loaded.settings is not None
+        _say(str(where(loaded.settings, error)))
         return 2
     except WorkerFailedError as error:
         _say(f"redrive: {error}")
@@ -208,7 +207,7 @@ class House:
             try:
                 plan = self._listening.plan(settings)
             except CannotListenError as error:
-                errors = [str(_at(settings, error))]
+                errors = [str(where(settings, error))]
         self._reload_errors = errors
         if settings is None or plan is None:
             self._metrics.reloaded("failure")
@@ -376,13 +375,6 @@ def warnings(loaded: LoadResult) -> list[str]:
     if settings is not None and settings.uses_redis and not can_share():
         told.append("store: redis: the client library is missing (extra: redis); buckets are this process's own")
     return told
-
-
-def _at(settings: Settings, error: CannotListenError) -> Problem:
-    """An address that can't be had, told where the configuration names it."""
-    top = settings.provenance.top
-    mark = top.values_at.get(error.what, top.mark)
-    return Problem(mark.file, mark.line, mark.column, error.what, str(error))
 
 
 def _say(line: str) -> None:

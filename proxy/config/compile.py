@@ -14,7 +14,7 @@ from proxy.config.environment import aws_layer
 from proxy.config.kinds import Kinds
 from proxy.config.layers import lay, submap
 from proxy.config.model import FILE
-from proxy.config.nodes import Map, adopt
+from proxy.config.nodes import Map, adopt, place
 from proxy.config.policies import Policies, relative_to
 from proxy.config.problem import DEFAULT, Mark, Path, Problems
 from proxy.config.provenance import Provenance
@@ -68,10 +68,12 @@ def compile_tree(
     named = upstreams.named(defaults)
     fallback = upstreams.fallback(defaults)
     files += [each for each in routes.files if each not in files]
-    listen = typed["listen"] if isinstance(typed["listen"], tuple) else (typed["listen"],)
+    written = typed["listen"] if isinstance(typed["listen"], tuple) else (typed["listen"],)
+    listen = tuple(_beside(each, place(top, ("listen", number))) for number, each in enumerate(written))
     loopback = all(address.is_loopback for address in listen)
     admin = _admin(typed["admin"], top, problems)
-    _one_door_each(listen, admin, typed["probe"], top, problems)
+    probe = typed["probe"] and _beside(typed["probe"], place(top, ("probe",)))
+    _one_door_each(listen, admin, probe, top, problems)
     if fallback is None or problems.fatal:
         return None
     ports = typed["limits"].pop("connect_ports", None)
@@ -82,7 +84,7 @@ def compile_tree(
         files=tuple(files),
         listen=listen,
         admin=admin,
-        probe=typed["probe"],
+        probe=probe,
         workers=typed["workers"],
         unmatched=typed.get("unmatched", "forward" if loopback else "deny"),
         deny_destinations=(*ALWAYS_DENIED, *typed["deny_destinations"]),
@@ -116,10 +118,16 @@ def _ca(typed: dict[str, str], tree: Map, file: str | None) -> CertificateAuthor
     return CertificateAuthority(relative_to(cert, typed["cert"]), relative_to(key, typed["key"]))
 
 
+def _beside(address: Address, mark: Mark) -> Address:
+    """A socket's path is relative to the file that names it."""
+    return address if address.unix is None else Address(unix=relative_to(mark, address.unix))
+
+
 def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
     if typed is None:
         return None
-    admin = Admin(typed) if isinstance(typed, Address) else Admin(typed["listen"], typed["token"], typed["hosts"])
+    address = _beside(typed if isinstance(typed, Address) else typed["listen"], place(top, ("admin", "listen")))
+    admin = Admin(address) if isinstance(typed, Address) else Admin(address, typed["token"], typed["hosts"])
     if not admin.listen.is_loopback and not admin.token:
         mark = top.values_at["admin"]
         value = top["admin"]

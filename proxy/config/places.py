@@ -7,12 +7,13 @@ right.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from proxy.config.problem import did_you_mean, meant
-from proxy.config.settings import Address, Network
+from proxy.config.settings import LONGEST_SOCKET, Address, Network
 from proxy.config.units import is_off, scalar, text, word, written
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 from proxy.retry.router import HostPattern
@@ -88,10 +89,7 @@ def address(value: Any) -> Address:
     """HOST:PORT, [IPv6]:PORT or unix:/path."""
     found = word(value)
     if found.startswith("unix:"):
-        path = found.removeprefix("unix:").removeprefix("//")
-        if not path or len(path.encode()) > 107:
-            raise ValueError("unix: takes a path of at most 107 bytes")
-        return Address(unix=path)
+        return Address(unix=_socket(found))
     host, colon, port = found.rpartition(":")
     if not colon or not port.isdigit():
         hint = f" (did you mean 127.0.0.1:{found}?)" if found.isdigit() else ""
@@ -107,6 +105,14 @@ def address(value: Any) -> Address:
     elif not _is_host(host):
         raise ValueError(f"{written(value)} is no address; {host!r} is no host")
     return Address(host, int(port))
+
+
+def _socket(found: str) -> str:
+    """The path behind unix:, with two slashes more or without."""
+    path = found.removeprefix("unix:").removeprefix("//")
+    if not path or len(os.fsencode(path)) > LONGEST_SOCKET:
+        raise ValueError(f"unix: takes a path of at most {LONGEST_SOCKET} bytes")
+    return path
 
 
 def address_or_off(value: Any) -> Address | None:
@@ -165,10 +171,7 @@ def endpoint(value: Any) -> Endpoint:
     """An upstream's url: http or https, host, port and path; or unix:/path."""
     found = word(value)
     if found.startswith("unix:"):
-        path = found.removeprefix("unix:").removeprefix("//")
-        if not path:
-            raise ValueError("unix: takes the path of a socket")
-        return Endpoint("http", "localhost", 80, "", unix=path)
+        return Endpoint("http", "localhost", 80, "", unix=_socket(found))
     try:
         parts = urlsplit(found)
         port, host = parts.port, parts.hostname

@@ -29,6 +29,10 @@ ALWAYS_DENIED: tuple[Network, ...] = tuple(
 OPEN_PORTS = frozenset({80, 443})
 
 
+#: Bytes of a unix socket's path at most (unix(7): 108, with the zero behind it).
+LONGEST_SOCKET = 107
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where to listen: host (without brackets) and port, or a unix socket's path. Port 0 lets the system choose."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 from proxy.config import places
 from proxy.config.layers import lay, submap
 from proxy.config.nodes import Map, Seq, adopt
-from proxy.config.policies import Policies
+from proxy.config.policies import Policies, relative_to
 from proxy.config.problem import DEFAULT, Mark, Path, Problems
 from proxy.config.routes import Routes
 from proxy.config.units import is_off
@@ -59,7 +59,7 @@ class Upstreams:
         path: Path = ("upstreams", name)
         merged = self._policies.layer(tree, defaults, path)
         merged.mark = at
-        endpoints = [end for end in self._each(tree, "url", places.endpoint, path) if isinstance(end, Endpoint)]
+        endpoints = [_beside(end, mark) for end, mark in self._each(tree, "url", places.endpoint, path)]
         hosts = self._hosts(tree, endpoints, path)
         made = self._routes.routed(merged, name, endpoints, path, at)
         prefix = self._prefix(name, tree, path)
@@ -89,8 +89,8 @@ class Upstreams:
 
     # -- places ----------------------------------------------------------------------------------------------------
 
-    def _each(self, tree: Map, key: str, reader: Any, path: Path) -> list[Any]:
-        """A word or a list of words, each read by `reader`."""
+    def _each(self, tree: Map, key: str, reader: Any, path: Path) -> list[tuple[Any, Mark]]:
+        """A word or a list of words, each read by `reader`, and where it stands."""
         value = tree.get(key)
         if value is None:
             return []
@@ -98,7 +98,7 @@ class Upstreams:
         found = []
         for number, (item, mark) in enumerate(items):
             try:
-                found.append(reader(item))
+                found.append((reader(item), mark))
             except ValueError as error:
                 where = (*path, key, number) if isinstance(value, Seq) else (*path, key)
                 self._problems.add(mark, where, str(error))
@@ -109,7 +109,7 @@ class Upstreams:
     def _hosts(self, tree: Map, endpoints: list[Endpoint], path: Path) -> tuple[HostPattern, ...]:
         """As written, or the hosts of url, each for the url's own port and for 80 and 443."""
         if "hosts" in tree:
-            return tuple(self._each(tree, "hosts", places.host_pattern, path))
+            return tuple(pattern for pattern, _ in self._each(tree, "hosts", places.host_pattern, path))
         named = [end for end in endpoints if end.unix is None]
         ports = [(end.host, port) for end in named for port in (end.port, 80, 443)]
         return tuple(HostPattern(places.pattern_host(host), port) for host, port in dict.fromkeys(ports))
@@ -125,6 +125,11 @@ class Upstreams:
         except ValueError as error:
             self._problems.add(tree.values_at["prefix"], (*path, "prefix"), str(error))
             return None
+
+
+def _beside(endpoint: Endpoint, mark: Mark) -> Endpoint:
+    """A socket's path is relative to the file that names it."""
+    return endpoint if endpoint.unix is None else replace(endpoint, unix=relative_to(mark, endpoint.unix))
 
 
 def _per_host(policy: Policy) -> Policy:

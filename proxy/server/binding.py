@@ -7,12 +7,13 @@ dead process left behind is taken over; one that somebody answers on is not.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import stat
 from collections.abc import Collection
 from pathlib import Path
 
-from proxy.config.settings import Address
+from proxy.config.settings import LONGEST_SOCKET, Address
 
 #: Connections that may wait to be accepted.
 BACKLOG = 1024
@@ -21,9 +22,10 @@ BACKLOG = 1024
 class CannotListenError(Exception):
     """The address can't be had; the text is one line for people, and names a remedy. `what` is the setting's name."""
 
-    def __init__(self, text: str, what: str) -> None:
+    def __init__(self, text: str, what: str, address: Address) -> None:
         super().__init__(text)
         self.what = what
+        self.address = address
 
 
 def bind(address: Address, what: str, *, ours: Collection[int] = ()) -> list[socket.socket]:
@@ -36,9 +38,9 @@ def bind(address: Address, what: str, *, ours: Collection[int] = ()) -> list[soc
         if address.unix is not None:
             return [_unix(address.unix)]
         return _tcp(address, address.port in ours)
-    except OSError as error:
-        text = f"can't listen on {address} ({what}): {_remedy(error, address)}"
-        raise CannotListenError(text, what) from error
+    except (OSError, UnicodeError) as error:  # the latter of a name that none can have
+        remedy = _socket_remedy(error, address.unix) if address.unix is not None else _port_remedy(error, address)
+        raise CannotListenError(f"can't listen on {address}: {remedy}", what, address) from error
 
 
 def again(sock: socket.socket) -> socket.socket:
@@ -118,26 +120,48 @@ def _take_over(path: Path) -> None:
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
+        except BlockingIOError:  # so many wait there that there is no place in the queue
+            pass
+        except OSError as error:
+            if error.errno != errno.EPROTOTYPE:  # it is another kind of socket
+                raise
 
 
-def _remedy(error: OSError, address: Address) -> str:
+def _socket_remedy(error: OSError | UnicodeError, path: str) -> str:
+    """What is wrong with a socket's path, and what helps."""
+    number, folder = getattr(error, "errno", None), Path(path).parent
+    if number == errno.EADDRINUSE:
+        return "the socket is in use; end the process that listens there, or name another path"
+    if number in (errno.ENOENT, errno.ENOTDIR) and not folder.is_dir():
+        return f"{folder} is no folder; make it, or name another path"
+    if number == errno.EEXIST:
+        return "a file that is no socket has that name; remove it, or name another path"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
+        return f"user {os.geteuid()} may not make a socket in {folder}; let it write there, or name another path"
+    if number is None:  # Python's own refusal
+        return f"the path has {len(os.fsencode(path))} bytes; name one of at most {LONGEST_SOCKET}"
+    return f"{error.strerror}; name another path" if isinstance(error, OSError) else str(error)
+
+
+def _port_remedy(error: OSError | UnicodeError, address: Address) -> str:
+    """What is wrong with an address, and what helps."""
+    if isinstance(error, socket.gaierror | UnicodeError):
+        why = error.strerror if isinstance(error, socket.gaierror) else "it is no host name"
+        return f"the name is not known here ({why}); name an IP address"
     if error.errno == errno.EADDRINUSE:
-        if address.unix is not None:
-            return "the socket is in use; end the process that listens there, or name another path"
         return (
             f"the port is in use; `ss -ltnp 'sport = :{address.port}'` names the process: "
             f"end it, or choose another port"
         )
     if error.errno in (errno.EACCES, errno.EPERM):
-        if address.unix is None and address.port < 1024:
+        if address.port < 1024:
             return "ports below 1024 need the capability NET_BIND_SERVICE; choose a higher one"
-        return "permission denied"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return "this machine does not have that address"
-    if isinstance(error, socket.gaierror):
-        return f"the name is not known here ({error.strerror})"
+        return "permission denied; choose another port"
+    if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL):
+        return "this machine does not have that address; `ip address` lists those that it has, 0.0.0.0 is all of them"
     return error.strerror or str(error)

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from proxy.config.nodes import Map, Seq
+from proxy.config.nodes import place as written_at
+from proxy.config.problem import Problem, dotted
 from proxy.config.settings import Address, Settings
 from proxy.server.admin.port import Port
 from proxy.server.binding import CannotListenError, bind, bound
@@ -105,6 +108,20 @@ class Listening:
     def addresses(self, setting: str) -> list[Address]:
         """Where a setting's listeners are, with the ports that the system chose."""
         return [each.address for place, each_of in self._open.items() if place[0] == setting for each in each_of]
+
+
+def where(settings: Settings, error: CannotListenError) -> Problem:
+    """An address that can't be had, told where the configuration names it."""
+    top = settings.provenance.top
+    path: tuple[str | int, ...] = (error.what,)
+    value = top.get(error.what)
+    if isinstance(value, Seq):
+        path = (error.what, settings.listen.index(error.address))
+    elif isinstance(value, Map):
+        path = (error.what, "listen")
+    mark = written_at(top, path)
+    file = mark.file if mark.line else settings.file or "redrive"
+    return Problem(file, mark.line, mark.column, dotted(path), str(error))
 
 
 class Pages:

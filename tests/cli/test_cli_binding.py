@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from proxy.config.load import load
 from proxy.config.settings import Address
 from proxy.server.binding import CannotListenError, bind, bound
+from proxy.server.listening import where
 
 
 def close(sockets: list[socket.socket]) -> None:
@@ -28,7 +30,7 @@ def test_localhost_is_every_loopback_there_is() -> None:
     chosen.close()
     sockets = bind(Address("localhost", port), "listen")
     assert {bound(sock).host for sock in sockets} <= {"127.0.0.1", "::1"}
-    with pytest.raises(CannotListenError, match=rf"localhost:{port} \(admin\): the port is in use"):
+    with pytest.raises(CannotListenError, match=rf"localhost:{port}: the port is in use.* end it, or choose"):
         bind(Address("localhost", port), "admin")
     close(sockets)
 
@@ -36,10 +38,14 @@ def test_localhost_is_every_loopback_there_is() -> None:
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        (Address("192.0.2.1", 0), "does not have that address"),
-        (Address("no.such.name.invalid", 0), "not known"),
-        (Address(unix="/nowhere/at/all.sock"), "No such file"),
-        (Address(unix="/" + "x" * 200), "too long"),
+        (Address("192.0.2.1", 0), "does not have that address; `ip address` lists"),
+        (Address("fe80::1", 0), "does not have that address; `ip address` lists"),
+        (Address("no.such.name.invalid", 0), "not known here .*; name an IP address"),
+        (Address("a" * 70 + ".example", 0), "not known here .*; name an IP address"),
+        (Address(unix="/nowhere/at/all.sock"), "/nowhere/at is no folder; make it, or name another path"),
+        (Address(unix="/etc/passwd/all.sock"), "/etc/passwd is no folder; make it, or name another path"),
+        (Address(unix="/proc/all.sock"), r"user \d+ may not make a socket in /proc; let it write there"),
+        (Address(unix="/" + "é" * 100), "has 201 bytes; name one of at most 107"),
     ],
 )
 def test_what_can_not_be_had_is_one_line(address: Address, why: str) -> None:
@@ -58,6 +64,29 @@ def test_a_dead_socket_file_is_taken_over_and_a_live_one_is_not(tmp_path: Path) 
     close(sockets)
     plain = tmp_path / "file"
     plain.write_text("mine")
-    with pytest.raises(CannotListenError, match="no socket has that name"):
+    with pytest.raises(CannotListenError, match="no socket has that name; remove it"):
         bind(Address(unix=str(plain)), "listen")
     assert plain.read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM], ids=["another kind", "a full queue"])
+def test_a_socket_that_can_not_be_asked_is_in_use(kind: socket.SocketKind, tmp_path: Path) -> None:
+    path = str(tmp_path / "taken.sock")
+    with socket.socket(socket.AF_UNIX, kind) as taken, socket.socket(socket.AF_UNIX, kind) as waits:
+        taken.bind(path)
+        if kind is socket.SOCK_STREAM:
+            taken.listen(0)
+            waits.connect(path)
+        with pytest.raises(CannotListenError, match="the socket is in use; end the process"):
+            bind(Address(unix=path), "listen")
+        assert Path(path).is_socket()
+
+
+def test_a_default_that_can_not_be_had_is_told_without_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text("admin: off\n")
+    for named, said in ((str(file), str(file)), (None, "redrive")):
+        settings = load(named, {}).settings
+        assert settings is not None
+        error = CannotListenError("can't listen there", "listen", settings.listen[0])
+        assert str(where(settings, error)) == f"{said}: listen: can't listen there"

@@ -311,6 +311,22 @@ def test_a_wrong_aws_variable_is_named(tmp_path: Path, name: str, value: str, me
     assert message in line
 
 
+def test_sockets_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.yaml").write_text("upstreams: {a: {url: ['unix:a.sock', 'unix:/run/b.sock']}}\n")
+    text = "listen: [127.0.0.1:0, 'unix:x.sock']\nadmin: unix:run/admin.sock\nprobe: unix:p\ninclude: [more/a.yaml]\n"
+    made = settings(tmp_path, text)
+    assert made.listen[1].unix == f"{tmp_path}/x.sock"
+    assert made.admin is not None
+    assert made.admin.listen.unix == f"{tmp_path}/run/admin.sock"
+    assert made.probe is not None
+    assert made.probe.unix == f"{tmp_path}/p"
+    assert [end.unix for end in made.router.by_name["a"].target.endpoints] == [
+        f"{tmp_path}/more/a.sock",
+        "/run/b.sock",
+    ]
+
+
 def test_defaults_that_depend_on_the_listeners(tmp_path: Path) -> None:
     local = settings(tmp_path, "listen: ['127.0.0.1:0', '[::1]:0', 'unix:/tmp/x', 'localhost:0']\n")
     assert (local.unmatched, local.limits.connect_ports, local.is_loopback) == ("forward", None, True)

@@ -109,6 +109,8 @@ WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
     (places.address, "::1:8080", "(did you mean [::1]:8080?)"),
     (places.address, "127.0.0.1:70000", "port above 65535"),
     (places.address, "unix:", "takes a path"),
+    (places.endpoint, "unix:", "takes a path"),
+    (places.endpoint, "unix:/" + "x" * 107, "takes a path of at most 107 bytes"),
     (places.endpoint, "api.example.com", "(did you mean https://api.example.com?)"),
     (places.endpoint, "htps://x", "(did you mean https?)"),
     (places.endpoint, "http://x:99999", "is no url"),

@@ -44,8 +44,23 @@ async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
             status, out, err = await redrive("run", "-c", str(file))
             assert (status, out) == (2, "")
             (line,) = err.splitlines()
-            assert address in line
-            assert "in use" in line
+            number = file.read_text().count("\n")
+            assert line.startswith(
+                f"{file}:{number}:{len(key) + 3}: {key}: can't listen on {address}: the port is in use"
+            )
+
+
+async def test_what_can_not_be_had_is_told_with_its_place_and_a_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text("admin: {listen: 127.0.0.1:0}\nlisten:\n- 127.0.0.1:0\n- unix:none/x.sock\n")
+    status, out, err = await redrive("run", "-c", str(file))
+    assert (status, out) == (2, "")
+    folder = tmp_path / "none"
+    problem = f"can't listen on unix:{folder}/x.sock: {folder} is no folder; make it, or name another path"
+    assert err == f"{file}:4:3: listen[1]: {problem}\n"
+    file.write_text("listen: 127.0.0.1:0\nadmin:\n  listen: unix:none/x.sock\n")
+    _, _, err = await redrive("run", "-c", str(file))
+    assert err == f"{file}:3:11: admin.listen: {problem}\n"
 
 
 @pytest.mark.parametrize("text", ["upstreams: [", "upstream: {}\n", "listen: 127.0.0.1:99999\n", "a: 1\na: 1\n"])
