@@ -72,6 +72,23 @@ async def test_the_proxy_goes_when_the_demo_is_told_to_end(number: signal.Signal
         await asyncio.open_connection(*place)
 
 
+async def test_the_proxy_goes_when_the_demo_is_killed() -> None:
+    demo = await asyncio.create_subprocess_exec(*COMMAND, "demo", stdout=asyncio.subprocess.PIPE, env=environment())
+    assert demo.stdout is not None
+    line = await demo.stdout.readline()
+    place = line.decode().strip().rpartition("//")[2].split(":")
+    reader, writer = await asyncio.open_connection(*place)
+    demo.kill()
+    await demo.wait()
+    async with asyncio.timeout(20):
+        assert await reader.read() == b""
+        writer.close()
+        with pytest.raises(ConnectionRefusedError):
+            while True:
+                _, writer = await asyncio.open_connection(*place)
+                writer.close()
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 async def test_the_picture_at_every_time_fits_a_terminal(width: int) -> None:
     play = Play()

@@ -13,6 +13,20 @@ from typing import Any
 import aiohttp
 
 CONFIG = Path(__file__).parent / "redrive.yaml"
+#: The command. It lives no longer than we do, whatever we die of: where its standard input ends, it ends.
+_CODE = """
+import os, signal, sys, threading
+
+def watch():
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=watch, daemon=True).start()
+
+from proxy.cli import main
+
+sys.exit(main())
+"""
 #: Seconds that it gets to end when it is told to.
 _END = 5.0
 
@@ -36,7 +50,8 @@ class Sidecar:
         """Start it, and wait until it serves. Raises SidecarError."""
         pipe = asyncio.subprocess.PIPE
         self._process = process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "proxy", "run", "-c", str(CONFIG)),
+            *(sys.executable, "-c", _CODE, "run", "-c", str(CONFIG)),
+            stdin=pipe,
             stdout=pipe,
             stderr=pipe,
             start_new_session=True,  # the terminal's Ctrl-C is for us; it is told by us
