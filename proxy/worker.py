@@ -17,7 +17,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import uvloop
-from aiohttp import web
 
 from proxy.config.settings import Address, Settings
 from proxy.observe.access_log import AccessLog
@@ -29,7 +28,6 @@ from proxy.observe.sink import LineSink
 from proxy.observe.tracing import tracer
 from proxy.retry.making import Key
 from proxy.retry.policy import BucketSpec
-from proxy.server.binding import BACKLOG
 from proxy.server.channel import Channel
 from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath
@@ -89,7 +87,7 @@ class Worker:
         self._memory = memory
         self._rows = Rows(memory)
         self._making = SharedMaking(memory)
-        self._sites: dict[int, tuple[Address, web.SockSite, socket.socket]] = {}
+        self._servers: dict[int, tuple[Address, asyncio.Server, socket.socket]] = {}
         self._left: dict[int, socket.socket] = {}  # nobody accepts there any more, but connections may wait
         self._metrics, self._recent = Metrics(), Recent()
         self._counted: dict[tuple[str, str], int] = {}  # calls of each series, as the parent knows them
@@ -165,7 +163,6 @@ class Worker:
             others=Neighbours(self._memory, begin.row),
         )
         await self._fleet.open()
-        await self._path.runner.setup()
         for address in begin.own:
             self._path.is_own(address)
         await self._listen(begin.places, descriptors)
@@ -185,19 +182,16 @@ class Worker:
     async def _listen(self, places: tuple[Place, ...], descriptors: list[int]) -> None:
         for place, descriptor in zip(places, descriptors, strict=True):
             sock = socket.socket(fileno=descriptor)
-            site = web.SockSite(self._path.runner, sock, backlog=BACKLOG)
-            self._path.listens(place.address)
-            await site.start()
-            self._sites[place.number] = place.address, site, sock
+            self._servers[place.number] = place.address, await self._path.open(place.address, sock), sock
 
     async def _leave(self, leave: Leave) -> None:
         for number in leave.numbers:
-            if number in self._sites:
-                address, site, sock = self._sites.pop(number)
+            if number in self._servers:
+                address, server, sock = self._servers.pop(number)
                 if leave.gone:
                     self._left[number] = sock.dup()
                     self._path.left(address)
-                await site.stop()
+                self._path.stop(server)
         self._channel.send(Left(leave.numbers))
 
     async def _shut(self, shut: Shut) -> None:
@@ -253,7 +247,6 @@ class Worker:
         if hasattr(self, "_path"):
             cut = self._path.in_flight
             self._path.refuse()
-            await self._path.runner.cleanup()
             await self._path.close()
             await self._fleet.close()
             if self._tracer is not None:

@@ -1,7 +1,7 @@
 """The proxy port's door: makes connections, and says where the requests on them go.
 
-Law: aiohttp hosts the listening (runners, sites, shutdown), and the connections are our own protocols, made by this
-`web.Server` subclass. A request that goes nowhere is answered here, and observers are told of it.
+Law: it is the protocol factory of every listener of the proxy port, and knows every connection that is open. A request
+that goes nowhere is answered here, and observers are told of it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import sys
 from email.utils import formatdate
 from functools import partial
 from typing import Any
-
-from aiohttp import web
 
 from proxy.config.settings import Address, Settings
 from proxy.forward.answers import last_recipient, own_answer
@@ -42,11 +40,10 @@ LAST_WORDS_SECONDS = 1.0
 DRIP_TICK = 1.0
 
 
-class Door(web.Server):
+class Door:
     """Makes the connections of the proxy port, and calls of their requests. `most`: see `Seats`."""
 
     def __init__(self, means: Means, settings: Settings, tell: Tell, most: int = sys.maxsize) -> None:
-        super().__init__(_no_handler)  # aiohttp's own request handling is not used
         self.means = means
         self.settings = settings
         self.generation = 0  # of the settings
@@ -70,23 +67,13 @@ class Door(web.Server):
     #: What the calls of a connection are planned with.
     plan_type: type[Plan] = Plan
 
-    # -- aiohttp.web.Server ---------------------------------------------------------------------------------------
-
-    def __call__(self) -> AppConnection:  # type: ignore[override]
+    def __call__(self) -> AppConnection:
         """A protocol for a new connection."""
         return AppConnection(self)
 
-    @property
-    def connections(self) -> list[Any]:
-        """Every open connection."""
-        return list(self.open)
-
-    def pre_shutdown(self) -> None:
-        """Close what rests."""
-        self.drain()
-
-    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
+    async def shutdown(self) -> None:
         """Close what is left. Apps whose calls are cut are told so, and get a moment to hear it."""
+        self.drain()
         for connection in list(self.open):
             connection.cut()
         with contextlib.suppress(TimeoutError):
@@ -312,7 +299,3 @@ def _overloaded(detail: str) -> Rejection:
 def _cannot_intercept(detail: str) -> Rejection:
     """RFC 9209 section 2.3.28: the proxy itself is not set up for it."""
     return Rejection(500, "Internal Server Error", detail, Outcome.NOT_RETRYABLE, "proxy_configuration_error")
-
-
-async def _no_handler(_: web.BaseRequest) -> web.StreamResponse:
-    raise NotImplementedError

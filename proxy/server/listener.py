@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
-
 from proxy.config.settings import Address, Settings
 from proxy.forward.means import Means
 from proxy.forward.traced import TracingObserver, plan_type
@@ -92,7 +90,7 @@ def _to_nobody(event: str, lines: list[str], **facts: Any) -> None:
 class DataPath:
     """The proxy port of one worker, for the composition root.
 
-    `runner` hosts it; `commons` and `env` are what its calls share. `tell` takes what it has to say to who runs it: an
+    `commons` and `env` are what its calls share. `tell` takes what it has to say to who runs it: an
     event, lines for people, facts for machines. `making` makes what calls share, where it is shared with others;
     `descriptors` are the file descriptors that the process may have, and a part of them is kept for the admin port.
     `tracer` makes spans of attempts, where there is one; `others` are processes that share the limits.
@@ -127,7 +125,19 @@ class DataPath:
         self.door.plan_type = plan_type(tracer)
         self.door.seats.others = others or NoOthers()
         pool.most = max(1, descriptors - RESERVED - self.door.seats.most - self.door.seats.told)
-        self.runner = web.ServerRunner(self.door)
+        self._servers: set[asyncio.Server] = set()
+
+    async def open(self, address: Address, sock: socket.socket) -> asyncio.Server:
+        """Serve on a socket that listens at this address."""
+        self.listens(address)
+        server = await self.means.loop.create_server(self.door, sock=sock, backlog=BACKLOG)
+        self._servers.add(server)
+        return server
+
+    def stop(self, server: asyncio.Server) -> None:
+        """Accept no more there."""
+        self._servers.discard(server)
+        server.close()
 
     def listens(self, address: Address) -> None:
         """A listener of the proxy port itself is bound at this address."""
@@ -141,7 +151,7 @@ class DataPath:
             self._guard.add_own(address.host, address.port)
 
     async def close_listener(self, sock: socket.socket) -> None:
-        """Close a listening socket whose site has stopped, once what waited there has been accepted."""
+        """Close a listening socket whose server has stopped, once what waited there has been accepted."""
         with sock:
             for _ in range(BACKLOG):
                 try:
@@ -203,7 +213,10 @@ class DataPath:
         return self.env.waiting.waiting
 
     async def close(self) -> None:
-        """Let go of everything: connections of both sides, timers, look-ups."""
+        """Let go of everything: listeners, connections of both sides, timers, look-ups."""
+        for server in list(self._servers):
+            self.stop(server)
+        await asyncio.sleep(0)  # noqa: TID251  what was accepted just now becomes a connection first
         await self.door.shutdown()
         self.door.close()
         await self.means.pool.close()

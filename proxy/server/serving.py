@@ -5,15 +5,13 @@ Law: with one process nothing of workers is on a call's way, or loaded.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any, Protocol
-
-from aiohttp import web
 
 from proxy.config.settings import Address, Settings
 from proxy.observe.recent import Recent
 from proxy.retry.commons import Commons
-from proxy.server.binding import BACKLOG
 from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath, Usage
 from proxy.server.open_files import open_files
@@ -125,27 +123,20 @@ class Alone:
         self._fleet = fleet
         self._recent = recent
         self.commons = path.commons
-        self._set_up = False
 
     async def start(self) -> None:
         """It serves what is opened, from then on."""
         await self._fleet.open()
 
-    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, web.SockSite, socket.socket]:
+    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, asyncio.Server, socket.socket]:
         """Serve on a listening socket."""
-        if not self._set_up:
-            self._set_up = True
-            await self._path.runner.setup()
-        self._path.listens(address)
-        site = web.SockSite(self._path.runner, sock, backlog=BACKLOG)
-        await site.start()
-        return address, site, sock
+        return address, await self._path.open(address, sock), sock
 
-    async def shut(self, opened: tuple[Address, web.SockSite, socket.socket]) -> None:
+    async def shut(self, opened: tuple[Address, asyncio.Server, socket.socket]) -> None:
         """Accept no more there, but what had come."""
-        address, site, sock = opened
+        address, server, sock = opened
         rest = sock.dup()
-        await site.stop()
+        self._path.stop(server)
         self._path.left(address)
         await self._path.close_listener(rest)
 
@@ -185,7 +176,6 @@ class Alone:
         """End; how many calls were cut."""
         cut = self._path.in_flight
         self._path.refuse()
-        await self._path.runner.cleanup()
         await self._path.close()
         await self._fleet.close()
         return cut

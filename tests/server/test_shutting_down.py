@@ -20,7 +20,7 @@ async def test_a_call_without_an_answer_is_told() -> None:
     async with Upstream(hang) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         app.send(request("GET", "/api/", host="127.0.0.1"))
         await upstream.until(1)
-        ended = asyncio.create_task(front.path.runner.cleanup())
+        ended = asyncio.create_task(front.path.close())
         told = await app.read()
         assert (told.status, told.one("connection"), told.one("retry-after")) == (503, "close", "1")
         members = json.loads(told.body)
@@ -39,7 +39,7 @@ async def test_an_answer_that_has_begun_is_seen_to_be_cut(before: int) -> None:
             await app.ask("GET", "/api/", "Host: 127.0.0.1")
         app.send(request("GET", "/api/", host="127.0.0.1"))
         await app.reader.readuntil(b"first\r\n")
-        await front.path.runner.cleanup()
+        await front.path.close()
         assert await app.rest() == b""  # and no last chunk
         call = front.told.calls[-1]
         assert (call["status"], call["outcome"], call["detail"]) == (200, Outcome.COMMITTED, SHUT_DOWN)
@@ -54,7 +54,7 @@ async def test_what_only_its_connection_ends_ends_with_a_reset() -> None:
     ):
         app.send(b"GET /api/ HTTP/1.0\r\n\r\n")
         await app.reader.readuntil(b"first")
-        await front.path.runner.cleanup()
+        await front.path.close()
         with pytest.raises(ConnectionError):
             await app.rest()
 
@@ -65,6 +65,6 @@ async def test_an_app_that_stays_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> 
     async with Upstream(hang) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         app.send(request("GET", "/api/", host="127.0.0.1"))
         await upstream.until(1)
-        await front.path.runner.cleanup()
+        await front.path.close()
         assert not front.path.door.open
         assert (await app.read()).status == 503

@@ -15,14 +15,13 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from aiohttp import web
-
 from proxy.config.settings import Address, Buffers, Limits, Pool, Settings
 from proxy.observe.events import EndedCall, Plain, Refusal
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
 from proxy.retry.router import HostPattern, Router, Upstream
 from proxy.retry.target import ConnectMode, Endpoint, Target
+from proxy.server.binding import bind, bound
 from proxy.server.listener import DataPath
 
 QUOTA = QuotaSpec()
@@ -163,20 +162,14 @@ class Front:
 
     async def __aenter__(self) -> Self:
         self.path = DataPath(asyncio.get_running_loop(), self.settings, self.told)
-        await self.path.runner.setup()
-        if self.listen.unix is not None:
-            await web.UnixSite(self.path.runner, self.listen.unix).start()
-            self.path.listens(self.listen)
-            return self
-        await web.TCPSite(self.path.runner, self.listen.host, 0).start()
-        self.port: int = self.path.runner.addresses[0][1]
-        self.path.listens(Address(self.listen.host, self.port))
+        for sock in bind(self.listen, "listen"):
+            await self.path.open(bound(sock), sock)
+            self.port: int = bound(sock).port or 80
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.path.runner.cleanup()
         await self.path.close()
         if error is None:
             assert self.path.in_flight == 0
@@ -195,7 +188,7 @@ class Front:
         else:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            yield App(reader, writer, f"127.0.0.1:{getattr(self, 'port', 80)}")
+            yield App(reader, writer, f"127.0.0.1:{self.port}")
         finally:
             writer.transport.abort()
 
