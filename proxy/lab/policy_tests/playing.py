@@ -128,8 +128,8 @@ class _Player(Driver):
     def ended(self, attempt: int) -> None:
         """Write down the levels, once for each attempt."""
         assert self.call is not None and self.scope is not None
-        resent = [record for record in self.call.history if record.attempt == attempt]
-        if resent and resent[-1].decision == "transparent" and self.outcome is None:
+        latest = next((record for record in reversed(self.call.history) if record.attempt == attempt), None)
+        if latest is not None and latest.decision == "transparent" and self.outcome is None:
             return
         self.played.tokens_after_each.append(self._level())
         if self.scope.pacing is not None:
