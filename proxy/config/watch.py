@@ -70,7 +70,7 @@ class Watcher:
             await self._watch(self._folders())
 
     async def _watch(self, folders: tuple[str, ...]) -> None:
-        """Until the folders to watch are others."""
+        """Until the folders to watch are others, or can't be watched: then until the next look."""
         from watchfiles import awatch  # only a running proxy needs it
 
         changes = awatch(
@@ -83,7 +83,13 @@ class Watcher:
             recursive=False,
             ignore_permission_denied=True,
         )
-        async for _ in changes:
+        while True:
+            try:
+                await anext(changes)
+            except Exception:  # of a name that is no UTF-8 in the folder, of a system that has no watch left
+                await asyncio.sleep(LOOK_MS / 1000)  # noqa: TID251  the driver of its own looks, then
+                await self.look()
+                return
             await self.look()
             if self._folders() != folders:
                 return

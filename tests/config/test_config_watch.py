@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import watchfiles
 
 from proxy.config import watch
 from proxy.config.load import LoadResult, load
@@ -74,6 +75,40 @@ async def test_written_renamed_and_broken(tmp_path: Path) -> None:
         result, _ = await heard.until(lambda result: "cannot be read" in str(result.problems[:1]))
         file.write_text("drain: 5s\n")
         await heard.until(drains(5))
+
+
+@pytest.mark.parametrize("name", [b"r\xff.yaml", b"folder\xff/redrive.yaml"], ids=["a file", "a folder"])
+async def test_a_name_that_is_no_utf_8(name: bytes, tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(name)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("drain: 1s\n")
+    async with watched(file) as (heard, _):
+        for seconds in (2, 3):
+            file.write_text(f"drain: {seconds}s\n")
+            await heard.until(drains(seconds))
+
+
+async def test_a_neighbour_whose_name_is_no_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text("drain: 1s\n")
+    async with watched(file) as (heard, _):
+        for seconds in (2, 3):
+            (tmp_path / os.fsdecode(b"n\xff")).write_text(str(seconds))
+            file.write_text(f"drain: {seconds}s\n")
+            await heard.until(drains(seconds))
+
+
+async def test_where_nothing_can_be_watched_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none_left(*_: object, **__: object) -> AsyncIterator[None]:
+        raise OSError(28, "No space left on device (inotify)")
+        yield
+
+    monkeypatch.setattr(watchfiles, "awatch", none_left)
+    file = tmp_path / "redrive.yaml"
+    file.write_text("drain: 1s\n")
+    async with watched(file) as (heard, _):
+        file.write_text("drain: 2s\n")
+        await heard.until(drains(2))
 
 
 async def test_a_config_maps_swap_twice(tmp_path: Path) -> None:
