@@ -12,7 +12,7 @@ import asyncio
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from proxy.retry.facts import Fault, Fields, Reply
+from proxy.retry.facts import PUSHBACK_FIELDS, Fault, Fields, Reply
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: Contract, section 4: what is kept of an answer while its call waits.
 HELD = 64 * 1024
 
+_PUSHBACK = frozenset(name.encode() for name in PUSHBACK_FIELDS)
+
 
 class State(Enum):
     """What becomes of the answer's bytes."""
@@ -38,6 +40,12 @@ class State(Enum):
 
 
 FLYING, PEEKING, HOLDING, DELIVERING, GONE = State
+
+
+def reply_of(head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> Reply:
+    """An answer's head, with what came with it, as it is judged."""
+    fields = trailer_fields(trailers) if trailers else None
+    return Reply(head.status, head, end and not data, fields, fields is None and _PUSHBACK.isdisjoint(head.specials))
 
 
 class Attempt:
@@ -160,8 +168,7 @@ class Attempt:
         if data:
             self.kept = [data]
             self.kept_size = len(data)
-        fields = trailer_fields(trailers) if trailers else None
-        reply = Reply(head.status, head, end and not data, fields)
+        reply = reply_of(head, data, end, trailers)
         exchange.tell(now, exchange.call.head, self.number, reply, now)
 
     def on_data(self, data: bytes) -> None:
@@ -216,6 +223,15 @@ class Attempt:
         self.limit = limit
         if self.ended or self.kept_size >= limit:
             self._peeked()
+
+    def keep(self, head: ResponseHead, data: bytes, arrived: float) -> None:
+        """Have an answer that came whole before, and is held."""
+        self.head, self.arrived = head, arrived
+        self.state = HOLDING
+        self.ended = True
+        if data:
+            self.kept = [data]
+            self.kept_size = len(data)
 
     def hold(self) -> None:
         """Keep the answer."""

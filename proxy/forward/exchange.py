@@ -20,9 +20,8 @@ from proxy.forward.answers import own_answer
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
 from proxy.forward.headers import (
     answer_fields,
-    answers_plainly,
     attempt_fields,
-    ends,
+    handed_on,
     is_plain,
     plain_lines,
     via_line,
@@ -30,6 +29,7 @@ from proxy.forward.headers import (
 )
 from proxy.forward.patience import Patience
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.call import Call
 from proxy.retry.facts import Fault, Outcome, Reply
 from proxy.retry.hedging import make_call
 from proxy.retry.reasons import GATES, SHUT_DOWN
@@ -40,7 +40,6 @@ from proxy.transport.origins import Origin
 from proxy.wire.head import ResponseHead
 
 _NO_NAMES: frozenset[bytes] = frozenset()
-_PLAIN_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.NOT_RETRYABLE})
 
 
 class Exchange(Patience):
@@ -62,7 +61,7 @@ class Exchange(Patience):
             self._receive(body, done, trailers)
         try:
             scope = means.commons.scope(policy, self.request, now)
-            call = self.call = make_call(self.request, policy, scope, means.env, self._set_alarm)
+            call = self.call = make_call(self.request, policy, scope, means.env, self.wake_at)
             actions = call.start(now)
             if call.deadline is not None:
                 self.due = call.deadline
@@ -72,28 +71,35 @@ class Exchange(Patience):
                 means.watch.enter(self.app, now)
             if self.due <= means.watch.next:
                 means.watch.sooner(self)
-            self._run(actions, now)
+            self.carry_out(actions, now)
         except Exception as error:
-            self._break_down(error, now)
+            self.break_down(error, now)
 
     def take_over(self, since: float, connection: Connection, origin: Origin, body: bytes) -> Attempt:
         """Go on with a call that went without being decided on (`forward.swift`): attempt 1 flies since then."""
         means = self.means
-        self.started = self.moved = since
         scope = means.commons.scope(self.policy, self.request, since)
-        call = self.call = make_call(self.request, self.policy, scope, means.env, self._set_alarm)
+        call = make_call(self.request, self.policy, scope, means.env)
         call.flown(since)
-        attempt = self.flights[1] = self._attempt(self, 1, origin)
-        self.endpoint = origin.label
+        attempt = self.carry_on(call, 1, origin, since)
         attempt.stream = connection
-        attempt.sent_at = since
         if body:
             self._receive(body, True, b"")
             attempt.cursor = len(body)
+        return attempt
+
+    def carry_on(self, call: Call, number: int, origin: Origin, sent_at: float) -> Attempt:
+        """Go on with a call that something else drove so far; its latest attempt was sent at this time."""
+        self.call = call
+        self.started, self.moved = call.started, sent_at
+        call.alarm_by(self.wake_at)
+        attempt = self.flights[number] = self._attempt(self, number, origin)
+        self.endpoint = origin.label
+        attempt.sent_at = sent_at
         if call.deadline is not None:
             self.due_by(call.deadline)
         if self.attempt_timeout is not None:
-            self.due_by(since + self.attempt_timeout)
+            self.due_by(sent_at + self.attempt_timeout)
         return attempt
 
     def take_over_answer(self, attempt: Attempt, head: ResponseHead, size: int, moved: float) -> None:
@@ -177,11 +183,12 @@ class Exchange(Patience):
     def tell(self, now: float, event: Callable[..., Actions], *facts: object) -> None:
         """Tell the call what happened, and carry out what it asks for. A defect ends the call, never hangs it."""
         try:
-            self._run(event(*facts), now)
+            self.carry_out(event(*facts), now)
         except Exception as error:
-            self._break_down(error, now)
+            self.break_down(error, now)
 
-    def _run(self, actions: Actions, now: float) -> None:
+    def carry_out(self, actions: Actions, now: float) -> None:
+        """Do what the call asks for, in order."""
         for action in actions:
             kind = type(action)
             if kind is Launch:
@@ -196,7 +203,7 @@ class Exchange(Patience):
     def _run_rare(self, action: WakeAt | Ask | Peek | Hold | Discard | Cancel | Answer, now: float) -> None:
         match action:
             case WakeAt(at):
-                self._set_alarm(at)
+                self.wake_at(at)
             case Ask(price):
                 bucket = self.call.scope.bucket
                 assert bucket is not None  # it was this one that had to be asked
@@ -243,21 +250,17 @@ class Exchange(Patience):
         head = attempt.head
         attempt.state = DELIVERING
         self.status = head.status
-        call, policy = self.call, self.policy
-        if call.attempts == 1 and outcome in _PLAIN_OUTCOMES and answers_plainly(policy):
-            drop, add = _NO_NAMES, plain_lines(self.means.via, head.minor, 1)
-        else:
-            changes = answer_fields(
-                policy,
-                head,
-                outcome=outcome,
-                attempts=call.attempts,
-                grpc=self.request.is_grpc,
-                status=head.status,
-                detail=ends(call.history),
-                held=now - attempt.arrived,
-            )
-            drop, add = changes.names(), changes.lines() + via_line(self.means.via, head.minor)
+        call = self.call
+        drop, add = handed_on(
+            self.policy,
+            head,
+            self.means.via,
+            outcome=outcome,
+            attempts=call.attempts,
+            request=self.request,
+            history=call.history,
+            held=now - attempt.arrived,
+        )
         data = attempt.take()
         self.bytes_out += len(data)
         ended = attempt.ended
@@ -349,7 +352,7 @@ class Exchange(Patience):
             attempt.stream = None
         attempt.drop()
 
-    def _break_down(self, error: Exception, now: float) -> None:
+    def break_down(self, error: Exception, now: float) -> None:
         """A defect of the proxy: say so to whoever runs it, and to the app that its call has failed."""
         self.means.loop.call_exception_handler({"message": "a call broke down", "exception": error})
         if self.over:

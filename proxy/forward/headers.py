@@ -17,6 +17,7 @@ from proxy.retry.app_words import read_grpc_timeout
 from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first
 from proxy.retry.policy import HeaderEdits, Policy
 from proxy.retry.records import AttemptRecord
+from proxy.wire.head import ResponseHead
 
 #: Never forwarded, whatever else applies: X-Retry-* is for us, the count is ours to write.
 OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
@@ -26,6 +27,9 @@ _NOT_EDITED = frozenset(
 )
 #: Ends of attempts that an answer tells of; the log has all of them.
 _MOST_TOLD = 5
+#: Outcomes of a first attempt of which an answer says nothing.
+_PLAIN_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.NOT_RETRYABLE})
+_NO_NAMES: frozenset[bytes] = frozenset()
 _NOT_VISIBLE = re.compile("[^ -~]").sub
 
 
@@ -149,6 +153,36 @@ def answer_fields(
     return changes
 
 
+def handed_on(
+    policy: Policy,
+    head: ResponseHead,
+    via: str,
+    *,
+    outcome: Outcome,
+    attempts: int,
+    request: Request,
+    history: Sequence[AttemptRecord],
+    held: float,
+) -> tuple[frozenset[bytes], bytes]:
+    """What an upstream's answer loses and gains on its way to the app: lower-case names, and ready-made lines."""
+    if answers_plainly(policy):
+        if attempts == 1 and outcome in _PLAIN_OUTCOMES:
+            return _NO_NAMES, plain_lines(via, head.minor, 1)
+        if outcome is Outcome.SUCCESS and held < 1.0:
+            return _NO_NAMES, _retried_lines(via, head.minor, attempts, head.status, ends(history))
+    changes = answer_fields(
+        policy,
+        head,
+        outcome=outcome,
+        attempts=attempts,
+        grpc=request.is_grpc,
+        status=head.status,
+        detail=ends(history),
+        held=held,
+    )
+    return changes.names(), changes.lines() + via_line(via, head.minor)
+
+
 def answers_for_nobody(outcome: Outcome, error: str, detail: str) -> Changes:
     """The same for a request that never became a call under a policy."""
     changes = Changes()
@@ -237,6 +271,13 @@ def went_through(values: Sequence[str], name: str) -> bool:
 def plain_lines(name: str, minor: int, count: int) -> bytes:
     """The lines of a call that nothing special applies to, both ways."""
     return b"X-Attempt-Count: %d\r\n" % count + via_line(name, minor)
+
+
+@lru_cache(maxsize=256)
+def _retried_lines(name: str, minor: int, attempts: int, status: int, detail: str) -> bytes:
+    """The same on the way to the app, of a call that succeeded in the end."""
+    said = proxy_status(Outcome.SUCCESS, attempts, status=status, detail=detail)
+    return f"X-Attempt-Count: {attempts}\r\nProxy-Status: {said}\r\n".encode("latin-1") + via_line(name, minor)
 
 
 def is_plain(policy: Policy) -> bool:

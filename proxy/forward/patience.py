@@ -69,7 +69,8 @@ class Patience(Upload):
         )
         return NEVER
 
-    def _set_alarm(self, at: float) -> None:
+    def wake_at(self, at: float) -> None:
+        """Set the call's one alarm."""
         if self.over:
             return
         if self._alarm is not None:

@@ -2,127 +2,32 @@
 
 Theory of operation. Nearly every call goes one way: nothing holds it, a connection rests in the pool, the answer is a
 success and comes whole. A `Swift` takes a request that way with nothing allocated: an app connection has one,
-and uses it for call after call. Whatever else happens, of the answer, the app or the clock, it makes the exchange that
-would have been made at first, hands everything to it, and is out of the way; `proxy.retry.at_once` decides what the
-way is, and the exchange's call is told of it.
+and uses it for call after call. An answer that came whole and is no success is an `Again`'s (`forward.again`); whatever
+else happens, of the answer, the app or the clock, it makes the exchange that would have been made at first, hands
+everything to it, and is out of the way. `proxy.retry.at_once` decides what the way is, and the call is told of it.
 
 Law: to the app, to the upstream, to buckets and to observers, a call that went this way is the same as any other.
 """
 
 from __future__ import annotations
 
+from proxy.forward.again import Again
 from proxy.forward.attempt import DELIVERING, Attempt
-from proxy.forward.exchange import Exchange
-from proxy.forward.headers import answers_plainly, is_plain, plain_lines
+from proxy.forward.headers import plain_lines
 from proxy.forward.means import Means
+from proxy.forward.plan import Plan
 from proxy.forward.streams import AppStream
-from proxy.retry.at_once import began, is_success, may_go_at_once, nothing_holds, succeeded
+from proxy.retry.at_once import began, is_success, nothing_holds, succeeded
 from proxy.retry.commons import ScopeState
 from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Request
 from proxy.retry.policy import Policy
-from proxy.retry.router import Router, Upstream
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
-from proxy.transport.origins import Destination, Origin
-from proxy.wire.head import CHUNKED, RequestHead, ResponseHead
+from proxy.transport.origins import Origin
+from proxy.wire.head import ResponseHead
 
 _NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
-
-
-class Plan:
-    """A request, and where it goes: all that is known of a call before anything of it has happened.
-
-    Kept by an app connection for as long as its app sends the same head. `rest` is the path behind the prefix in prefix
-    use, else None. `swift`: it can go without being decided on. `upstream` is whose it is, where others may follow it
-    (see `follow`), and `first` the first request in such a row.
-    """
-
-    __slots__ = (
-        "destination",
-        "first",
-        "head",
-        "patience",
-        "policy",
-        "rendered",
-        "request",
-        "rest",
-        "silence",
-        "swift",
-        "upstream",
-    )
-
-    def __init__(
-        self, head: RequestHead, request: Request, policy: Policy, destination: Destination, rest: bytes | None
-    ) -> None:
-        self.head = head
-        self.request = request
-        self.policy = policy
-        self.destination = destination
-        self.rest = rest
-        self.upstream: Upstream | None = None
-        self.first = request
-        self.rendered = b""  # the head as it goes to the only origin
-        total, attempt = policy.timeouts.total, policy.timeouts.attempt
-        idle = policy.timeouts.idle
-        self.silence = _NEVER if idle is None else idle
-        self.patience = min(_NEVER if total is None else total, _NEVER if attempt is None else attempt)
-        self.swift = (
-            head.method != "CONNECT"
-            and may_go_at_once(policy, request)
-            and is_plain(policy)
-            and answers_plainly(policy)
-            and head.body_size != CHUNKED
-            and head.upgrade is None
-            and not head.login_bound
-            and policy.target.via_proxy is None
-        )
-
-    def follow(self, head: RequestHead, router: Router) -> Plan | None:
-        """The plan of another request of the same connection, where all that was decided for this one holds for it.
-
-        It does where method, form, authority and every field that anything is decided by are the same, and the path
-        leads to the same policy: most apps ask one upstream for one thing after the other. None: decide afresh.
-        """
-        old, upstream, rest = self.head, self.upstream, self.rest
-        if (
-            upstream is None
-            or (head.specials is not old.specials and head.specials != old.specials)
-            or head.method != old.method
-            or head.form != old.form
-            or head.authority != old.authority
-            or head.scheme != old.scheme
-            or not head.common
-        ):
-            return None
-        if rest is not None:
-            rest = router.behind(upstream, head.path)
-            if rest is None:
-                return None
-        if upstream.routes:
-            path = head.path if rest is None else rest
-            if upstream.policy_for(head.method, path, head) is not self.policy:
-                return None
-        plan = self.__class__.__new__(self.__class__)
-        plan.head = head
-        request = self.request
-        plan.request = Request(
-            request.method, request.authority, head.path.decode("latin-1"), head, plain=request.plain
-        )
-        plan.policy = self.policy
-        plan.destination = self.destination
-        plan.rest = rest
-        plan.upstream = upstream
-        plan.first = self.first
-        plan.rendered = b""
-        plan.silence = self.silence
-        plan.patience = self.patience
-        plan.swift = self.swift
-        return plan
-
-    def exchange(self, means: Means, app: AppStream) -> Exchange:
-        """The exchange of this call."""
-        return Exchange(means, app, self.head, self.request, self.policy, self.destination, self.rest)
 
 
 class Swift:
@@ -204,20 +109,13 @@ class Swift:
             means.watch.enter(app, now)
         if self.due <= means.watch.next:
             means.watch.sooner(self)
-        head = plan.rendered or self._render(plan, origin)
+        head = plan.rendered
+        if not head:
+            head = plan.render(origin, plain_lines(means.via, plan.head.minor, 1))
+            if destination.only is not None:
+                plan.rendered = head
         connection.send_whole(self, request.method, head + body if body else head)
         return True
-
-    def _render(self, plan: Plan, origin: Origin) -> bytes:
-        add = plain_lines(self._means.via, plan.head.minor, 1)
-        if plan.rest is None:
-            head = plan.head.render(add=add)
-        else:
-            target = origin.path + plan.rest
-            head = plan.head.render(target=target, host=origin.host, add=add)
-        if plan.destination.only is not None:
-            plan.rendered = head
-        return head
 
     # -- from the stream ------------------------------------------------------------------------------------------
 
@@ -233,6 +131,9 @@ class Swift:
             if not end:
                 self._stream(head, len(data))
                 return
+        elif end and not self._body and self.plan.destination.only is not None:
+            self._judge().on_head(head, data, end, trailers)
+            return
         else:
             self._decide(answered=end).on_head(head, data, end, trailers)
             return
@@ -340,6 +241,16 @@ class Swift:
         return _NEVER
 
     # -- otherwise ------------------------------------------------------------------------------------------------
+
+    def _judge(self) -> Again:
+        """The whole answer has come, and may be no success: let it be judged, and the request sent again perhaps."""
+        self.over = True
+        means = self._means
+        if means.watch.has_alarms:
+            means.watch.remove(self)
+        again = Again(means, self.app, self.plan, self._scope, self._connection, self.started)
+        self.app.exchange = again
+        return again
 
     def _decide(self, *, answered: bool = False) -> Attempt:
         """This call is not that simple: let an exchange go on with it. `answered`: its stream is over already."""

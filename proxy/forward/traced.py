@@ -11,8 +11,8 @@ from typing import ClassVar
 from proxy.forward.attempt import Attempt
 from proxy.forward.exchange import Exchange
 from proxy.forward.means import Means
+from proxy.forward.plan import Plan
 from proxy.forward.streams import AppStream
-from proxy.forward.swift import Plan
 from proxy.observe.events import EndedCall, Observer, Plain, Refusal
 from proxy.observe.tracing import Trace, Tracer, read
 from proxy.retry.facts import Request

@@ -15,8 +15,8 @@ from typing import ClassVar
 from proxy.forward.attempt import HELD, Attempt
 from proxy.forward.exchange import Exchange
 from proxy.forward.means import Means
+from proxy.forward.plan import Plan
 from proxy.forward.streams import AppStream
-from proxy.forward.swift import Plan
 from proxy.retry.facts import Outcome
 from proxy.transport import faults
 from proxy.transport.clock import monotonic

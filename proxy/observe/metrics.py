@@ -247,6 +247,7 @@ class Metrics:
 def _count_history(series: Series, call: EndedCall) -> None:
     """Count what happened to each sending, and whether the last one was denied a retry."""
     records = call.history
+    ended = 0
     last: AttemptRecord | None = None
     for record in records:
         if record.decision == "transparent":
@@ -258,21 +259,28 @@ def _count_history(series: Series, call: EndedCall) -> None:
         if record.ended is not None:
             series.attempt_seconds.add(record.ended - record.started)
         if record.attempt > 1:
-            _count_retry(series, record, records)
-        last = record
+            _count_retry(series, record, last if ended == record.attempt - 1 else None, records)
+        last, ended = record, ended + 1
         if record.delay is not None and record.decision == "retried":
             series.backoff_seconds += record.delay
     if call.attempts and last is not None and _denied(call.outcome, last):
         series.denied[call.outcome] += 1
 
 
-def _count_retry(series: Series, record: AttemptRecord, records: Sequence[AttemptRecord]) -> None:
-    """Count a retry. Records stand in the order in which attempts ended: of hedges, the first may be the last."""
-    earlier = [other for other in records if other.attempt < record.attempt]
-    over = [other for other in earlier if other.ended is not None and other.ended <= record.started]
-    hedged = len(over) < len(earlier)
-    series.hedges += hedged
-    series.reasons["hedge" if hedged or not over else result(over[-1])] += 1
+def _count_retry(
+    series: Series, record: AttemptRecord, before: AttemptRecord | None, records: Sequence[AttemptRecord]
+) -> None:
+    """Count a retry. Records stand in the order in which attempts ended: of hedges, the first may be the last.
+
+    `before`: the record before it, where all earlier attempts stand there.
+    """
+    if before is None or before.ended is None or before.ended > record.started:
+        earlier = [other for other in records if other.attempt < record.attempt]
+        over = [other for other in earlier if other.ended is not None and other.ended <= record.started]
+        hedged = len(over) < len(earlier)
+        series.hedges += hedged
+        before = None if hedged or not over else over[-1]
+    series.reasons["hedge" if before is None else result(before)] += 1
     series.ge[ge_class(record.attempt - 1)] += 1
     if record.cls is not Class.SUCCESS and record.decision not in _NOBODYS_FAULT:
         series.retries_failed += 1
@@ -286,9 +294,7 @@ def result(record: AttemptRecord) -> str:
     """What an attempt came to, from a bounded set: a fault's kind, else the class of its answer, else how it ended."""
     if record.decision == "cancelled":
         return "cancelled"
-    if record.fault is not None:
-        return record.fault.value
-    return record.cls.value if record.cls is not None else "aborted"
+    return record.fault or record.cls or "aborted"
 
 
 def ge_class(retry: int) -> int:

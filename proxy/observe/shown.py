@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import time
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
+from proxy.retry.facts import Class
 from proxy.retry.records import AttemptRecord
 
 
@@ -42,6 +44,37 @@ def attempt_json(record: AttemptRecord, started: float) -> str:
     line = f'{{"attempt":{record.attempt},"start":{record.started - started:.6f}'
     if record.ended is not None:
         line += f',"duration":{record.ended - record.started:.6f}'
+    said = record.detail or record.why or record.pushback or record.held_by
+    if not (said or record.held or record.fault) and record.pushback_delay is None:
+        line += _usual(
+            *(record.endpoint, record.status, record.grpc_status, record.cls, record.because),
+            *(record.price, record.decision),
+        )
+    else:
+        line += _middle(record)
+    if record.delay is not None:
+        line += f',"delay":{record.delay:.6f}'
+    return line + "}"
+
+
+@lru_cache(maxsize=256)
+def _usual(
+    endpoint: str,
+    status: int | None,
+    grpc_status: int | None,
+    cls: Class | None,
+    because: str,
+    price: float,
+    decision: str,
+) -> str:
+    """The middle of most, which repeats."""
+    record = AttemptRecord(0, 0.0, status=status, grpc_status=grpc_status, cls=cls, because=because, decision=decision)
+    record.endpoint, record.price = endpoint, price
+    return _middle(record)
+
+
+def _middle(record: AttemptRecord) -> str:
+    line = ""
     if record.endpoint:
         line += f',"endpoint":{quote(record.endpoint)}'
     if record.status is not None:
@@ -69,6 +102,4 @@ def attempt_json(record: AttemptRecord, started: float) -> str:
     line += f',"decision":{quote(record.decision)}'
     if record.why:
         line += f',"why":{quote(record.why)}'
-    if record.delay is not None:
-        line += f',"delay":{record.delay:.6f}'
-    return line + "}"
+    return line

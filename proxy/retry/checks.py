@@ -43,17 +43,6 @@ class Failure:
         return self.verdict.cls if self.verdict.cls.retryable else Class.TRANSIENT
 
 
-@dataclass(slots=True)
-class Standing:
-    """How a call stands when one of its attempts fails."""
-
-    committed: bool
-    disabled: bool  # mode, or X-Retry-Disable
-    idempotent: bool
-    attempts: int
-    max_attempts: int
-
-
 def is_safe(verdict: Verdict, fault: Fault | None, *, idempotent: bool, unsafe_methods: UnsafeMethods) -> bool:
     """Whether repeating the request can do no harm that the policy does not allow (contract, "Safety", 1 to 3)."""
     if fault is not None and fault.progress is Progress.NEVER_SENT:
@@ -65,27 +54,24 @@ def is_safe(verdict: Verdict, fault: Fault | None, *, idempotent: bool, unsafe_m
     return verdict.unprocessed or (fault is not None and fault.progress is Progress.REFUSED)
 
 
-def first_no(failure: Failure, standing: Standing, policy: Policy, *, retryable: bool) -> Outcome | None:
-    """The checks from the stop pushback to the attempts left; None where none of them says no."""
+def first_no(
+    failure: Failure, *, retryable: bool, committed: bool, disabled: bool, safe: bool, left: bool
+) -> Outcome | None:
+    """The checks from the stop pushback to the attempts left; None where none of them says no.
+
+    `disabled`: by the mode, or by X-Retry-Disable; `safe`: see `is_safe`; `left`: an attempt is.
+    """
     if failure.pushback.stop:
         return Outcome.PUSHBACK_STOP
     if not retryable:
         return Outcome.NOT_RETRYABLE
-    if standing.committed:
+    if committed:
         return Outcome.COMMITTED
-    if standing.disabled:
+    if disabled:
         return Outcome.DISABLED
-    safe = is_safe(
-        failure.verdict,
-        failure.fault,
-        idempotent=standing.idempotent,
-        unsafe_methods=policy.classify.unsafe_methods,
-    )
     if not safe:
         return Outcome.NOT_RETRYABLE
-    if standing.attempts >= standing.max_attempts:
-        return Outcome.ATTEMPTS_EXHAUSTED
-    return None
+    return None if left else Outcome.ATTEMPTS_EXHAUSTED
 
 
 def too_long(pushback: Pushback, policy: Policy) -> bool:

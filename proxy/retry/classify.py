@@ -59,13 +59,18 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
     plain = reply.status < 400 and rules.plain_below_400 and reply.trailers is None
     if plain and not reply.fields.get_all("grpc-status"):
         return SUCCESS  # what nearly every call comes to
+    known = rules.known if reply.plain else None
+    if known is not None and reply.status in known:
+        return known[reply.status]
     own = reply.grpc_status
     grpc = _grpc_status(rules, request, own, reply.status in _UNAVAILABLE_STATUSES)
     verdict = _by_rules(rules, reply, body, grpc, own) or _by_lists_of_reply(rules, request, reply.status, grpc, own)
     if isinstance(verdict, NeedsBody):
         return verdict
     if _proves_unprocessed(verdict, request, reply.status):
-        return Verdict(verdict.cls, verdict.because, unprocessed=True)
+        verdict = Verdict(verdict.cls, verdict.because, unprocessed=True)
+    if known is not None and reply.status != 425:  # of which the request's Early-Data says more
+        known[reply.status] = verdict
     return verdict
 
 

@@ -107,6 +107,25 @@ STEERING_FIELDS = frozenset(
 )
 
 
+#: Answer fields that deciding reads, beside those that a rule or a dialect names.
+PUSHBACK_FIELDS = frozenset(
+    {
+        "grpc-status",
+        "retry-after",
+        "retry-after-ms",
+        "x-ms-retry-after-ms",
+        "x-amz-retry-after",
+        "grpc-retry-pushback-ms",
+        "x-grpc-retry-pushback-ms",
+        "x-should-retry",
+        "stripe-should-retry",
+        "ratelimit",
+        "ratelimit-remaining",
+        "ratelimit-reset",
+    }
+)
+
+
 class Fields(Protocol):
     """Header fields as deciding needs them."""
 
@@ -178,12 +197,15 @@ class Reply:
     """The head of an attempt's answer, and what of its end is known with it.
 
     `end`: nothing follows this head (no body; a trailers-only gRPC answer). `trailers` are those that came with it.
+    `plain`: whoever read the head has seen that no field in it is one that says anything of retrying (PUSHBACK_FIELDS),
+    and that no trailers came, so that there is nothing to look for.
     """
 
     status: int
     fields: Fields
     end: bool = False
     trailers: Fields | None = None
+    plain: bool = False
 
     @property
     def grpc_status(self) -> int | None:

@@ -71,6 +71,10 @@ class Gated:
         if self._alarm is not None:
             self._alarm(at if self.deadline is None else min(at, self.deadline))
 
+    def alarm_by(self, alarm: Callable[[float], None]) -> None:
+        """Another driver goes on: its alarm is the one to move."""
+        self._alarm = alarm
+
     def forget_alarm(self) -> None:
         """The driver has finished with this call: let go of it."""
         self._alarm = None

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Hold, Launch, Peek, WakeAt
 from proxy.retry.bucket import ASK
 from proxy.retry.call import PATIENCE, PEEK_LIMIT, Call, Phase
-from proxy.retry.checks import Failure, Standing, first_no, too_long
+from proxy.retry.checks import Failure, first_no, too_long
 from proxy.retry.classify import NeedsBody, classify, classify_fault
 from proxy.retry.commons import ScopeState
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Progress, Reply, Request, Verdict
@@ -182,7 +182,7 @@ class HedgedCall(Call):
         at = self.scope.rate.ask(self, now)
         return at, (Outcome.RATE_LIMITED if at == float("inf") else None), "rate"
 
-    def _start_cooldown(self, failure: Failure, now: float) -> None:
+    def _start_cooldown(self, seconds: float, now: float) -> None:
         return
 
     def _launch(self, now: float) -> Actions:
@@ -317,8 +317,11 @@ class HedgedCall(Call):
         return (*kept, *self._give_up(no, now))
 
     def _no_to_next(self, failure: Failure, goes_on: bool, now: float) -> Outcome | None:
-        standing = Standing(self.committed, self._disabled, True, self.attempts, self.policy.strategy.max_attempts)
-        no = first_no(failure, standing, self.policy, retryable=goes_on) or self._stopped
+        left = self.attempts < self.policy.strategy.max_attempts
+        no = first_no(
+            failure, retryable=goes_on, committed=self.committed, disabled=self._disabled, safe=True, left=left
+        )
+        no = no or self._stopped
         bucket = self._bucket
         if no is None and bucket is not None and not bucket.affords(bucket.price(failure.price_class), now):
             no = Outcome.BUCKET_EMPTY

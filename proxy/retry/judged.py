@@ -7,9 +7,9 @@ last of them has passed.
 from __future__ import annotations
 
 from proxy.retry.bucket import ASK, Bucket
-from proxy.retry.checks import Failure, Standing, first_no, is_non_fatal, too_long
+from proxy.retry.checks import Failure, first_no, is_non_fatal, is_safe, too_long
 from proxy.retry.custom import CustomToken
-from proxy.retry.facts import Class, Fault, Outcome, Pushback, Reply, Verdict
+from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Pushback, Reply, Verdict
 from proxy.retry.gated import Gated
 from proxy.retry.pushback import read_pushback
 from proxy.retry.reasons import Grounds, why_not
@@ -42,6 +42,8 @@ class Judged(Gated):
         """What the answer says of the next attempt. Under hedging a failure that hedges go on from is read as a
         retryable one, whatever its class: a hedge never comes sooner than its pushback says either.
         """
+        if reply.plain and not self.policy.classify.resets:
+            return NO_PUSHBACK
         if not cls.retryable and self.policy.strategy.hedging_delay is not None:
             cls = Class.TRANSIENT if is_non_fatal(self.policy, self.request, reply, None) else cls
         wall = now + self.env.wall_offset
@@ -50,20 +52,28 @@ class Judged(Gated):
 
     def _verdict_on(self, failure: Failure, now: float) -> Outcome | None:
         """Tell everybody who learns from failures, then put the checks in their order."""
+        mode, pushback = self.policy.mode, failure.pushback
         self._learn(failure.verdict.cls is Class.THROTTLING, now)
         bucket = self._bucket
         retryable = self._goes_on(failure)
-        if bucket is not None and (retryable or failure.pushback.stop):
+        if bucket is not None and (retryable or pushback.stop):
             bucket.failed(now)
-        if self.policy.mode == "enforce":
-            self._start_cooldown(failure, now)
-        standing = Standing(
-            self.committed, self._disabled, self.idempotent, self.attempts, self.policy.strategy.max_attempts
-        )
-        if self.policy.mode == "observe" and not self.words.disabled:
-            return self._observed_no(failure, standing, bucket, retryable, now)
-        no = first_no(failure, standing, self.policy, retryable=retryable)
+        if mode == "enforce" and pushback.cooldown is not None:
+            self._start_cooldown(pushback.cooldown, now)
+        if mode == "observe" and not self.words.disabled:
+            return self._observed_no(failure, bucket, retryable, now)
+        no = self._first_no(failure, retryable, self._disabled)
         return no if no is not None else self._grant(failure, bucket, now)
+
+    def _first_no(self, failure: Failure, retryable: bool, disabled: bool) -> Outcome | None:
+        safe = is_safe(
+            failure.verdict,
+            failure.fault,
+            idempotent=self.idempotent,
+            unsafe_methods=self.policy.classify.unsafe_methods,
+        )
+        left = self.attempts < self.policy.strategy.max_attempts
+        return first_no(failure, retryable=retryable, committed=self.committed, disabled=disabled, safe=safe, left=left)
 
     def _grant(self, failure: Failure, bucket: Bucket | None, now: float) -> Outcome | None:
         """The checks from the tokens to the waiting room; then, at once, the price is taken."""
@@ -97,15 +107,12 @@ class Judged(Gated):
         self._owed = price
         return None
 
-    def _observed_no(
-        self, failure: Failure, standing: Standing, shadow: Bucket | None, retryable: bool, now: float
-    ) -> Outcome:
+    def _observed_no(self, failure: Failure, shadow: Bucket | None, retryable: bool, now: float) -> Outcome:
         """Mode observe: work out what would have happened against the shadow, and let it show in the record."""
-        real = first_no(failure, standing, self.policy, retryable=retryable)
+        real = self._first_no(failure, retryable, disabled=True)
         if real is not None and real is not Outcome.DISABLED:
             return real  # a check ahead of the mode's: the same in every mode
-        standing.disabled = False
-        no = first_no(failure, standing, self.policy, retryable=retryable)
+        no = self._first_no(failure, retryable, disabled=False)
         if no is None:
             no = self._grant(failure, shadow, now)
             self._leave_room()
@@ -126,10 +133,9 @@ class Judged(Gated):
             self._series = WaitSeries(self.policy.strategy)
         return self._series.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING, self.env.rng)
 
-    def _start_cooldown(self, failure: Failure, now: float) -> None:
-        seconds = failure.pushback.cooldown
+    def _start_cooldown(self, seconds: float, now: float) -> None:
         rules = self.policy.pushback
-        if seconds is None or rules.cooldown == "off":
+        if rules.cooldown == "off":
             return
         delay = min(seconds, rules.max_delay)
         if self.scope.cooldown.start(delay, rules.spread, now):
@@ -177,10 +183,8 @@ class Judged(Gated):
         delay: float | None = None,
     ) -> None:
         """Write down what became of a sending."""
-        record = AttemptRecord(
-            attempt, self._flying_since, now, decision=decision, because=because, why=why, delay=delay
-        )
-        record.price = self._price(attempt)
+        record = AttemptRecord(attempt, self._flying_since, now, decision=decision, price=self._price(attempt))
+        record.because, record.why, record.delay = because, why, delay
         if self._held and attempt == self._held_attempt:
             record.held, record.held_by = self._held, self.held_by
         if failure is not None:

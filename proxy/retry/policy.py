@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from proxy.retry.facts import Class, FaultKind
+from proxy.retry.facts import Class, FaultKind, Verdict
 
 Jitter = Literal["none", "full", "equal", "proportional", "decorrelated"]
 Mode = Literal["enforce", "observe", "off"]
@@ -181,9 +181,13 @@ class Classify:
     unsafe_methods: UnsafeMethods = "unprocessed"
     service_retries: bool = False  # a service config's retryPolicy, under which an attempt timeout is one to retry
     # Worked out from the above: whether nothing but a grpc-status could name an answer below 400, so that it needs no
-    # further look; whether one of the dialects is gRPC's; and, when first asked for, the rules made ready (ruleset.py).
+    # further look; whether one of the dialects is gRPC's, or names reset fields; the verdicts on answers known so far,
+    # where nothing but the status decides (None: more does); and, when first asked for, the rules made ready
+    # (ruleset.py).
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
     grpc_dialect: bool = field(init=False, repr=False, compare=False, default=False)
+    resets: bool = field(init=False, repr=False, compare=False, default=False)
+    known: dict[int, Verdict] | None = field(init=False, repr=False, compare=False, default=None)
     ruleset: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -191,6 +195,9 @@ class Classify:
         plain = min(self.statuses, default=400) >= 400 and not any(_can_name_below_400(rule) for rule in rules)
         object.__setattr__(self, "plain_below_400", plain)
         object.__setattr__(self, "grpc_dialect", any(dialect.grpc for dialect in self.dialects))
+        object.__setattr__(self, "resets", any(dialect.resets for dialect in self.dialects))
+        if not rules and self.service_codes is None and not self.grpc_dialect:
+            object.__setattr__(self, "known", {})
 
 
 def _can_name_below_400(rule: Rule) -> bool:

@@ -12,6 +12,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
+from proxy.forward.again import Again
 from proxy.forward.exchange import Exchange
 from proxy.forward.swift import Swift
 from proxy.wire.body import Body, chunk, end_chunked
@@ -54,7 +55,7 @@ class Answering(asyncio.Protocol):
 
     door: Door
     head: RequestHead
-    exchange: Exchange | Swift | None
+    exchange: Exchange | Swift | Again | None
     transport: asyncio.Transport | None
     _body: Body | None  # of the request, while it comes
 

@@ -16,8 +16,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+from proxy.forward.again import Again
 from proxy.forward.exchange import Exchange
-from proxy.forward.swift import Plan, Swift
+from proxy.forward.plan import Plan
+from proxy.forward.swift import Swift
 from proxy.server import presence
 from proxy.server.admission import Inside, Place
 from proxy.server.answering import CLOSE
@@ -246,7 +248,7 @@ class AppConnection(Leaving):
         """Whether a head has begun to come and is not whole."""
         return self.exchange is None and self._lingered < 0 and self._parser.pending
 
-    def _read_body(self, data: bytes, exchange: Exchange | Swift) -> None:
+    def _read_body(self, data: bytes, exchange: Exchange | Swift | Again) -> None:
         body = self._body
         assert body is not None
         try:

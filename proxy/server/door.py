@@ -17,7 +17,7 @@ from proxy.config.settings import Address, Settings
 from proxy.forward.answers import last_recipient, own_answer
 from proxy.forward.headers import answers_for_nobody
 from proxy.forward.means import Means
-from proxy.forward.swift import Plan
+from proxy.forward.plan import Plan
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.events import Refusal
 from proxy.retry.facts import Outcome, is_grpc_media

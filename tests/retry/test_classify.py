@@ -497,3 +497,24 @@ def test_every_answer_gets_one_class_and_the_fast_way_agrees_with_the_slow(
     assert (slow.cls, slow.unprocessed) == (verdict.cls, verdict.unprocessed)
     for kind in FaultKind:
         assert isinstance(classify_fault(by, request, Fault(kind, Progress.UNKNOWN)), Verdict)
+
+
+PACKS = (
+    rules(),
+    rules(dialects=()),
+    rules(dialects=(HTTP, GRPC)),
+    rules(statuses={425: Class.TRANSIENT, 404: Class.TIMEOUT}),
+    rules(rules=(Rule(Class.FATAL, "rule 1", statuses=frozenset({503})),)),
+    rules(service_codes=frozenset({UNAVAILABLE})),
+)
+
+
+@pytest.mark.parametrize("pack", range(len(PACKS)))
+def test_an_answer_that_says_nothing_is_classed_as_any_other(pack: int) -> None:
+    early = Request("GET", "h", "/", MappingFields([("early-data", "1")]))
+    for _ in range(2):  # what is known by then is the same
+        for request in (GET, early, RPC, Request("POST", "h", "/")):
+            for status in range(200, 600):
+                fields = MappingFields([("server", "x")])
+                full, plain = Reply(status, fields), Reply(status, fields, plain=True)
+                assert classify(PACKS[pack], request, plain, b"") == classify(PACKS[pack], request, full, b"")

@@ -180,4 +180,4 @@ def test_every_field_that_steers_a_call_is_among_the_names_that_matter() -> None
     """Who reads a head may take their absence from `specials` for a fact."""
     assert set(names.REQUEST_KEYS) >= facts.STEERING_FIELDS
     assert set(names.REQUEST_KEYS) >= {"via", "expect", "content-type", "early-data", "sec-fetch-site"}
-    assert set(names.ANSWER_KEYS) >= {"date", "grpc-status"}
+    assert set(names.ANSWER_KEYS) >= {"date", *facts.PUSHBACK_FIELDS}

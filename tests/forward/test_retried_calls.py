@@ -1,0 +1,236 @@
+"""Calls that are retried without an exchange: the same as with one, whatever becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from support.front import CutError, Front, policy, request, to
+from support.scripted import Step, Turn, Upstream, answer, close, hang, reset, then_close
+
+from proxy.forward.again import Again
+from proxy.forward.plan import Plan
+from proxy.retry.actions import Actions
+from proxy.retry.call import Call
+from proxy.retry.facts import Class, MappingFields, Outcome, Request
+from proxy.retry.policy import Backoff, BucketRef, PushbackPolicy, QuotaSpec, Rule, Strategy, Timeouts
+
+DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
+HEAD = f"HTTP/1.1 200 OK\r\n{DATE}\r\n".encode()
+FINE = answer(200, b"ok", DATE)
+BUSY = answer(503, b"busy", DATE)
+QUICK = Backoff(0.001, 0.002, jitter="none")
+LONG = Backoff(30.0, 60.0, jitter="none")
+
+
+def standard(backoff: Backoff = QUICK, attempts: int = 3) -> Strategy:
+    return Strategy("standard", "standard", attempts, backoff, QuotaSpec())
+
+
+def bucket(level: float) -> BucketRef:
+    return BucketRef(QuotaSpec(capacity=100, initial=level))
+
+
+@dataclass
+class Case:
+    """What the upstream does to the attempts of a call, and the call."""
+
+    steps: tuple[Step, ...]
+    method: str = "GET"
+    fields: tuple[str, ...] = ()
+    body: bytes = b""
+    level: float = 50
+    policy: dict[str, Any] = field(default_factory=dict)
+    again: bool = True  # whether the first answer comes whole, so that it is judged without an exchange
+
+
+def pieces(*parts: bytes) -> Step:
+    """Parts that come one by one."""
+
+    async def step(turn: Turn) -> None:
+        await turn.read_body()
+        for part in parts:
+            await turn.write(part)
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    return step
+
+
+def busy(*fields: str, status: int = 503) -> bytes:
+    return answer(status, b"busy", DATE, *fields)
+
+
+JSON = answer(400, b'{"error":"again"}', DATE, "Content-Type: application/json")
+RULES = (Rule(Class.TRANSIENT, "rule 1", statuses=frozenset({400}), json=((("error",), "again"),)),)
+
+CASES = {
+    "a retry": Case((BUSY, FINE)),
+    "two retries": Case((BUSY, busy(status=500), FINE)),
+    "three failures": Case((BUSY,)),
+    "at once": Case((BUSY, FINE), policy={"strategy": standard(Backoff(0.0, 0.0))}),
+    "nothing that is retried": Case((busy(status=404),)),
+    "a retry that comes to nothing": Case((BUSY, busy(status=404))),
+    "an empty bucket": Case((BUSY,), level=3),
+    "a bucket for one": Case((BUSY,), level=7),
+    "throttled": Case((busy(status=429), FINE)),
+    "a pushback": Case((busy("Retry-After-Ms: 5"), FINE), policy={"pushback": PushbackPolicy(cooldown="off")}),
+    "a pushback that cools": Case((busy("Retry-After-Ms: 5"), busy("Retry-After-Ms: 3"), FINE)),
+    "a stop": Case((busy("X-Should-Retry: false"),)),
+    "a stop after a retry": Case((BUSY, busy("X-Should-Retry: false", "Stripe-Should-Retry: true"))),
+    "an app's own word": Case((busy("X-Should-Retry: true", status=404), FINE)),
+    "a pushback too long": Case((busy("Retry-After: 3600"),)),
+    "no time left": Case((BUSY, FINE), policy={"strategy": standard(LONG), "timeouts": Timeouts(total=5.0)}),
+    "a body that goes on": Case((BUSY, pieces(HEAD + b"Content-Length: 6\r\n\r\none", b"two"))),
+    "a body in chunks": Case((BUSY, HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n0\r\n\r\n")),
+    "trailers": Case((BUSY, HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n0\r\nX-Sum: 1\r\n\r\n")),
+    "a failure in chunks": Case(
+        (BUSY.replace(b"Content-Length: 4\r\n\r\nbusy", b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"), FINE)
+    ),
+    "an answer until the end": Case((BUSY, then_close(HEAD + b"\r\nall of it"))),
+    "a failure in pieces": Case((pieces(BUSY[:-2], b"sy"), FINE), again=False),
+    "a second failure in pieces": Case((BUSY, pieces(BUSY[:-2], b"sy"), FINE)),
+    "a large failure": Case((answer(503, b"x" * 70_000, DATE), FINE), again=False),
+    "interim answers": Case((BUSY, b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + FINE)),
+    "a connection that closes": Case((busy("Connection: close"), FINE)),
+    "a retry that is reset": Case((BUSY, reset, FINE)),
+    "a retry that is closed on": Case((BUSY, close, FINE)),
+    "a retry that makes no sense": Case((BUSY, b"HTTP/1.1 2xx\r\n\r\n", FINE)),
+    "a login": Case((busy("WWW-Authenticate: NTLM", status=401),)),
+    "a login after a retry": Case((BUSY, busy("WWW-Authenticate: NTLM", status=401))),
+    "a head": Case((BUSY[: -len(b"busy")], FINE[: -len(b"ok")]), method="HEAD"),
+    "a post": Case((BUSY, FINE), method="POST"),
+    "a post that was not carried out": Case((busy(status=429), FINE), method="POST"),
+    "a body": Case((BUSY, FINE), method="PUT", body=b"twice", again=False),
+    "an attempt that takes too long": Case((BUSY, hang, FINE), policy={"timeouts": Timeouts(attempt=0.03)}),
+    "a call that takes too long": Case((BUSY, hang), policy={"timeouts": Timeouts(total=0.05)}),
+    "a body that decides": Case((JSON, FINE), policy={"classify": replace(policy().classify, rules=RULES)}),
+    "a trailer of grpc": Case((busy("grpc-status: 14"), FINE)),
+    "no content": Case((BUSY, answer(204, b"", DATE))),
+}
+
+
+async def played(case: Case) -> dict[str, Any]:
+    """All that app, upstream, bucket and observers saw of the case's call, which came second on a warm connection."""
+    kept = {"strategy": standard(), **case.policy}
+    async with Upstream(FINE, *case.steps) as upstream:
+        place = to("api", upstream.url, bucket=bucket(case.level), **kept)
+        async with Front(place) as front, front.app() as app:
+            await app.ask("GET", "/api/first")
+            try:
+                reply = await app.ask(case.method, "/api/x", *case.fields, body=case.body)
+                seen: dict[str, Any] = {"answer": (reply.head, reply.body, reply.trailers, reply.infos)}
+            except CutError as cut:
+                seen = {"cut": cut.answer.head}
+            call = (await front.told.until(2))[1]
+            (settled,) = front.settings.router.upstreams
+            where = Request("GET", upstream.authority, "/", MappingFields([]))
+            scope = front.path.commons.scope(settled.policy, where)
+            assert scope.bucket is not None
+            assert front.path.means.env.waiting.waiting == 0
+            (connection,) = front.path.door.open
+            own = [len(resting) for resting in (connection.own or {}).values()]
+            via = front.path.means.via.encode()
+            return seen | {
+                "answer": tuple(part.replace(via, b"us") for part in seen["answer"][:3]) if "answer" in seen else None,
+                "told": {**call, "took": 0, "client": "", "history": [shown(record) for record in call["history"]]},
+                "sent": [(r.head.replace(via, b"us"), r.body) for r in upstream.requests[1:]],
+                "level": scope.bucket.level(0.0),
+                "own": own,
+            }
+
+
+def shown(record: Any) -> dict[str, Any]:
+    names = (name for name in record.__slots__ if name not in ("started", "ended", "delay", "held"))
+    return {name: getattr(record, name) for name in names} | {"waits": record.delay is not None}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_it_is_the_same_without_an_exchange(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, judged = CASES[name], []
+    made = Again.__init__
+    monkeypatch.setattr(Again, "__init__", lambda self, *given: (judged.append(name), made(self, *given))[1])
+    seen = await played(case)
+    assert bool(judged) is case.again
+    monkeypatch.setattr(Plan, "swift", property(lambda self: False, lambda self, value: None))
+    driven = await played(case)
+    port = seen["told"]["endpoint"]
+    assert _without(seen, port) == _without(driven, driven["told"]["endpoint"])
+
+
+def _without(seen: dict[str, Any], endpoint: str) -> str:
+    """What was seen, but for the port that the upstream happened to have."""
+    return repr(seen).replace(endpoint, "there")
+
+
+async def _begun(front: Front) -> Again:
+    """The call in progress, once it is waited with or its second attempt is out."""
+    while True:
+        for connection in front.path.door.open:
+            if isinstance(connection.exchange, Again):
+                return connection.exchange
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("second", [False, True], ids=["while it waits", "while a retry is out"])
+async def test_an_app_that_leaves_gets_its_tokens_back(second: bool) -> None:
+    strategy = standard(QUICK if second else LONG)
+    async with AsyncExitStack() as held:
+        upstream = await held.enter_async_context(Upstream(FINE, BUSY, hang))
+        front = await held.enter_async_context(Front(to("api", upstream.url, bucket=bucket(50), strategy=strategy)))
+        async with front.app() as app:
+            await app.ask("GET", "/api/first")
+            app.send(request("GET", "/api/x", host=app.authority))
+            if second:
+                async with upstream.arrived:
+                    await upstream.arrived.wait_for(lambda: len(upstream.requests) == 3)
+            again = await _begun(front)
+            app.vanish()
+            call = (await front.told.until(2))[1]
+            assert (call["outcome"], call["attempts"]) == (Outcome.CLIENT_GONE, 2 if second else 1)
+            assert [record.decision for record in call["history"]] == ["retried", "client_gone"][not second :]
+            assert {record.endpoint for record in call["history"]} == {upstream.authority}
+            if second:
+                await upstream.gone.wait()
+            assert again.over
+            where = Request("GET", upstream.authority, "/", MappingFields([]))
+            (settled,) = front.settings.router.upstreams
+            shared = front.path.commons.scope(settled.policy, where).bucket
+            assert shared is not None
+            assert shared.level(0.0) == (46 if second else 51)
+            assert front.path.means.env.waiting.waiting == 0
+
+
+async def test_a_call_that_our_end_cuts_gets_the_answer_that_was_kept() -> None:
+    async with AsyncExitStack() as held:
+        upstream = await held.enter_async_context(Upstream(FINE, BUSY, FINE))
+        place = to("api", upstream.url, bucket=bucket(50), strategy=standard(LONG))
+        front = await held.enter_async_context(Front(place))
+        async with front.app() as app:
+            await app.ask("GET", "/api/first")
+            app.send(request("GET", "/api/x", host=app.authority))
+            (await _begun(front)).cut()
+            assert (await app.read()).body == b"busy"
+            assert (await front.told.until(2))[1]["outcome"] is Outcome.OVERLOADED
+
+
+async def test_a_defect_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Call, *_: object) -> Actions:
+        raise RuntimeError("a defect")
+
+    async with AsyncExitStack() as held:
+        upstream = await held.enter_async_context(Upstream(FINE, BUSY, FINE))
+        front = await held.enter_async_context(Front(to("api", upstream.url, bucket=bucket(50))))
+        async with front.app() as app:
+            said: list[dict[str, Any]] = []
+            front.path.means.loop.set_exception_handler(lambda loop, context: said.append(context))
+            await app.ask("GET", "/api/first")
+            monkeypatch.setattr(Call, "woke", broken)
+            monkeypatch.setattr(Call, "head", broken)
+            assert (await app.ask("GET", "/api/x")).status == 500
+            monkeypatch.undo()
+            assert [str(context["exception"]) for context in said] == ["a defect"]
+            assert (await app.ask("GET", "/api/y")).status == 200
