@@ -8,7 +8,6 @@ or bad input. No traceback for what a user did.
 from __future__ import annotations
 
 import argparse
-import difflib
 import io
 import os
 import re
@@ -41,6 +40,8 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if chosen:
+            import difflib
+
             verbs = re.findall(r"[a-z]+", chosen[2])
             near = difflib.get_close_matches(chosen[1], verbs, 1)
             message = f"there is no verb {chosen[1]}" + (f" (did you mean {near[0]}?)" if near else "")

@@ -13,10 +13,11 @@ from typing import Any
 
 from proxy.config.layers import lay
 from proxy.config.model import PACK
-from proxy.config.nodes import Map, adopt, parse
+from proxy.config.nodes import Map, adopt
 from proxy.config.problem import Mark, Problems, meant
 from proxy.config.problem import Path as KeyPath
 from proxy.config.read import read_text
+from proxy.config.yaml_text import parse
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
 from proxy.retry.policy import Classify, Dialect, ResetField, Rule
 

@@ -20,11 +20,12 @@ from proxy.config.compile import compile_tree
 from proxy.config.environment import replace
 from proxy.config.form import Section
 from proxy.config.model import FILE, INCLUDED
-from proxy.config.nodes import Map, Seq, adopt, from_node, parse
+from proxy.config.nodes import Map, Seq, adopt
 from proxy.config.problem import Mark, Problem, Problems
 from proxy.config.read import read_text
 from proxy.config.settings import Settings
 from proxy.config.units import written
+from proxy.config.yaml_text import from_node, parse
 
 _PLACES = ("config/redrive.yaml", "/etc/redrive/redrive.yaml")
 

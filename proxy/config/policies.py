@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proxy.config.classes import classify, dialects
 from proxy.config.kinds import Kinds
@@ -18,7 +18,6 @@ from proxy.config.nodes import Map, Seq
 from proxy.config.policy_keys import DEFAULTS
 from proxy.config.problem import Mark, Problems
 from proxy.config.problem import Path as KeyPath
-from proxy.config.service_config import MethodPolicy
 from proxy.retry.kinds import STANDARD
 from proxy.retry.policy import (
     BucketRef,
@@ -33,6 +32,9 @@ from proxy.retry.policy import (
     Timeouts,
 )
 from proxy.retry.target import Endpoint, Target
+
+if TYPE_CHECKING:
+    from proxy.config.service_config import MethodPolicy
 
 #: Keys of an upstream or route that are worked out elsewhere.
 _ELSEWHERE = frozenset({"strategy", "bucket", "rate", "service_config", "routes", "url", "hosts", "prefix", "match"})

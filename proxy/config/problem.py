@@ -6,7 +6,6 @@ told in one line, with the place where the user can put it right.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -97,6 +96,8 @@ def dotted(path: Path) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean …?)` for the nearest known word, or nothing. Case and dashes count for little."""
+    import difflib  # most files have nothing to be mended
+
     names = {name.lower().replace("-", "_"): name for name in known}
     near = difflib.get_close_matches(word.lower().replace("-", "_"), names, n=1, cutoff=0.6)
     return f" (did you mean {names[near[0]]}?)" if near else ""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from proxy.config import service_config
 from proxy.config.layers import submap
 from proxy.config.nodes import Map, Seq
 from proxy.config.policies import Policies, PolicyPlace, relative_to
 from proxy.config.problem import Mark, Path, Problems
-from proxy.config.service_config import MethodPolicy
 from proxy.retry.policy import Policy
 from proxy.retry.router import Match, Route
 from proxy.retry.target import Endpoint
+
+if TYPE_CHECKING:
+    from proxy.config.service_config import MethodPolicy
 
 
 class Routes:
@@ -98,6 +99,8 @@ class Routes:
             return [(None, None)]
         known = self._services.get(id(value))
         if known is None:
+            from proxy.config import service_config  # few files name one
+
             mark = tree.values_at["service_config"]
             found = service_config.read(value, mark, (*path, "service_config"), self._problems)
             if isinstance(value, str):

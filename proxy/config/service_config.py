@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.config.nodes import Map, Seq, Text, adopt, parse
+from proxy.config.nodes import Map, Seq, Text, adopt
 from proxy.config.problem import DEFAULT, Mark, Problems, dotted
 from proxy.config.problem import Path as KeyPath
 from proxy.config.read import read_text
@@ -32,6 +32,7 @@ from proxy.config.service_fields import (
     spelled_seconds,
 )
 from proxy.config.units import guess, written
+from proxy.config.yaml_text import parse
 from proxy.retry.facts import GRPC_STATUS_NAMES
 
 #: A6: values greater than 5 are treated as 5 without being considered a validation error.

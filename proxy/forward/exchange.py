@@ -12,7 +12,6 @@ event about at once (Peek, Deliver, Ask) is always the last of its tuple.
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -399,6 +398,8 @@ class Exchange(Patience):
         if is_plain(policy) and b"grpc-timeout" not in head.specials:
             return _NO_NAMES, plain_lines(via, head.minor, attempt.number)
         if self._key is None and wants_key(self.request, policy):
-            self._key = str(uuid.uuid4())
+            from uuid import uuid4  # and `platform` with it, for an answer that few policies ask for
+
+            self._key = str(uuid4())
         changes = attempt_fields(self.request, policy, attempt.number, elapsed=now - self.started, key=self._key)
         return changes.names(), changes.lines() + via_line(via, head.minor)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Final, Literal
 
 from proxy.retry.facts import Class
@@ -305,4 +304,6 @@ def _share(level: float, capacity: float) -> float | None:
 
 def _thousandths(tokens: float) -> int:
     """Whole thousandths, the rest dropped; by decimal digits as written, so that 0.57 is 570 and not 569."""
+    from decimal import Decimal  # this bucket alone needs it
+
     return int(min(Decimal(str(tokens)), Decimal(10**15)) * 1000)

@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator
 from fnmatch import translate
 from functools import lru_cache
-from html import unescape
 
 from proxy.retry.facts import Reply
 
@@ -80,8 +79,17 @@ class ReplyEvidence:
         if values is None:
             if self._text is None:
                 self._text = (self.body or b"").decode("utf-8", "replace")
-            values = self._found[key] = [unescape(text.strip()) for text in _element(element).findall(self._text)]
+            values = self._found[key] = [_resolved(text.strip()) for text in _element(element).findall(self._text)]
         return values
+
+
+def _resolved(text: str) -> str:
+    """A text with what its entities stand for: a table of thousands, read when the first one comes."""
+    if "&" not in text:
+        return text
+    from html import unescape
+
+    return unescape(text)
 
 
 def any_matches(values: list[str], glob: str) -> bool:

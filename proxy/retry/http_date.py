@@ -26,7 +26,16 @@ _FORMS = tuple(
         rf"(?:{_DAYS}) {_MONTH} (?P<day>[0-9]{{2}}| [0-9]) {_TIME} (?P<year>[0-9]{{4}})",
     )
 )
+_SHORT_DAYS = _DAYS.split("|")
 _EPOCH = date(1970, 1, 1).toordinal()
+
+
+def http_date(wall: float) -> str:
+    """A time, in seconds since the epoch, as IMF-fixdate."""
+    days, seconds = divmod(int(wall), 86400)
+    day = date.fromordinal(_EPOCH + days)
+    named = f"{_SHORT_DAYS[day.weekday()]}, {day.day:02} {_MONTHS[day.month - 1]} {day.year:04}"
+    return f"{named} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} GMT"
 
 
 def read_http_date(text: str, wall: float) -> float | None:

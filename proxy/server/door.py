@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from email.utils import formatdate
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from proxy.forward.plan import Plan
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.events import Refusal
 from proxy.retry.facts import Outcome, is_grpc_media
+from proxy.retry.http_date import http_date
 from proxy.retry.router import ClimbsOut
 from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.server.connection import AppConnection
@@ -268,7 +268,7 @@ class Door:
         now = monotonic()
         if now >= self._date_until:
             seconds = wall()
-            self._date = f"Date: {formatdate(seconds, usegmt=True)}\r\n".encode()
+            self._date = f"Date: {http_date(seconds)}\r\n".encode()
             self._date_until = now + 1.0 - seconds % 1.0
         return self._date
 

@@ -20,7 +20,6 @@ import ctypes
 import hashlib
 import mmap
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -135,6 +134,8 @@ def descriptor() -> int:
     try:
         return os.memfd_create("redrive")
     except (AttributeError, OSError):  # a sandbox may forbid it
+        import tempfile
+
         with tempfile.TemporaryFile(dir="/dev/shm") as file:
             return os.dup(file.fileno())
 

@@ -8,7 +8,7 @@ lets the page run these very scripts and speak to this very port, and nothing el
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from proxy.server.admin.asked import JSON, Asked, Reply, text
 
@@ -24,6 +24,7 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 
+_HERE = Path(__file__).parent
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -51,12 +52,12 @@ def is_static(path: str) -> bool:
 @cache
 def names() -> frozenset[str]:
     """The files there are."""
-    return frozenset(item.name for item in files("proxy.server.admin").joinpath("static").iterdir() if item.is_file())
+    return frozenset(item.name for item in (_HERE / "static").iterdir() if item.is_file())
 
 
 @cache
 def _read_beside(*path: str) -> bytes:
-    return files("proxy.server.admin").joinpath(*path).read_bytes()
+    return _HERE.joinpath(*path).read_bytes()
 
 
 def _file(name: str) -> Reply:

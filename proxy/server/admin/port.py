@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Coroutine, Mapping
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from proxy.retry.http_date import http_date
 from proxy.server.admin.asked import Asked, Page, Reply, text
 from proxy.transport.clock import wall
 from proxy.wire.body import body_reader, chunk, end_chunked
@@ -199,7 +199,7 @@ def _tell(error: Exception) -> None:
 def _write(writer: asyncio.StreamWriter, reply: Reply, line: bytes, *, headless: bool = False) -> None:
     """Write an answer, or the head of one that comes in parts; `line` says what becomes of the connection."""
     fields = {
-        "Date": formatdate(wall(), usegmt=True),
+        "Date": http_date(wall()),
         "Content-Type": reply.kind,
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",

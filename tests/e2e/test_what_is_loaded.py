@@ -1,0 +1,52 @@
+"""What a process that carries calls must not have loaded: it pays for it in every pod, in memory and at each start."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from clients import with_aiohttp
+from support.process import Redrive
+from support.scripted import Upstream, answer
+
+#: For verbs, workers, extras, formats and answers that are not asked for here.
+NEVER = frozenset({
+    "aiohttp", "cryptography", "decimal", "difflib", "email", "html", "http.client", "importlib.resources", "multidict",
+    "opentelemetry", "prometheus_client", "pydantic", "redis", "rich", "unittest", "uuid", "yarl",
+    "proxy.config.service_config", "proxy.lab", "proxy.server.intercept.ca", "proxy.server.workers", "proxy.stores",
+})  # fmt: skip
+#: What the parent of workers does for them.
+NOT_FOR_A_WORKER = (NEVER - {"proxy.stores"}) | {
+    "argparse", "proxy.cli", "proxy.config.load", "proxy.main", "proxy.observe.exposition", "proxy.server.admin",
+    "proxy.stores.redis", "watchfiles", "yaml",
+}  # fmt: skip
+
+
+def found(modules: list[str], unwanted: frozenset[str]) -> set[str]:
+    """The unwanted among these, where one is meant with all that is in it."""
+    return {name for name in modules if any(name == each or name.startswith(f"{each}.") for each in unwanted)}
+
+
+async def test_one_process_that_has_carried_calls_and_answered_the_dashboard(tmp_path: Path) -> None:
+    async with (
+        Upstream(answer(503), answer(200)) as upstream,
+        Redrive(tmp_path, f"upstreams: {{a: {{url: '{upstream.url}'}}}}", PYTHONPROFILEIMPORTTIME="1") as running,
+    ):
+        assert (await with_aiohttp("GET", f"{running.url}/a/x")).status == 200
+        for page in ("", "readyz?verbose", "upstreams", "requests", "config"):
+            assert (await with_aiohttp("GET", f"{running.admin}/{page}")).status == 200
+        running.signal(signal.SIGTERM)
+        assert await running.ended() == 0
+        loaded = re.findall(r"^import time: .* (\S+)$", running.errors, re.MULTILINE)
+        assert "proxy.server.door" in loaded
+        assert found(loaded, NEVER) == set()
+
+
+def test_a_worker() -> None:
+    code = "import sys, proxy.worker; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "proxy.server.door" in loaded
+    assert found(loaded, frozenset(NOT_FOR_A_WORKER)) == set()
