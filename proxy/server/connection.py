@@ -7,8 +7,8 @@ frames answers for the app's version, says what closes, and tells the exchange w
     waiting for a head -> exchange (body in, answer out) -> waiting for a head | closing | tunnel (raw bytes)
 
 Law: nothing that came is taken for what it is not. What is behind a close, a refusal or a cut answer is never a
-request; what was pipelined is answered in its turn. How it writes is in `server.answering`, how it ends in
-`server.leaving`.
+request; what was pipelined is answered in its turn. How it writes is in `server.answering`; whether the app is still
+there, and how the connection ends, in `server.leaving`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, cast
 
 from proxy.forward.again import Again
 from proxy.forward.exchange import Exchange
-from proxy.forward.plan import Plan
 from proxy.forward.swift import Swift
-from proxy.server import presence
 from proxy.server.admission import Inside, Place
 from proxy.server.answering import CLOSE
 from proxy.server.leaving import Leaving
+from proxy.server.presence import address
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER, Connection
 from proxy.transport.last_words import read_last_words
@@ -39,34 +38,21 @@ if TYPE_CHECKING:
 _BODY, _AHEAD = 1, 2
 
 
-def address(name: object) -> str:
-    """A socket's name as host:port; "" for one without."""
-    if not isinstance(name, tuple):
-        return ""
-    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
-
-
 class AppConnection(Leaving):
     """See the module. Implements `proxy.forward.streams.AppStream`.
 
-    `exchange` is the call in progress. `since`: when the head that is awaited began to come, or the connection to rest.
-    `inside`: the CONNECT that its requests are inside of.
+    `exchange` is the call in progress. `inside`: the CONNECT that its requests are inside of.
     """
 
     __slots__ = (
-        "_fd",
         "_generation",
-        "_parser",
         "_running",
         "_swift",
         "client",
         "inside",
         "own",
         "place",
-        "plan",
-        "since",
         "surplus",
-        "watched",
     )
 
     place: Place
@@ -77,14 +63,11 @@ class AppConnection(Leaving):
         limits = door.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
-        self._fd = -1
         self._generation = door.generation
         self._swift: Swift | None = None
-        self.plan: Plan | None = None  # of the last request, by these settings
         self.inside: Inside | None = None
         self.own: dict[Origin, list[Connection]] | None = None
         self.surplus = False  # one too many: its first request is answered with 503
-        self.since = 0.0
         self.watched = False
         self.client = ""  # the app's address, host:port; "" on a unix socket
 
@@ -305,25 +288,6 @@ class AppConnection(Leaving):
             self._write_own(head, body, CLOSE, headless=headless)
             self._close_in_stages()
 
-    def drained(self, before: float) -> None:
-        """The proxy is shutting down: a connection that has rested since before this time is closed."""
-        if self.plan is not None and self._lingered < 0 and self.transport is not None and self.is_silent(before):
-            self.transport.close()
-
-    def cut(self) -> None:
-        """The proxy ends: a call in progress is ended so that its app knows, and what is written goes out."""
-        if self.exchange is None:
-            self.abort()
-        else:
-            self.exchange.cut()
-
-    def is_silent(self, before: float) -> bool:
-        """Whether nothing is lost with it: its last answer has gone, or no request has come since before this time."""
-        if self._lingered >= 0:
-            return self.transport is None or not self.transport.get_write_buffer_size()
-        rested = self.exchange is None and not self._parser.pending and 0 < self.since < before
-        return rested and not presence.has_said(self._fd)
-
     def pause(self) -> None:
         """Take no more of the body for now."""
         self._hold(_BODY)
@@ -355,44 +319,3 @@ class AppConnection(Leaving):
             self.since = monotonic()
             if not self._running and (self._buffer or self._half_closed):
                 self._go_on()
-
-    # -- the app going away ---------------------------------------------------------------------------------------
-
-    def glance(self, *, closely: bool) -> None:
-        """While nothing is read, or the app has half-closed, nobody tells that it went away: look.
-
-        `closely`: also whether its end is stuck behind bytes of it that nobody reads.
-        """
-        if self._tunnel or self.exchange is None:
-            return  # what was said in a tunnel before the app left is still on its way
-        if self._half_closed or (self._held and presence.has_ended(self._fd)):
-            if not self._is_there():
-                self.abort()
-        elif closely and self._held and self._is_there() is False:
-            self.abort()
-
-    def _is_there(self) -> bool | None:
-        """Whether an app that has closed its sending direction still reads; None: nobody knows."""
-        transport = self.transport
-        if transport is None:
-            return False
-        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        if isinstance(peer, tuple) and isinstance(local, tuple):
-            return presence.is_held(peer[:2], local[:2], transport.get_extra_info("socket").family)
-        return presence.is_connected(self._fd)
-
-    # -- reading and closing --------------------------------------------------------------------------------------
-
-    def _hold(self, why: int) -> None:
-        if not self._held and self.transport is not None:
-            self.transport.pause_reading()
-            if self.exchange is not None:
-                self.door.means.watch.glance_at(self)
-        self._held |= why
-
-    def _release(self, why: int) -> None:
-        if not self._held & why:
-            return
-        self._held &= ~why
-        if not self._held and self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()

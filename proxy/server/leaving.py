@@ -1,4 +1,4 @@
-"""How an app's connection ends: the last answer goes out whole, however slowly it is taken.
+"""Whether an app is still there, and how its connection ends: the last answer goes out whole, however slowly.
 
 Law: who reads slowly is not cut off, who takes nothing at all is, in the end; and what is cut is seen to be cut. A
 connection with bytes yet to come is closed in stages (RFC 9112 section 9.6): our FIN first, then what still comes is
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 
+from proxy.forward.plan import Plan
+from proxy.server import presence
 from proxy.server.answering import Answering
+from proxy.wire.grammar import RequestParser
 
 #: How long and how much is read from an app that has its last answer, before the connection is closed.
 LINGER, LINGER_BYTES = 2.0, 1024 * 1024
@@ -18,9 +21,15 @@ STALLED = 30
 
 
 class Leaving(Answering):
-    """The end of `AppConnection`."""
+    """The end of `AppConnection`.
 
-    __slots__ = ("_buffer", "_half_closed", "_held", "_timer")
+    `since`: when the head that is awaited began to come, or the connection to rest; 0 while neither is so.
+    """
+
+    __slots__ = ("_buffer", "_fd", "_half_closed", "_held", "_parser", "_timer", "plan", "since", "watched")
+
+    _parser: RequestParser
+    watched: bool
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,6 +37,9 @@ class Leaving(Answering):
         self._half_closed = False
         self._held = 0  # why nothing is read for now
         self._timer: asyncio.TimerHandle | None = None
+        self._fd = -1
+        self.since = 0.0
+        self.plan: Plan | None = None  # of the last request, by these settings
 
     def _shut(self) -> None:
         """The last answer has been written."""
@@ -84,3 +96,65 @@ class Leaving(Answering):
                 self.transport.pause_reading()  # it has its answer to take first
             else:
                 self.abort()
+
+    # -- the proxy going away -----------------------------------------------------------------------------------------
+
+    def drained(self, before: float) -> None:
+        """The proxy is shutting down: a connection that has rested since before this time is closed."""
+        if self.plan is not None and self._lingered < 0 and self.transport is not None and self.is_silent(before):
+            self.transport.close()
+
+    def cut(self) -> None:
+        """The proxy ends: a call in progress is ended so that its app knows, and what is written goes out."""
+        if self.exchange is None:
+            self.abort()
+        else:
+            self.exchange.cut()
+
+    def is_silent(self, before: float) -> bool:
+        """Whether nothing is lost with it: its last answer has gone, or no request has come since before this time."""
+        if self._lingered >= 0:
+            return self.transport is None or not self.transport.get_write_buffer_size()
+        rested = self.exchange is None and not self._parser.pending and 0 < self.since < before
+        return rested and not presence.has_said(self._fd)
+
+    # -- the app going away -------------------------------------------------------------------------------------------
+
+    def glance(self, *, closely: bool) -> None:
+        """While nothing is read, or the app has half-closed, nobody tells that it went away: look.
+
+        `closely`: also whether its end is stuck behind bytes of it that nobody reads.
+        """
+        if self._tunnel or self.exchange is None:
+            return  # what was said in a tunnel before the app left is still on its way
+        if self._half_closed or (self._held and presence.has_ended(self._fd)):
+            if not self._is_there():
+                self.abort()
+        elif closely and self._held and self._is_there() is False:
+            self.abort()
+
+    def _is_there(self) -> bool | None:
+        """Whether an app that has closed its sending direction still reads; None: nobody knows."""
+        transport = self.transport
+        if transport is None:
+            return False
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if isinstance(peer, tuple) and isinstance(local, tuple):
+            return presence.is_held(peer[:2], local[:2], transport.get_extra_info("socket").family)
+        return presence.is_connected(self._fd)
+
+    # -- reading, or not ----------------------------------------------------------------------------------------------
+
+    def _hold(self, why: int) -> None:
+        if not self._held and self.transport is not None:
+            self.transport.pause_reading()
+            if self.exchange is not None:
+                self.door.means.watch.glance_at(self)
+        self._held |= why
+
+    def _release(self, why: int) -> None:
+        if not self._held & why:
+            return
+        self._held &= ~why
+        if not self._held and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()

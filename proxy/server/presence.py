@@ -64,3 +64,10 @@ def has_ended(descriptor: int) -> bool:
     asked = select.poll()
     asked.register(descriptor, select.POLLRDHUP)
     return bool(asked.poll(0))
+
+
+def address(name: object) -> str:
+    """A socket's name as host:port; "" for one without."""
+    if not isinstance(name, tuple):
+        return ""
+    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
