@@ -25,6 +25,8 @@ from proxy.config.load import LoadResult, load
 #: How long changes are gathered (an editor makes several of one), and how often the content is looked at in any case.
 GATHER_MS = 100
 LOOK_MS = 1000
+#: `watchfiles.Change.modified`, which only a running proxy needs.
+_MODIFIED = 2
 #: How often a file that changes all the time is read before it is taken as it was.
 _READS = 10
 
@@ -75,7 +77,7 @@ class Watcher:
 
         changes = awatch(
             *folders,
-            watch_filter=None,
+            watch_filter=self.matters,
             debounce=GATHER_MS,
             step=GATHER_MS // 2,
             rust_timeout=LOOK_MS,
@@ -93,6 +95,12 @@ class Watcher:
             await self.look()
             if self._folders() != folders:
                 return
+
+    def matters(self, change: int, path: str) -> bool:
+        """Whether a change in a folder may be one of the files': what is merely written to must be one of them (a log
+        may lie beside the file, and grow all the time); what comes or goes may be a link on the way to one.
+        """
+        return change != _MODIFIED or path in self._files or Path(path) in _places(self._files)
 
     async def look(self) -> None:
         """Load if the content is another. Empty counts from the second look that finds it so."""
@@ -136,8 +144,7 @@ class Watcher:
 
     def _folders(self) -> tuple[str, ...]:
         """The folders of all files, by name and by what their links lead to, and those that patterns look into."""
-        named = [Path(file) for file in self._files]
-        folders = {path.absolute().parent for path in named} | {path.resolve().parent for path in named}
+        folders = {path.parent for path in _places(self._files)}
         folders |= {_fixed_part(pattern) for pattern in self._patterns}
         there = sorted(str(folder) for folder in folders if folder.is_dir())
         return tuple(there) or (os.curdir,)
@@ -154,6 +161,12 @@ def _uncollected() -> Iterator[None]:
         if collects:
             gc.freeze()
             gc.enable()
+
+
+def _places(files: Iterable[str]) -> set[Path]:
+    """Where files lie, by name and by what their links lead to."""
+    named = [Path(file) for file in files]
+    return {path.absolute() for path in named} | {path.resolve() for path in named}
 
 
 def _fixed_part(pattern: str) -> Path:

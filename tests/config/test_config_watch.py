@@ -247,3 +247,14 @@ async def test_the_loop_goes_on_while_a_large_file_is_loaded(tmp_path: Path) -> 
         await asyncio.wait([loading], timeout=0.001)
     assert turns > 3
     assert len((await loading).problems) == 1
+
+
+async def test_a_log_that_grows_beside_the_file_is_no_change_of_it(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.yaml", tmp_path / "redrive.yaml"
+    real.write_text("drain: 1s\n")
+    link.symlink_to(real)
+    watcher = Watcher(str(link), {}, load(str(link), {}), Heard())
+    written, added, deleted = watchfiles.Change.modified, watchfiles.Change.added, watchfiles.Change.deleted
+    assert [watcher.matters(written, str(path)) for path in (link, real)] == [True, True]
+    assert not watcher.matters(written, str(tmp_path / "access.log"))
+    assert [watcher.matters(change, str(tmp_path / "..data")) for change in (added, deleted)] == [True, True]
