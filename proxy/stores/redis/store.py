@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import math
 import re
 import secrets
@@ -23,6 +22,7 @@ from typing import Any
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 
+from proxy.stores.redis.agenda import Agenda
 from proxy.stores.redis.holding import Holding
 from proxy.stores.redis.link import BadUrlError, Command, Link
 
@@ -74,8 +74,7 @@ class RedisStore:
         self._tell = tell
         self._link: Link | None = None
         self._known: weakref.WeakSet[Holding] = weakref.WeakSet()
-        self._due: list[tuple[float, int, Holding]] = []
-        self._number = 0
+        self._agenda = Agenda()
         self._beside: deque[Command] = deque(maxlen=_BATCH)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -94,12 +93,7 @@ class RedisStore:
 
     def soon(self, holding: Holding, at: float) -> None:
         """Have this bucket say what it has to say, at that time or before."""
-        if at >= holding.due and not math.isinf(holding.due):
-            return
-        holding.due = at
-        self._number += 1
-        heapq.heappush(self._due, (at, self._number, holding))
-        if at < self._timer_at:
+        if self._agenda.put(holding, at) and at < self._timer_at:
             self._plan()
 
     def draw(self) -> str:
@@ -141,7 +135,7 @@ class RedisStore:
 
     def is_due(self, within: float = 0.0) -> bool:
         """Whether a bucket has something to say, so soon."""
-        return self._first_due() <= self._clock() + within + _ALONG
+        return self._agenda.first <= self._clock() + within + _ALONG
 
     @property
     def link(self) -> Link | None:
@@ -152,7 +146,7 @@ class RedisStore:
         """Set the timer to what is due next."""
         if not self._running or self._trip is not None:
             return
-        at = self._next_try if self.out else -math.inf if self._beside else self._first_due()
+        at = self._next_try if self.out else -math.inf if self._beside else self._agenda.first
         if at == math.inf or (self._timer is not None and self._timer_at <= at):
             return
         if self._timer is not None:
@@ -160,12 +154,6 @@ class RedisStore:
         self._timer_at = at
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(0.0, at - self._clock()), self._ring)
-
-    def _first_due(self) -> float:
-        due = self._due
-        while due and due[0][2].due != due[0][0]:  # said already, or earlier
-            heapq.heappop(due)
-        return due[0][0] if due else math.inf
 
     def _ring(self) -> None:
         self._timer, self._timer_at = None, math.inf
@@ -218,18 +206,9 @@ class RedisStore:
 
     def _what_is_due(self) -> list[Holding]:
         if self.out:  # whoever has anything to say says it: that is how it is found out whether Redis is back
-            self._due.clear()
-            holdings = list(self._known)[:_BATCH]
-            for holding in self._known:
-                holding.due = math.inf
-            return holdings
-        now = self._clock() + _ALONG
-        holdings = []
-        while len(holdings) < _BATCH and self._first_due() <= now:
-            holding = heapq.heappop(self._due)[2]
-            holding.due = math.inf
-            holdings.append(holding)
-        return holdings
+            self._agenda.clear()
+            return list(self._known)[:_BATCH]
+        return self._agenda.take(self._clock() + _ALONG, _BATCH)
 
     async def _exchange(self, holdings: list[Holding], beside: list[Command]) -> None:
         if self._link is None:

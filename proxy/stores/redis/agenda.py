@@ -1,0 +1,52 @@
+"""Which buckets have something to say to Redis, and by when.
+
+Law: a bucket stands here once, with its earliest time (`Holding.due`). What it was put down for before that stays in
+the heap, and is passed over when it comes up.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+from proxy.stores.redis.holding import Holding
+
+
+class Agenda:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[float, int, Holding]] = []
+        self._number = 0
+
+    def put(self, holding: Holding, at: float) -> bool:
+        """Put a bucket down for this time; False: it has its say by then anyway."""
+        if at >= holding.due and not math.isinf(holding.due):
+            return False
+        holding.due = at
+        self._number += 1
+        heapq.heappush(self._entries, (at, self._number, holding))
+        return True
+
+    @property
+    def first(self) -> float:
+        """When the first is due; never: infinity."""
+        entries = self._entries
+        while entries and entries[0][2].due != entries[0][0]:  # said already, or earlier
+            heapq.heappop(entries)
+        return entries[0][0] if entries else math.inf
+
+    def take(self, until: float, most: int) -> list[Holding]:
+        """Strike out those that are due by then, and at most so many."""
+        taken: list[Holding] = []
+        while len(taken) < most and self.first <= until:
+            holding = heapq.heappop(self._entries)[2]
+            holding.due = math.inf
+            taken.append(holding)
+        return taken
+
+    def clear(self) -> None:
+        """Strike out all."""
+        for _, _, holding in self._entries:
+            holding.due = math.inf
+        self._entries.clear()
