@@ -21,7 +21,7 @@ import uvloop
 from proxy.config.load import LoadResult
 from proxy.config.watch import Watcher
 from proxy.observe.access_log import AccessLog
-from proxy.observe.exposition import Gauges, render
+from proxy.observe.exposition import render
 from proxy.observe.mask import config as masked
 from proxy.observe.metrics import Metrics
 from proxy.observe.notices import Notices
@@ -31,6 +31,7 @@ from proxy.observe.sink import LineSink
 from proxy.observe.tracing import Tracer, tracer
 from proxy.retry.making import Making
 from proxy.server.admin import showing
+from proxy.server.admin.gauged import gauged
 from proxy.server.admin.guard import Access
 from proxy.server.admin.pages import admin_port, probe_port
 from proxy.server.admin.view import Readiness, View
@@ -338,29 +339,7 @@ class House:
 
     async def _exposition(self, accept: str) -> tuple[bytes, str]:
         """Metrics as they are now; the text is made in a thread."""
-        settings, serving = self._settings, self._serving
-        commons, named, now = serving.commons, settings.buckets, monotonic()
-        usage, limits = serving.usage, settings.limits
-        redis_up, redis_outages = serving.redis()
-        gauges = Gauges(
-            levels=showing.levels(commons, named, now),
-            capacities=showing.capacities(commons, named),
-            cooldowns=showing.cooldowns(settings.router, commons, now),
-            buffered_bytes=usage.buffered,
-            waiting_calls=usage.waiting,
-            connections=usage.connections,
-            open_files=serving.open_files,
-            limits=[
-                ("connections", min(limits.connections, enough_for(self._descriptors))),
-                ("waiting_calls", limits.waiting),
-                ("buffered_bytes", settings.buffers.total),
-                ("open_files", self._descriptors * max(1, len(serving.workers()) and processes(settings.workers))),
-            ],
-            workers=serving.workers(),
-            worker_restarts=serving.restarts,
-            redis_up=redis_up,
-            redis_outages=redis_outages,
-        )
+        gauges = gauged(self._settings, self._serving, self._descriptors, monotonic())
         return await asyncio.to_thread(render, self._metrics.copy(), gauges, accept)
 
     def _look_at_the_clock(self) -> None:
