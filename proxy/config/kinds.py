@@ -11,10 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from proxy.config.bucket_specs import bucket_spec, told_already
 from proxy.config.custom import CustomError, imported
 from proxy.config.layers import lay
 from proxy.config.nodes import Map, adopt
-from proxy.config.policy_keys import BUCKET, STRATEGY
+from proxy.config.policy_keys import STRATEGY
 from proxy.config.problem import DEFAULT, Mark, Path, Problems, did_you_mean, meant
 from proxy.config.spelled import (
     ALIASES,
@@ -31,12 +32,8 @@ from proxy.retry.kinds import BUILT_IN
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
-    BucketSpec,
-    BudgetSpec,
-    QuotaSpec,
     RateSpec,
     Strategy,
-    ThrottleSpec,
 )
 
 
@@ -52,7 +49,7 @@ class Kinds:
         self.buckets: dict[str, BucketRef] = {}
         for name in list(buckets):
             tree = self._definition("bucket", name)
-            spec = None if tree is None else self._bucket_spec(tree, buckets.keys_at[name], ("buckets", name))
+            spec = None if tree is None else bucket_spec(tree, buckets.keys_at[name], ("buckets", name), self._problems)
             if spec is not None:
                 self.buckets[name] = BucketRef(spec, name)
         for name in list(strategies):
@@ -182,7 +179,7 @@ class Kinds:
         kind = str(tree["kind"])
         if ":" in kind:
             return self._custom(tree, name, mark, path)
-        typed = STRATEGY.read(tree, mark, path, _nobody)
+        typed = STRATEGY.read(tree, mark, path, told_already)
         built_in = BUILT_IN[kind]
         strategy = replace(built_in, max_attempts=typed.get("max_attempts", built_in.max_attempts))
         if "backoff" in typed:
@@ -241,7 +238,7 @@ class Kinds:
         if tree["kind"] == "rate":
             self._problems.add(mark, path, "a retry bucket is a quota, a throttle or a budget (did you mean rate: …?)")
             return None, None
-        spec = self._bucket_spec(tree, mark, path)
+        spec = bucket_spec(tree, mark, path, self._problems)
         # Laid over the strategy's own, it stays that strategy's; written whole, it is one for all that inherit it.
         return (None, None) if spec is None else (BucketRef(spec, group=group or ("inline" if whole else None)), tree)
 
@@ -252,7 +249,7 @@ class Kinds:
         if not isinstance(value, Map):
             return self._named_bucket(str(value), mark, path, rate=True)
         tree = self._with_kind("rate", value, str(value["kind"]), path)
-        spec = None if tree is None else self._bucket_spec(tree, mark, path)
+        spec = None if tree is None else bucket_spec(tree, mark, path, self._problems)
         if spec is not None and not isinstance(spec, RateSpec):
             self._problems.add(mark, path, f"takes a bucket of kind rate, not {spec.kind}")
             return None, None
@@ -274,44 +271,3 @@ class Kinds:
             self._problems.add(mark, path, f"{wanted}, but {name} is of kind {ref.spec.kind}")
             return None, None
         return ref, self._whole[f"bucket {name}"]
-
-    def _bucket_spec(self, tree: Map, mark: Mark, path: Path) -> BucketSpec | None:
-        """A whole mapping as a spec."""
-        typed: dict[str, Any] = BUCKET.read(tree, mark, path, _nobody)
-        kind = typed.pop("kind")
-        if kind == "quota":
-            typed["flat_refund"] = typed.pop("refund", "last") == "flat"
-            for key in ("timeout_cost", "throttling_cost"):
-                typed.setdefault(key, typed["retry_cost"])
-            return self._started(QuotaSpec(**typed), typed["capacity"], tree, path)
-        if kind == "throttle":
-            # gRPC A6: decimals of token_ratio beyond the third are dropped, and so they are for max_tokens.
-            for key in ("max_tokens", "token_ratio"):
-                typed[key] = int(typed[key] * 1000 + 1e-6) / 1000
-                if typed[key] <= 0:
-                    at = tree.values_at[key]
-                    self._problems.add(at, (*path, key), "must be at least 0.001: it is counted in thousandths")
-                    return None
-            return self._started(ThrottleSpec(**typed), typed["max_tokens"], tree, path)
-        if kind == "budget":
-            return BudgetSpec(**typed)
-        if "rate" not in typed:
-            self._problems.add(tree.mark if tree.mark.line else mark, (*path, "rate"), "is missing, as 100/s")
-            return None
-        if typed.get("burst", 1.0) < 1:
-            self._problems.add(tree.values_at["burst"], (*path, "burst"), "must be at least 1: an attempt takes one")
-            return None
-        typed.setdefault("burst", max(1.0, typed["rate"]))  # one second's worth, and one attempt at the least
-        return self._started(RateSpec(**typed), typed["burst"], tree, path)
-
-    def _started(self, spec: BucketSpec, most: float, tree: Map, path: Path) -> BucketSpec | None:
-        initial = getattr(spec, "initial", None)
-        if initial is not None and initial > most:
-            message = f"must not be above what the bucket holds, {most:g}"
-            self._problems.add(tree.values_at["initial"], (*path, "initial"), message)
-            return None
-        return spec
-
-
-def _nobody(mark: Mark, path: Path, message: str) -> None:
-    """What was read once already has nothing more to tell."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from proxy.config import places, units
+from proxy.config import failures, places, units
 from proxy.config.form import Either, ListOf, MapOf, Word
 
 _ENV = r".*\$\{.+\}.*"  # any scalar may come from the environment
@@ -63,10 +63,10 @@ address_or_off = Word(places.address_or_off, {"anyOf": [TEXT, {"const": False}]}
 redis_url = Word(places.redis_url, like(r"(redis|valkey)s?(\+[a-z]+)?://.+|unix:///.+"))
 parent_proxy = Word(places.parent_proxy, like("none|http://.+"))
 network = Word(places.network, TEXT)
-failure = Word(places.failure, {"type": ["integer", "string"]})
-status = Word(places.status, {"type": ["integer", "string"]})
-grpc_status = Word(places.grpc_status, TEXT)
-fault = Word(places.fault, TEXT)
+failure = Word(failures.failure, {"type": ["integer", "string"]})
+status = Word(failures.status, {"type": ["integer", "string"]})
+grpc_status = Word(failures.grpc_status, TEXT)
+fault = Word(failures.fault, TEXT)
 words = Either(word=word, list=ListOf(word))
 jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
 header_globs = MapOf(glob, key=places.header_name)

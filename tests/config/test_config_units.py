@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import places, units
+from proxy.config import failures, places, units
 from proxy.config.nodes import Text
 from proxy.config.settings import Address
 from proxy.retry.facts import FaultKind
@@ -60,11 +60,11 @@ RIGHT: list[tuple[Callable[[Any], Any], str, Any]] = [
     (places.parent_proxy, "http://u:p@proxy", "http://u:p@proxy:80"),
     (places.workers, "auto", None),
     (places.workers, "4", 4),
-    (places.failure, "503", frozenset({503})),
-    (places.failure, "520-522", frozenset({520, 521, 522})),
-    (places.failure, "5xx", frozenset(range(500, 600))),
-    (places.failure, "UNAVAILABLE", frozenset({"UNAVAILABLE"})),
-    (places.failure, "reset", frozenset({FaultKind.RESET})),
+    (failures.failure, "503", frozenset({503})),
+    (failures.failure, "520-522", frozenset({520, 521, 522})),
+    (failures.failure, "5xx", frozenset(range(500, 600))),
+    (failures.failure, "UNAVAILABLE", frozenset({"UNAVAILABLE"})),
+    (failures.failure, "reset", frozenset({FaultKind.RESET})),
     (places.prefix, "/a/b/", "/a/b"),
     (places.prefix, "/", "/"),
 ]
@@ -121,10 +121,10 @@ WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
     (places.parent_proxy, "https://p:1", "is no parent proxy"),
     (places.workers, "0", "1 to 1024"),
     (places.network, "10.0.0.0/99", "neither an address nor a network"),
-    (places.failure, "600", "is neither an HTTP status"),
-    (places.failure, "UNAVAILBLE", "(did you mean UNAVAILABLE?)"),
-    (places.failure, "527-520", "(did you mean 520-527?)"),
-    (places.failure, "OK", "is no failure"),
+    (failures.failure, "600", "is neither an HTTP status"),
+    (failures.failure, "UNAVAILBLE", "(did you mean UNAVAILABLE?)"),
+    (failures.failure, "527-520", "(did you mean 520-527?)"),
+    (failures.failure, "OK", "is no failure"),
     (places.header_name, "x y", "is no header name"),
     (places.editable_header, "Content-Length", "written by the proxy itself"),
     (places.prefix, "github", "(did you mean /github?)"),
