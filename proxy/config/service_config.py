@@ -11,42 +11,27 @@ unknown fields (warned about). Sources: gRPC A6; grpc/doc/service_config.md; grp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.config.nodes import Map, Seq, Text, adopt
+from proxy.config.nodes import Map, Seq, adopt
 from proxy.config.problem import DEFAULT, Mark, Problems, dotted
 from proxy.config.problem import Path as KeyPath
 from proxy.config.read import read_text
 from proxy.config.service_fields import (
-    BadError,
     Object,
-    Telling,
-    as_code,
-    as_duration,
     as_float,
-    as_milliseconds,
     as_whole,
-    spelled_seconds,
 )
+from proxy.config.service_policies import PolicyReading, put
 from proxy.config.units import guess, written
 from proxy.config.yaml_text import parse
-from proxy.retry.facts import GRPC_STATUS_NAMES
-
-#: A6: values greater than 5 are treated as 5 without being considered a validation error.
-MOST_ATTEMPTS = 5
 
 _TOP = ("methodConfig", "retryThrottling", "loadBalancingPolicy", "loadBalancingConfig", "healthCheckConfig")
 _NO_EFFECT = ("maxRequestMessageBytes", "maxResponseMessageBytes", "waitForReady")
 _METHOD = ("name", "timeout", "retryPolicy", "hedgingPolicy", *_NO_EFFECT)
-_PUBLISHED = ("initialBackoff", "maxBackoff", "backoffMultiplier")
-_RETRY = ("maxAttempts", *_PUBLISHED, "retryableStatusCodes", "perAttemptRecvTimeout")
-_DRAFT_RETRY = ("maxRetryAttempts", "exponentialBackoff", "retryableStatusCodes", "perAttemptRecvTimeout")
-_DRAFT_BACKOFF = ("initialBackoffMs", "maxBackoffMs", "multiplier")
-_HEDGING = ("maxAttempts", "hedgingDelay", "nonFatalStatusCodes", "perAttemptRecvTimeout")
-_DRAFT_HEDGING = ("maxRequests", "hedgingDelayMs", "nonFatalStatusCodes")
 _THROTTLING = ("maxTokens", "tokenRatio")
 
 
@@ -86,7 +71,7 @@ def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[Meth
     return _Reading(problems, "").config(Map(Mark(file, 1, 1)) if tree is None else tree, Mark(file, 1, 1))
 
 
-class _Reading(Telling):
+class _Reading(PolicyReading):
     # -- the config --------------------------------------------------------------------------------------------------
 
     def config(self, tree: Any, mark: Mark) -> list[MethodPolicy] | None:
@@ -131,22 +116,22 @@ class _Reading(Telling):
             return None
         bucket = Map(inner.tree.mark)
         bucket.put("kind", adopt("throttle"), DEFAULT, inner.tree.mark)
-        _put(bucket, "max_tokens", str(most), inner.at("maxTokens"))
-        _put(bucket, "token_ratio", repr(ratio), inner.at("tokenRatio"))
+        put(bucket, "max_tokens", str(most), inner.at("maxTokens"))
+        put(bucket, "token_ratio", repr(ratio), inner.at("tokenRatio"))
         return bucket
 
     def _method(self, section: Object, throttling: Map | None, found: dict[str | None, MethodPolicy]) -> None:
         self.ignored(section, _METHOD, _NO_EFFECT)
         timeouts = Map(section.tree.mark)
-        self._timeout(section, "timeout", timeouts, "total")
+        self.timeout(section, "timeout", timeouts, "total")
         if "retryPolicy" in section and "hedgingPolicy" in section:
             message = "retryPolicy and hedgingPolicy exclude each other"
             self.tell(section.at("hedgingPolicy"), section.path_of("hedgingPolicy"), message)
         strategy, codes, hedged = Map(), frozenset[int](), False
         if "retryPolicy" in section:
-            strategy, codes = self._retry(section, timeouts)
+            strategy, codes = self.retry(section, timeouts)
         elif "hedgingPolicy" in section:
-            strategy, codes = self._hedging(section, timeouts)
+            strategy, codes = self.hedging(section, timeouts)
             hedged = True
         layer = _layer(str(strategy.get("kind", "none")), strategy, throttling)
         if timeouts:
@@ -185,117 +170,10 @@ class _Reading(Telling):
                 glob = f"/{service}/{method or '*'}"
                 yield glob, glob, at, path
 
-    # -- policies ----------------------------------------------------------------------------------------------------
-
-    def _retry(self, section: Object, timeouts: Map) -> tuple[Map, frozenset[int]]:
-        inner = self.object_(section, "retryPolicy")
-        strategy = Map(section.at("retryPolicy"))
-        if inner is None:
-            return strategy, frozenset()
-        draft = "maxRetryAttempts" in inner or "exponentialBackoff" in inner
-        strategy.put("kind", adopt("grpc"), DEFAULT, section.at("retryPolicy"))
-        if draft:
-            self.ignored(inner, _DRAFT_RETRY)
-            self._attempts(inner, "maxRetryAttempts", strategy, plus=1)
-            backoff = self.object_(inner, "exponentialBackoff")
-            if backoff is not None:
-                self.ignored(backoff, _DRAFT_BACKOFF)
-                self._backoff(backoff, _DRAFT_BACKOFF, as_milliseconds, strategy)
-        else:
-            self.ignored(inner, _RETRY)
-            self._attempts(inner, "maxAttempts", strategy)
-            self._backoff(inner, _PUBLISHED, as_duration, strategy)
-        _put(strategy, "jitter", "full" if draft else "proportional", DEFAULT)
-        codes = self._codes(inner, "retryableStatusCodes", required="perAttemptRecvTimeout" not in inner)
-        self._timeout(inner, "perAttemptRecvTimeout", timeouts, "attempt")
-        return strategy, codes
-
-    def _hedging(self, section: Object, timeouts: Map) -> tuple[Map, frozenset[int]]:
-        inner = self.object_(section, "hedgingPolicy")
-        strategy = Map(section.at("hedgingPolicy"))
-        if inner is None:
-            return strategy, frozenset()
-        strategy.put("kind", adopt("hedging"), DEFAULT, section.at("hedgingPolicy"))
-        draft = "maxRequests" in inner or "hedgingDelayMs" in inner
-        self.ignored(inner, _DRAFT_HEDGING if draft else _HEDGING)
-        self._attempts(inner, "maxRequests" if draft else "maxAttempts", strategy)
-        name = "hedgingDelayMs" if draft else "hedgingDelay"
-        delay = self.field(inner, name, as_milliseconds if draft else as_duration, required=False)
-        if delay is not None and delay < 0:
-            self.tell(inner.at(name), inner.path_of(name), "must not be below 0")
-        # A6: without a delay all requests go at once.
-        _put(
-            strategy,
-            "hedging_delay",
-            spelled_seconds(max(0.0, delay or 0.0)),
-            inner.at(name) if delay is not None else DEFAULT,
-        )
-        codes = self._codes(inner, "nonFatalStatusCodes", required=False)
-        non_fatal = Seq(inner.at("nonFatalStatusCodes"))
-        for code in sorted(codes):
-            non_fatal.put(adopt(GRPC_STATUS_NAMES[code]), inner.at("nonFatalStatusCodes"))
-        strategy.put("non_fatal", non_fatal, non_fatal.mark, non_fatal.mark)
-        self._timeout(inner, "perAttemptRecvTimeout", timeouts, "attempt")
-        return strategy, codes
-
-    def _attempts(self, inner: Object, name: str, strategy: Map, plus: int = 0) -> None:
-        attempts = self.field(inner, name, as_whole)
-        if attempts is None:
-            return
-        if attempts + plus < 2:
-            self.tell(inner.at(name), inner.path_of(name), f"must be at least {2 - plus}")
-        elif attempts + plus > MOST_ATTEMPTS:
-            message = f"more than {MOST_ATTEMPTS} attempts are treated as {MOST_ATTEMPTS}"
-            self.problems.warn(inner.at(name), self.path(inner.path_of(name)), message)
-        _put(strategy, "max_attempts", str(min(attempts + plus, MOST_ATTEMPTS)), inner.at(name))
-
-    def _backoff(self, inner: Object, names: tuple[str, ...], read_time: Callable[[Any], float], strategy: Map) -> None:
-        ours = ("initial_backoff", "max_backoff", "multiplier")
-        for name, key, reader in zip(names, ours, (read_time, read_time, as_float), strict=True):
-            value = self.field(inner, name, reader)
-            if value is None:
-                continue
-            if value <= 0:
-                self.tell(inner.at(name), inner.path_of(name), "must be greater than 0")
-            else:
-                _put(strategy, key, repr(value) if reader is as_float else spelled_seconds(value), inner.at(name))
-
-    def _timeout(self, section: Object, name: str, timeouts: Map, key: str) -> None:
-        timeout = self.field(section, name, as_duration, required=False)
-        if timeout is None:
-            return
-        if timeout <= 0:
-            self.tell(section.at(name), section.path_of(name), "must be greater than 0")
-        else:
-            _put(timeouts, key, spelled_seconds(timeout), section.at(name))
-
-    def _codes(self, inner: Object, name: str, *, required: bool) -> frozenset[int]:
-        value = inner.get(name)
-        if value is None:
-            if required:
-                self.tell(inner.at(name), inner.path_of(name), "is missing")
-            return frozenset()
-        if not isinstance(value, Seq):
-            self.tell(inner.at(name), inner.path_of(name), "is not an array")
-            return frozenset()
-        if not value and name == "retryableStatusCodes":
-            self.tell(inner.at(name), inner.path_of(name), "must not be empty")
-        found: set[int] = set()
-        for number, each in enumerate(value):
-            try:
-                found.add(as_code(each))
-            except BadError as error:
-                self.tell(value.marks[number], (*inner.path_of(name), number), str(error))
-        return frozenset(found)
-
 
 def _is_string(value: Any) -> bool:
     """Whether JSON would call it one: a bare number or true is not, a bare word in YAML is."""
     return isinstance(value, str) and isinstance(guess(value), str)
-
-
-def _put(tree: Map, key: str, value: str, mark: Mark) -> None:
-    tree.put(key, Text.make(value), mark, mark)
 
 
 def _layer(kind: str, strategy: Map, throttling: Map | None) -> Map:
