@@ -1,11 +1,12 @@
 """A configuration that changes on disk is loaded again.
 
-Law: the directory is watched, not the file, and the content decides, not its times: an editor saves by renaming, and
-Kubernetes swaps a symlink two levels up (`..data`), after which a watch on the file itself sees nothing any more. The
-content's digest is taken before the file is read, and after: what changed in between is read again. A look every second
-catches what a file system does not tell. A file that is suddenly empty is being written, most likely: it is looked at
-once more before it counts as the defaults. Loading runs in a thread, and the loop goes on serving meanwhile; the
-collector, which would hold every call up while it looks through a million new objects, waits.
+Law: what the name leads to is looked at, a few times a second, and the content decides, not its times: an editor saves
+by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system tells of all that, of every file system
+and in any number. A change is read once it has stood still from one look to the next; the content every second in any
+case. Its digest is taken before the file is read, and after: what changed in between is read again. A file that is
+suddenly empty is being written, most likely: it is looked at once more before it counts as the defaults. All this runs
+in a thread, and the loop goes on serving meanwhile; the collector, which would hold every call up while it looks
+through a million new objects, waits.
 """
 
 from __future__ import annotations
@@ -15,18 +16,14 @@ import contextlib
 import gc
 import glob
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from proxy.config.load import LoadResult, load
 
-#: How long changes are gathered (an editor makes several of one), and how often the content is looked at in any case.
-GATHER_MS = 100
-LOOK_MS = 1000
-#: `watchfiles.Change.modified`, which only a running proxy needs.
-_MODIFIED = 2
+#: Seconds between looks at how the files stand, and between looks at what they hold in any case.
+GLANCE, LOOK = 0.2, 1.0
 #: How often a file that changes all the time is read before it is taken as it was.
 _READS = 10
 
@@ -43,10 +40,14 @@ class _Stamp:
     inode: int = 0
 
 
+#: Before the first look.
+_NEVER: list[tuple[str, _Stamp]] = []
+
+
 class Watcher:
     """Loads a file again when it changes, or when asked. `on_load` is called on the loop, once for each load.
 
-    `loaded` is the result that the process runs on; it says which files and folders to watch.
+    `loaded` is the result that the process runs on; it says which files to watch.
     """
 
     def __init__(self, file: str | None, environ: Mapping[str, str], loaded: LoadResult, on_load: OnLoad) -> None:
@@ -68,39 +69,15 @@ class Watcher:
         """Watch until cancelled. Without a file there is nothing to watch."""
         if self._file is None:
             return
+        stood, read, unread = _NEVER, _NEVER, 0.0
         while True:
-            await self._watch(self._folders())
-
-    async def _watch(self, folders: tuple[str, ...]) -> None:
-        """Until the folders to watch are others, or can't be watched: then until the next look."""
-        from watchfiles import awatch  # only a running proxy needs it
-
-        changes = awatch(
-            *folders,
-            watch_filter=self.matters,
-            debounce=GATHER_MS,
-            step=GATHER_MS // 2,
-            rust_timeout=LOOK_MS,
-            yield_on_timeout=True,
-            recursive=False,
-            ignore_permission_denied=True,
-        )
-        while True:
-            try:
-                await anext(changes)
-            except Exception:  # of a name that is no UTF-8 in the folder, of a system that has no watch left
-                await asyncio.sleep(LOOK_MS / 1000)  # noqa: TID251  the driver of its own looks, then
+            await asyncio.sleep(GLANCE)  # noqa: TID251  nobody tells of a change: it is looked for
+            stands = await asyncio.to_thread(_stamps, self._files, self._patterns)
+            unread += GLANCE
+            if stood == stands != read or unread >= LOOK:
+                read, unread = stands, 0.0
                 await self.look()
-                return
-            await self.look()
-            if self._folders() != folders:
-                return
-
-    def matters(self, change: int, path: str) -> bool:
-        """Whether a change in a folder may be one of the files': what is merely written to must be one of them (a log
-        may lie beside the file, and grow all the time); what comes or goes may be a link on the way to one.
-        """
-        return change != _MODIFIED or path in self._files or Path(path) in _places(self._files)
+            stood = stands
 
     async def look(self) -> None:
         """Load if the content is another. Empty counts from the second look that finds it so."""
@@ -113,11 +90,7 @@ class Watcher:
             self._seen_empty = stamp
 
     def _stamp(self) -> _Stamp:
-        try:
-            found = Path(self._file or "").stat()
-        except OSError:
-            return _Stamp()
-        return _Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+        return _stamp(self._file or "")
 
     async def _load(self, why: str) -> LoadResult:
         result, known, _ = await self._read()
@@ -142,13 +115,6 @@ class Watcher:
             self._digest = await asyncio.to_thread(digest, self._files, self._patterns)
         self._on_load(result, why)
 
-    def _folders(self) -> tuple[str, ...]:
-        """The folders of all files, by name and by what their links lead to, and those that patterns look into."""
-        folders = {path.parent for path in _places(self._files)}
-        folders |= {_fixed_part(pattern) for pattern in self._patterns}
-        there = sorted(str(folder) for folder in folders if folder.is_dir())
-        return tuple(there) or (os.curdir,)
-
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
@@ -163,25 +129,29 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _places(files: Iterable[str]) -> set[Path]:
-    """Where files lie, by name and by what their links lead to."""
-    named = [Path(file) for file in files]
-    return {path.absolute() for path in named} | {path.resolve() for path in named}
+def _watched(files: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """These files and those that the patterns find."""
+    matched = (each for pattern in patterns for each in glob.glob(pattern, recursive=True))  # noqa: PTH207
+    return sorted({*files, *matched})
 
 
-def _fixed_part(pattern: str) -> Path:
-    """The folder that a pattern's first wildcard stands in."""
-    path = Path(pattern).absolute()
-    while glob.has_magic(str(path)):
-        path = path.parent
-    return path
+def _stamps(files: Iterable[str], patterns: Iterable[str]) -> list[tuple[str, _Stamp]]:
+    """Every file as it stands."""
+    return [(file, _stamp(file)) for file in _watched(files, patterns)]
+
+
+def _stamp(file: str) -> _Stamp:
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return _Stamp()
+    return _Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
 
 def digest(files: Iterable[str], patterns: Iterable[str]) -> bytes:
     """What the files hold and which files the patterns find; a file that cannot be read counts as such."""
     found = hashlib.blake2b(digest_size=16)
-    matched = (each for pattern in patterns for each in glob.glob(pattern, recursive=True))  # noqa: PTH207
-    for file in sorted({*files, *matched}):
+    for file in _watched(files, patterns):
         found.update(file.encode("utf-8", "surrogateescape") + b"\0")
         try:
             content = Path(file).read_bytes()

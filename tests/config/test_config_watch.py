@@ -7,9 +7,9 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-import watchfiles
 
 from proxy.config import watch
 from proxy.config.load import LoadResult, load
@@ -98,17 +98,35 @@ async def test_a_neighbour_whose_name_is_no_utf_8(tmp_path: Path) -> None:
             await heard.until(drains(seconds))
 
 
-async def test_where_nothing_can_be_watched_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def none_left(*_: object, **__: object) -> AsyncIterator[None]:
-        raise OSError(28, "No space left on device (inotify)")
-        yield
-
-    monkeypatch.setattr(watchfiles, "awatch", none_left)
+async def test_what_is_written_bit_by_bit_is_read_once_it_stands_still(tmp_path: Path) -> None:
     file = tmp_path / "redrive.yaml"
     file.write_text("drain: 1s\n")
-    async with watched(file) as (heard, _):
-        file.write_text("drain: 2s\n")
-        await heard.until(drains(2))
+    heard: list[float] = []
+    done = asyncio.Event()
+
+    def told(result: LoadResult, _: str) -> None:
+        assert result.settings is not None
+        heard.append(result.settings.drain)
+        done.set()
+
+    watcher = Watcher(str(file), {}, load(str(file), {}), told)
+    task = asyncio.create_task(watcher.run())
+    stands = watch._stamps
+    bits = iter(("dr", "drain", "drain: 2", "drain: 2s\n"))
+
+    def written_at_each_look(*looked: Any) -> Any:
+        if (bit := next(bits, None)) is not None:
+            file.write_text(bit)
+        return stands(*looked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watch, "_stamps", written_at_each_look)
+        patch.setattr(watch, "LOOK", 60.0)
+        patch.setattr(watch, "GLANCE", 0.001)
+        async with asyncio.timeout(PATIENCE):
+            await done.wait()
+    task.cancel()
+    assert heard == [2]
 
 
 async def test_a_config_maps_swap_twice(tmp_path: Path) -> None:
@@ -249,12 +267,12 @@ async def test_the_loop_goes_on_while_a_large_file_is_loaded(tmp_path: Path) -> 
     assert len((await loading).problems) == 1
 
 
-async def test_a_log_that_grows_beside_the_file_is_no_change_of_it(tmp_path: Path) -> None:
+def test_a_log_that_grows_beside_the_file_is_no_change_of_it(tmp_path: Path) -> None:
     real, link = tmp_path / "real.yaml", tmp_path / "redrive.yaml"
     real.write_text("drain: 1s\n")
     link.symlink_to(real)
-    watcher = Watcher(str(link), {}, load(str(link), {}), Heard())
-    written, added, deleted = watchfiles.Change.modified, watchfiles.Change.added, watchfiles.Change.deleted
-    assert [watcher.matters(written, str(path)) for path in (link, real)] == [True, True]
-    assert not watcher.matters(written, str(tmp_path / "access.log"))
-    assert [watcher.matters(change, str(tmp_path / "..data")) for change in (added, deleted)] == [True, True]
+    stood = watch._stamps([str(link)], [])
+    (tmp_path / "access.log").write_text("a call\n")
+    assert watch._stamps([str(link)], []) == stood
+    real.write_text("drain: 20s\n")
+    assert watch._stamps([str(link)], []) != stood

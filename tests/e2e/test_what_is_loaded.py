@@ -15,13 +15,13 @@ from support.scripted import Upstream, answer
 #: For verbs, workers, extras, formats and answers that are not asked for here.
 NEVER = frozenset({
     "aiohttp", "cryptography", "decimal", "difflib", "email", "html", "http.client", "importlib.resources", "multidict",
-    "opentelemetry", "prometheus_client", "pydantic", "redis", "rich", "unittest", "uuid", "yarl",
+    "multiprocessing", "opentelemetry", "prometheus_client", "pydantic", "redis", "rich", "unittest", "uuid", "yarl",
     "proxy.config.service_config", "proxy.lab", "proxy.server.intercept.ca", "proxy.server.workers", "proxy.stores",
 })  # fmt: skip
 #: What the parent of workers does for them.
 NOT_FOR_A_WORKER = (NEVER - {"proxy.stores"}) | {
     "argparse", "proxy.cli", "proxy.config.load", "proxy.main", "proxy.observe.exposition", "proxy.server.admin",
-    "proxy.stores.redis", "watchfiles", "yaml",
+    "proxy.stores.redis", "yaml",
 }  # fmt: skip
 
 
