@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
-from support.front import Front, request, to
+from support.front import STANDARD, Front, request, to
 from support.scripted import Upstream, answer, gated, hang
 
 from proxy.retry.facts import Outcome
+from proxy.retry.policy import Backoff
 from proxy.retry.reasons import SHUT_DOWN
 from proxy.server import door
 
@@ -29,6 +31,27 @@ async def test_a_call_without_an_answer_is_told() -> None:
         app.vanish()
         await ended
         assert front.told.outcomes == [Outcome.OVERLOADED]
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["the first call", "one that went at once"])
+async def test_a_call_that_waits_for_a_retry_gets_the_answer_that_was_kept(before: int) -> None:
+    slow = replace(STANDARD, backoff=Backoff(300.0, 300.0, jitter="none"))
+    steps = [answer(200)] * before + [answer(503, b"busy")]
+    async with Upstream(*steps) as upstream, Front(to("api", upstream.url, strategy=slow)) as front, front.app() as app:
+        for _ in range(before):
+            await app.ask("GET", "/api/", "Host: 127.0.0.1")
+        app.send(request("GET", "/api/", host="127.0.0.1"))
+        while front.path.waiting != 1:  # noqa: ASYNC110  no event tells of it
+            await asyncio.sleep(0)
+        ended = asyncio.create_task(front.path.close())
+        told = await app.read()
+        assert (told.status, told.body, told.one("connection")) == (503, b"busy", "close")
+        app.vanish()
+        await ended
+        call = front.told.calls[-1]
+        assert (call["status"], call["outcome"]) == (503, Outcome.OVERLOADED)
+        assert [(record.status, record.decision) for record in call["history"]] == [(503, "overloaded")]
+        assert call["history"][0].why == SHUT_DOWN
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["the first call", "one that went at once"])
