@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from proxy.forward.exchange import Exchange
 from proxy.forward.headers import answers_plainly, is_plain
 from proxy.forward.means import Means
@@ -63,47 +65,37 @@ class Plan:
             and policy.target.via_proxy is None
         )
 
-    def follow(self, head: RequestHead, router: Router) -> Plan | None:
-        """The plan of another request of the same connection, where all that was decided for this one holds for it.
+    def follow(self, head: RequestHead, router: Router) -> bool:
+        """Be the plan of another request of the same connection, where all that was decided for this one holds for it.
 
         It does where method, form, authority and every field that anything is decided by are the same, and the path
-        leads to the same policy: most apps ask one upstream for one thing after the other. None: decide afresh.
+        leads to the same policy: most apps ask one upstream for one thing after the other. False: decide afresh.
         """
         old, upstream, rest = self.head, self.upstream, self.rest
         if (
             upstream is None
-            or (head.specials is not old.specials and head.specials != old.specials)
             or head.method != old.method
             or head.form != old.form
             or head.authority != old.authority
             or head.scheme != old.scheme
             or not head.common
+            or (head.specials is not old.specials and not _steer_alike(head.specials, old.specials))
         ):
-            return None
+            return False
         if rest is not None:
             rest = router.behind(upstream, head.path)
             if rest is None:
-                return None
+                return False
         if upstream.routes:
             path = head.path if rest is None else rest
             if upstream.policy_for(head.method, path, head) is not self.policy:
-                return None
-        plan = self.__class__.__new__(self.__class__)
-        plan.head = head
+                return False
+        self.head, self.rest, self.rendered = head, rest, b""
         request = self.request
-        plan.request = Request(
+        self.request = Request(
             request.method, request.authority, head.path.decode("latin-1"), head, plain=request.plain
         )
-        plan.policy = self.policy
-        plan.destination = self.destination
-        plan.rest = rest
-        plan.upstream = upstream
-        plan.first = self.first
-        plan.rendered = b""
-        plan.silence = self.silence
-        plan.patience = self.patience
-        plan.swift = self.swift
-        return plan
+        return True
 
     def exchange(self, means: Means, app: AppStream) -> Exchange:
         """The exchange of this call."""
@@ -114,3 +106,11 @@ class Plan:
         if self.rest is None:
             return self.head.render(add=add)
         return self.head.render(target=origin.path + self.rest, host=origin.host, add=add)
+
+
+def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:
+    """Whether the fields that anything is decided by are the same; how long a body is decides nothing."""
+    return some == others or (
+        some.keys() == others.keys()
+        and all(value == others[name] for name, value in some.items() if name != b"content-length")
+    )

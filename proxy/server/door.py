@@ -160,12 +160,9 @@ class Door:
             return None
         last = connection.plan
         if last is not None:
-            try:
-                plan = last.follow(head, self.settings.router)
-            except ClimbsOut:
-                plan = None
-            if plan is not None:
-                return plan
+            with contextlib.suppress(ClimbsOut):
+                if last.follow(head, self.settings.router):
+                    return last
         place = connection.place
         if head.max_forwards == 0:
             self._answer_here(connection, head, "Max-Forwards ends here")

@@ -1,10 +1,10 @@
 """Incremental readers of heads: bytes in, a head out as soon as it is whole.
 
 Law: what is refused, and why, does not depend on how the bytes were cut into packets. A whole head in one packet costs
-one match, and one whose fields are the very bytes of the head before it on this connection (most apps and upstreams
-repeat themselves) not even that. An unfinished one is kept, looked at once for what can never become a head, and
-searched on from three bytes before its old end; the expression runs again only when the empty line is there. Bytes
-behind a head stay in the reader until `leftover()` takes them, or the next `feed()` reads the next head from them.
+one match, and one that is like the head before it on this connection (most apps and upstreams repeat themselves) not
+even that. An unfinished one is kept, looked at once for what can never become a head, and searched on from three bytes
+before its old end; the expression runs again only when the empty line is there. Bytes behind a head stay in the reader
+until `leftover()` takes them, or the next `feed()` reads the next head from them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import ClassVar, Generic, TypeVar
 
+from proxy.wire.likeness import Likeness
 from proxy.wire.request import RequestHead
 from proxy.wire.response import ResponseHead
 from proxy.wire.syntax import (
@@ -36,6 +37,9 @@ HEADERS = 256
 
 #: Larger heads are not kept for comparison.
 REPEATABLE = 8 * 1024
+
+#: How many heads of a connection that are not like the one before are compared with it, line by line.
+_STRANGE = 32
 
 TOO_LARGE = "Request Header Fields Too Large"
 
@@ -180,14 +184,16 @@ class RequestParser(_HeadParser[RequestHead]):
     section 2.2).
     """
 
-    __slots__ = ("_fields",)
+    __slots__ = ("_likeness", "_repeatable", "_strange")
     _match = REQUEST
     _make = RequestHead
     _may_skip = True
 
     def __init__(self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS) -> None:
         super().__init__(header_bytes, headers)
-        self._fields = b""  # of the last head, from the CRLF of its first line on
+        self._likeness: Likeness | None = None  # of the last head, and of those that were like it
+        self._repeatable = min(REPEATABLE, header_bytes)
+        self._strange = 0  # how many were not like the one before
 
     def feed(self, data: bytes) -> RequestHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
@@ -209,25 +215,45 @@ class RequestParser(_HeadParser[RequestHead]):
         head = self._taken(data, 0, found)
         if head.common and len(head.raw) <= REPEATABLE:
             self._last = head
-            self._fields = head.raw[head.raw.find(b"\r\n") :]
+            self._likeness = None
         return head
 
     def _alike(self, last: RequestHead, data: bytes) -> RequestHead | None:
-        """The head that begins `data`, where the fields behind its first line are those of the last one."""
+        """The head that begins `data`, where it is like the last one (`wire.likeness`)."""
         line_end = data.find(b"\r\n")
-        if not data.startswith(self._fields, line_end):
-            return None
-        end = line_end + len(self._fields)
+        likeness = self._likeness
+        if likeness is None:
+            likeness = self._likeness = Likeness(last.raw[:-4].split(b"\r\n"))
+        found = likeness.read(data, line_end)
+        if found is None:
+            found = self._widen(likeness, data, line_end)
+            if found is None:
+                return None
+            likeness = self._likeness
+        end, values = found
         line = REQUEST_LINE(data, 0, line_end)
-        if line is None or end > self.header_bytes:
+        if line is None or end > self._repeatable:
             return None
         raw = data
         if end != len(data):
             raw = data[:end]
             self._rest, self._at = data, end
         self._skipped = False
-        self._last = head = RequestHead.alike(last, raw, *line.groups())
+        method, target = line.groups()
+        self._last = head = RequestHead.alike(last, raw, method, target, likeness, values)
         return head
+
+    def _widen(self, likeness: Likeness, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
+        """Have the head that begins `data` among those that are alike, if it can be."""
+        end = data.find(b"\r\n\r\n")
+        if self._strange >= _STRANGE or not 0 < end <= self._repeatable:
+            return None
+        self._strange += 1
+        wider = likeness.widened(data[:end])
+        found = wider.read(data, line_end) if wider is not None else None
+        if found is not None:
+            self._likeness = wider
+        return found
 
     def _bad(self, detail: str) -> Refused:
         return malformed(detail)

@@ -14,6 +14,7 @@ from typing import ClassVar
 from proxy.wire import awkward
 from proxy.wire.authority import read_absolute, read_authority, read_connect
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, FieldBlock, edited, needle, passed_trailers
+from proxy.wire.likeness import Likeness
 from proxy.wire.names import (
     FRAMING,
     KEEP_ALIVE,
@@ -51,6 +52,8 @@ class RequestHead(FieldBlock):
         "_awkward",
         "_host",
         "_kept",
+        "_likeness",
+        "_values",
         "authority",
         "chunked",
         "content_length",
@@ -67,6 +70,7 @@ class RequestHead(FieldBlock):
 
     path: bytes
     form: str
+    _values: Sequence[bytes]  # what tells it from those that are alike
 
     #: Whether Host may be empty in origin form, where it alone says where the request goes.
     may_lack_host: ClassVar[bool] = False
@@ -81,6 +85,7 @@ class RequestHead(FieldBlock):
         self.chunked = False
         self._awkward: awkward.Awkward | None = None
         self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the fields to send with it
+        self._likeness: Likeness | None = None
         found: list[tuple[bytes, bytes]] = find_request(lowered)
         self.specials = specials = dict(found)
         if (
@@ -97,8 +102,16 @@ class RequestHead(FieldBlock):
         self._locate()
 
     @classmethod
-    def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
-        """The head `raw`, whose bytes behind the first line are those of `like`, a `common` one."""
+    def alike(
+        cls,
+        like: RequestHead,
+        raw: bytes,
+        method: bytes,
+        target: bytes,
+        likeness: Likeness | None = None,
+        values: Sequence[bytes] = (),
+    ) -> RequestHead:
+        """The head `raw`, which is that of `like`, a `common` one, but for the first line and these values."""
         self = cls.__new__(cls)
         self.raw = raw
         self._lowered = None
@@ -108,10 +121,19 @@ class RequestHead(FieldBlock):
         self.content_length = like.content_length
         self.chunked = like.chunked
         self._awkward = None
-        self._kept = like._kept
         self.specials = like.specials
         self.keep_alive = True
         self.simple = like.simple
+        if values and likeness is not None:
+            self._kept = None
+            self._likeness, self._values = likeness, values
+            length = likeness.length(values)
+            if length is not None:
+                self.content_length = int(length)
+                self.specials = {**like.specials, b"content-length": length}
+        else:
+            self._kept = like._kept
+            self._likeness = None
         if like.form == "origin" and target[0] == 0x2F and method != b"CONNECT":  # as the other one is located
             self.form = "origin"
             self.path = target
@@ -252,11 +274,22 @@ class RequestHead(FieldBlock):
         if drop <= REQUEST_CUT:
             kept = self._kept
             if kept is None or kept[0] != host:
-                self._kept = kept = (host, self._simple_fields(host) if self.simple else self._fields(host, drop))
+                self._kept = kept = (host, self._fields_of_all_alike(host, drop))
             fields = kept[1]
         else:
             fields = self._fields(host, drop)
         return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (self.method.encode("ascii"), target, fields, add)
+
+    def _fields_of_all_alike(self, host: bytes | None, drop: frozenset[bytes]) -> bytes:
+        """The field lines to send on, with this Host if there is one; made once for all heads that are alike."""
+        likeness = self._likeness
+        known = None if likeness is None else likeness.fields(host, self._values)
+        if known is not None:
+            return known
+        fields = self._simple_fields(host) if self.simple else self._fields(host, drop)
+        if likeness is not None:
+            likeness.show(host, fields, self._values)
+        return fields
 
     def _simple_fields(self, host: bytes | None) -> bytes:
         """The field lines of a simple head to send on, with this Host if there is one."""

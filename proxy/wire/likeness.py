@@ -1,0 +1,94 @@
+"""What the heads of one connection have in common, where an app sends much the same again and again.
+
+Law: a head that is read by its likeness to the one before is the head that reading it whole would give. The lines are
+the same, but for the first one and for some values: of fields on which nothing hangs, and of a plain Content-Length.
+So only those values are looked at, and what costs by the field is paid once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from proxy.wire.names import REQUEST_STEERS
+from proxy.wire.syntax import VALUE
+
+#: Values that may differ.
+FEW = 6
+_LENGTH = b"content-length"
+
+
+class Likeness:
+    """The field lines of a head, and at which of them (`varying`: their numbers, in order) heads differ.
+
+    lines: list[bytes]   a head that is `common` (`wire/request.py`), cut at its CRLFs, without the last two
+    """
+
+    __slots__ = ("_form", "_host", "_length", "_names", "_segments", "lines", "varying")
+
+    def __init__(self, lines: Sequence[bytes], varying: Sequence[int] = ()) -> None:
+        self.lines = lines
+        self.varying = varying
+        self._names = [lines[at].partition(b":")[0] for at in varying]
+        self._length = next((n for n, name in enumerate(self._names) if name.lower() == _LENGTH), -1)
+        edges = [0, *varying, len(lines)]
+        between = [b"".join(b"%b\r\n" % line for line in lines[a + 1 : b]) for a, b in pairwise(edges)]
+        names = [b"%b:" % name for name in self._names] + [b"\r\n"]
+        self._segments = [b"\r\n" + some + name for some, name in zip(between, names, strict=True)]
+        self._host: bytes | None = None
+        self._form = b""  # the field lines to send with that Host, %b in the place of what differs
+
+    def read(self, data: bytes, at: int) -> tuple[int, list[bytes]] | None:
+        """Where the head ends whose first line ends at `at`, and the values that may differ; None: it is not alike."""
+        values: list[bytes] = []
+        for segment in self._segments:
+            if not data.startswith(segment, at):
+                return None
+            at += len(segment)
+            if len(values) < len(self._names):
+                end = data.find(b"\r", at)
+                if VALUE(data, at, end) is None:
+                    return None
+                values.append(data[at:end])
+                at = end
+        length = self.length(values)
+        return (at, values) if length is None or (length.isdigit() and len(length) <= 18) else None
+
+    def length(self, values: Sequence[bytes]) -> bytes | None:
+        """The Content-Length among the values; None where it does not differ, or there is none."""
+        return None if self._length < 0 else values[self._length].lstrip(b" \t")
+
+    def widened(self, head: bytes) -> Likeness | None:
+        """A likeness that takes in this head too (without the empty line); None where that is too far from it."""
+        lines = head.split(b"\r\n")
+        if len(lines) != len(self.lines):
+            return None
+        fields = range(1, len(lines))
+        varying = {*self.varying, *(n for n in fields if lines[n] != self.lines[n])}
+        if len(varying) > FEW or not all(_may_differ(self.lines[n], lines[n]) for n in varying):
+            return None
+        return Likeness(lines, sorted(varying))
+
+    def fields(self, host: bytes | None, values: Sequence[bytes]) -> bytes | None:
+        """The field lines to send on with this Host, where they were shown before."""
+        return self._form % (*values,) if self._form and host == self._host else None
+
+    def show(self, host: bytes | None, fields: bytes, values: Sequence[bytes]) -> None:
+        """These lines are sent on for a head with these values."""
+        lines = fields.split(b"\r\n")
+        form = [line.replace(b"%", b"%%") for line in lines]
+        for name, value in zip(self._names, values, strict=True):
+            line = b"%b:%b" % (name, value)
+            if lines.count(line) != 1:  # nobody can say which of them differs
+                return
+            form[lines.index(line)] = name.replace(b"%", b"%%") + b":%b"
+        self._host, self._form = host, b"\r\n".join(form)
+
+
+def _may_differ(old: bytes, new: bytes) -> bool:
+    """Whether two field lines, the first of which is valid, have the same name, and one whose value may differ."""
+    name, colon, _ = new.partition(b":")
+    if not colon or old.partition(b":")[0] != name:
+        return False
+    lowered = name.lower()
+    return lowered not in REQUEST_STEERS or lowered == _LENGTH
