@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -162,8 +163,8 @@ async def test_it_is_the_same_without_an_exchange(name: str, monkeypatch: pytest
 
 
 def _without(seen: dict[str, Any], endpoint: str) -> str:
-    """What was seen, but for the port that the upstream happened to have."""
-    return repr(seen).replace(endpoint, "there")
+    """What was seen, but for the port that the upstream happened to have, and the second of our own answers."""
+    return re.sub(r"Date: [^\\]*", "Date", repr(seen).replace(endpoint, "there"))
 
 
 async def _begun(front: Front) -> Again:
