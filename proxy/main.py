@@ -18,6 +18,7 @@ from collections.abc import Coroutine
 
 import uvloop
 
+from proxy.config.gradual import let_go
 from proxy.config.load import LoadResult
 from proxy.config.watch import Watcher
 from proxy.observe.access_log import AccessLog
@@ -53,8 +54,6 @@ _SWITCH = 0.0005
 #: Seconds between looks at whether the last call has ended; and seconds without a call that are quiet: an app that is
 #: told to end at the same time makes its last calls then.
 _LOOK, _QUIET = 0.02, 0.5
-#: So many parts of an old configuration are let go at once, and seconds until the next.
-_PARTS, _PARTS_EVERY = 20, 0.005
 #: Seconds between looks at the wall's clock, which may be set while the other goes on.
 _CLOCK = 10.0
 
@@ -218,22 +217,17 @@ class House:
         self._warnings = warnings(result)
         if (processes(settings.workers) > 1) != (processes(self._settings.workers) > 1) and self._log is not None:
             self._warnings.append("workers has changed: from one process to several takes a restart")
-        self._release([*self._settings.router.upstreams, *self._settings.provenance.policies.values()])
+        parts = [*self._settings.router.upstreams, *self._settings.provenance.parts()]
         self._settings = settings
         self._admin = settings.admin or self._admin
         console = settings.log.format == "console"
         if self._log is not None:
             self._log.configure(console=console, level=settings.log.level)
         self._notices.console = console
-        self._serving.use(settings)
+        parts += self._serving.use(settings, result.packed)
+        self._begin(let_go(parts))
         self._taken = asyncio.Event()
         self._begin(self._take(plan, why, self._taken))
-
-    def _release(self, parts: list[object]) -> None:
-        """Let an old configuration's parts go a few at a time: a large one's end would hold every call up."""
-        del parts[-_PARTS:]
-        if parts:
-            self._loop.call_later(_PARTS_EVERY, self._release, parts)
 
     async def _take(self, plan: Plan, why: str, taken: asyncio.Event) -> None:
         """A good configuration is in force as soon as everybody has it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 import uvloop
 
+from proxy.config.gradual import Taking, let_go
 from proxy.config.settings import Address, Settings
 from proxy.observe.access_log import AccessLog
 from proxy.observe.gathered import Report
@@ -34,6 +34,7 @@ from proxy.server.listener import DataPath
 from proxy.server.messages import (
     Ask,
     Begin,
+    Chunk,
     Counted,
     Do,
     Ended,
@@ -97,6 +98,7 @@ class Worker:
         self._retiring = self._ending = False
         self.ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._taking, self._begun, self._cannot = Taking(paced=False), False, ""
         self._channel = Channel(self._loop, sock, self._told, self._orphaned)
         self._start(self._follow())
 
@@ -116,6 +118,8 @@ class Worker:
             if self._ending:
                 return
             match message:
+                case Chunk():
+                    await self._take(message)
                 case Begin():
                     await self._begin(message, descriptors)
                 case Use():
@@ -142,7 +146,8 @@ class Worker:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def _begin(self, begin: Begin, descriptors: list[int]) -> None:
-        settings: Settings = pickle.loads(begin.packed)  # noqa: S301  our parent's
+        settings: Settings = self._taking.taken
+        self._taking = Taking()
         self._settings = settings
         self._row = begin.row
         self._making.generation = begin.generation
@@ -171,6 +176,7 @@ class Worker:
         sys.setswitchinterval(_SWITCH)
         gc.collect()
         gc.freeze()
+        self._begun = True
         self._channel.send(Ready())
 
     def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
@@ -199,16 +205,27 @@ class Worker:
             if number in self._left:
                 await self._path.close_listener(self._left.pop(number))
 
-    async def _use(self, use: Use) -> None:
+    async def _take(self, chunk: Chunk) -> None:
         try:
-            settings: Settings = await asyncio.to_thread(pickle.loads, use.packed)
-        except Exception as error:
-            self._channel.send(Using(use.generation, f"{type(error).__name__}: {error}"))
+            if not self._cannot:
+                await self._taking.take(chunk.packed)
+        except Exception as error:  # a user's own strategy, which could be made in the parent
+            if not self._begun:
+                raise
+            self._cannot = f"{type(error).__name__}: {error}"
+
+    async def _use(self, use: Use) -> None:
+        if self._cannot:
+            self._channel.send(Using(use.generation, self._cannot))
             return
+        settings: Settings = self._taking.taken
+        parts: list[object] = [*self._settings.router.upstreams]
+        self._taking = Taking()
         self._settings = settings
         self._making.generation = use.generation
         self._fleet.use(settings)
-        self._path.use(settings)
+        parts += self._path.use(settings)
+        self._start(let_go(parts))
         self._log.configure(console=settings.log.format == "console", level=settings.log.level)
         self._channel.send(Using(use.generation))
 

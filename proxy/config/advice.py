@@ -15,6 +15,7 @@ calls, gives r: they meet where r·(1 - p^n) = c·(p + … + p^(n-1)).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from proxy.config.compile import Compiled
@@ -212,6 +213,7 @@ def _too_small(spec: QuotaSpec) -> str:
     return f"holds {spec.capacity:g}, but {' and '.join(dear)}: none is ever granted" if dear else ""
 
 
+@lru_cache(maxsize=1024)
 def draining_share(cost: float, attempts: int, refund: float = 1, *, flat: bool = False) -> float | None:
     """The share of failing attempts, from 0 to 1, above which a quota drains; None where it never does."""
     if cost <= 0 or attempts < 2:

@@ -76,6 +76,7 @@ def compile_tree(
     _one_door_each(listen, admin, probe, top, problems)
     if fallback is None or problems.fatal:
         return None
+    in_redis = frozenset(upstream.name for upstream in named if any(map(_uses_redis, upstream.policies)))
     ports = typed["limits"].pop("connect_ports", None)
     open_ports = None if loopback else OPEN_PORTS
     connect_ports = open_ports if ports is None else None if ports == "any" else frozenset(ports)
@@ -100,6 +101,8 @@ def compile_tree(
         buckets=kinds.buckets,
         provenance=Provenance(top, policies.trees),
         unmatched_set="unmatched" in typed,
+        uses_redis=bool(in_redis) or any(ref.spec.store == "redis" for ref in kinds.buckets.values()),
+        redis_upstreams=in_redis,
     )
     return Compiled(settings, routes.placed)
 
@@ -108,6 +111,10 @@ def _builtin() -> Map:
     tree = adopt(FILE.defaults())
     assert isinstance(tree, Map)
     return tree
+
+
+def _uses_redis(policy: Policy) -> bool:
+    return any(ref is not None and ref.spec.store == "redis" for ref in (policy.bucket, policy.rate))
 
 
 def _ca(typed: dict[str, str], tree: Map, file: str | None) -> CertificateAuthority:

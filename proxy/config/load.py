@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,14 @@ class LoadResult:
     """`settings` is None where any problem is an error; warnings and notes come beside settings.
 
     `files` were read or should have been, `patterns` are the include globs, absolute: what a watcher looks at.
+    `packed` are the settings for another process, where they were packed already (`proxy.config.packed`).
     """
 
     settings: Settings | None
     problems: tuple[Problem, ...]
     files: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
+    packed: tuple[bytes, ...] = field(default=(), repr=False)
 
     @property
     def errors(self) -> tuple[Problem, ...]:

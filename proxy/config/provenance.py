@@ -1,13 +1,16 @@
 """Where each effective value comes from: file and line, an environment variable, or the default.
 
 Law: it costs nothing at run time. Merging keeps the place of every value it takes (nodes.py), so the merged tree
-itself is the record; it is read only when somebody asks.
+itself is the record; it is read only when somebody asks. Until then a process that serves may keep it folded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import pickle
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from proxy.config.nodes import Map, Seq
@@ -54,6 +57,43 @@ class Provenance:
             else:
                 plain["upstreams"].setdefault(upstream, {}).update(entry)
         return plain
+
+    def parts(self) -> list[object]:
+        """What it is made of, for who lets it go a little at a time."""
+        return list(self.policies.pages.values() if isinstance(self.policies, Folded) else self.policies.values())
+
+
+#: The trees of an upstream, folded: its label, its routes' labels, the bytes.
+Page = tuple[str, tuple[str, ...], bytes]
+
+
+class Folded(Mapping[tuple[str, str], Map]):
+    """The merged trees of all policies in some hundred bytes each, by upstreams; unfolded where somebody asks."""
+
+    def __init__(self, pages: Iterable[Page]) -> None:
+        self.pages = {page[0]: page for page in pages}
+        self._open: tuple[str, dict[str, Map]] = "", {}
+
+    def __getitem__(self, key: tuple[str, str]) -> Map:
+        upstream, route = key
+        name, trees = self._open
+        if name != upstream:
+            trees = pickle.loads(zlib.decompress(self.pages[upstream][2]))  # noqa: S301  our own
+            self._open = upstream, trees
+        return trees[route]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return ((upstream, route) for upstream, routes, _ in self.pages.values() for route in routes)
+
+    def __len__(self) -> int:
+        return sum(len(routes) for _, routes, _ in self.pages.values())
+
+
+def fold(trees: Mapping[tuple[str, str], Map]) -> Iterator[Page]:
+    """The pages for `Folded`, one after the other."""
+    for upstream, keys in groupby(trees, key=lambda key: key[0]):
+        page = {route: trees[upstream, route] for _, route in keys}
+        yield upstream, tuple(page), zlib.compress(pickle.dumps(page, pickle.HIGHEST_PROTOCOL), 1)
 
 
 def _leaves(value: Any, path: str, mark: Mark) -> Iterator[Origin]:

@@ -134,6 +134,9 @@ class Settings:
     """Every top-level key of the file. `workers`: None is one a core (`auto`). `deny_destinations` includes the
     built-in ones. `buckets` are the named ones. `files` are what a watcher has to watch: every file that was read.
 
+    `uses_redis`: whether any bucket lives in Redis; `redis_upstreams` are the upstreams that use one: the fleet shares
+    their cooldowns too.
+
     `unmatched`, where nobody set it (`unmatched_set`), is the strictest listener's; `unmatched_on` tells for each.
     """
 
@@ -157,6 +160,8 @@ class Settings:
     buckets: Mapping[str, BucketRef]
     provenance: Provenance
     unmatched_set: bool = True
+    uses_redis: bool = False
+    redis_upstreams: frozenset[str] = frozenset()
 
     def unmatched_on(self, listener: Address) -> Literal["forward", "deny"]:
         """What becomes of hosts that no upstream names: on loopback listeners forward by default, deny on others."""
@@ -172,10 +177,3 @@ class Settings:
     def is_loopback(self) -> bool:
         """Whether every listener can be reached from this machine alone."""
         return all(address.is_loopback for address in self.listen)
-
-    @cached_property
-    def uses_redis(self) -> bool:
-        """Whether any bucket in use lives in Redis."""
-        policies = [policy for upstream in self.router.upstreams for policy in upstream.policies]
-        refs = [ref for policy in policies for ref in (policy.bucket, policy.rate) if ref is not None]
-        return any(ref.spec.store == "redis" for ref in (*refs, *self.buckets.values()))

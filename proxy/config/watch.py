@@ -1,5 +1,6 @@
 """A configuration that changes on disk is loaded again.
 
+<<<<<<< HEAD
 Law: what the name leads to is looked at, a few times a second, and the content decides, not its times: an editor saves
 by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system tells of all that, of every file system
 and in any number. A change is read once it has stood still from one look to the next; the content every second in any
@@ -7,25 +8,35 @@ case. Its digest is taken before the file is read, and after: what changed in be
 suddenly empty is being written, most likely: it is looked at once more before it counts as the defaults. All this runs
 in a thread, and the loop goes on serving meanwhile; the collector, which would hold every call up while it looks
 through a million new objects, waits.
+=======
+Law: the directory is watched, not the file, and the content decides, not its times: an editor saves by renaming, and
+Kubernetes swaps a symlink two levels up (`..data`), after which a watch on the file itself sees nothing any more. The
+content's digest is taken before the file is read, and after: what changed in between is read again. A look every second
+catches what a file system does not tell. A file that is suddenly empty is being written, most likely: it is looked at
+once more before it counts as the defaults. Loading runs in a thread, or, where there is much to load, in a process of
+its own (`aside.py`), and the loop goes on serving meanwhile.
+>>>>>>> 2baa5c1 (Load a large configuration in a process of its own, and take it in between calls)
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import glob
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from proxy.config.aside import AsideError, failed, load_aside
 from proxy.config.load import LoadResult, load
 
 #: Seconds between looks at how the files stand, and between looks at what they hold in any case.
 GLANCE, LOOK = 0.2, 1.0
 #: How often a file that changes all the time is read before it is taken as it was.
 _READS = 10
+#: Bytes of configuration above which a process of its own loads it. It takes a quarter of a second to begin.
+_MUCH = 16 * 1024
 
 #: Takes what a load gave and why it was made: "file", "SIGHUP", "POST /reload", as the caller of `reload` says.
 OnLoad = Callable[[LoadResult, str], None]
@@ -102,11 +113,23 @@ class Watcher:
         for _ in range(_READS):
             stamp = self._stamp()
             known = await asyncio.to_thread(digest, self._files, self._patterns)
-            with _uncollected():
-                result = await asyncio.to_thread(load, self._file, self._environ)
+            result = await self._result()
             if stamp == self._stamp() and known == await asyncio.to_thread(digest, self._files, self._patterns):
                 break
         return result, known, stamp
+
+    async def _result(self) -> LoadResult:
+        if self._file is not None and self._size() > _MUCH:
+            with contextlib.suppress(OSError):  # no process can be had now: a thread, then
+                try:
+                    return await load_aside(self._file, self._environ)
+                except AsideError as error:
+                    return LoadResult(None, failed(self._file, error), self._files, self._patterns)
+        return await asyncio.to_thread(load, self._file, self._environ)
+
+    def _size(self) -> int:
+        """Bytes of all files that are known."""
+        return sum(max(0, _stamp(file).size) for file in self._files)
 
     async def _take(self, result: LoadResult, known: bytes, why: str) -> None:
         self._digest = known
@@ -114,19 +137,6 @@ class Watcher:
             self._files, self._patterns = result.files, result.patterns
             self._digest = await asyncio.to_thread(digest, self._files, self._patterns)
         self._on_load(result, why)
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep the collector from what is made meanwhile, and from then on: it lives as long as its configuration."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.freeze()
-            gc.enable()
 
 
 def _watched(files: Iterable[str], patterns: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from proxy.retry.bucket import Bucket, RateBucket, make_bucket
@@ -21,6 +21,9 @@ from proxy.retry.policy import BucketRef, BucketSpec, Policy, RateSpec, Strategy
 
 #: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
+
+#: Every policy of an upstream, in the order of the configuration.
+PoliciesOf = Callable[[str], Iterable[Policy]]
 
 
 class ScopeState:
@@ -94,7 +97,8 @@ class Commons:
         self._pacing: OrderedDict[Key, tuple[CubicLimiter, TokenGate]] = OrderedDict()
         self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
-        self._definitions: dict[tuple[str, str], list[Strategy]] = {}
+        self._policies_of: PoliciesOf = _unknown
+        self._definitions: dict[str, dict[str, list[Strategy]]] = {}
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
         """The shared state for this policy and this request's scope value. `now`: what is made anew begins here."""
@@ -115,15 +119,17 @@ class Commons:
                 states.popitem(last=False)
         return state
 
-    def forget_policies(self, policies: Iterable[Policy] = ()) -> None:
+    def forget_policies(self, policies_of: PoliciesOf | None = None) -> list[object]:
         """After a reload: the old generation's policies keep what their calls hold, new ones look shared state up.
 
-        `policies`: all of the new configuration in its order, so that definitions are told apart everywhere alike.
+        `policies_of`: those of an upstream in the new configuration, in its order, so that definitions are told apart
+        everywhere alike. What was forgotten is returned, for who lets it go a little at a time.
         """
+        forgotten: list[object] = [state for states in self._by_policy.values() for state in states.values()]
         self._by_policy.clear()
-        self._definitions.clear()
-        for policy in policies:
-            self._definition(policy)
+        self._definitions = {}
+        self._policies_of = policies_of or _unknown
+        return forgotten
 
     def shared(self) -> Iterator[Shared]:
         """Every bucket that has been used, with a label that tells it apart."""
@@ -180,13 +186,15 @@ class Commons:
     def _definition(self, policy: Policy) -> str:
         """What tells one strategy definition of an upstream from another: its name, numbered where two share one.
 
-        The number is the order of first use, not a digest: a definition that is edited finds its state again.
+        The number is the order in the file, or of first use, not a digest: a definition that is edited finds its state
+        again.
         """
-        name = policy.strategy.name
-        alike = self._definitions.setdefault((policy.upstream, name), [])
-        if policy.strategy not in alike:
-            alike.append(policy.strategy)
-        place = alike.index(policy.strategy)
+        defined = self._definitions.get(policy.upstream)
+        if defined is None:
+            defined = self._definitions[policy.upstream] = {}
+            for each in self._policies_of(policy.upstream):
+                _placed(each.strategy, defined)
+        name, place = policy.strategy.name, _placed(policy.strategy, defined)
         return f"{name}-{place + 1}" if place else name
 
     def _bucket(self, ref: BucketRef | None, own: Key, now: float) -> Bucket | None:
@@ -225,6 +233,19 @@ class Commons:
             found = self._places[upstream, value] = making.cooldown(upstream, value), making.seen(upstream, value)
             _bound(self._places)
         return found
+
+
+def _unknown(upstream: str) -> Iterable[Policy]:
+    """Where nobody said what an upstream's policies are."""
+    return ()
+
+
+def _placed(strategy: Strategy, defined: dict[str, list[Strategy]]) -> int:
+    """Where a strategy stands among those of its name, the last from now on if it is new."""
+    alike = defined.setdefault(strategy.name, [])
+    if strategy not in alike:
+        alike.append(strategy)
+    return alike.index(strategy)
 
 
 def _key(ref: BucketRef, own: Key) -> Key:

@@ -202,6 +202,10 @@ class Router:
 
     # -- how the tables are laid out -------------------------------------------------------------------------------
 
+    def lay_out(self) -> tuple[object, ...]:
+        """All tables, each of which is else laid out by the first call that needs it."""
+        return self._exact, self._globs, self._prefixes, self.by_name, self.named_ports
+
     def _look_up(self, authority: str, default_port: int) -> Upstream | None:
         place = split_authority(authority, default_port)
         if place is None:
@@ -215,7 +219,6 @@ class Router:
                 return upstream
         return None
 
-    @cached_property
     def _patterns(self) -> list[tuple[HostPattern, Upstream]]:
         """Longer beats shorter, then file order (the sort is stable)."""
         pairs = [(pattern, upstream) for upstream in self.upstreams for pattern in upstream.hosts]
@@ -224,14 +227,14 @@ class Router:
     @cached_property
     def _exact(self) -> dict[str, list[tuple[HostPattern, Upstream]]]:
         table: dict[str, list[tuple[HostPattern, Upstream]]] = {}
-        for pattern, upstream in self._patterns:
+        for pattern, upstream in self._patterns():
             if not pattern.is_glob:
                 table.setdefault(pattern.host, []).append((pattern, upstream))
         return table
 
     @cached_property
     def _globs(self) -> list[tuple[HostPattern, Upstream]]:
-        return [pair for pair in self._patterns if pair[0].is_glob]
+        return [pair for pair in self._patterns() if pair[0].is_glob]
 
     @cached_property
     def _is_flat(self) -> bool:

@@ -9,12 +9,11 @@ Messages are pickled: both ends are this program, over a pair of sockets that no
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import pickle
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
@@ -120,23 +119,3 @@ class Channel:
         del self._in[:end]
         self._told(pickle.loads(body), [self._descriptors.popleft() for _ in range(count)])  # noqa: S301  our own
         return True
-
-
-def pack(message: Any, remakes: Mapping[int, Any]) -> bytes:
-    """Something as bytes, for `pickle.loads`.
-
-    `remakes` has, by the identity of an object, what is called to make it anew over there.
-    """
-    out = io.BytesIO()
-    _Pickler(out, remakes).dump(message)
-    return out.getvalue()
-
-
-class _Pickler(pickle.Pickler):
-    def __init__(self, out: io.BytesIO, remakes: Mapping[int, Any]) -> None:
-        super().__init__(out, pickle.HIGHEST_PROTOCOL)
-        self._remakes = remakes
-
-    def reducer_override(self, made: Any) -> Any:
-        again = self._remakes.get(id(made))
-        return NotImplemented if again is None else (again, ())

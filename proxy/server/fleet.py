@@ -35,17 +35,6 @@ def can_share() -> bool:
     return find_spec("redis") is not None
 
 
-def sharing(settings: Settings) -> frozenset[str]:
-    """The upstreams that use a bucket in Redis: the fleet shares their cooldowns too."""
-    return frozenset(
-        policy.upstream
-        for upstream in settings.router.upstreams
-        for policy in upstream.policies
-        for ref in (policy.bucket, policy.rate)
-        if ref is not None and ref.spec.store == "redis"
-    )
-
-
 class Fleet(Making):
     """Makes what calls share: in Redis what says so, by `inner` what does not.
 
@@ -90,7 +79,7 @@ class Fleet(Making):
                 self._beside(self._redis.close())
             self._redis = None if says is None else self._make(settings)
         if self._redis is not None and not self._observes:
-            self._redis.upstreams = sharing(settings)
+            self._redis.upstreams = settings.redis_upstreams
             if self._redis.store.link is not None:
                 self._redis.listen()
 

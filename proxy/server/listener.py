@@ -12,7 +12,6 @@ import secrets
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +21,10 @@ from proxy.forward.traced import TracingObserver, plan_type
 from proxy.forward.watch import Watch
 from proxy.observe.events import Observer
 from proxy.observe.tracing import Tracer
-from proxy.retry.commons import Commons
+from proxy.retry.commons import Commons, PoliciesOf
 from proxy.retry.gated import Env
 from proxy.retry.gates import WaitingRoom
 from proxy.retry.making import Making
-from proxy.retry.policy import Policy
 from proxy.server.binding import BACKLOG
 from proxy.server.door import Door
 from proxy.server.intercept.interception import Tell
@@ -72,10 +70,10 @@ def enough_for(descriptors: int) -> int:
     return max(1, (room - min(TOLD, room // 4)) // 2)
 
 
-def policies_of(settings: Settings) -> Iterator[Policy]:
-    """Every policy of a configuration, in its order."""
-    for upstream in settings.router.upstreams:
-        yield from upstream.policies
+def policies_of(settings: Settings) -> PoliciesOf:
+    """What gives every policy of an upstream in the configuration's order."""
+    named = settings.router.by_name
+    return lambda upstream: named[upstream].policies if upstream in named else ()
 
 
 def draw_via() -> str:
@@ -166,17 +164,18 @@ class DataPath:
         if address.unix is None and not self._own[address]:
             self._guard.drop_own(address.host, address.port)
 
-    def use(self, settings: Settings) -> None:
-        """Take a new configuration, for calls that start after it."""
+    def use(self, settings: Settings) -> list[object]:
+        """Take a new configuration, for calls that start after it; what it leaves behind is returned, to be let go."""
         means = self.means
         self.door.use(settings)
-        self.commons.forget_policies(policies_of(settings))
+        forgotten = self.commons.forget_policies(policies_of(settings))
         self._guard.deny(settings.deny_destinations)
         means.pool.forget_targets()
         means.pool.idle, means.pool.max_idle = settings.pool.idle, settings.pool.max_idle
         means.pool.dialer.resolver.ttl = settings.pool.dns_ttl
         means.store.per_request, means.store.total = settings.buffers.per_request, settings.buffers.total
         self.env.waiting.capacity = settings.limits.waiting
+        return forgotten
 
     @property
     def usage(self) -> Usage:

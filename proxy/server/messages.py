@@ -22,12 +22,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of the settings that Begin or Use will name; their chunks come in order before it."""
+
+    packed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
-    """The first message. `row` is the worker's row in shared memory, `own` where admin and probe listen."""
+    """The first message but for chunks. `row` is its row in shared memory, `own` where admin and probe listen."""
 
     row: int
     generation: int
-    packed: bytes = field(repr=False)  # the settings
     via: str
     places: tuple[Place, ...]
     own: tuple[Address, ...]
@@ -35,10 +41,9 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A new configuration: packed settings."""
+    """A new configuration is in force."""
 
     generation: int
-    packed: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from proxy.config.settings import Address, Settings
@@ -46,8 +47,10 @@ class Serving(Protocol):
         """Admin or probe listens there no more."""
         ...
 
-    def use(self, settings: Settings) -> None:
-        """Take a new configuration."""
+    def use(self, settings: Settings, packed: Sequence[bytes]) -> list[object]:
+        """Take a new configuration. `packed`: see `proxy.config.load.LoadResult`. What the old one leaves behind is
+        returned, to be let go.
+        """
         ...
 
     async def settled(self) -> None:
@@ -148,10 +151,10 @@ class Alone:
         """Admin or probe listens there no more."""
         self._path.left(address)
 
-    def use(self, settings: Settings) -> None:
+    def use(self, settings: Settings, packed: Sequence[bytes]) -> list[object]:
         """Take a new configuration, for calls that start after it."""
         self._fleet.use(settings)
-        self._path.use(settings)
+        return self._path.use(settings)
 
     async def settled(self) -> None:
         """It is in force at once."""

@@ -13,7 +13,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from proxy.server.channel import Channel
-from proxy.server.messages import Ask, Begin, Counted, Do, Ended, Leave, Left, Listen, Note, Place, Ready, Using
+from proxy.server.messages import (
+    Ask,
+    Begin,
+    Chunk,
+    Counted,
+    Do,
+    Ended,
+    Leave,
+    Left,
+    Listen,
+    Note,
+    Place,
+    Ready,
+    Use,
+    Using,
+)
 
 #: How a worker is begun: this interpreter, with the modules found where this process finds them.
 _CODE = "import sys; sys.path[:] = {path!r}; from proxy.worker import main; main({channel}, {memory})"
@@ -109,10 +124,20 @@ class WorkerProcess:
 
     # -- saying ---------------------------------------------------------------------------------------------------
 
-    def begin(self, begin: Begin, descriptors: Sequence[int]) -> None:
-        """The first message."""
+    def begin(self, begin: Begin, packed: Sequence[bytes], descriptors: Sequence[int]) -> None:
+        """The first message, after its settings."""
         self.listening = {place.number for place in begin.places}
+        self._hand(packed)
         self._channel.send(begin, descriptors)
+
+    def use(self, use: Use, packed: Sequence[bytes]) -> None:
+        """Have it take new settings."""
+        self._hand(packed)
+        self._channel.send(use)
+
+    def _hand(self, packed: Sequence[bytes]) -> None:
+        for chunk in packed:
+            self._channel.send(Chunk(chunk))
 
     def send(self, message: Any) -> None:
         """A message that no descriptors go with."""

@@ -17,10 +17,10 @@ import socket
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from proxy.config.packed import pack
 from proxy.config.settings import Address, Settings
 from proxy.observe.gathered import Gathered
 from proxy.retry.commons import Commons
-from proxy.server.channel import pack
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
 from proxy.server.listener import Usage, policies_of
@@ -58,7 +58,7 @@ class Workers:
         self._outages = Outages()
         self.commons = Commons(self._fleet)
         self._generation = 1
-        self._packed = pack(settings, _remakes(settings))
+        self._packed: Sequence[bytes] = tuple(pack(settings))
         self._numbers = 0
         self._slots = Slots(processes(settings.workers))
         self._all: dict[int, WorkerProcess] = {}
@@ -97,8 +97,8 @@ class Workers:
         if not takes_over:
             slot.enter(worker, monotonic())
         worker.generation = self._generation
-        begin = Begin(row, self._generation, self._packed, self._via, slot.places, tuple(self._own))
-        worker.begin(begin, slot.descriptors)
+        begin = Begin(row, self._generation, self._via, slot.places, tuple(self._own))
+        worker.begin(begin, self._packed, slot.descriptors)
         if self._draining:
             worker.do("drain")
         if self._refusing:
@@ -184,17 +184,17 @@ class Workers:
 
     # -- configurations -------------------------------------------------------------------------------------------
 
-    def use(self, settings: Settings) -> None:
+    def use(self, settings: Settings, packed: Sequence[bytes]) -> list[object]:
         """Hand a new configuration to all."""
         self._settings = settings
         self._generation += 1
-        self._packed = pack(settings, _remakes(settings))
-        use = Use(self._generation, self._packed)
+        self._packed = packed or tuple(pack(settings))
+        use = Use(self._generation)
         self._fleet.use(settings)
         for worker in self._all.values():
-            worker.send(use)
-        self.commons.forget_policies(policies_of(settings))
+            worker.use(use, self._packed)
         self._resize(processes(settings.workers))
+        return self.commons.forget_policies(policies_of(settings))
 
     async def settled(self) -> None:
         """Until all use it, also those that retire. One that can't is ended; its successor begins with it."""
@@ -364,10 +364,3 @@ async def _pass(seconds: float) -> None:
         await passed
     finally:
         alarm.cancel()
-
-
-def _remakes(settings: Settings) -> dict[int, Any]:
-    """How users' own strategies are made anew in a worker, by the identity of the one here."""
-    strategies: Sequence[Any] = [policy.strategy for policy in policies_of(settings)]
-    strategies = [*strategies, settings.router.fallback.policy.strategy]
-    return {id(each.custom): each.remake for each in strategies if each.custom is not None and each.remake is not None}

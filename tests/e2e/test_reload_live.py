@@ -182,6 +182,93 @@ async def test_admin_and_probe_move_too(tmp_path: Path) -> None:
         assert await running.ended() == 0
 
 
+# -- a large file ----------
+
+MANY = "".join(f"  u{n}: {{url: 'http://u{n}.test'}}\n" for n in range(1000))
+WAITS = """
+import os
+from pathlib import Path
+from proxy.retry import StandardRetryStrategy as Own
+waits = Path(__file__).with_name("waits")
+if waits.exists():
+    waits.write_text(str(os.getpid()))
+    waits.read_text()
+"""
+
+
+def large(url: str, attempts: int, more: str = "") -> str:
+    return (
+        f"strategies: {{patient: {{kind: standard, max_attempts: {attempts}, backoff: {{base: 0s}}}}}}\n"
+        f"upstreams:\n  a: {{url: '{url}', strategy: patient{more}}}\n{MANY}"
+    )
+
+
+async def fails_once_let_go(turn: Turn, go: asyncio.Event) -> None:
+    if turn.request.target.endswith("hold"):
+        await go.wait()
+    turn.writer.write(answer(503))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_large_file_is_taken_like_a_small_one(workers: int, tmp_path: Path) -> None:
+    """It is loaded by a process of its own: in force once that is answered, what is under way keeps its policy."""
+    listen, go = f"{LISTEN}workers: {workers}\n", asyncio.Event()
+    async with (
+        Upstream(lambda turn: fails_once_let_go(turn, go)) as upstream,
+        Redrive(tmp_path, large(upstream.url, 2), listen=listen) as running,
+    ):
+
+        async def reload(config: str) -> Any:
+            running.file.write_text(listen + config)
+            return await with_aiohttp("POST", f"{running.admin}/reload")
+
+        async def attempts_of(calls: int = 12) -> set[str]:
+            got = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/fail") for _ in range(calls)))
+            return {each.headers["x-attempt-count"] for each in got}
+
+        async def level() -> float:
+            shown = json.loads((await with_aiohttp("GET", f"{running.admin}/buckets")).body)["buckets"]
+            return float(shown[0]["level"])
+
+        assert await attempts_of() == {"2"}
+        held = asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/hold"))
+        await upstream.until(12 * 2 + 1)
+        assert (await reload(large(upstream.url, 3))).status == 200
+        assert await attempts_of() == {"3"}
+        assert await level() == 500 - 5 * 12 * (1 + 2)
+        refused = await reload(large(upstream.url, 4, ", bucket: none_such"))
+        assert refused.status == 422
+        assert "no bucket is called 'none_such'" in refused.body.decode()
+        assert await attempts_of() == {"3"}
+        go.set()
+        assert (await held).headers["x-attempt-count"] == "2"
+        shown = json.loads((await with_aiohttp("GET", f"{running.admin}/config")).body)
+        assert len(shown["upstreams"]) == 1002
+        assert (await reload(config(upstream.url, 2))).status == 200  # a small one after it
+        assert await attempts_of() == {"2"}
+        running.signal(signal.SIGTERM)
+        assert await running.ended() == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_an_end_does_not_wait_for_a_load(workers: int, tmp_path: Path) -> None:
+    """Neither does the process that loads outlive the one that it loads for."""
+    (tmp_path / "own_waits.py").write_text(WAITS)
+    async with Upstream(fails_or_not) as upstream:
+        file = large(upstream.url, 2) + f"  own: {{url: '{upstream.url}', strategy: {{kind: 'own_waits:Own'}}}}\n"
+        async with Redrive(tmp_path, file, listen=f"{LISTEN}workers: {workers}\n") as running:
+            os.mkfifo(tmp_path / "waits")
+            running.signal(signal.SIGHUP)
+            pid = int(await asyncio.to_thread((tmp_path / "waits").read_text))
+            process, over = os.pidfd_open(pid), asyncio.Event()
+            asyncio.get_running_loop().add_reader(process, over.set)
+            running.signal(signal.SIGTERM)
+            assert await running.ended() == 0
+            await over.wait()
+            asyncio.get_running_loop().remove_reader(process)
+            os.close(process)
+
+
 # -- under load ----------
 
 

@@ -16,7 +16,7 @@ from proxy.retry.commons import Commons
 from proxy.retry.facts import Request
 from proxy.retry.making import Making
 from proxy.server import fleet
-from proxy.server.fleet import Fleet, Outages, sharing
+from proxy.server.fleet import Fleet, Outages
 
 SHARED = """
 buckets:
@@ -38,7 +38,7 @@ def settings_of(folder: Path, text: str) -> Settings:
 
 
 def test_upstreams_that_share_their_cooldowns(tmp_path: Path) -> None:
-    assert sharing(settings_of(tmp_path, SHARED)) == {"a", "c"}
+    assert settings_of(tmp_path, SHARED).redis_upstreams == {"a", "c"}
 
 
 async def test_without_the_client_library_buckets_are_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +13,7 @@ from proxy.observe.gathered import Gathered, GatheredCalls, Report
 from proxy.observe.metrics import Metrics, Series
 from proxy.observe.sink import LineSink
 from proxy.retry.facts import Outcome
-from proxy.server.channel import Channel, pack
+from proxy.server.channel import Channel
 from proxy.server.processors import _quota, processes
 from proxy.server.slots import FIRST_PAUSE, LAST_PAUSE, pause_after
 
@@ -82,24 +81,6 @@ async def test_what_a_dead_process_said_last_is_heard() -> None:
         other.channel.finish()
         assert other.got.get_nowait()[0] == "last"
         assert other.over.is_set()
-
-
-class Counted:
-    """Something that can't be pickled."""
-
-    def __reduce__(self) -> str:
-        raise TypeError("not me")
-
-
-def made_anew() -> list[str]:
-    return ["anew"]
-
-
-def test_objects_that_are_made_anew_are_made_once() -> None:
-    strategy = Counted()
-    one, other = pickle.loads(pack([strategy, strategy], {id(strategy): made_anew}))
-    assert one == ["anew"]
-    assert one is other
 
 
 # -- how many, and when again ----------
