@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import ClassVar, Generic, TypeVar
 
 from proxy.wire.likeness import Likeness
+from proxy.wire.names import ANSWER_STEERS, REQUEST_STEERS
 from proxy.wire.request import RequestHead
 from proxy.wire.response import ResponseHead
 from proxy.wire.syntax import (
@@ -52,11 +53,25 @@ class _HeadParser(Generic[_Head]):
     `header_bytes` bounds a head, first line and fields together; `headers` the number of fields.
     """
 
-    __slots__ = ("_at", "_last", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers")
+    __slots__ = (
+        "_at",
+        "_last",
+        "_likeness",
+        "_line_end",
+        "_partial",
+        "_repeatable",
+        "_rest",
+        "_roomy",
+        "_skipped",
+        "_strange",
+        "header_bytes",
+        "headers",
+    )
 
     _match: ClassVar[Callable[..., re.Match[bytes] | None]]
     _make: Callable[..., _Head]
     _may_skip: ClassVar[bool]
+    _steering: ClassVar[frozenset[bytes]]
 
     def __init__(self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS) -> None:
         self.header_bytes = header_bytes
@@ -64,11 +79,46 @@ class _HeadParser(Generic[_Head]):
         # The shortest field line is four bytes long, so that a head of up to `_roomy` bytes keeps both limits.
         self._roomy = min(header_bytes, 4 * headers)
         self._last: _Head | None = None
+        self._likeness: Likeness | None = None  # of the last head, and of those that were like it
+        self._repeatable = min(REPEATABLE, header_bytes)
+        self._strange = 0  # how many were not like the one before
         self._rest = b""  # what was fed last, where something stands behind the head
         self._at = 0  # where in it
         self._partial = bytearray()  # an unfinished head
         self._line_end = -1  # where its first line ends, once that was checked
         self._skipped = False  # an empty line in front of it
+
+    def _read_alike(self, last: _Head, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
+        """Where the head ends that begins `data`, whose first line ends there, and what tells it from those that it is
+        like, the last one among them (`_likeness`); None: it is like none.
+        """
+        likeness = self._likeness
+        if likeness is None:
+            if self._strange >= _STRANGE:
+                return None
+            likeness = self._likeness = Likeness(last.raw[:-4].split(b"\r\n"), self._steering)
+        return likeness.read(data, line_end) or self._widen(likeness, data, line_end)
+
+    def _widen(self, likeness: Likeness, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
+        """Have the head that begins `data` among those that are alike, if it can be."""
+        end = data.find(b"\r\n\r\n")
+        if self._strange >= _STRANGE or not 0 < end <= self._repeatable:
+            return None
+        self._strange += 1
+        wider = likeness.widened(data[:end])
+        found = wider.read(data, line_end) if wider is not None else None
+        if found is not None:
+            self._likeness = wider
+            self._strange = 0
+        return found
+
+    def _hold_behind(self, data: bytes, end: int) -> bytes:
+        """A head's bytes; what stands behind them is held."""
+        self._skipped = False
+        if end == len(data):
+            return data
+        self._rest, self._at = data, end
+        return data[:end]
 
     def _read(self, data: bytes) -> _Head | None:
         """The next head where bytes are held, `data` behind them."""
@@ -184,16 +234,11 @@ class RequestParser(_HeadParser[RequestHead]):
     section 2.2).
     """
 
-    __slots__ = ("_likeness", "_repeatable", "_strange")
+    __slots__ = ()
     _match = REQUEST
     _make = RequestHead
     _may_skip = True
-
-    def __init__(self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS) -> None:
-        super().__init__(header_bytes, headers)
-        self._likeness: Likeness | None = None  # of the last head, and of those that were like it
-        self._repeatable = min(REPEATABLE, header_bytes)
-        self._strange = 0  # how many were not like the one before
+    _steering = REQUEST_STEERS
 
     def feed(self, data: bytes) -> RequestHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
@@ -221,39 +266,15 @@ class RequestParser(_HeadParser[RequestHead]):
     def _alike(self, last: RequestHead, data: bytes) -> RequestHead | None:
         """The head that begins `data`, where it is like the last one (`wire.likeness`)."""
         line_end = data.find(b"\r\n")
-        likeness = self._likeness
-        if likeness is None:
-            likeness = self._likeness = Likeness(last.raw[:-4].split(b"\r\n"))
-        found = likeness.read(data, line_end)
-        if found is None:
-            found = self._widen(likeness, data, line_end)
-            if found is None:
-                return None
-            likeness = self._likeness
-        end, values = found
+        found = self._read_alike(last, data, line_end)
         line = REQUEST_LINE(data, 0, line_end)
-        if line is None or end > self._repeatable:
+        if found is None or line is None or found[0] > self._repeatable:
             return None
-        raw = data
-        if end != len(data):
-            raw = data[:end]
-            self._rest, self._at = data, end
-        self._skipped = False
+        end, values = found
         method, target = line.groups()
-        self._last = head = RequestHead.alike(last, raw, method, target, likeness, values)
+        raw = self._hold_behind(data, end)
+        self._last = head = RequestHead.alike(last, raw, method, target, self._likeness, values)
         return head
-
-    def _widen(self, likeness: Likeness, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
-        """Have the head that begins `data` among those that are alike, if it can be."""
-        end = data.find(b"\r\n\r\n")
-        if self._strange >= _STRANGE or not 0 < end <= self._repeatable:
-            return None
-        self._strange += 1
-        wider = likeness.widened(data[:end])
-        found = wider.read(data, line_end) if wider is not None else None
-        if found is not None:
-            self._likeness = wider
-        return found
 
     def _bad(self, detail: str) -> Refused:
         return malformed(detail)
@@ -280,6 +301,7 @@ class ResponseParser(_HeadParser[ResponseHead]):
     _match = RESPONSE
     _make = ResponseHead
     _may_skip = False
+    _steering = ANSWER_STEERS
 
     def feed(self, data: bytes) -> ResponseHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
@@ -292,12 +314,29 @@ class ResponseParser(_HeadParser[ResponseHead]):
                 self._rest = data
                 self._at = end
             return last
+        if last is not None and last.common:
+            head = self._alike(last, data)
+            if head is not None:
+                return head
         found = RESPONSE(data)
         if found is None:
             return self._go_on(data)
         head = self._taken(data, 0, found)
         if len(head.raw) <= REPEATABLE:
             self._last = head
+            self._likeness = None
+        return head
+
+    def _alike(self, last: ResponseHead, data: bytes) -> ResponseHead | None:
+        """The head that begins `data`, where it is like the last one (`wire.likeness`)."""
+        line_end = last.raw.find(b"\r\n")
+        if not data.startswith(last.raw[:line_end]):
+            return None
+        found = self._read_alike(last, data, line_end)
+        if found is None or self._likeness is None or found[0] > self._repeatable:
+            return None
+        end, values = found
+        self._last = head = ResponseHead.alike(last, self._hold_behind(data, end), self._likeness, values)
         return head
 
     def take(self, data: bytes) -> tuple[ResponseHead | None, bytes]:

@@ -1,8 +1,8 @@
 """What the heads of one connection have in common, where an app sends much the same again and again.
 
-Law: a head that is read by its likeness to the one before is the head that reading it whole would give. The lines are
-the same, but for the first one and for some values: of fields on which nothing hangs, and of a plain Content-Length.
-So only those values are looked at, and what costs by the field is paid once.
+Law: a head that is read by its likeness to the one before is the head that reading it whole would give. The field lines
+are the same, but for some values: of fields on which nothing hangs, and of a plain Content-Length. So only those values
+are looked at, and what costs by the field is paid once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from proxy.wire.names import REQUEST_STEERS
 from proxy.wire.syntax import VALUE
 
 #: Values that may differ.
@@ -21,12 +20,14 @@ _LENGTH = b"content-length"
 class Likeness:
     """The field lines of a head, and at which of them (`varying`: their numbers, in order) heads differ.
 
-    lines: list[bytes]   a head that is `common` (`wire/request.py`), cut at its CRLFs, without the last two
+    lines: list[bytes]         a head that is `common`, cut at its CRLFs, without the last two
+    steering: frozenset[bytes] lower-case names of fields on which something hangs
     """
 
-    __slots__ = ("_form", "_host", "_length", "_names", "_segments", "lines", "varying")
+    __slots__ = ("_form", "_host", "_length", "_names", "_segments", "lines", "steering", "varying")
 
-    def __init__(self, lines: Sequence[bytes], varying: Sequence[int] = ()) -> None:
+    def __init__(self, lines: Sequence[bytes], steering: frozenset[bytes], varying: Sequence[int] = ()) -> None:
+        self.steering = steering
         self.lines = lines
         self.varying = varying
         self._names = [lines[at].partition(b":")[0] for at in varying]
@@ -65,9 +66,17 @@ class Likeness:
             return None
         fields = range(1, len(lines))
         varying = {*self.varying, *(n for n in fields if lines[n] != self.lines[n])}
-        if len(varying) > FEW or not all(_may_differ(self.lines[n], lines[n]) for n in varying):
+        if len(varying) > FEW or not all(self._may_differ(self.lines[n], lines[n]) for n in varying):
             return None
-        return Likeness(lines, sorted(varying))
+        return Likeness(lines, self.steering, sorted(varying))
+
+    def _may_differ(self, old: bytes, new: bytes) -> bool:
+        """Whether two field lines, the first of which is valid, have the same name, and one whose value may differ."""
+        name, colon, _ = new.partition(b":")
+        if not colon or old.partition(b":")[0] != name:
+            return False
+        lowered = name.lower()
+        return lowered not in self.steering or lowered == _LENGTH
 
     def fields(self, host: bytes | None, values: Sequence[bytes]) -> bytes | None:
         """The field lines to send on with this Host, where they were shown before."""
@@ -83,12 +92,3 @@ class Likeness:
                 return
             form[lines.index(line)] = name.replace(b"%", b"%%") + b":%b"
         self._host, self._form = host, b"\r\n".join(form)
-
-
-def _may_differ(old: bytes, new: bytes) -> bool:
-    """Whether two field lines, the first of which is valid, have the same name, and one whose value may differ."""
-    name, colon, _ = new.partition(b":")
-    if not colon or old.partition(b":")[0] != name:
-        return False
-    lowered = name.lower()
-    return lowered not in REQUEST_STEERS or lowered == _LENGTH

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from proxy.wire import awkward
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, FieldBlock, edited, needle, passed_trailers
+from proxy.wire.likeness import Likeness
 from proxy.wire.names import (
     ANSWER_CUT,
     ANSWER_KEYS,
@@ -39,6 +40,8 @@ class ResponseHead(FieldBlock):
         "_awkward",
         "_kept",
         "_length_line",
+        "_likeness",
+        "_values",
         "chunked",
         "content_length",
         "keep_alive",
@@ -48,6 +51,8 @@ class ResponseHead(FieldBlock):
         "status",
     )
 
+    _values: Sequence[bytes]  # what tells it from those that are alike
+
     def __init__(self, raw: bytes, minor: bytes, status: bytes, reason: bytes | None) -> None:
         self.raw = raw
         self._lowered = lowered = raw.lower()
@@ -55,6 +60,7 @@ class ResponseHead(FieldBlock):
         self.minor = 1
         self._awkward: awkward.Awkward | None = None
         self._kept: bytes | None = None  # the head to hand on, without the empty line
+        self._likeness: Likeness | None = None
         found: list[tuple[bytes, bytes]] = find_answer(lowered)
         self.specials = specials = dict(found)
         if (
@@ -72,6 +78,33 @@ class ResponseHead(FieldBlock):
             self.simple = ANSWER_MERELY_CUT.isdisjoint(specials)
         else:
             self._settle(found, minor)
+
+    @classmethod
+    def alike(cls, like: ResponseHead, raw: bytes, likeness: Likeness, values: Sequence[bytes]) -> ResponseHead:
+        """The head `raw`, which is that of `like`, a `common` one, but for these values."""
+        self = cls.__new__(cls)
+        self.raw = raw
+        self._lowered = None
+        self.status = like.status
+        self.minor = 1
+        self._awkward = None
+        self._kept = None
+        self._likeness, self._values = likeness, values
+        self.specials = like.specials
+        self.content_length = like.content_length
+        self.chunked = like.chunked
+        self.keep_alive = True
+        self.simple = like.simple
+        length = likeness.length(values)
+        if length is not None:
+            self.content_length = int(length)
+            self.specials = {**like.specials, b"content-length": length}
+        return self
+
+    @property
+    def common(self) -> bool:
+        """Whether nothing about version, connection and framing took the slow path."""
+        return self._awkward is None
 
     def _plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
         """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False: look closer."""
@@ -149,10 +182,21 @@ class ResponseHead(FieldBlock):
         if drop <= ANSWER_CUT:
             kept = self._kept
             if kept is None:
-                self._kept = kept = self._simple_lines() if self.simple else self._lines(drop)
+                self._kept = kept = self._lines_of_all_alike(drop)
         else:
             kept = self._lines(drop)
         return b"%b%b\r\n" % (kept, add)
+
+    def _lines_of_all_alike(self, drop: frozenset[bytes]) -> bytes:
+        """The head to hand on, without the empty line; made once for all heads that are alike."""
+        likeness = self._likeness
+        known = None if likeness is None else likeness.fields(None, self._values)
+        if known is not None:
+            return known
+        lines = self._simple_lines() if self.simple else self._lines(drop)
+        if likeness is not None:
+            likeness.show(None, lines, self._values)
+        return lines
 
     def _simple_lines(self) -> bytes:
         """A simple head to hand on, without the empty line."""

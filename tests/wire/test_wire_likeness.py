@@ -8,9 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.wire.grammar import BadMessage, RequestParser
+from proxy.wire.grammar import BadMessage, RequestParser, ResponseParser
 from proxy.wire.likeness import Likeness
 from proxy.wire.request import RequestHead
+from proxy.wire.response import ResponseHead
 
 HOST = ("Host", "a")
 NAMES = (
@@ -109,6 +110,68 @@ def test_each_head_of_a_connection_is_as_if_it_came_alone(
         data = written(line, head) + (b"body" if body else b"")
         found, alone = read(parser, data), read(RequestParser(), data)
         assert found == alone
+        if found[0] == "refused":
+            return
+
+
+STATUSES = ("HTTP/1.1 200 OK", "HTTP/1.1 503 No", "HTTP/1.1 200 ", "HTTP/1.0 200 OK", "HTTP/1.1 204 No Content")
+OF_ANSWERS = ("Date", "ETag", "Retry-After", "grpc-status", "Set-Cookie", "Connection", "WWW-Authenticate", *PLAIN)
+answers = st.lists(
+    st.tuples(st.sampled_from((*OF_ANSWERS, "Content-Length", "Transfer-Encoding", "")), st.sampled_from(VALUES)),
+    max_size=6,
+)
+
+
+def shown_answer(head: ResponseHead | None) -> dict[str, Any]:
+    """All that can be read of an answer's head."""
+    assert head is not None
+    plain = (name for name in ResponseHead.__slots__ if not name.startswith("_") and name != "specials")
+    seen = {name: getattr(head, name) for name in (*plain, "upgrade", "login_bound", "common", "raw")}
+    seen["specials"] = {name: value for name, value in head.specials.items() if name != b"date"}
+    seen["dated"] = b"date" in head.specials
+    seen["sizes"] = [head.body_size(method) for method in ("GET", "HEAD", "CONNECT")]
+    seen["values"] = {name.lower(): list(head.get_all(name.lower())) for name in OF_ANSWERS}
+    ways: tuple[dict[str, Any], ...] = (
+        {},
+        {"add": b"Via: us\r\n"},
+        {"drop": frozenset({b"x-a"})},
+        {"drop": frozenset({b"x-attempt-count"})},
+    )
+    return seen | {"sent": [head.render(**way) for way in ways]}
+
+
+def read_answer(parser: ResponseParser, data: bytes) -> tuple[str, object, bytes]:
+    try:
+        head, rest = parser.take(data)
+        return "read", shown_answer(head), rest
+    except BadMessage as bad:
+        return "refused", str(bad), b""
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    answers,
+    st.lists(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(VALUES))), max_size=5),
+    st.lists(st.sampled_from(STATUSES) | st.just(STATUSES[0]), min_size=6, max_size=6),
+    st.booleans(),
+)
+@example([("Date", "a"), ("Content-Length", "5")], [[(0, "b")], [(1, "7")], [(1, "7 ")]], [STATUSES[0]] * 6, True)
+@example([("Connection", "keep-alive"), ("X-A", "1")], [[(1, "b")], [(1, "%b")]], [STATUSES[0]] * 6, True)
+@example([("Connection", "date"), ("Date", "1")], [[(1, "b")], [(1, "%b")]], [STATUSES[0]] * 6, True)
+def test_each_answer_of_a_connection_is_as_if_it_came_alone(
+    pairs: list[tuple[str, str]], changes: list[list[tuple[int, str]]], lines: list[str], body: bool
+) -> None:
+    parser, heads = ResponseParser(), [list(pairs)]
+    for change in changes:
+        pairs = list(pairs)
+        for at, value in change:
+            if at < len(pairs):
+                pairs[at] = pairs[at][0], value
+        heads.append(pairs)
+    for line, head in zip(lines, heads, strict=False):
+        data = written(line, head) + (b"body" if body else b"")
+        found = read_answer(parser, data)
+        assert found == read_answer(ResponseParser(), data)
         if found[0] == "refused":
             return
 
