@@ -171,7 +171,9 @@ def run(options: argparse.Namespace) -> int:
         return BAD_INPUT
     from proxy.main import serve
 
-    return serve(file, loaded)
+    results = [loaded]
+    del loaded  # it goes with its first reload: nobody but the process holds it
+    return serve(file, results.pop)
 
 
 def check(options: argparse.Namespace) -> int:
@@ -294,9 +296,11 @@ def healthcheck(options: argparse.Namespace) -> int:
 def _load(options: argparse.Namespace, *told: str) -> tuple[str | None, LoadResult]:
     """The file a verb works on, and what came of loading it. Errors are printed, and problems of the kinds `told`."""
     from proxy.config.load import find, load
+    from proxy.config.uncollected import uncollected
 
     file = find(options.config, os.environ)
-    result = load(file, os.environ)
+    with uncollected():
+        result = load(file, os.environ)
     for problem in result.problems:
         if problem.severity == "error" or problem.severity in told:
             print(problem, file=sys.stderr)

@@ -14,7 +14,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 import uvloop
 
@@ -58,19 +58,18 @@ _LOOK, _QUIET = 0.02, 0.5
 _CLOCK = 10.0
 
 
-def serve(file: str | None, loaded: LoadResult) -> int:
-    """Run a process until it is told to end; its exit status. `loaded` has settings."""
+def serve(file: str | None, loaded: Callable[[], LoadResult]) -> int:
+    """Run a process until it is told to end; its exit status. `loaded` gives a result that has settings, once."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(file, loaded))
 
 
-async def _serve(file: str | None, loaded: LoadResult) -> int:
-    house = House(file, loaded)
+async def _serve(file: str | None, loaded: Callable[[], LoadResult]) -> int:
+    house = House(file, loaded())
     try:
         await house.open()
     except CannotListenError as error:
-        assert loaded.settings is not None
-        _say(str(where(loaded.settings, error)))
+        _say(str(where(house.settings, error)))
         return 2
     except WorkerFailedError as error:
         _say(f"redrive: {error}")
@@ -87,7 +86,7 @@ class House:
         assert settings is not None
         self._loop = asyncio.get_running_loop()
         self._file = file
-        self._settings = settings
+        self.settings = settings
         self._warnings = warnings(loaded)
         self._reload_errors: list[str] = []
         self._draining = False
@@ -109,7 +108,7 @@ class House:
 
     def _alone(self) -> tuple[Serving, Recent]:
         """This very process carries the calls."""
-        settings, recent = self._settings, Recent()
+        settings, recent = self.settings, Recent()
         console = settings.log.format == "console"
         self._sink = LineSink(_OUT, self._loop.call_later)
         self._notices = Notices(self._sink, _say, wall, console=console)
@@ -139,15 +138,15 @@ class House:
 
         memory, recent = open_memory(descriptor()), GatheredCalls()
         self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(memory))
-        self._notices = Notices(self._sink, _say, wall, console=self._settings.log.format == "console")
+        self._notices = Notices(self._sink, _say, wall, console=self.settings.log.format == "console")
         gathered = Gathered(self._metrics, recent)
-        return Workers(self._settings, memory, gathered, via=draw_via(), tell=self._notices.tell), recent
+        return Workers(self.settings, memory, gathered, via=draw_via(), tell=self._notices.tell), recent
 
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Bind everything, then serve it and say so. Raises CannotListenError, with nothing left open."""
-        plan = self._listening.plan(self._settings)
+        plan = self._listening.plan(self.settings)
         await self._listening.take(plan)
         await self._serving.start()
         for number, act in (
@@ -166,13 +165,13 @@ class House:
         self._tell_of_few_files()
 
     def _access(self) -> Access:
-        admin = self._settings.admin or self._admin
+        admin = self.settings.admin or self._admin
         assert admin is not None
         return Access(admin.token, admin.hosts)
 
     def _announce(self) -> None:
         listening = {what: self._listening.addresses(what) for what in ("listen", "admin", "probe")}
-        self._notices.banner(banner(self._file, self._settings, listening))
+        self._notices.banner(banner(self._file, self.settings, listening))
         told = {what: [str(address) for address in at] for what, at in listening.items()}
         self._notices.tell("ready", [], **told, pid=os.getpid(), file=self._file)
 
@@ -189,7 +188,7 @@ class House:
 
     def _tell_of_few_files(self) -> None:
         """A limit that is far from what can be had is said, not found out."""
-        wanted, enough = self._settings.limits.connections, enough_for(self._descriptors)
+        wanted, enough = self.settings.limits.connections, enough_for(self._descriptors)
         if enough < wanted // 2:
             files = self._descriptors
             line = f"limits.connections is {wanted}, but {files} open files are enough for {enough}: see `ulimit -n`"
@@ -215,10 +214,10 @@ class House:
             self._notices.tell("reload", lines, result="failure", why=why, errors=errors)
             return
         self._warnings = warnings(result)
-        if (processes(settings.workers) > 1) != (processes(self._settings.workers) > 1) and self._log is not None:
+        if (processes(settings.workers) > 1) != (processes(self.settings.workers) > 1) and self._log is not None:
             self._warnings.append("workers has changed: from one process to several takes a restart")
-        parts = [*self._settings.router.upstreams, *self._settings.provenance.parts()]
-        self._settings = settings
+        parts = [*self.settings.router.upstreams, *self.settings.provenance.parts()]
+        self.settings = settings
         self._admin = settings.admin or self._admin
         console = settings.log.format == "console"
         if self._log is not None:
@@ -268,14 +267,14 @@ class House:
         self._draining = True
         self._serving.drain()
         calls = self._serving.usage.in_flight
-        self._notices.tell("draining", [f"draining: calls get {self._settings.drain:g} s"], calls=calls)
-        self._loop.call_later(self._settings.drain, self._serving.refuse)
+        self._notices.tell("draining", [f"draining: calls get {self.settings.drain:g} s"], calls=calls)
+        self._loop.call_later(self.settings.drain, self._serving.refuse)
 
     async def until_ended(self) -> None:
         """Serve until told to end, and then until it is quiet or `drain` has run out."""
         await self._end.wait()
         self.drain()
-        await self._until_quiet(self._loop.time() + self._settings.drain)
+        await self._until_quiet(self._loop.time() + self.settings.drain)
         for task in self._tasks:
             task.cancel()
         self._serving.refuse()
@@ -308,15 +307,15 @@ class House:
         return View(
             readiness=self._readiness,
             metrics=self._exposition,
-            config=lambda: masked(self._settings.provenance.effective()),
-            upstreams=lambda only: showing.upstreams(self._settings.router, self._metrics, commons, monotonic(), only),
-            buckets=lambda: showing.buckets(commons, self._settings.buckets, monotonic()),
+            config=lambda: masked(self.settings.provenance.effective()),
+            upstreams=lambda only: showing.upstreams(self.settings.router, self._metrics, commons, monotonic(), only),
+            buckets=lambda: showing.buckets(commons, self.settings.buckets, monotonic()),
             recent=self._recent,
             reload=self.reload,
             drain=self.drain,
             refresh=self._serving.refresh,
-            live=lambda: showing.live(self._settings.router, self._metrics, commons, monotonic()),
-            places=lambda upstream, route: showing.places(self._settings.provenance, upstream, route),
+            live=lambda: showing.live(self.settings.router, self._metrics, commons, monotonic()),
+            places=lambda upstream, route: showing.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],
         )
 
@@ -333,7 +332,7 @@ class House:
 
     async def _exposition(self, accept: str) -> tuple[bytes, str]:
         """Metrics as they are now; the text is made in a thread."""
-        gauges = gauged(self._settings, self._serving, self._descriptors, monotonic())
+        gauges = gauged(self.settings, self._serving, self._descriptors, monotonic())
         return await asyncio.to_thread(render, self._metrics.copy(), gauges, accept)
 
     def _look_at_the_clock(self) -> None:

@@ -8,13 +8,11 @@ looking it through would hold every call up.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
 from proxy.config.packed import Unpacking, records_of
+from proxy.config.uncollected import uncollected
 
 #: Seconds of a step, and of the rest after it, in which calls have the loop.
 _STEP, _REST = 0.001, 0.002
@@ -31,7 +29,7 @@ class Taking:
 
     async def take(self, chunk: bytes) -> None:
         """Take the next chunk. Raises whatever a user's code does."""
-        with _uncollected():
+        with uncollected():
             begun = perf_counter()
             for users, record in records_of(chunk):
                 if users:
@@ -59,15 +57,3 @@ async def let_go(parts: list[object]) -> None:
 
 async def _rest() -> None:
     await asyncio.sleep(_REST)  # noqa: TID251  calls have the loop meanwhile
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.freeze()
-            gc.enable()
