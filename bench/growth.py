@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
+import http.client
 import resource
 import socket
 import statistics
@@ -22,22 +22,27 @@ from dataclasses import replace
 from pathlib import Path
 
 from load import Workload, run_wrk
-from measure import Running, cpu_seconds, free_port
+from measure import Running, cpu_seconds, free_port, memory
 from peers import PEERS, Place
 from run import LOAD_CORE, PROXY_CORE, upstream
 
+#: Seconds after a reload in which the old configuration is let go.
+AFTERWARDS = 1.0
 VARIED = Workload("small GET, another query each", varied=True)
 ROUTES = "".join(f"      - {{match: {{path: /route{n}/*}}, timeouts: {{total: {n + 1}s}}}}\n" for n in range(10))
 
 
-def configuration(place: Place, upstreams: int, *, workers: int = 1, more: str = "") -> str:
+def configuration(
+    place: Place, upstreams: int, *, workers: int = 1, more: str = "", routes: bool = True, admin: str = "off"
+) -> str:
     """So many upstreams with ten routes each; the load goes to the last one in the file."""
     names = [f"u{n}" for n in range(upstreams - 1)] + ["plain"]
+    with_routes = f"    routes:\n{ROUTES}" if routes else ""
     blocks = "".join(
-        f"  {name}:\n    url: http://127.0.0.1:{place.upstream}\n    hosts: [{name}.example]\n    routes:\n{ROUTES}"
+        f"  {name}:\n    url: http://127.0.0.1:{place.upstream}\n    hosts: [{name}.example]\n{with_routes}"
         for name in names
     )
-    return f"listen: 127.0.0.1:{place.port}\nadmin: off\nworkers: {workers}\nupstreams:\n{blocks}{more}"
+    return f"listen: 127.0.0.1:{place.port}\nadmin: {admin}\nworkers: {workers}\nupstreams:\n{blocks}{more}"
 
 
 @contextlib.contextmanager
@@ -101,37 +106,60 @@ def with_parked(place: Place, count: int, seconds: int) -> float:
                 connection.close()
 
 
-def longest_call(port: int, stop: threading.Event) -> list[float]:
-    """Ask again and again over one connection; how long each call took, seconds."""
-    took: list[float] = []
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        while not stop.is_set():
+def steady(port: int, connections: int, stop: threading.Event, calls: list[tuple[float, float]]) -> None:
+    """Ask again and again, over one connection after the other; when each call began, and how long it took, seconds."""
+    opened = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
+    while not stop.is_set():
+        for connection in opened:
             begun = time.perf_counter()
             connection.sendall(b"GET /plain/small HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             while not connection.recv(4096).endswith(b"\n"):
                 pass
-            took.append(time.perf_counter() - begun)
-    return took
+            calls.append((begun, time.perf_counter() - begun))
+    for connection in opened:
+        connection.close()
 
 
-def reload_stalls(place: Place, seconds: int) -> tuple[float, float]:
-    """The slowest call of a client, ms: at rest, and while 1,000 upstreams are loaded again five times."""
-    place.port = 0
-    with serving(place, configuration(place, 1000)) as (running, file):
-        worst = []
-        for reloads in (0, 5):
-            stop, took = threading.Event(), list[float]()
-            asking = threading.Thread(target=lambda: took.extend(longest_call(place.port, stop)))  # noqa: B023
-            asking.start()
-            for _ in range(max(reloads, 1)):
-                if reloads:
-                    file.write_text(file.read_text() + "# once more\n")
-                    os.kill(running.pid, 1)
-                time.sleep(seconds)
-            stop.set()
-            asking.join()
-            worst.append(max(took) * 1000)
-    return worst[0], worst[1]
+def reloads(place: Place, workers: int, routes: bool, times: int = 4) -> dict[str, float]:
+    """What loading 1,000 upstreams again costs a client, beside a time of rest after each as long as the reload."""
+    place.port, admin = 0, free_port()
+    text = configuration(place, 1000, workers=workers, routes=routes, admin=f"127.0.0.1:{admin}")
+    cores = str(PROXY_CORE) if workers == 1 else f"{PROXY_CORE},{LOAD_CORE}"
+    calls: list[tuple[float, float]] = []
+    windows: list[tuple[float, float, float]] = []
+    answered: list[float] = []
+    with serving(place, text, cores) as (running, _):
+        stop = threading.Event()
+        asking = threading.Thread(target=steady, args=(place.port, 16 if workers > 1 else 1, stop, calls))
+        asking.start()
+        time.sleep(AFTERWARDS)
+        before = memory(running.pid)
+        for _ in range(times):
+            begun = time.perf_counter()
+            asked = http.client.HTTPConnection("127.0.0.1", admin, timeout=60)
+            asked.request("POST", "/reload")
+            assert asked.getresponse().status == 200
+            answered.append(time.perf_counter() - begun)
+            asked.close()
+            time.sleep(AFTERWARDS)
+            rests = time.perf_counter()
+            time.sleep(rests - begun)
+            windows.append((begun, rests, time.perf_counter()))
+        stop.set()
+        asking.join()
+        after = memory(running.pid)
+
+    def slowest(start: int) -> float:
+        return max(took for at, took in calls for window in windows if window[start] <= at < window[start + 1]) * 1000
+
+    return {
+        "slowest call at rest, ms": slowest(1),
+        "slowest call over reloads, ms": slowest(0),
+        "a reload, s": statistics.median(answered),
+        "start to the first answer, s": running.started,
+        "memory after the start, MB": before / 1e6,
+        f"memory after {times} reloads, MB": after / 1e6,
+    }
 
 
 def two_workers(place: Place, seconds: int) -> float:
@@ -169,6 +197,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--seconds", type=int, default=2)
+    options.add_argument("--reloads", action="store_true", help="measure reloads alone, and print them only")
     chosen = options.parse_args()
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
@@ -176,33 +205,39 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="redrive-growth-"))
     behind, place = upstream(folder)
     seconds = chosen.seconds
-    rows: dict[str, Callable[[], float]] = {
-        "1 upstream, us/call": lambda: with_upstreams(place, 1, seconds),
-        "100 upstreams, us/call": lambda: with_upstreams(place, 100, seconds),
-        "1,000 upstreams, us/call": lambda: with_upstreams(place, 1000, seconds),
-        f"{idle:,} idle connections, us/call": lambda: with_idle(place, idle, seconds),
-        "1,000 parked calls, us/call": lambda: with_parked(place, 1000, seconds),
-        "two workers, one bucket, us/call": lambda: two_workers(place, seconds),
-        "Envoy, two threads, us/call": lambda: two_threads(place, seconds),
-        "redrive check, CPU seconds": lambda: check_seconds(place),
-    }
+    rows: dict[str, Callable[[], float]] = (
+        {}
+        if chosen.reloads
+        else {
+            "1 upstream, us/call": lambda: with_upstreams(place, 1, seconds),
+            "100 upstreams, us/call": lambda: with_upstreams(place, 100, seconds),
+            "1,000 upstreams, us/call": lambda: with_upstreams(place, 1000, seconds),
+            f"{idle:,} idle connections, us/call": lambda: with_idle(place, idle, seconds),
+            "1,000 parked calls, us/call": lambda: with_parked(place, 1000, seconds),
+            "two workers, one bucket, us/call": lambda: two_workers(place, seconds),
+            "Envoy, two threads, us/call": lambda: two_threads(place, seconds),
+            "redrive check, CPU seconds": lambda: check_seconds(place),
+        }
+    )
     figures: dict[str, list[float]] = {}
     try:
         for number in range(chosen.rounds):
             for name, measure in rows.items():
                 figures.setdefault(name, []).append(measure())
                 print(f"round {number + 1}: {name}: {figures[name][-1]:.2f}", flush=True)
-            for name, worst in zip(
-                ("at rest", "over reloads of 1,000 upstreams"), reload_stalls(place, 1), strict=True
-            ):
-                figures.setdefault(f"slowest call {name}, ms", []).append(worst)
+            for workers, routes in ((1, False), (1, True), (2, False), (2, True)):
+                kind = f"1,000 upstreams{' of ten routes' if routes else ''}, {workers} worker{'s' * (workers > 1)}"
+                for what, value in reloads(place, workers, routes).items():
+                    figures.setdefault(f"{kind}: {what}", []).append(value)
+                    print(f"round {number + 1}: {kind}: {what}: {value:.2f}", flush=True)
     finally:
         behind.stop()
     lines = ["| | median | lowest | highest |", "| --- | --- | --- | --- |"]
     for name, values in figures.items():
         lines.append(f"| {name} | {statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f} |")
     text = "\n".join(lines) + "\n"
-    (Path(__file__).parent / "results" / "growth.md").write_text(text)
+    if not chosen.reloads:
+        (Path(__file__).parent / "results" / "growth.md").write_text(text)
     print("\n" + text)
     return 0
 
