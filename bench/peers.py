@@ -57,11 +57,11 @@ def in_venv(name: str) -> Callable[[], bool]:
 
 
 def redrive(place: Place) -> list[str]:
-    """redrive with everything on: policy, bucket, headers, metrics, access log to a file."""
+    """redrive with everything on: policy, bucket, headers, metrics, access log to a file, the admin port."""
     file = place.folder / "redrive.yaml"
     file.write_text(
         f"""listen: 127.0.0.1:{place.port}
-admin: off
+admin: 127.0.0.1:0
 upstreams:
   plain: {{url: "http://127.0.0.1:{place.upstream}"}}
   tls: {{url: "https://localhost:{place.upstream_tls}", verify: {place.ca}}}
