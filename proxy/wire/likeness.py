@@ -24,7 +24,7 @@ class Likeness:
     steering: frozenset[bytes] lower-case names of fields on which something hangs
     """
 
-    __slots__ = ("_form", "_host", "_length", "_names", "_segments", "lines", "steering", "varying")
+    __slots__ = ("_before", "_behind", "_form", "_host", "_length", "_names", "lines", "steering", "varying")
 
     def __init__(self, lines: Sequence[bytes], steering: frozenset[bytes], varying: Sequence[int] = ()) -> None:
         self.steering = steering
@@ -34,26 +34,32 @@ class Likeness:
         self._length = next((n for n, name in enumerate(self._names) if name.lower() == _LENGTH), -1)
         edges = [0, *varying, len(lines)]
         between = [b"".join(b"%b\r\n" % line for line in lines[a + 1 : b]) for a, b in pairwise(edges)]
-        names = [b"%b:" % name for name in self._names] + [b"\r\n"]
-        self._segments = [b"\r\n" + some + name for some, name in zip(between, names, strict=True)]
+        *before, last = [b"\r\n" + some for some in between]
+        marks = [b"%b%b:" % (some, name) for some, name in zip(before, self._names, strict=True)]
+        self._before = [(mark, len(mark)) for mark in marks]  # what stands before each value, and behind the last
+        self._behind = last + b"\r\n"
         self._host: bytes | None = None
         self._form = b""  # the field lines to send with that Host, %b in the place of what differs
 
     def read(self, data: bytes, at: int) -> tuple[int, list[bytes]] | None:
         """Where the head ends whose first line ends at `at`, and the values that may differ; None: it is not alike."""
         values: list[bytes] = []
-        for segment in self._segments:
-            if not data.startswith(segment, at):
+        for mark, size in self._before:
+            if not data.startswith(mark, at):
                 return None
-            at += len(segment)
-            if len(values) < len(self._names):
-                end = data.find(b"\r", at)
-                if VALUE(data, at, end) is None:
-                    return None
-                values.append(data[at:end])
-                at = end
-        length = self.length(values)
-        return (at, values) if length is None or (length.isdigit() and len(length) <= 18) else None
+            at += size
+            end = data.find(b"\r", at)
+            if VALUE(data, at, end) is None:
+                return None
+            values.append(data[at:end])
+            at = end
+        if not data.startswith(self._behind, at):
+            return None
+        if self._length >= 0:
+            length = values[self._length].lstrip(b" \t")
+            if not length.isdigit() or len(length) > 18:
+                return None
+        return at + len(self._behind), values
 
     def length(self, values: Sequence[bytes]) -> bytes | None:
         """The Content-Length among the values; None where it does not differ, or there is none."""
