@@ -43,6 +43,9 @@ WORKLOADS = [
     Workload("small GET, 32 connections, 30 fields", fields=30),
     Workload("small GET, 32 connections, 5 fields, another query each", varied=True),
     Workload("small GET, 32 connections, 12 fields, another query and request id each", fields=12, varied=True),
+    Workload(
+        "small GET, 32 connections, 12 fields, queries, ids and answers' ids differ", path="own", fields=12, varied=True
+    ),
     Workload("small GET, 1 connection", connections=1),
     Workload("small GET, 256 connections", connections=256),
     Workload("64 KiB GET", path="64k"),

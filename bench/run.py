@@ -43,6 +43,7 @@ def upstream(folder: Path) -> tuple[Running, Place]:
         capture_output=True,
     )
     small = 'location /small { return 200 "hello, world\\n"; }'
+    small += ' location /own { add_header X-Request-Id $request_id; return 200 "hello, world\\n"; }'
     http = f"""
 split_clients "$request_id" $fails {{ 10% 1; * 0; }}
 server {{ listen 127.0.0.1:{plain} backlog=4096; root {folder}/www; client_max_body_size 1g; {small} }}
