@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, Finish, Launch, Peek, WakeAt
-from proxy.retry.call import Call, Phase
+from proxy.retry.call import Call
+from proxy.retry.ending import Phase
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
 
 

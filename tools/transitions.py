@@ -21,8 +21,9 @@ from driven_call import COOLED_BY_ANOTHER, Driven, events
 from every_path import HEDGED, SEQUENTIAL, Elsewhere
 
 from proxy.retry.actions import Action, Actions, Deliver
-from proxy.retry.call import Call, Phase
+from proxy.retry.call import Call
 from proxy.retry.commons import Commons
+from proxy.retry.ending import Phase
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.gated import Env
 from proxy.retry.gates import WaitingRoom

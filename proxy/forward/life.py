@@ -53,7 +53,6 @@ class Life:
     _alarm_at: float = NEVER
     _failed: list[Origin] | None = None
     _labels: dict[int, str] = _NO_LABELS
-    _key: str | None = None
     _overfull: bool = False
 
     def __init__(

@@ -8,13 +8,13 @@ that would outgrow it while nothing flies waits for the next attempt.
 from __future__ import annotations
 
 from proxy.forward.attempt import Attempt
-from proxy.forward.life import Life
+from proxy.forward.sending import Sending
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER
 from proxy.transport.replay import PIECE, Replay
 
 
-class Upload(Life):
+class Upload(Sending):
     """See the module."""
 
     def _receive(self, body: bytes, done: bool, trailers: bytes) -> None:

@@ -1,19 +1,8 @@
-"""Incremental readers of heads: bytes in, a head out as soon as it is whole.
-
-Law: what is refused, and why, does not depend on how the bytes were cut into packets. A whole head in one packet costs
-one match, and one that is like the head before it on this connection (most apps and upstreams repeat themselves) not
-even that. An unfinished one is kept, looked at once for what can never become a head, and searched on from three bytes
-before its old end; the expression runs again only when the empty line is there. Bytes behind a head stay in the reader
-until `leftover()` takes them, or the next `feed()` reads the next head from them.
-"""
+"""The readers of heads, of requests and of answers; how they read is in `proxy.wire.heads`."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import ClassVar, Generic, TypeVar
-
-from proxy.wire.likeness import Likeness
+from proxy.wire.heads import HEADER_BYTES, HEADERS, REPEATABLE, TOO_LARGE, HeadParser
 from proxy.wire.names import ANSWER_STEERS, REQUEST_STEERS
 from proxy.wire.request import RequestHead
 from proxy.wire.response import ResponseHead
@@ -26,207 +15,13 @@ from proxy.wire.syntax import (
     Refused,
     check_request_line,
     check_status_line,
-    forbidden_octet,
     malformed,
 )
 
 __all__ = ["HEADERS", "HEADER_BYTES", "BadAnswer", "BadMessage", "Refused", "RequestParser", "ResponseParser"]
 
-#: The contract's limits (section 3).
-HEADER_BYTES = 64 * 1024
-HEADERS = 256
 
-#: Larger heads are not kept for comparison.
-REPEATABLE = 8 * 1024
-
-#: How many heads of a connection that are not like the one before are compared with it, line by line.
-_STRANGE = 32
-
-TOO_LARGE = "Request Header Fields Too Large"
-
-_Head = TypeVar("_Head", RequestHead, ResponseHead)
-
-
-class _HeadParser(Generic[_Head]):
-    """Reads heads, one after the other, from one direction of one connection.
-
-    `header_bytes` bounds a head, first line and fields together; `headers` the number of fields.
-    """
-
-    __slots__ = (
-        "_at",
-        "_last",
-        "_likeness",
-        "_line_end",
-        "_partial",
-        "_repeatable",
-        "_rest",
-        "_roomy",
-        "_skipped",
-        "_strange",
-        "header_bytes",
-        "headers",
-    )
-
-    _match: ClassVar[Callable[..., re.Match[bytes] | None]]
-    _make: Callable[..., _Head]
-    _may_skip: ClassVar[bool]
-    _steering: ClassVar[frozenset[bytes]]
-
-    def __init__(self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS) -> None:
-        self.header_bytes = header_bytes
-        self.headers = headers
-        # The shortest field line is four bytes long, so that a head of up to `_roomy` bytes keeps both limits.
-        self._roomy = min(header_bytes, 4 * headers)
-        self._last: _Head | None = None
-        self._likeness: Likeness | None = None  # of the last head, and of those that were like it
-        self._repeatable = min(REPEATABLE, header_bytes)
-        self._strange = 0  # how many were not like the one before
-        self._rest = b""  # what was fed last, where something stands behind the head
-        self._at = 0  # where in it
-        self._partial = bytearray()  # an unfinished head
-        self._line_end = -1  # where its first line ends, once that was checked
-        self._skipped = False  # an empty line in front of it
-
-    def _read_alike(self, last: _Head, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
-        """Where the head ends that begins `data`, whose first line ends there, and what tells it from those that it is
-        like, the last one among them (`_likeness`); None: it is like none.
-        """
-        likeness = self._likeness
-        if likeness is None:
-            if self._strange >= _STRANGE:
-                return None
-            likeness = self._likeness = Likeness(last.raw[:-4].split(b"\r\n"), self._steering)
-        return likeness.read(data, line_end) or self._widen(likeness, data, line_end)
-
-    def _widen(self, likeness: Likeness, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
-        """Have the head that begins `data` among those that are alike, if it can be."""
-        end = data.find(b"\r\n\r\n")
-        if self._strange >= _STRANGE or not 0 < end <= self._repeatable:
-            return None
-        self._strange += 1
-        wider = likeness.widened(data[:end])
-        found = wider.read(data, line_end) if wider is not None else None
-        if found is not None:
-            self._likeness = wider
-            self._strange = 0
-        return found
-
-    def _hold_behind(self, data: bytes, end: int) -> bytes:
-        """A head's bytes; what stands behind them is held."""
-        self._skipped = False
-        if end == len(data):
-            return data
-        self._rest, self._at = data, end
-        return data[:end]
-
-    def _read(self, data: bytes) -> _Head | None:
-        """The next head where bytes are held, `data` behind them."""
-        if self._partial:
-            return self._go_on(data)
-        data, start = (self._rest[self._at :] + data, 0) if data else (self._rest, self._at)
-        self._rest = b""
-        found = self._match(data, start)
-        if found is None:
-            return self._go_on(data[start:])
-        return self._taken(data, start, found)
-
-    def _taken(self, data: bytes, start: int, found: re.Match[bytes]) -> _Head:
-        """The head found in `data` at `start`; what stands behind it is held."""
-        self._skipped = False
-        end = found.end()
-        if end != len(data):
-            self._rest = data
-            self._at = end
-        raw = data[start:end]
-        if end - start > self._roomy:
-            self._check_size(raw)
-        return self._make(raw, *found.groups())
-
-    @property
-    def pending(self) -> bool:
-        """Whether bytes are held: of an unfinished head, or behind the last one."""
-        return bool(self._rest or self._partial)
-
-    def leftover(self) -> bytes:
-        """Take the bytes that are held: the beginning of a body behind its head, or of what follows an upgrade."""
-        if self._partial:
-            rest = bytes(self._partial)
-            self._partial.clear()
-            self._line_end = -1
-        else:
-            rest = self._rest[self._at :] if self._rest else b""
-            self._rest = b""
-        return rest
-
-    def _go_on(self, data: bytes) -> _Head | None:
-        """The same where the head is not whole in one packet, or not well-formed."""
-        held = self._partial
-        checked = len(held)
-        held += data
-        if not self._skipped and self._may_skip and held.startswith(b"\r\n"):
-            self._skipped = True
-            del held[:2]
-            checked = max(checked - 2, 0)
-        if not held or not self._ended(held, checked):
-            return None
-        whole = bytes(held)
-        held.clear()
-        self._line_end = -1
-        found = self._match(whole)
-        if found is None:
-            raise self._bad("a header field is malformed")
-        return self._taken(whole, 0, found)
-
-    def _ended(self, held: bytearray, checked: int) -> bool:
-        """Whether the empty line is in `held`, of which `checked` bytes were looked at before.
-
-        Raises for what can never become a head. Only the first `header_bytes` are looked at.
-        """
-        limit = self.header_bytes
-        if self._line_end < 0:
-            line = held.find(b"\r\n", max(checked - 1, 0), limit)
-            self._forbid(held, checked - 1, line + 1 if line >= 0 else limit)
-            if line >= 0:
-                self._check_line(bytes(held[:line]))
-                self._line_end = line
-            elif len(held) >= limit:
-                raise self._too_large(in_line=True)
-            else:
-                return False
-        end = held.find(b"\r\n\r\n", max(checked - 3, self._line_end), limit)
-        self._forbid(held, max(checked - 1, self._line_end), end + 1 if end >= 0 else limit)
-        if end < 0 and len(held) >= limit:
-            raise self._too_large(in_line=False)
-        return end >= 0
-
-    def _forbid(self, held: bytearray, start: int, end: int) -> None:
-        """Raise for an octet that no head may contain."""
-        detail = forbidden_octet(held, start, end)
-        if detail is not None:
-            raise self._bad(detail)
-
-    def _check_size(self, raw: bytes) -> None:
-        """Raise where a whole head passes the limits."""
-        if len(raw) > self.header_bytes:
-            raise self._too_large(in_line=raw.find(b"\n") >= self.header_bytes)
-        if raw.count(b"\n") - 2 > self.headers:
-            raise self._too_many()
-
-    def _bad(self, detail: str) -> BadMessage:
-        raise NotImplementedError
-
-    def _check_line(self, line: bytes) -> None:
-        raise NotImplementedError
-
-    def _too_large(self, in_line: bool) -> BadMessage:
-        return self._bad(f"the {'first line' if in_line else 'header'} is longer than {self.header_bytes} bytes")
-
-    def _too_many(self) -> BadMessage:
-        return self._bad(f"more than {self.headers} header fields")
-
-
-class RequestParser(_HeadParser[RequestHead]):
+class RequestParser(HeadParser[RequestHead]):
     """Reads request heads from what an app sends on one connection; raises Refused.
 
     414 where the request line passes `header_bytes`, 431 where the head does, or has more fields than `headers`.
@@ -290,7 +85,7 @@ class RequestParser(_HeadParser[RequestHead]):
         return Refused(431, TOO_LARGE, super()._too_many().detail)
 
 
-class ResponseParser(_HeadParser[ResponseHead]):
+class ResponseParser(HeadParser[ResponseHead]):
     """Reads heads of answers from what an upstream sends on one connection; raises BadAnswer.
 
     Informational answers (1xx) come out as heads of their own; feed on for the final one. Whether a 101 was asked for

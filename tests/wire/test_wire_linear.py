@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from wire_cases import answer, request
 
-from proxy.wire import authority, body, fields, grammar, names, syntax
+from proxy.wire import authority, body, fields, grammar, heads, names, syntax
 from proxy.wire.body import BadBody, ChunkedBody, chunk, end_chunked
 from proxy.wire.grammar import RequestParser, ResponseParser
 
 
 def expressions() -> Iterator[tuple[str, re.Pattern[bytes]]]:
     """Every expression that the room compiles, with its name."""
-    for module in (authority, body, fields, grammar, names, syntax):
+    for module in (authority, body, fields, grammar, heads, names, syntax):
         for name, value in vars(module).items():
             pattern = getattr(value, "__self__", value)
             if isinstance(pattern, re.Pattern) and not isinstance(value, ModuleType):
@@ -78,7 +78,7 @@ def octets_looked_at(monkeypatch: pytest.MonkeyPatch, parser: Any, data: bytes) 
         return run
 
     with monkeypatch.context() as patch:
-        patch.setattr(grammar, "forbidden_octet", counted(syntax.forbidden_octet))
+        patch.setattr(heads, "forbidden_octet", counted(syntax.forbidden_octet))
         patch.setattr(type(parser), "_match", staticmethod(counted(type(parser)._match)))
         for octet in data:
             parser.feed(bytes([octet]))
