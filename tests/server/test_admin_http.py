@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -24,6 +24,8 @@ class Desk:
         self.asked: list[Asked] = []
         self.left = asyncio.Event()
         self.told: list[dict[str, Any]] = []
+        self.fails_beside = False
+        self.each: Callable[[int], object] = bool
 
     def port(self) -> Port:
         routes = {
@@ -33,11 +35,19 @@ class Desk:
             "/stream": {"GET": self.stream},
             "/breaks-off": {"GET": self.breaks_off},
             "/large": {"GET": self.large},
+            "/floods": {"GET": self.floods},
         }
-        return Port(routes, self.closing)
+        return Port(routes, self.closing, beside=self.beside)
+
+    async def beside(self) -> None:
+        """What is done all the time."""
+        await self.closing.wait()
+        if self.fails_beside:
+            raise ValueError("beside")
 
     async def echo(self, asked: Asked) -> Reply:
         self.asked.append(asked)
+        self.each(len(self.asked))
         return text(f"{asked.method} {asked.path}")
 
     async def broken(self, asked: Asked) -> Reply:
@@ -51,6 +61,16 @@ class Desk:
 
     async def breaks_off(self, asked: Asked) -> Reply:
         return Reply(parts=self.broken_parts())
+
+    async def floods(self, asked: Asked) -> Reply:
+        return Reply(parts=self.flood())
+
+    async def flood(self) -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield bytes(1 << 20)
+        finally:
+            self.left.set()
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
         try:
@@ -89,9 +109,20 @@ async def test_requests_are_answered_in_turn_however_they_come(asking: Asking) -
     assert said.count(b"\r\nDate: ") == said.count(b"\r\nContent-Length: ") == 3
 
 
+async def test_others_have_a_turn_between_two_requests(asking: Asking, desk: Desk) -> None:
+    """RFC 9112, section 9.3.2: requests may be pipelined. Thousands of them in a read must not hold calls up."""
+    turns: list[tuple[int, int]] = []
+    desk.each = lambda asked: asyncio.get_running_loop().call_soon(lambda: turns.append((asked, len(desk.asked))))
+    await asking.raw((b"GET /echo HTTP/1.1\r\n" + HOST + b"\r\n") * 100)
+    assert turns == [(asked, asked) for asked in range(1, 101)]
+
+
 async def test_a_query_is_read_and_the_first_value_counts(asking: Asking, desk: Desk) -> None:
     await asking.get("/echo?a=1&b=%C3%A4+x&a=2&c")
     assert desk.asked[0].query == {"a": "1", "b": "ä x", "c": ""}
+    await asking.raw(b"GET /echo?a=\xc3\xa4&b=\xff&c=%ff HTTP/1.1\r\n" + HOST + b"\r\n")
+    assert desk.asked[1].query == {"a": "ä", "b": "\ufffd", "c": "\ufffd"}
+    assert (await asking.get("/echo?" + "a&" * http.NAMES)).status == 400
 
 
 @pytest.mark.parametrize(
@@ -106,6 +137,26 @@ async def test_who_closes(asking: Asking, line: bytes, more: bytes, stays: bool)
     said = await asking.raw((line + b"\r\n" + HOST + more + b"\r\n") * 2)
     assert said.count(b"HTTP/1.1 200 OK\r\n") == (2 if stays else 1)
     assert (b"Connection: keep-alive\r\n" if stays else b"Connection: close\r\n") in said
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "said"),
+    [
+        (b"GET /stream HTTP/1.1", b"Connection: close\r\n", b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        (b"GET /stream HTTP/1.0", b"Connection: keep-alive\r\n", b"Connection: close\r\n\r\n"),
+    ],
+)
+async def test_who_closes_behind_a_stream(asking: Asking, line: bytes, more: bytes, said: bytes) -> None:
+    """RFC 9112, section 9.6: who closes says so. A stream to an HTTP/1.0 reader ends with its connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", asking.port)
+    writer.write(line + b"\r\n" + HOST + more + b"\r\n")
+    assert (await reader.readuntil(b"\r\n\r\n")).endswith(said)
+    writer.close()
+
+
+async def test_a_stream_to_who_has_said_all_ends_whole(asking: Asking) -> None:
+    said = await asking.raw(b"GET /stream HTTP/1.1\r\n" + HOST + b"\r\n")
+    assert said.endswith(b"one\n\r\n0\r\n\r\n")
 
 
 async def test_a_head_has_no_body(asking: Asking) -> None:
@@ -143,9 +194,18 @@ async def test_who_waits_with_a_body_is_told_to_go_on(asking: Asking) -> None:
 async def test_a_body_that_no_page_takes_is_refused_while_it_comes(asking: Asking) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", asking.port)
     size = 8 * http.BODY
-    writer.write(b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % size + bytes(http.BODY + 70000))
+    writer.write(b"POST /echo HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size)
+    writer.write(bytes(http.BODY + 70000))
     assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 413 ")
     assert b"Connection: close\r\n" in await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+
+async def test_a_body_that_will_be_too_large_is_not_waited_for(asking: Asking) -> None:
+    """RFC 9110, section 10.1.1: a server that can say the final status at once need not ask for the content."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", asking.port)
+    writer.write(b"POST /echo HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % 10**9)
+    assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 413 ")
     writer.close()
 
 
@@ -177,7 +237,7 @@ async def test_where_there_is_no_page(asking: Asking) -> None:
         assert (await asking.get(path)).status == 404
     refused = await asking.head("/of/x"), await asking.post("/of/x")
     assert [each.status for each in refused] == [200, 405]
-    assert refused[1].headers["Allow"] == "GET"
+    assert refused[1].headers["Allow"] == "GET, HEAD"
 
 
 async def test_a_page_that_fails_is_told_of_and_the_next_one_answers(asking: Asking, desk: Desk) -> None:
@@ -186,9 +246,17 @@ async def test_a_page_that_fails_is_told_of_and_the_next_one_answers(asking: Ask
     assert (await asking.get("/echo")).status == 200
 
 
+async def test_what_fails_beside_is_told(asking: Asking, desk: Desk) -> None:
+    desk.fails_beside = True
+    await asking.pages.close(20)
+    assert [str(told["exception"]) for told in desk.told] == ["beside"]
+
+
 async def test_a_stream_that_fails_is_seen_to_be_cut(asking: Asking, desk: Desk) -> None:
-    said = await asking.raw(b"GET /breaks-off HTTP/1.1\r\n" + HOST + b"\r\n")
-    assert said.endswith(b"\r\n\r\n4\r\none\n\r\n")
+    reader, writer = await asyncio.open_connection("127.0.0.1", asking.port)
+    writer.write(b"GET /breaks-off HTTP/1.1\r\n" + HOST + b"\r\n")
+    assert (await reader.read()).endswith(b"\r\n\r\n4\r\none\n\r\n")
+    writer.close()
     assert [str(told["exception"]) for told in desk.told] == ["oops"]
 
 
@@ -228,3 +296,38 @@ async def test_nobody_holds_the_end_up(asking: Asking) -> None:
         await asyncio.open_connection("127.0.0.1", asking.port)
     for _, writer in streams:
         writer.transport.abort()
+
+
+async def test_who_comes_takes_the_place_of_who_rested_longest(asking: Asking) -> None:
+    """Any number of connections, and no more descriptors than are kept for them: the next one is heard."""
+    streams = [await asyncio.open_connection("127.0.0.1", asking.port)]
+    streams[0][1].write(b"GET /stream HTTP/1.1\r\n" + HOST + b"\r\n")
+    await streams[0][0].readuntil(b"one\n")
+    streams += [await asyncio.open_connection("127.0.0.1", asking.port) for _ in range(3 * http.MOST)]
+    for reader, _ in streams[1 : -http.MOST]:
+        assert await reader.read() == b""
+    assert (await asking.get("/echo")).status == 200
+    assert not streams[0][0].at_eof()  # who is being told something is not at rest
+    for _, writer in streams:
+        writer.transport.abort()
+
+
+async def test_where_nobody_rests_the_oldest_makes_room(asking: Asking) -> None:
+    streams = []
+    for _ in range(http.MOST + 1):
+        reader, writer = await asyncio.open_connection("127.0.0.1", asking.port)
+        writer.write(b"GET /stream HTTP/1.1\r\n" + HOST + b"\r\n")
+        await reader.readuntil(b"one\n")
+        streams.append((reader, writer))
+    assert await streams[0][0].read() == b"\r\n"
+    assert (await asking.get("/echo")).status == 200
+    for _, writer in streams:
+        writer.transport.abort()
+
+
+async def test_who_takes_nothing_is_given_up(asking: Asking, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "STALLED", 0.05)
+    _, writer = await asyncio.open_connection("127.0.0.1", asking.port, limit=1)
+    writer.write(b"GET /floods HTTP/1.1\r\n" + HOST + b"\r\n")
+    await desk.left.wait()
+    writer.transport.abort()

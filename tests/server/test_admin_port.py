@@ -36,7 +36,7 @@ class House:
             metrics=self.exposition,
             config=lambda: {"version": 1},
             upstreams=lambda only: [{"name": "a"}],
-            buckets=lambda: [{"bucket": "b", "level": 3}],
+            buckets=lambda: [{"bucket": "b", "kind": "quota", "level": 3}],
             recent=self.recent,
             reload=self.reload,
             drain=lambda: self.asked.append("drain"),
@@ -74,7 +74,7 @@ async def test_every_page_answers(admin: Asking, house: House) -> None:
     assert "POST /reload" in await page.text()
     assert await (await admin.get("/config")).json() == {"version": 1}
     assert await (await admin.get("/upstreams")).json() == {"upstreams": [{"name": "a"}]}
-    assert await (await admin.get("/buckets")).json() == {"buckets": [{"bucket": "b", "level": 3}]}
+    assert await (await admin.get("/buckets")).json() == {"buckets": [{"bucket": "b", "kind": "quota", "level": 3}]}
     metrics = await admin.get("/metrics")
     assert metrics.headers["Content-Type"].startswith("text/plain")
     assert "redrive_waiting_calls 0.0" in await metrics.text()

@@ -1,8 +1,9 @@
 """The HTTP of the admin port and of the probe: a few readers, a coroutine for each.
 
 Law: it speaks by the proxy port's own grammar, strictly, and knows nothing of what its pages say. One request of a
-connection is answered after the other. A page that fails is answered with 500, and the rest of the process goes on.
-A reader who says nothing, or not all, or takes nothing, costs a connection and no more, and holds no end up.
+connection is answered after the other, and calls go on between two of them. A page that fails is answered with 500,
+and the rest of the process goes on. A reader who says nothing, or not all, or takes nothing, costs a connection for a
+while and no more, keeps nobody else out, and holds no end up.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ from proxy.wire.head import RequestHead
 REST = 75.0
 #: Bytes of a body, which no page reads.
 BODY = 1024 * 1024
+#: Parameters of a query, of which no page reads more than two.
+NAMES = 32
+#: Connections at once: with those of another port, and the process's own files, fewer descriptors than calls leave
+#: (`server.listener.RESERVED`).
+MOST = 16
+#: Seconds after which a reader who has taken nothing of an answer is given up, as nginx's send_timeout.
+STALLED = 60.0
 #: Seconds that what still comes is read and dropped behind a last answer (RFC 9112 section 9.6).
 LINGER = 2.0
 _SIZE = 64 * 1024
@@ -70,36 +78,51 @@ class Port:
         self._closing = closing
         self._guard = guard
         self._beside = beside
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._resting: set[asyncio.Task[None] | None] = set()  # those that wait for a request
+        self._aside: asyncio.Task[None] | None = None
+        self._talks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # the oldest first
+        self._resting: dict[asyncio.Task[None], None] = {}  # those that wait for a request, the longest first
         self._server: asyncio.Server | None = None
 
     async def open(self, sock: socket.socket) -> None:
         """Serve on a listening socket."""
-        self._server = await asyncio.start_server(self._connected, sock=sock)
+        self._server = await asyncio.start_server(self._connected, sock=sock, backlog=MOST)
         if self._beside is not None:
-            self._begin(self._beside())
+            self._aside = asyncio.get_running_loop().create_task(_told(self._beside()))
 
     async def close(self, patience: float) -> None:
         """Accept no more; answers that are under way get so many seconds."""
         self._closing.set()
         if self._server is not None:
             self._server.close()
-        for task in self._tasks & self._resting:
-            task.cancel()
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=patience)
+        under_way = {task for task in (*self._talks, self._aside) if task is not None}
+        for task in list(self._resting):
+            self._give_up(task)
+        if under_way:
+            _, late = await asyncio.wait(under_way, timeout=patience)
             for task in late:
-                task.cancel()
+                self._give_up(task)
             await asyncio.gather(*late, return_exceptions=True)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._begin(self._serve(reader, writer))
+        if len(self._talks) >= MOST:  # whoever comes is heard
+            self._give_up(next(iter(self._resting or self._talks)))
+        writer.transport.set_write_buffer_limits(0)  # what has been drained has gone
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._talks[task] = writer
+        self._resting[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._talks.pop(task, None)
+        self._resting.pop(task, None)
+
+    def _give_up(self, task: asyncio.Task[None]) -> None:
+        """End a conversation where it stands."""
+        writer = self._talks.get(task)
+        if writer is not None:
+            writer.transport.abort()
+        self._ended(task)
+        task.cancel()
 
     # -- a connection ---------------------------------------------------------------------------------------------
 
@@ -117,59 +140,67 @@ class Port:
         """Answer one request after the other, until one of both has had enough."""
         parser, rest = _Parser(), b""
         try:
-            while not self._closing.is_set() and (head := await self._next(reader, parser, rest)) is not None:
-                rest = await _drop_body(head, reader, writer, parser.leftover())
-                if not await self._answer(head, reader, writer):
+            while not self._closing.is_set():
+                head, rest = await self._next(reader, writer, parser, rest)
+                if head is None or not await self._answer(head, reader, writer):
                     return
         except BadMessage as bad:
             _write(writer, text(bad.detail, bad.status if isinstance(bad, Refused) else 400), _CLOSE)
             await _see_off(reader, writer)
 
-    async def _next(self, reader: asyncio.StreamReader, parser: RequestParser, rest: bytes) -> RequestHead | None:
-        """The next request's head; None where none comes."""
+    async def _next(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, parser: RequestParser, rest: bytes
+    ) -> tuple[RequestHead | None, bytes]:
+        """The next request's head, None where none comes, and what stands behind its body."""
         task = asyncio.current_task()
-        self._resting.add(task)
+        assert task is not None
+        self._resting[task] = None
         try:
             async with asyncio.timeout(REST):
                 head = parser.feed(rest) if rest else None
                 while head is None:
                     data = await reader.read(_SIZE)
                     if not data:
-                        return None
+                        return None, b""
                     head = parser.feed(data)
-                return head
+                return head, await _drop_body(head, reader, writer, parser.leftover())
         finally:
-            self._resting.discard(task)
+            self._resting.pop(task, None)
 
     async def _answer(self, head: RequestHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer a request; whether the connection stays."""
         reply = await self._reply(head)
-        stays = head.keep_alive and not self._closing.is_set()
+        chunked = reply.parts is not None and head.minor == 1
+        stays = head.keep_alive and not self._closing.is_set() and (reply.parts is None or chunked)
         line = _CLOSE if not stays else b"" if head.minor else b"Connection: keep-alive\r\n"
+        _write(writer, reply, line + b"Transfer-Encoding: chunked\r\n" * chunked, headless=head.method == "HEAD")
         if reply.parts is None:
-            _write(writer, reply, line, headless=head.method == "HEAD")
-            await writer.drain()
+            await _taken(writer)
             return stays
-        chunked = bool(head.minor)
-        _write(writer, reply, b"Transfer-Encoding: chunked\r\n" if chunked else line)
         async with contextlib.aclosing(reply.parts) as parts:
             if head.method == "HEAD":
+                await _taken(writer)
                 return stays
             async for part in parts:
                 if part:
                     writer.write(chunk(part) if chunked else part)
-                    await writer.drain()
-                if reader.at_eof() or writer.is_closing():
+                    await _taken(writer)
+                if writer.is_closing():
                     return False
+                if reader.at_eof():
+                    break
         if chunked:
             writer.write(end_chunked())
-        return stays and chunked
+        return stays
 
     async def _reply(self, head: RequestHead) -> Reply:
         """What a page says to it, or why none does."""
-        path, _, query = head.path.decode("latin-1").partition("?")
+        path, _, query = head.path.decode("utf-8", "replace").partition("?")
         host = head.authority if head.form == "absolute" else ",".join(head.get_all("host"))
-        values = dict(reversed(parse_qsl(query, keep_blank_values=True)))
+        try:
+            values = dict(reversed(parse_qsl(query, keep_blank_values=True, max_num_fields=NAMES)))
+        except ValueError:
+            return text(f"No page takes more than {NAMES} parameters.", 400)
         asked = Asked(head.method, unquote(path), values, host, head)
         try:
             reply = self._guard(asked)
@@ -187,13 +218,22 @@ class Port:
             return text("There is no such page.", 404)
         page = pages.get("GET" if asked.method == "HEAD" else asked.method)
         if page is None:
-            return text(f"This page takes {' and '.join(pages)}.", 405, Allow=", ".join(pages))
+            methods = [*pages, "HEAD"] if "GET" in pages else list(pages)
+            return text(f"This page takes {' and '.join(methods)}.", 405, Allow=", ".join(methods))
         return await page(asked)
 
 
 def _tell(error: Exception) -> None:
     """A page has a defect: to standard error, as asyncio does it."""
     asyncio.get_running_loop().call_exception_handler({"message": "a page failed", "exception": error})
+
+
+async def _told(work: Coroutine[Any, Any, None]) -> None:
+    """Do something, and tell where it fails."""
+    try:
+        await work
+    except Exception as error:
+        _tell(error)
 
 
 def _write(writer: asyncio.StreamWriter, reply: Reply, line: bytes, *, headless: bool = False) -> None:
@@ -219,20 +259,32 @@ async def _drop_body(
     body = body_reader(head.body_size)
     if body is None:
         return rest
-    if head.expect_continue and not rest:
+    size = head.content_length or 0
+    if head.expect_continue and not rest and size <= BODY:
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    size = 0
-    async with asyncio.timeout(REST):
-        while True:
-            payload, done, behind = body.feed(rest)
+    while size <= BODY:
+        payload, done, behind = body.feed(rest)
+        if done:
+            return behind
+        if head.chunked:
             size += len(payload)
-            if done:
-                return behind
-            if size > BODY:
-                raise Refused(413, "", f"no page takes more than {BODY} bytes")
-            rest = await reader.read(_SIZE)
-            if not rest:
-                raise ConnectionResetError
+        rest = await reader.read(_SIZE)
+        if not rest:
+            raise ConnectionResetError
+    raise Refused(413, "", f"no page takes more than {BODY} bytes")
+
+
+async def _taken(writer: asyncio.StreamWriter) -> None:
+    """Wait until what was written has gone, as long as the reader takes something of it, and let others have a turn."""
+    await asyncio.sleep(0)  # noqa: TID251  many requests may have come at once
+    left = -1
+    while left != (left := writer.transport.get_write_buffer_size()):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STALLED):
+                await writer.drain()
+                return
+    writer.transport.abort()
+    raise TimeoutError
 
 
 async def _see_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
