@@ -12,9 +12,9 @@ the same as one that an exchange drove.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
+from proxy.forward.alarm import Alarm
 from proxy.forward.attempt import HELD, Attempt, reply_of
 from proxy.forward.exchange import Exchange
 from proxy.forward.headers import handed_on, plain_lines
@@ -40,7 +40,6 @@ class Again:
 
     __slots__ = (
         "_alarm",
-        "_alarm_at",
         "_arrived",
         "_call",
         "_connection",
@@ -69,8 +68,7 @@ class Again:
         self._connection: Connection | None = connection  # where it flies; None: it is over
         self._head: ResponseHead | None = None  # the answer that is kept meanwhile
         self._data = b""
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = _NEVER
+        self._alarm: Alarm | None = None
         self.due = _NEVER
         self.over = False
         self.status = 0
@@ -205,6 +203,9 @@ class Again:
             means.watch.remove(self)
         self._label_records()
         call.forget_alarm()
+        if self._alarm is not None:
+            self._alarm.stop()
+            self._alarm = None  # else they would keep each other
         started = call.started
         means.observer.call_ended(
             Ended(
@@ -221,17 +222,11 @@ class Again:
             record.endpoint = label
 
     def _set_alarm(self, at: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = at
-        self._alarm = self._means.loop.call_at(at, self._ring)
+        if self._alarm is None:
+            self._alarm = Alarm(self._means.loop, self._ring)
+        self._alarm.set(at)
 
-    def _ring(self) -> None:
-        now = monotonic()
-        if now < self._alarm_at:  # the loop's clock is whole milliseconds: never sooner than was said
-            self._alarm = self._means.loop.call_later(0.001, self._ring)
-            return
-        self._alarm = None
+    def _ring(self, now: float) -> None:
         self._tell(now, self._call.woke, now)
 
     # -- otherwise ------------------------------------------------------------------------------------------------
@@ -255,8 +250,8 @@ class Again:
             self._connection.hand_to(attempt)
         elif self._head is not None:
             attempt.keep(self._head, self._data, self._arrived)
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-            exchange.wake_at(self._alarm_at)
+        alarm, self._alarm = self._alarm, None
+        if alarm is not None and alarm.at < _NEVER:
+            exchange.wake_at(alarm.at)
+            alarm.stop()
         return exchange

@@ -317,8 +317,8 @@ class Exchange(Patience):
         if means.watch.has_alarms:
             means.watch.remove(self)
         if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+            self._alarm.stop()
+            self._alarm = None  # else they would keep each other
         for attempt in self.flights.values():
             if attempt.stream is not None or attempt.task is not None:
                 self._let_go(attempt)

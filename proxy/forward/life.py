@@ -6,10 +6,10 @@ Law: defaults live on the class, so that a call sets what it needs and nothing m
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar
 
+from proxy.forward.alarm import Alarm
 from proxy.forward.attempt import Attempt
 from proxy.forward.means import Means
 from proxy.forward.streams import AppStream
@@ -49,8 +49,7 @@ class Life:
     _attempt: ClassVar[type[Attempt]]
     _verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
     _half: int = 0  # which directions of a tunnel have ended
-    _alarm: asyncio.TimerHandle | None = None
-    _alarm_at: float = NEVER
+    _alarm: Alarm | None = None
     _failed: list[Origin] | None = None
     _labels: dict[int, str] = _NO_LABELS
     _overfull: bool = False

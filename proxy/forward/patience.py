@@ -6,6 +6,7 @@ for has a timer of its own, and it never rings sooner than was said.
 
 from __future__ import annotations
 
+from proxy.forward.alarm import Alarm
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
 from proxy.forward.life import NEVER
 from proxy.forward.upload import Upload
@@ -73,17 +74,11 @@ class Patience(Upload):
         """Set the call's one alarm."""
         if self.over:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = at
-        self._alarm = self.means.loop.call_at(at, self._ring)
+        if self._alarm is None:
+            self._alarm = Alarm(self.means.loop, self._ring)
+        self._alarm.set(at)
 
-    def _ring(self) -> None:
-        now = monotonic()
-        if now < self._alarm_at:  # the loop's clock is whole milliseconds: never sooner than was said
-            self._alarm = self.means.loop.call_later(0.001, self._ring)
-            return
-        self._alarm = None
+    def _ring(self, now: float) -> None:
         self.tell(now, self.call.woke, now)
 
     def _end_early(self, status: int, title: str, detail: str, outcome: Outcome, error: str) -> None:
