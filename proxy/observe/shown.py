@@ -57,7 +57,7 @@ def attempt_json(record: AttemptRecord, started: float) -> str:
     return line + "}"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)  # a price of 5 is not written as the 5.0 that another bucket takes
 def _usual(
     endpoint: str,
     status: int | None,

@@ -387,6 +387,11 @@ def test_an_attempt_in_a_line_and_in_the_admin_api_are_the_same(record: AttemptR
         assert written[key] == (pytest.approx(value, abs=2e-3) if isinstance(value, float) else value)
 
 
+def test_what_an_attempt_cost_is_written_as_it_is_whatever_was_written_before() -> None:
+    written = [shown.attempt_json(AttemptRecord(2, 0.0, price=price, decision="retried"), 0.0) for price in (5.0, 5)]
+    assert [type(json.loads(line)["price"]) for line in written] == [float, int]
+
+
 def test_whatever_is_written_at_once_ends_with_a_line() -> None:
     reading, writing = os.pipe2(os.O_DIRECT)  # a read is what one write was
     try:
