@@ -69,7 +69,7 @@ class _Loader:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=self._environ,
-            start_new_session=True,  # a Ctrl-C in the terminal is not for it
+            process_group=0,  # a Ctrl-C is not for it; in a session of its own it would not be nice to us
         ) as self._process:
             if self._stopped:
                 self._process.kill()
