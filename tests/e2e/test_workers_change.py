@@ -288,22 +288,33 @@ async def test_apps_that_have_just_connected_are_served_by_a_worker_that_retires
 
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_an_address_that_is_spelt_anew_is_served_all_the_while(workers: int, tmp_path: Path) -> None:
-    """127.0.0.1 and, on the same port, any address: connections that waited where the one listened are served too."""
+    """127.0.0.1 and, on the same port, any address: connections that waited where the one listened are served too.
+
+    A handshake that is under way when a listening socket closes is the kernel's to drop (unless tcp_migrate_req is set):
+    with a new connection for every request, one in thousands may meet that.
+    """
     port = free_port()
     top = f"workers: {workers}\nadmin: 127.0.0.1:0\nlisten: {{}}:{port}\n"
-    over = False
+    over, dropped = False, 0
     async with Upstream(answer(200)) as upstream:
         rest = config(upstream, "    hosts: [localhost]\n")
         async with Redrive(tmp_path, rest, listen=top.format("127.0.0.1")) as running:
 
+            async def ask() -> None:
+                async with (
+                    aiohttp.ClientSession() as session,
+                    session.get(f"http://127.0.0.1:{port}/a/x", headers={"Host": "localhost"}) as got,
+                ):
+                    assert got.status == 200
+
             async def load() -> int:
+                nonlocal dropped
                 count = 0
                 while not over:
-                    async with (
-                        aiohttp.ClientSession() as session,
-                        session.get(f"http://127.0.0.1:{port}/a/x", headers={"Host": "localhost"}) as got,
-                    ):
-                        assert got.status == 200
+                    try:
+                        await ask()
+                    except aiohttp.ClientOSError:
+                        dropped += 1
                     count += 1
                 return count
 
@@ -314,6 +325,7 @@ async def test_an_address_that_is_spelt_anew_is_served_all_the_while(workers: in
                 await upstream.until(len(upstream.requests) + 10)
             over = True
             assert sum(await asyncio.gather(*loads)) >= 100
+            assert dropped <= 2
 
 
 async def test_a_stopped_worker_does_not_hold_up_the_end(tmp_path: Path) -> None:
