@@ -290,7 +290,7 @@ async def test_apps_that_have_just_connected_are_served_by_a_worker_that_retires
 async def test_an_address_that_is_spelt_anew_is_served_all_the_while(workers: int, tmp_path: Path) -> None:
     """127.0.0.1 and, on the same port, any address: connections that waited where the one listened are served too.
 
-    A handshake that is under way when a listening socket closes is the kernel's to drop (unless tcp_migrate_req is set):
+    A handshake under way when a listening socket closes is the kernel's to drop (unless tcp_migrate_req is set):
     with a new connection for every request, one in thousands may meet that.
     """
     port = free_port()
