@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import uvloop
 from support.pages import Asking
 
 from proxy.server.admin import port as http
@@ -24,6 +27,7 @@ class Desk:
         self.asked: list[Asked] = []
         self.left = asyncio.Event()
         self.told: list[dict[str, Any]] = []
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
         self.fails_beside = False
         self.each: Callable[[int], object] = bool
 
@@ -35,6 +39,7 @@ class Desk:
             "/stream": {"GET": self.stream},
             "/breaks-off": {"GET": self.breaks_off},
             "/large": {"GET": self.large},
+            "/slow": {"GET": self.slow},
             "/floods": {"GET": self.floods},
         }
         return Port(routes, self.closing, beside=self.beside)
@@ -61,6 +66,11 @@ class Desk:
 
     async def breaks_off(self, asked: Asked) -> Reply:
         return Reply(parts=self.broken_parts())
+
+    async def slow(self, asked: Asked) -> Reply:
+        self.begun.set()
+        await self.go.wait()
+        return text("at last")
 
     async def floods(self, asked: Asked) -> Reply:
         return Reply(parts=self.flood())
@@ -244,6 +254,26 @@ async def test_a_page_that_fails_is_told_of_and_the_next_one_answers(asking: Ask
     assert (await asking.get("/broken")).status == 500
     assert [str(told["exception"]) for told in desk.told] == ["oops"]
     assert (await asking.get("/echo")).status == 200
+
+
+def test_who_goes_while_a_page_is_made_is_no_news() -> None:
+    """On the loop that serves: a write to who has gone is an error there that no network has."""
+
+    async def gone() -> list[dict[str, Any]]:
+        desk = Desk()
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: desk.told.append(told))
+        async with asyncio.timeout(20), Asking(desk.port()) as asking:
+            with socket.create_connection(("127.0.0.1", asking.port)) as sock:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it closes with a reset
+                sock.sendall(b"GET /slow HTTP/1.1\r\n" + HOST + b"\r\n")
+                await desk.begun.wait()
+            assert (await asking.get("/echo")).status == 200
+            desk.go.set()
+            assert (await asking.get("/echo")).status == 200
+        return desk.told
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(gone()) == []
 
 
 async def test_what_fails_beside_is_told(asking: Asking, desk: Desk) -> None:

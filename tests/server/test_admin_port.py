@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +86,12 @@ async def test_every_page_answers(admin: Asking, house: House) -> None:
     assert (await admin.get("/requests?limit=all")).status == 400
     assert (await admin.get("/nothing")).status == 404
     assert (await admin.head("/livez")).status == 200
+
+
+async def test_a_large_configuration_holds_nobody_up(house: House) -> None:
+    view = replace(house.view(), config=lambda: {"on the loop": threading.current_thread() is threading.main_thread()})
+    async with Asking(admin_port(view)) as admin:
+        assert await (await admin.get("/config")).json() == {"on the loop": False}
 
 
 async def test_readiness_says_why(admin: Asking, house: House) -> None:

@@ -182,14 +182,14 @@ class Port:
                 await _taken(writer)
                 return stays
             async for part in parts:
+                if writer.is_closing():
+                    return False
                 if part:
                     writer.write(chunk(part) if chunked else part)
                     await _taken(writer)
-                if writer.is_closing():
-                    return False
                 if reader.at_eof():
                     break
-        if chunked:
+        if chunked and not writer.is_closing():
             writer.write(end_chunked())
         return stays
 
@@ -238,6 +238,8 @@ async def _told(work: Coroutine[Any, Any, None]) -> None:
 
 def _write(writer: asyncio.StreamWriter, reply: Reply, line: bytes, *, headless: bool = False) -> None:
     """Write an answer, or the head of one that comes in parts; `line` says what becomes of the connection."""
+    if writer.is_closing():  # while the page was made
+        raise ConnectionResetError
     fields = {
         "Date": http_date(wall()),
         "Content-Type": reply.kind,

@@ -65,7 +65,7 @@ class Readiness:
 class View:
     """Each is asked when its page is.
 
-    `upstreams` takes the name of the only one that is asked for, None for all.
+    `config` is asked in a thread. `upstreams` takes the name of the only one that is asked for, None for all.
     `refresh` brings in what other processes have counted, before a page shows it.
     `live` are the counters of every upstream, `places` the effective values of a policy (upstream and route; "" is the
     top level) with their file and line, `loads` how many configurations were taken since the start.
