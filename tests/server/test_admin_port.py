@@ -116,6 +116,25 @@ async def test_reload_and_drain(admin: Asking, house: House) -> None:
     assert house.asked == ["reload", "reload", "drain"]
 
 
+async def test_a_reload_is_done_whatever_becomes_of_who_asked(house: House) -> None:
+    begun, go, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def reload() -> list[str]:
+        begun.set()
+        await go.wait()
+        done.set()
+        return []
+
+    async with Asking(admin_port(replace(house.view(), reload=reload))) as admin:
+        asking = asyncio.ensure_future(admin.raw(b"POST /reload HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+        await begun.wait()
+        await admin.pages.close(0)
+        assert await asking == b""
+        go.set()
+        async with asyncio.timeout(20):
+            await done.wait()
+
+
 @pytest.mark.parametrize(
     ("host", "known"),
     [

@@ -127,7 +127,7 @@ class _Pages:
         return _json({"seen": recent.seen, "requests": newest_first})
 
     async def reload(self, asked: Asked) -> Reply:
-        errors = await self._view.reload()
+        errors = await asyncio.shield(self._view.reload())  # begun, it is done, whatever becomes of who asked
         return _json({"reloaded": not errors, "errors": errors}, status=422 if errors else 200)
 
     async def drain(self, asked: Asked) -> Reply:
