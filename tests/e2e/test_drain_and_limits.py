@@ -181,6 +181,29 @@ async def test_few_file_descriptors(workers: int, tmp_path: Path, monkeypatch: p
                 pass
 
 
+async def test_admin_and_probe_take_no_descriptors_of_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = ("sh", "-c", 'ulimit -n 160; exec "$@"', "sh", sys.executable, "-m", "proxy")
+    monkeypatch.setattr(process, "COMMAND", few)
+    async with (
+        Upstream(answer(200)) as upstream,
+        Redrive(tmp_path, config(upstream, "probe: 127.0.0.1:0\n")) as running,
+    ):
+        idle = []
+        for authority in (running.ready["admin"][0], running.ready["probe"][0]):
+            host, port = authority.split(":")
+            for _ in range(500):
+                sock = socket.socket()
+                sock.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    sock.connect((host, int(port)))
+                idle.append(sock)
+            assert (await with_aiohttp("GET", f"{running.admin}/readyz")).status == 200
+            assert (await with_aiohttp("GET", f"{running.url}/a/x")).status == 200
+        assert await sample(running, "redrive_open_files") < 64
+        for sock in idle:
+            sock.close()
+
+
 async def test_too_many_connections_are_told(tmp_path: Path) -> None:
     go = asyncio.Event()
     async with (
