@@ -148,7 +148,7 @@ class Again:
             elif type(last) is Deliver:
                 self._deliver(last.outcome, now)
             elif not (type(last) is Launch and self._launch(last, now)) and actions:
-                self._give_over().carry_out(actions, now)
+                self._give_over().tell(now, lambda: actions)
         except Exception as error:
             exchange = self._give_over()
             exchange.status = self.status

@@ -80,7 +80,8 @@ class Door:
             await asyncio.wait_for(self._empty(), LAST_WORDS_SECONDS)
         for connection in list(self.open):
             connection.abort()
-        await self._empty()
+        with contextlib.suppress(TimeoutError):  # of one that nobody reports lost, the end is not kept waiting
+            await asyncio.wait_for(self._empty(), LAST_WORDS_SECONDS)
         await self.interception.ended()
 
     async def _empty(self) -> None:

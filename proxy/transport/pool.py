@@ -11,6 +11,7 @@ on. Both are found by what defines them, so they live over reloads where the def
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 
 from proxy.retry.facts import Fault
@@ -23,6 +24,8 @@ from proxy.transport.guard import names_address
 from proxy.transport.http1 import Connection
 from proxy.transport.origins import Destination, Origin, Way, endpoint_of
 
+#: Seconds that connections get to be reported lost when all are closed.
+LAST_SECONDS = 1.0
 #: How often resting connections are looked over, seconds.
 LOOK_OVER = 0.5
 #: Contract, section 6: what a non-idempotent call may reuse has rested for less than this.
@@ -180,7 +183,8 @@ class Pool:
         """A connection of ours is closed."""
         self.connections.discard(connection)
         if self._emptied is not None and not self.connections:
-            self._emptied.set_result(None)
+            if not self._emptied.done():  # it was waited for no longer
+                self._emptied.set_result(None)
             self._emptied = None
         origin = connection.origin
         origin.open -= 1
@@ -218,10 +222,14 @@ class Pool:
             self._timer = None
         for connection in list(self.connections):
             connection.abort()
+        with contextlib.suppress(TimeoutError):  # of one that nobody reports lost, the end is not kept waiting
+            await asyncio.wait_for(self._empty(), LAST_SECONDS)
+        await self.dialer.resolver.close()
+
+    async def _empty(self) -> None:
         while self.connections:
             self._emptied = self._loop.create_future()
             await self._emptied
-        await self.dialer.resolver.close()
 
 
 def _since(connection: Connection) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.retry.target import Endpoint
+from proxy.transport import pool as pools
 from proxy.transport.http1 import Connection
 from proxy.transport.origins import Origin, Way
 from proxy.transport.pool import Pool
@@ -140,3 +142,23 @@ def test_what_may_not_go_again_gets_no_connection_that_was_closed_a_moment_ago(i
     assert (Pool.lease(pool, origin, 100.001, idempotent=idempotent) is connection) is leased
     assert wire.closed is not leased
     near.close()
+
+
+async def test_a_connection_that_nobody_reports_lost_keeps_no_end_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "LAST_SECONDS", 0.01)
+    resolver = SimpleNamespace(close=_done)
+    loop: Any = asyncio.get_running_loop()
+    dialer: Any = SimpleNamespace(resolver=resolver)
+    pool = Pool(loop, dialer, idle=4.0, max_idle=10)
+    origin = Origin(Endpoint("http", "127.0.0.1", 80), Way())
+    connection, wire = Connection(pool, origin), Wire()
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    async with asyncio.timeout(20):
+        await pool.close()
+    assert wire.closed
+    connection.connection_lost(None)  # late, and harmless
+    assert not pool.connections
+
+
+async def _done() -> None:
+    pass
