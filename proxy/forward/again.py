@@ -177,18 +177,9 @@ class Again:
 
     def _deliver(self, outcome: Outcome, now: float) -> None:
         """Hand the answer on, and be done."""
-        call, plan, head, data = self._call, self._plan, self._head, self._data
+        call, head, data = self._call, self._head, self._data
         assert head is not None
-        drop, add = handed_on(
-            plan.policy,
-            head,
-            self._means.via,
-            outcome=outcome,
-            attempts=call.attempts,
-            request=plan.request,
-            history=call.history,
-            held=now - self._arrived,
-        )
+        drop, add = handed_on(call, head, self._means.via, outcome=outcome, held=now - self._arrived)
         self.status = head.status
         self.app.respond(head, drop, add, data, True, b"")
         call.ended(self._number, now)

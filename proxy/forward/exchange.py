@@ -242,16 +242,7 @@ class Exchange(Patience):
         attempt.state = DELIVERING
         self.status = head.status
         call = self.call
-        drop, add = handed_on(
-            self.policy,
-            head,
-            self.means.via,
-            outcome=outcome,
-            attempts=call.attempts,
-            request=self.request,
-            history=call.history,
-            held=now - attempt.arrived,
-        )
+        drop, add = handed_on(call, head, self.means.via, outcome=outcome, held=now - attempt.arrived)
         data = attempt.take()
         self.bytes_out += len(data)
         ended = attempt.ended

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from proxy.retry.app_words import read_grpc_timeout
+from proxy.retry.call import Call
 from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first
 from proxy.retry.policy import HeaderEdits, Policy
 from proxy.retry.records import AttemptRecord
@@ -154,30 +155,23 @@ def answer_fields(
 
 
 def handed_on(
-    policy: Policy,
-    head: ResponseHead,
-    via: str,
-    *,
-    outcome: Outcome,
-    attempts: int,
-    request: Request,
-    history: Sequence[AttemptRecord],
-    held: float,
+    call: Call, head: ResponseHead, via: str, *, outcome: Outcome, held: float
 ) -> tuple[frozenset[bytes], bytes]:
     """What an upstream's answer loses and gains on its way to the app: lower-case names, and ready-made lines."""
+    policy, attempts = call.policy, call.attempts
     if answers_plainly(policy):
         if attempts == 1 and outcome in _PLAIN_OUTCOMES:
             return _NO_NAMES, plain_lines(via, head.minor, 1)
         if outcome is Outcome.SUCCESS and held < 1.0:
-            return _NO_NAMES, _retried_lines(via, head.minor, attempts, head.status, ends(history))
+            return _NO_NAMES, _retried_lines(via, head.minor, attempts, head.status, ends(call.history))
     changes = answer_fields(
         policy,
         head,
         outcome=outcome,
         attempts=attempts,
-        grpc=request.is_grpc,
+        grpc=call.request.is_grpc,
         status=head.status,
-        detail=ends(history),
+        detail=ends(call.history),
         held=held,
     )
     return changes.names(), changes.lines() + via_line(via, head.minor)

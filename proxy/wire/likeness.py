@@ -7,7 +7,7 @@ are looked at, and what costs by the field is paid once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from proxy.wire.syntax import VALUE
@@ -84,12 +84,17 @@ class Likeness:
         lowered = name.lower()
         return lowered not in self.steering or lowered == _LENGTH
 
-    def fields(self, host: bytes | None, values: Sequence[bytes]) -> bytes | None:
-        """The field lines to send on with this Host, where they were shown before."""
-        return self._form % (*values,) if self._form and host == self._host else None
+    def sent(self, host: bytes | None, values: Sequence[bytes], make: Callable[[], bytes]) -> bytes:
+        """The field lines to send on, with this Host, of a head with these values: as `make` has them, which is asked
+        once for all that are alike.
+        """
+        if self._form and host == self._host:
+            return self._form % (*values,)
+        fields = make()
+        self._learn(host, fields, values)
+        return fields
 
-    def show(self, host: bytes | None, fields: bytes, values: Sequence[bytes]) -> None:
-        """These lines are sent on for a head with these values."""
+    def _learn(self, host: bytes | None, fields: bytes, values: Sequence[bytes]) -> None:
         lines = fields.split(b"\r\n")
         form = [line.replace(b"%", b"%%") for line in lines]
         for name, value in zip(self._names, values, strict=True):

@@ -274,22 +274,19 @@ class RequestHead(FieldBlock):
         if drop <= REQUEST_CUT:
             kept = self._kept
             if kept is None or kept[0] != host:
-                self._kept = kept = (host, self._fields_of_all_alike(host, drop))
+                self._kept = kept = (host, self._fields_with(host))
             fields = kept[1]
         else:
             fields = self._fields(host, drop)
         return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (self.method.encode("ascii"), target, fields, add)
 
-    def _fields_of_all_alike(self, host: bytes | None, drop: frozenset[bytes]) -> bytes:
-        """The field lines to send on, with this Host if there is one; made once for all heads that are alike."""
-        likeness = self._likeness
-        known = None if likeness is None else likeness.fields(host, self._values)
-        if known is not None:
-            return known
-        fields = self._simple_fields(host) if self.simple else self._fields(host, drop)
-        if likeness is not None:
-            likeness.show(host, fields, self._values)
-        return fields
+    def _fields_with(self, host: bytes | None) -> bytes:
+        """The field lines to send on, with this Host if there is one, and nothing dropped that is not always."""
+
+        def make() -> bytes:
+            return self._simple_fields(host) if self.simple else self._fields(host, NO_NAMES)
+
+        return make() if self._likeness is None else self._likeness.sent(host, self._values, make)
 
     def _simple_fields(self, host: bytes | None) -> bytes:
         """The field lines of a simple head to send on, with this Host if there is one."""

@@ -182,21 +182,18 @@ class ResponseHead(FieldBlock):
         if drop <= ANSWER_CUT:
             kept = self._kept
             if kept is None:
-                self._kept = kept = self._lines_of_all_alike(drop)
+                self._kept = kept = self._usual_lines()
         else:
             kept = self._lines(drop)
         return b"%b%b\r\n" % (kept, add)
 
-    def _lines_of_all_alike(self, drop: frozenset[bytes]) -> bytes:
-        """The head to hand on, without the empty line; made once for all heads that are alike."""
-        likeness = self._likeness
-        known = None if likeness is None else likeness.fields(None, self._values)
-        if known is not None:
-            return known
-        lines = self._simple_lines() if self.simple else self._lines(drop)
-        if likeness is not None:
-            likeness.show(None, lines, self._values)
-        return lines
+    def _usual_lines(self) -> bytes:
+        """The head to hand on, without the empty line, and nothing dropped that is not always."""
+
+        def make() -> bytes:
+            return self._simple_lines() if self.simple else self._lines(NO_NAMES)
+
+        return make() if self._likeness is None else self._likeness.sent(None, self._values, make)
 
     def _simple_lines(self) -> bytes:
         """A simple head to hand on, without the empty line."""
