@@ -53,6 +53,7 @@ from proxy.server.open_files import limit, open_files
 from proxy.server.rows import Neighbours, Rows
 from proxy.stores.memory import LogTurn, Memory
 from proxy.stores.shared_memory import SharedMaking, open_memory
+from proxy.stores.shared_waiting_room import SharedWaitingRoom
 from proxy.transport.clock import monotonic, wall
 
 _OUT = 1
@@ -166,6 +167,7 @@ class Worker:
             descriptors=limit(),
             tracer=self._tracer,
             others=Neighbours(self._memory, begin.row),
+            room=SharedWaitingRoom(self._memory, begin.row, settings.limits.waiting),
         )
         await self._fleet.open()
         for address in begin.own:

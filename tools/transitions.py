@@ -26,9 +26,9 @@ from proxy.retry.commons import Commons
 from proxy.retry.ending import Phase
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.gated import Env
-from proxy.retry.gates import WaitingRoom
 from proxy.retry.hedging import HedgedCall, make_call
 from proxy.retry.policy import Policy
+from proxy.retry.waiting_room import WaitingRoom
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "transitions.md"
 

@@ -224,7 +224,7 @@ class Call(Ending):
             return self._admit(now)
         if self.deadline is not None and now + delay > self.deadline + HAIR:
             return self._refuse(Outcome.DEADLINE, now)
-        return self._back_off(now + delay) if self._take_place("waiting") else self._refuse(Outcome.OVERLOADED, now)
+        return self._back_off(now + delay) if self._take_place("backoff") else self._refuse(Outcome.OVERLOADED, now)
 
     # -- gates ------------------------------------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class Call(Ending):
         why = ""
         if no is None and self.deadline is not None and at > self.deadline + HAIR:
             no, why = Outcome.DEADLINE, held_too_long(gate, at - now, self.deadline - now)
-        if no is None and not self._take_place("cooling" if gate == "cooldown" else "waiting"):
+        if no is None and not self._take_place("held"):
             no, why = Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
         if no is not None:
             return self._stop_waiting(no, now, why)

@@ -13,9 +13,10 @@ from proxy.retry.app_words import NOTHING_SAID, AppWords
 from proxy.retry.bucket import Bucket
 from proxy.retry.commons import ScopeState
 from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome, Request, first
-from proxy.retry.gates import REJECTED, WaitingRoom
+from proxy.retry.gates import REJECTED
 from proxy.retry.policy import Policy
 from proxy.retry.records import AttemptRecord
+from proxy.retry.waiting_room import WaitingRoom
 from proxy.retry.waits import Chance
 
 
@@ -42,7 +43,7 @@ class Gated:
     _paid: float | None = None  # what the last retry that was sent had paid
     _owed: float | None = None  # what the retry that is waited for has still to pay, to a bucket kept elsewhere
     _asking: bool = False  # that bucket was asked for it, and has not answered
-    _parked: str = ""  # "", "waiting" or "cooling": the place taken in the waiting room
+    _parked: str = ""  # "", "backoff" or "held" (by a gate): the place taken in the waiting room
     held_by: str = ""  # the gate that holds, or held, the attempt that is next or in flight
     _held_since: float | None = None  # since when a gate holds the next attempt
     _held: float = 0.0  # for how long one held this attempt:
@@ -161,14 +162,14 @@ class Gated:
         if self._parked == place:
             return True
         self._leave_room()
-        if not self.env.waiting.enter(self.policy.upstream, cooling=place == "cooling"):
+        if not self.env.waiting.enter(self.policy.upstream, held=place == "held"):
             return False
         self._parked = place
         return True
 
     def _leave_room(self) -> None:
         if self._parked:
-            self.env.waiting.leave(self.policy.upstream, cooling=self._parked == "cooling")
+            self.env.waiting.leave(self.policy.upstream, held=self._parked == "held")
             self._parked = ""
 
     def _leave_gates(self, now: float) -> None:

@@ -169,47 +169,6 @@ class Cooldown:
         return iter(self.queue)
 
 
-class WaitingRoom:
-    """How many calls may wait at one time, for whatever reason (`limits.waiting`).
-
-    Calls held by one upstream's cooldown take at most half of it (at least one), so that one provider's bad day does
-    not close the room to the others.
-    """
-
-    __slots__ = ("_cooling", "capacity", "waiting")
-
-    def __init__(self, capacity: int = 2000) -> None:
-        self.capacity = capacity
-        self.waiting = 0
-        self._cooling: dict[str, int] = {}
-
-    def enter(self, upstream: str, *, cooling: bool = False) -> bool:
-        """Take a place, if there is one."""
-        if self.waiting >= self.capacity:
-            return False
-        if cooling:
-            held = self._cooling.get(upstream, 0)
-            if held >= max(1, self.capacity // 2):
-                return False
-            self._cooling[upstream] = held + 1
-        self.waiting += 1
-        return True
-
-    def has_room(self) -> bool:
-        """Whether a place is free."""
-        return self.waiting < self.capacity
-
-    def leave(self, upstream: str, *, cooling: bool = False) -> None:
-        """Give the place back."""
-        self.waiting -= 1
-        if cooling:
-            left = self._cooling[upstream] - 1
-            if left:
-                self._cooling[upstream] = left
-            else:
-                del self._cooling[upstream]
-
-
 #: A waiter whose turn has come, but behind others whose turn has come too, asks again after them: one step of a
 #: microsecond is past every alarm of this instant on either clock.
 _STEP = 1e-6

@@ -230,7 +230,7 @@ class HedgedCall(Call):
             if self._owed is not None:  # to a bucket elsewhere, which has to be asked
                 return (*actions, *self._ask_for_hedge(now))
             if self._next_at > now + HAIR:  # the rate bucket says when
-                return (*actions, *self._wait_for_hedge(now))
+                return (*actions, *self._wait_for_hedge(now, "held"))
             actions += [action for action in self._fly(now) if isinstance(action, Launch)]
         if self._next_at is not None:
             actions.append(WakeAt(self._next_at))
@@ -358,12 +358,12 @@ class HedgedCall(Call):
         self._leave_gates(now)  # nobody behind waits for a hedge that is not due
         return self._wait_for_hedge(now)
 
-    def _wait_for_hedge(self, now: float) -> Actions:
+    def _wait_for_hedge(self, now: float, place: str = "backoff") -> Actions:
         """The next hedge is due later; where nothing else flies, the call waits in the room like any other."""
         assert self._next_at is not None
         if not self.flying:
             self.phase = Phase.BACKOFF
-            if not self._take_place("waiting"):
+            if not self._take_place(place):
                 return self._end_hedging(Outcome.OVERLOADED, now)
         return (WakeAt(self._next_at),)
 

@@ -90,7 +90,7 @@ class Judged(Gated):
         self._due = now + wait
         if self.deadline is not None and self._due > self.deadline + HAIR:
             return Outcome.DEADLINE
-        if wait > 0 and not self._take_place("waiting"):
+        if wait > 0 and not self._take_place("backoff"):
             return Outcome.OVERLOADED
         if bucket is not None and not bucket.take(price, now):
             return self._owe(price, bucket, now)
@@ -102,7 +102,7 @@ class Judged(Gated):
         if bucket.affords(price, now) != ASK:
             self._leave_room()
             return Outcome.BUCKET_EMPTY
-        if not self._take_place("waiting"):
+        if not self._take_place("backoff"):
             return Outcome.OVERLOADED
         self._owed = price
         return None

@@ -23,8 +23,8 @@ from proxy.observe.events import Observer
 from proxy.observe.tracing import Tracer
 from proxy.retry.commons import Commons, PoliciesOf
 from proxy.retry.gated import Env
-from proxy.retry.gates import WaitingRoom
 from proxy.retry.making import Making
+from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.binding import BACKLOG
 from proxy.server.door import Door
 from proxy.server.intercept.interception import Tell
@@ -91,7 +91,8 @@ class DataPath:
     `commons` and `env` are what its calls share. `tell` takes what it has to say to who runs it: an
     event, lines for people, facts for machines. `making` makes what calls share, where it is shared with others;
     `descriptors` are the file descriptors that the process may have, and a part of them is kept for the admin port.
-    `tracer` makes spans of attempts, where there is one; `others` are processes that share the limits.
+    `tracer` makes spans of attempts, where there is one; `others` are processes that share the limits, and `room` is
+    where calls wait, where that is shared too.
     """
 
     def __init__(
@@ -106,13 +107,14 @@ class DataPath:
         descriptors: int = sys.maxsize,
         tracer: Tracer | None = None,
         others: Others | None = None,
+        room: WaitingRoom | None = None,
     ) -> None:
         if tracer is not None:
             observer = TracingObserver(tracer, observer)
         self.commons = Commons(making)
         self.commons.forget_policies(policies_of(settings))
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
-        self.env = Env(rng, wall() - monotonic(), WaitingRoom(settings.limits.waiting))
+        self.env = Env(rng, wall() - monotonic(), room or WaitingRoom(settings.limits.waiting))
         self._guard = Guard(settings.deny_destinations)
         self._own: Counter[Address] = Counter()
         dialer = Dialer(loop, Resolver(loop, settings.pool.dns_ttl), self._guard, Contexts())
@@ -185,7 +187,6 @@ class DataPath:
 
     def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
         """Other workers use so much of the limits that all of them have together."""
-        self.env.waiting.capacity = max(0, settings.limits.waiting - elsewhere.waiting)
         self.means.store.total = max(0, settings.buffers.total - elsewhere.buffered)
 
     def drain(self) -> None:

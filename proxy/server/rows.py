@@ -1,7 +1,8 @@
 """What each worker uses of what has limits, in its row of shared memory.
 
 Law: a row has one writer. What is added up may be a look old (100 ms), and so a limit may be passed by what came since;
-connections alone are written down as they come and go, and their limit is never passed (`proxy.server.seats`).
+connections alone are written down as they come and go, and their limit is never passed (`proxy.server.seats`). Places
+to wait in are counted apart, exactly too (`proxy.stores.shared_waiting_room`); their number here is for who looks.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Rows:
         at = self._memory.row(row)
         for word in range(at, at + _WORDS):
             self._memory.words[word] = 0
+        self._memory.wipe_page(row)
 
     def total(self, *, but: int = 0) -> Usage:
         """What all use, but the worker of one row."""
@@ -82,7 +84,7 @@ class Rows:
         return row
 
     def _rows(self) -> range:
-        return range(1, self._memory.words[self._memory.row(0)] + 1)
+        return range(1, self._memory.rows + 1)
 
     def _usage(self, row: int) -> Usage:
         at, words = self._memory.row(row), self._memory.words

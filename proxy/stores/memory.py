@@ -40,7 +40,13 @@ PROBES = 64
 #: The header: locks, the next stamp, and a row of counters for each worker.
 _DIRECTORY, _LOG, _SEEN, _NEXT, _ROWS = 0, MUTEX, 2 * MUTEX, 3 * MUTEX, 4 * MUTEX
 ROW, WORKERS = 16, 256
+_WAITING = _ROWS + WORKERS * ROW
 _HEADER = 8192
+
+#: Each worker's page of the waiting room (`proxy.stores.shared_waiting_room`): a number, and a table of pairs. What
+#: nobody has written to takes no memory.
+PAGE_PAIRS = 4096
+_PAGE = 1 + 2 * PAGE_PAIRS
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Memory:
 
     def __init__(self, descriptor: int, *, large: int, larges: int, seen: int) -> None:
         self.descriptor = descriptor
-        words = _HEADER + RECORDS * RECORD + larges * large + 2 * seen
+        words = _HEADER + RECORDS * RECORD + larges * large + 2 * seen + WORKERS * _PAGE
         fresh = os.fstat(descriptor).st_size == 0
         if fresh:
             os.ftruncate(descriptor, words * 8)
@@ -87,17 +93,34 @@ class Memory:
         self.words, self.doubles = view.cast("q"), view.cast("d")
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         if fresh:
-            for lock in (_DIRECTORY, _LOG, _SEEN):
+            for lock in (_DIRECTORY, _LOG, _SEEN, _WAITING):
                 robust.make(self.address + lock * 8)
         self.log_lock = self.address + _LOG * 8
         self.seen_lock = self.address + _SEEN * 8
+        self.waiting_lock = self.address + _WAITING * 8
         self.small = Table(self, _HEADER, RECORDS, RECORD)
         self.large = Table(self, self.small.end, larges, large)
         self.seen = self.large.end
+        self._pages = self.seen + 2 * seen
 
     def row(self, worker: int) -> int:
         """The first of ROW words that are one worker's own to write."""
         return _ROWS + worker * ROW
+
+    @property
+    def rows(self) -> int:
+        """The highest number of a worker's row in use so far; the first word of row 0 has it."""
+        return self.words[_ROWS]
+
+    def page(self, worker: int) -> int:
+        """The first word of one worker's page of the waiting room."""
+        return self._pages + worker * _PAGE
+
+    def wipe_page(self, worker: int) -> None:
+        """A worker is no more, or not yet: nobody waits there."""
+        at = self.page(worker)
+        self.words[at] = 0
+        self.map[at * 8 : (at + _PAGE) * 8] = bytes(_PAGE * 8)
 
     def lock_directory(self) -> int:
         """Take the lock under which records are found and made; its address, for `robust.free`."""

@@ -289,6 +289,45 @@ async def test_limits_hold_over_all_workers(tmp_path: Path) -> None:
         await asyncio.gather(*calls, *probes, return_exceptions=True)
 
 
+async def test_one_upstream_s_held_calls_take_half_of_the_room_of_all_workers(tmp_path: Path) -> None:
+    """However many workers hold them; what a killed worker's calls had taken is free again."""
+    top = "limits: {waiting: 4}\ndefaults: {timeouts: {total: 'off'}}\n"
+    slow = "    rate: {kind: rate, rate: 1/h, burst: 1}\n"
+    async with (
+        Upstream(answer(200)) as upstream,
+        Redrive(tmp_path, config(upstream, slow, top), listen=LISTEN.format(3)) as running,
+    ):
+        assert (await with_aiohttp("GET", f"{running.url}/a/x")).status == 200
+
+        async def ask(calls: int) -> tuple[list[int], set[asyncio.Task[Any]]]:
+            asked = [asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/x")) for _ in range(calls)]
+
+            async def most_are_told() -> bool:
+                return sum(each.done() for each in asked) >= calls - 2
+
+            await until(most_are_told)
+            return [each.result().status for each in asked if each.done()], {each for each in asked if not each.done()}
+
+        told, waiting = await ask(12)
+        assert told == [503] * 10
+        victims = workers_of(running.pid)
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await ended(victims)
+
+        async def is_whole() -> bool:
+            counted = await metrics(running)
+            return counted("redrive_workers", state="ready") == 3 and counted("redrive_worker_restarts_total") == 3
+
+        await until(is_whole)
+        told, waiting = await ask(12)
+        assert told == [503] * 10
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
 async def test_long_lines_of_two_workers_are_not_mixed(tmp_path: Path) -> None:
     async with (
         Upstream(answer(503)) as upstream,

@@ -25,9 +25,9 @@ from proxy.retry.call import Call
 from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply, Request
 from proxy.retry.gated import Env
-from proxy.retry.gates import WaitingRoom
 from proxy.retry.hedging import make_call
 from proxy.retry.policy import Policy
+from proxy.retry.waiting_room import WaitingRoom
 
 
 class Any_:  # noqa: N801

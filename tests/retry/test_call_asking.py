@@ -15,10 +15,11 @@ from proxy.retry.call import PATIENCE
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.gated import Env
-from proxy.retry.gates import REJECTED, TokenGate, WaitingRoom
+from proxy.retry.gates import REJECTED, TokenGate
 from proxy.retry.hedging import make_call
 from proxy.retry.making import Announce, Making
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
+from proxy.retry.waiting_room import WaitingRoom
 
 SPEC = QuotaSpec(store="redis", initial=0)
 POLICY = Policy(

@@ -20,7 +20,6 @@ from proxy.retry.bucket import QuotaBucket
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
 from proxy.retry.gated import Env
-from proxy.retry.gates import WaitingRoom
 from proxy.retry.hedging import HedgedCall, make_call
 from proxy.retry.policy import (
     Backoff,
@@ -36,6 +35,7 @@ from proxy.retry.policy import (
     ThrottleSpec,
     Timeouts,
 )
+from proxy.retry.waiting_room import WaitingRoom
 
 EPS = 1e-6
 

@@ -14,7 +14,6 @@ from proxy.retry.call import Call
 from proxy.retry.commons import Commons
 from proxy.retry.facts import FaultKind, Outcome, Request
 from proxy.retry.gated import Env
-from proxy.retry.gates import WaitingRoom
 from proxy.retry.hedging import make_call
 from proxy.retry.policy import (
     Backoff,
@@ -27,6 +26,7 @@ from proxy.retry.policy import (
     ThrottleSpec,
     Timeouts,
 )
+from proxy.retry.waiting_room import WaitingRoom
 
 STANDARD = policy(strategy=Strategy("standard", "standard", 3, Backoff(0.1, 1.0, jitter="none")))
 HEDGING = replace(

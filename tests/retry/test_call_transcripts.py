@@ -25,7 +25,6 @@ from playbook import (
 from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Request
-from proxy.retry.gates import WaitingRoom
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
@@ -40,6 +39,7 @@ from proxy.retry.policy import (
     ThrottleSpec,
     Timeouts,
 )
+from proxy.retry.waiting_room import WaitingRoom
 
 UNAVAILABLE, INTERNAL, OK, INVALID_ARGUMENT = 14, 13, 0, 3
 

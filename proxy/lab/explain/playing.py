@@ -21,9 +21,9 @@ from proxy.retry.call import Call
 from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Outcome
 from proxy.retry.gated import Env
-from proxy.retry.gates import WaitingRoom
 from proxy.retry.hedging import make_call
 from proxy.retry.records import AttemptRecord
+from proxy.retry.waiting_room import WaitingRoom
 
 #: The ends of [0, 1): a draw comes as near to 1 as one likes.
 LEAST, GREATEST = 0.0, 1.0

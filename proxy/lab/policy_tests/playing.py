@@ -22,9 +22,9 @@ from proxy.lab.policy_tests.sent import fields_of_attempt
 from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
 from proxy.retry.gated import Env
-from proxy.retry.gates import WaitingRoom
 from proxy.retry.hedging import HedgedCall, make_call
 from proxy.retry.records import AttemptRecord
+from proxy.retry.waiting_room import WaitingRoom
 from proxy.retry.waits import Chance
 
 _FAULTS = {

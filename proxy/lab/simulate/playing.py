@@ -22,10 +22,10 @@ from proxy.retry.call import Call
 from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Outcome
 from proxy.retry.gated import Env
-from proxy.retry.gates import WaitingRoom
 from proxy.retry.hedging import make_call
 from proxy.retry.making import Key, Making
 from proxy.retry.policy import BucketSpec, Policy, RateSpec
+from proxy.retry.waiting_room import WaitingRoom
 
 #: Seconds between looks at which calls are still there, so that one which ended is not kept for its deadline.
 _SWEEP = 2.0

@@ -1,0 +1,110 @@
+"""The waiting room of all workers of one machine: `limits.waiting` and each upstream's share of it, exactly.
+
+Law: a worker writes its own page of shared memory only, and both limits are judged over all pages under one lock, so
+that no two workers give the same place away. A page that its worker left behind (it was killed) is wiped by the parent,
+and with that its places are free again.
+
+Theory. A page begins with the worker's number of waiting calls. Behind it lies a table of the upstreams whose calls a
+gate holds there, with how many: pairs of words, found by probing from the name's hash up to the first empty pair. A
+pair whose count is 0 stays as a bridge until the pair behind it is empty.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.waiting_room import WaitingRoom
+from proxy.stores import robust
+from proxy.stores.memory import PAGE_PAIRS, Memory, digest
+
+
+class SharedWaitingRoom(WaitingRoom):
+    """One worker's door to the room that it shares; `row` is the worker's row of the memory."""
+
+    __slots__ = ("_memory", "_page", "_row")
+
+    def __init__(self, memory: Memory, row: int, capacity: int = 2000) -> None:
+        super().__init__(capacity)
+        self._memory = memory
+        self._row = row
+        self._page = memory.page(row)
+
+    def enter(self, upstream: str, *, held: bool = False) -> bool:
+        """Take a place, if all workers together leave one."""
+        key = digest("waiting", upstream) if held else 0
+        memory = self._memory
+        pair = -1
+        self._lock()
+        try:
+            if held:
+                pair = _place(memory, self._page, key)
+                if pair < 0:  # the table is full: of so many upstreams calls are held here already
+                    return False
+            if not self._enter(upstream, held, *self._elsewhere(key)):
+                return False
+            if held:
+                memory.words[pair + 1] = self._held[upstream]
+                memory.words[pair] = key
+            memory.words[self._page] = self.waiting
+            return True
+        finally:
+            robust.free(memory.waiting_lock)
+
+    def leave(self, upstream: str, *, held: bool = False) -> None:
+        """Give back a place that was taken with the same words."""
+        memory = self._memory
+        self._lock()
+        try:
+            super().leave(upstream, held=held)
+            memory.words[self._page] = self.waiting
+            if held:
+                pair = _place(memory, self._page, digest("waiting", upstream))
+                memory.words[pair + 1] = self._held.get(upstream, 0)
+                _sweep(memory, self._page, pair)
+        finally:
+            robust.free(memory.waiting_lock)
+
+    def _elsewhere(self, key: int) -> tuple[int, int]:
+        """Calls that wait in other workers, and those of them that are held for this upstream."""
+        memory, words = self._memory, self._memory.words
+        waiting = held = 0
+        for row in range(1, memory.rows + 1):
+            if row == self._row:
+                continue
+            page = memory.page(row)
+            here = words[page]
+            waiting += here
+            if here and key:
+                pair = _place(memory, page, key)
+                held += words[pair + 1] if pair >= 0 and words[pair] == key else 0
+        return waiting, held
+
+    def _lock(self) -> None:
+        answer = robust.take(self._memory.waiting_lock)
+        if answer:
+            robust.wait(self._memory.waiting_lock, answer)
+
+
+def _place(memory: Memory, page: int, key: int) -> int:
+    """The pair that has the key on a page, else where it would be put; -1 where there is no place for it."""
+    words, table, spare = memory.words, page + 1, -1
+    for step in range(PAGE_PAIRS):
+        pair = table + 2 * ((key + step) % PAGE_PAIRS)
+        found = words[pair]
+        if found == key:
+            return pair
+        if spare < 0 and not words[pair + 1]:
+            spare = pair
+        if not found:
+            break
+    return spare
+
+
+def _sweep(memory: Memory, page: int, pair: int) -> None:
+    """Empty a pair whose count is 0, and those before it, where nothing behind needs them as a bridge."""
+    words, table = memory.words, page + 1
+    number = (pair - table) // 2
+    if words[table + 2 * ((number + 1) % PAGE_PAIRS)]:
+        return
+    while words[pair] and not words[pair + 1]:
+        words[pair] = 0
+        number = (number - 1) % PAGE_PAIRS
+        pair = table + 2 * number
