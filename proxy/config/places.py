@@ -17,6 +17,7 @@ from proxy.config.settings import LONGEST_SOCKET, Address, Network
 from proxy.config.units import is_off, scalar, text, word, written
 from proxy.retry.router import HostPattern
 from proxy.retry.target import Endpoint
+from proxy.wire.names import NOT_EDITED
 
 _REDIS_URL = re.compile(
     r"(redis|valkey)s?://[^/?#]+(/\d*)?(\?.*)?|unix:///[^?]+(\?.*)?"
@@ -24,20 +25,7 @@ _REDIS_URL = re.compile(
 )
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 #: Fields that frame a message or steer the proxy itself; editing them would break the exchange.
-_OURS = frozenset(
-    {
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "x-attempt-count",
-    }
-)
+_OURS = NOT_EDITED | {"x-attempt-count"}
 
 
 def token(value: Any) -> str:

@@ -19,13 +19,10 @@ from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Reque
 from proxy.retry.policy import HeaderEdits, Policy
 from proxy.retry.records import AttemptRecord
 from proxy.wire.head import ResponseHead
+from proxy.wire.names import NOT_EDITED
 
 #: Never forwarded, whatever else applies: X-Retry-* is for us, the count is ours to write.
 OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
-#: What no header edit may touch: framing and the hop are not a policy's.
-_NOT_EDITED = frozenset(
-    {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
-)
 #: Ends of attempts that an answer tells of; the log has all of them.
 _MOST_TOLD = 5
 #: Outcomes of a first attempt of which an answer says nothing.
@@ -236,9 +233,9 @@ def _reduce_retry_after(changes: Changes, fields: Fields, held: float) -> None:
 
 
 def _edit(changes: Changes, edits: HeaderEdits) -> None:
-    changes.drop.update(name for name in edits.remove if name not in _NOT_EDITED)
+    changes.drop.update(name for name in edits.remove if name not in NOT_EDITED)
     for name, value in edits.set:
-        if name.lower() not in _NOT_EDITED and name.lower() not in OWN:
+        if name.lower() not in NOT_EDITED and name.lower() not in OWN:
             changes.put(name, value)
 
 

@@ -36,6 +36,8 @@ ANSWER_TOLD = (
 KEEP_ALIVE = b"keep-alive"
 
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+#: What no edit of a policy's may touch: framing, the hop, the way.
+NOT_EDITED = frozenset(name.decode() for name in HOP_BY_HOP | FRAMING | {b"host", b"trailer"})
 _LOGIN = rb"(?=:[ \t]*+(?:ntlm|negotiate)(?:[ \t,]|\r))"
 
 

@@ -129,10 +129,21 @@ def test_what_connection_names_is_cut() -> None:
     ]
 
 
-@pytest.mark.parametrize("field", ["Via: 1.0 a", "Trailer: X", "Transfer-Encoding: chunked", "Content-Length: 3"])
+@pytest.mark.parametrize("field", ["Transfer-Encoding: chunked", "Content-Length: 3"])
 def test_framing_and_the_way_are_never_cut_by_name(field: str) -> None:
-    named = "host, content-length, transfer-encoding, via, trailer, te"
+    named = "host, content-length, transfer-encoding, te, close"
     assert sent(f"Connection: {named}", field) == ["Host: h.example", field]
+
+
+@pytest.mark.parametrize("field", ["Trailer: X", "Via: 1.0 a", "Expect: 100-continue", "Max-Forwards: 3", "Cookie: a"])
+def test_whatever_else_connection_names_is_cut_both_ways(field: str) -> None:
+    """RFC 9110 section 7.6.1. What is end to end by its nature is its sender's to name or not."""
+    named = f"Connection: close, {field.partition(':')[0]}"
+    for line in ("GET / HTTP/1.1", "TRACE / HTTP/1.1"):
+        assert sent(named, field, "A: 1", line=line) == ["Host: h.example", "A: 1"]
+    head = answer_of(answer("HTTP/1.1 200 OK", named, field, "A: 1", "Content-Length: 3"))
+    assert lines(head.render()) == ["A: 1", "Content-Length: 3"]
+    assert head.trailers_to_hand_on(f"{field}\r\nB: 2\r\n".encode()) == b"B: 2\r\n"
 
 
 @pytest.mark.parametrize("named", [(), ("Connection: TE",), ("Connection: te, close",)])

@@ -9,20 +9,12 @@ from __future__ import annotations
 from proxy.forward.headers import attempt_fields
 from proxy.retry.call import Call
 from proxy.retry.facts import MappingFields
+from proxy.wire.awkward import NEVER_NOMINATED
+from proxy.wire.names import REQUEST_CUT
 
-#: RFC 9110, section 7.6.1, and what the connection to the app is about.
-_HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
+#: What no attempt carries as it came, whatever the policy says.
+_CUT = frozenset(name.decode() for name in REQUEST_CUT | {b"transfer-encoding"})
+_NEVER_NOMINATED = frozenset(name.decode() for name in NEVER_NOMINATED)
 
 
 def fields_of_attempt(call: Call, attempt: int, now: float, key: str) -> dict[str, str]:
@@ -31,8 +23,9 @@ def fields_of_attempt(call: Call, attempt: int, now: float, key: str) -> dict[st
     changes = attempt_fields(request, call.policy, attempt, elapsed=now - call.started, key=key)
     pairs = request.fields.pairs() if isinstance(request.fields, MappingFields) else []
     named = {name.strip().lower() for field, value in pairs if field == "connection" for name in value.split(",")}
+    named -= _NEVER_NOMINATED
     fields: dict[str, str] = {"host": request.authority}
-    for name, value in [*_kept(pairs, changes.drop | named | _HOP_BY_HOP | {"host"}), *changes.add]:
+    for name, value in [*_kept(pairs, changes.drop | named | _CUT | {"host"}), *changes.add]:
         lower = name.lower()
         fields[lower] = f"{fields[lower]}, {value}" if lower in fields else value
     return fields
