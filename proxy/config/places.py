@@ -250,4 +250,9 @@ def _url_path(path: str) -> str:
 
 def _masked(value: Any) -> str:
     """A url for a message, without its credentials and what stands in its query, however it is misspelt."""
-    return re.sub(r"[?#][^\s'\"]*", "?…", re.sub(r"[^/\s'\"]*@", "…@", written(value)))
+    return re.sub(r"[?#][^\s'\"]*", "?…", re.sub(r"[^/\s'\"]++", _without_user, written(value)))
+
+
+def _without_user(part: re.Match[str]) -> str:
+    _, at, rest = part[0].rpartition("@")
+    return f"…@{rest}" if at else part[0]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from fnmatch import translate
 from functools import lru_cache
 
@@ -68,10 +67,12 @@ class ReplyEvidence:
                 self._document = json.loads(self.body or b"", parse_int=str, parse_float=str)
             except (ValueError, RecursionError):
                 self._document = _ABSENT
+        found: list[str] = []
         try:
-            return list(_scalars(self._document, path))
+            _gather(self._document, path, found)
         except RecursionError:  # lists within lists, deeper than anybody's error message
             return []
+        return found
 
     def xml(self, element: str) -> list[str]:
         """The texts of all elements of this name."""
@@ -113,24 +114,25 @@ def _element(name: str) -> re.Pattern[str]:
     return re.compile(rf"<(?:[\w.-]{{1,64}}:)?{re.escape(name)}(?:\s[^<>]*)?>([^<]*)</")
 
 
-def _scalars(document: object, path: tuple[str, ...]) -> Iterator[str]:
-    """The scalars at a path, as JSON writes them; "" for an object or a list, which only "*" matches."""
+def _gather(document: object, path: tuple[str, ...], found: list[str]) -> None:
+    """Add the scalars at a path, as JSON writes them; "" for an object or a list, which only "*" matches."""
     if path:
         key, rest = path[0], path[1:]
         if isinstance(document, dict):
             if key in document:
-                yield from _scalars(document[key], rest)
+                _gather(document[key], rest, found)
         elif isinstance(document, list):
             if key.isdecimal() and len(key) < 9:
-                yield from _scalars(document[int(key)], rest) if int(key) < len(document) else ()
+                if int(key) < len(document):
+                    _gather(document[int(key)], rest, found)
             else:
                 for element in document:
-                    yield from _scalars(element, path)
+                    _gather(element, path, found)
     elif isinstance(document, str):
-        yield document
+        found.append(document)
     elif isinstance(document, bool):
-        yield "true" if document else "false"
+        found.append("true" if document else "false")
     elif document is None:
-        yield "null"
+        found.append("null")
     elif document is not _ABSENT:
-        yield ""
+        found.append("")

@@ -35,20 +35,20 @@ LONGEST = 1e12
 
 _WHOLE = re.compile(r"[0-9]+")
 _DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:h|ms|m|s))+")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
 _DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-#: One member of a structured-field list, quoted strings kept whole; and one parameter or dictionary entry of it.
-_MEMBER = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^",])+')
+#: One member of a structured-field list, quoted strings kept whole; and one parameter or dictionary entry of it. A
+#: string that nothing closes goes to the end, so that none is read from each of its quotes anew.
+_MEMBER = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[^",])++')
 _REMAINING = re.compile(r"(?:^|[;,\s])(?:r|remaining)\s*=\s*([0-9]{1,15})\s*(?=[;,]|$)")
 _RESET = re.compile(r"(?:^|[;,\s])(?:t|reset)\s*=\s*([0-9]+)\s*(?=[;,]|$)")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 
 _MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
 _GRPC = ("grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms")
 _SHOULD_RETRY = ("x-should-retry", "stripe-should-retry")
 _DAY = 86400.0
-_LONGEST_LIST = 1024  # characters of a RateLimit field that are looked at: unclosed quotes cost their square
+_LONGEST_LIST = 1024  # characters of a RateLimit field, beyond which it is not looked at
 
 
 def read_pushback(
@@ -221,10 +221,10 @@ def _is_zero(value: str) -> bool:
 
 def _duration(value: str) -> float | None:
     """Seconds of `1m30s`, `250ms`, `1h2m3.5s`: Go's durations, as OpenAI sends them."""
-    if not _DURATION.fullmatch(value):
-        return None
-    parts: Iterable[tuple[str, str]] = _DURATION_PART.findall(value)
-    return min(sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts), LONGEST)
+    seconds, at = 0.0, 0
+    while part := _DURATION_PART.match(value, at):
+        seconds, at = seconds + float(part[1]) * _DURATION_UNITS[part[2]], part.end()
+    return min(seconds, LONGEST) if value and at == len(value) else None
 
 
 def _quotas_used_up(value: str) -> Iterator[float]:

@@ -14,16 +14,19 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache
+from functools import cached_property
 from ipaddress import IPv6Address
 from urllib.parse import unquote_to_bytes
 
 from proxy.retry.facts import Fields
+from proxy.retry.globs import host_glob, path_glob
 from proxy.retry.policy import Policy
 from proxy.retry.target import ConnectMode, Target
 
 #: Authorities remembered with what they resolved to; then the memory starts afresh.
 MOST_REMEMBERED = 8192
+#: Longer than any host and port can be: a name has 253 characters at most (RFC 1035, section 2.3.4).
+LONGEST_AUTHORITY = 270
 #: Contract, section 3: unmatched places that are kept.
 MOST_UNMATCHED = 1000
 
@@ -51,7 +54,7 @@ class HostPattern:
         """Whether this pattern names the place."""
         if self.port is not None and self.port != port:
             return False
-        return _host_glob(self.host).fullmatch(host) is not None if self.is_glob else self.host == host
+        return host_glob(self.host).fullmatch(host) is not None if self.is_glob else self.host == host
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,8 @@ class Router:
 
         An authority that cannot be one (a bad port, say) is named by no upstream.
         """
+        if len(authority) > LONGEST_AUTHORITY:
+            return None
         key = (authority, default_port)
         try:
             return self._known[key]
@@ -320,20 +325,6 @@ def plain_path(path: bytes) -> str:
     return path.decode("utf-8", "surrogateescape")
 
 
-@lru_cache(maxsize=4096)
-def path_glob(glob: str) -> re.Pattern[str]:
-    """A path glob as an expression: `*` within a segment, `**` across segments, everything else as it stands."""
-    parts = (
-        ".*" if part == "**" else "[^/]*" if part == "*" else re.escape(part) for part in re.split(r"(\*\*|\*)", glob)
-    )
-    return re.compile("".join(parts), re.DOTALL)
-
-
-@lru_cache(maxsize=4096)
-def _host_glob(glob: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, glob.split("*"))), re.DOTALL)
-
-
 def shadows(earlier: Match, later: Match) -> bool:
     """Whether every call that `later` holds for is taken by `earlier`. It may miss some; a yes is sure."""
     if earlier.methods is not None and (later.methods is None or not later.methods <= earlier.methods):
@@ -349,7 +340,7 @@ _WITHIN, _ACROSS = "\x01", "\x02"
 
 def _covers(wide: str, narrow: str) -> bool:
     sample = narrow.replace("**", _ACROSS).replace("*", _WITHIN)
-    return re.fullmatch(path_glob(wide).pattern.replace("[^/]*", f"[^/{_ACROSS}]*"), sample, re.DOTALL) is not None
+    return path_glob(wide, f"[^/{_ACROSS}]").fullmatch(sample) is not None
 
 
 def endpoints_of(upstreams: Iterable[Upstream]) -> frozenset[tuple[str, int]]:

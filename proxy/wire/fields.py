@@ -21,8 +21,8 @@ _CODING = b"\ntransfer-encoding:"
 #: What is written in the place of an odd one.
 CODING_LINE = b"Transfer-Encoding: chunked\r\n"
 
-_each_line = re.compile(rb"\n([^:\r]++):[^\n]*+").finditer
-_each_name = re.compile(rb"\n([^:\r]++):").findall
+_each_line = re.compile(rb"\n([^:\r\n]++):[^\n]*+").finditer
+_each_name = re.compile(rb"\n([^:\r\n]++):").findall
 
 
 @lru_cache(maxsize=4096)

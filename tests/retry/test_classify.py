@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.retry.classify import NEEDS_BODY, SUCCESS, classify, classify_fault
+from proxy.retry.evidence import ReplyEvidence
 from proxy.retry.facts import (
     GRPC_STATUS_NUMBERS,
     Class,
@@ -518,3 +520,23 @@ def test_an_answer_that_says_nothing_is_classed_as_any_other(pack: int) -> None:
                 fields = MappingFields([("server", "x")])
                 full, plain = Reply(status, fields), Reply(status, fields, plain=True)
                 assert classify(PACKS[pack], request, plain, b"") == classify(PACKS[pack], request, full, b"")
+
+
+def test_lists_within_lists_cost_in_proportion_to_the_body() -> None:
+    document: object = [{"a": 1}] * 500
+    for _ in range(300):
+        document = [document]
+    evidence = ReplyEvidence(reply(400), json.dumps(document).encode())
+    entered = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal entered
+        entered += event == "call"
+
+    sys.setprofile(count)
+    try:
+        values = evidence.json(("a",))
+    finally:
+        sys.setprofile(None)
+    assert values == ["1"] * 500
+    assert entered < 3000

@@ -274,3 +274,10 @@ def test_named_ports() -> None:
     )
     assert router(made).named_ports == {8443, 81}
     assert router(made).by_name == {"a": made}
+
+
+def test_an_authority_longer_than_any_name_is_named_by_no_upstream_and_not_remembered() -> None:
+    made = router(upstream("a", "*-*-*.prod.test"))
+    assert made.by_authority("x-y-z.prod.test", 443) is not None
+    assert made.by_authority("-" * 30_000 + ".prod.test", 443) is None
+    assert [authority for authority, _ in made._known] == ["x-y-z.prod.test"]

@@ -1,0 +1,69 @@
+"""Globs of hosts and paths as regular expressions that match in linear time, whatever is held against them.
+
+Between two wildcards the leftmost place where a text fits is as good as any later one, so it is never looked for again:
+every run is possessive, or stands in an atomic group, which keeps its first match. A path is matched segment by segment
+for the same reason: a text that a segment lacks is not looked for from each of its characters.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+#: What `*` in a path takes.
+_SEGMENT = "[^/]"
+
+
+@lru_cache(maxsize=4096)
+def host_glob(glob: str) -> re.Pattern[str]:
+    """A host glob as an expression for `fullmatch`: `*` takes any characters, everything else stands for itself."""
+    return re.compile(_run(glob.split("*"), ".", "\\Z"), re.DOTALL)
+
+
+@lru_cache(maxsize=4096)
+def path_glob(glob: str, within: str = _SEGMENT) -> re.Pattern[str]:
+    """A path glob as an expression for `fullmatch`: `*` takes any characters of a segment, `**` of several.
+
+    `within` is the character class that a `*` takes, for who asks which globs cover others.
+    """
+    first, *others = glob.split("**")
+    expression = _beginning(first.split("/"), within, "" if others else "\\Z")
+    for number, part in enumerate(others, 1):
+        if part:
+            end = "\\Z" if number == len(others) else ""
+            expression += _anywhere(part.split("/"), within, end)
+        elif number == len(others):
+            expression += ".*+"
+    return re.compile(expression, re.DOTALL)
+
+
+def _beginning(segments: list[str], within: str, end: str) -> str:
+    """What matches consecutive segments from here on; `end` must follow the last one."""
+    ends = ["/"] * (len(segments) - 1) + [end]
+    return "".join(_run(each.split("*"), within, stop) for each, stop in zip(segments, ends, strict=True))
+
+
+def _anywhere(segments: list[str], within: str, end: str) -> str:
+    """What matches consecutive segments, the first of which begins anywhere from here on: as early as possible."""
+    first, *rest = segments
+    skipped = f"(?:{_SEGMENT}*+/)*?"
+    found = _run(["", *first.split("*")], within, "/" if rest else end, leading=_SEGMENT)
+    return f"(?>{skipped}{found}{_beginning(rest, within, end) if rest else ''})"
+
+
+def _run(texts: list[str], taken: str, end: str, leading: str = "") -> str:
+    """What matches texts with a run of the class `taken` between each two, and `end` behind them.
+
+    `leading` is the class of the first run, where that is another one. Without an end the match is the shortest.
+    """
+    first, *others = texts
+    if not others:
+        return re.escape(first) + end
+    classes = [leading or taken] + [taken] * (len(others) - 1)
+    expression = re.escape(first)
+    for each, text in zip(classes[:-1], others[:-1], strict=True):
+        expression += f"(?>{each}*?{re.escape(text)})" if text or each != taken else ""
+    last, text = classes[-1], re.escape(others[-1])
+    if not end:
+        return expression + f"(?>{last}*?{text})"
+    return expression + (f"(?>{last}*{text}{end})" if text else f"{last}*+{end}")
