@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import uvloop
+from aiohttp import web
 
 from proxy.config.gradual import Taking, let_go
 from proxy.config.settings import Address, Settings
@@ -89,7 +90,7 @@ class Worker:
         self._memory = memory
         self._rows = Rows(memory)
         self._making = SharedMaking(memory)
-        self._servers: dict[int, tuple[Address, asyncio.Server, socket.socket]] = {}
+        self._sites: dict[int, tuple[Address, web.SockSite, socket.socket]] = {}
         self._left: dict[int, socket.socket] = {}  # nobody accepts there any more, but connections may wait
         self._metrics, self._recent = Metrics(), Recent()
         self._counted: dict[tuple[str, str], int] = {}  # calls of each series, as the parent knows them
@@ -190,16 +191,16 @@ class Worker:
     async def _listen(self, places: tuple[Place, ...], descriptors: list[int]) -> None:
         for place, descriptor in zip(places, descriptors, strict=True):
             sock = socket.socket(fileno=descriptor)
-            self._servers[place.number] = place.address, await self._path.open(place.address, sock), sock
+            self._sites[place.number] = place.address, await self._path.open(place.address, sock), sock
 
     async def _leave(self, leave: Leave) -> None:
         for number in leave.numbers:
-            if number in self._servers:
-                address, server, sock = self._servers.pop(number)
+            if number in self._sites:
+                address, site, sock = self._sites.pop(number)
                 if leave.gone:
                     self._left[number] = sock.dup()
                     self._path.left(address)
-                self._path.stop(server)
+                await site.stop()
         self._channel.send(Left(leave.numbers))
 
     async def _shut(self, shut: Shut) -> None:

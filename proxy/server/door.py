@@ -1,7 +1,8 @@
 """The proxy port's door: makes connections, and says where the requests on them go.
 
-Law: it is the protocol factory of every listener of the proxy port, and knows every connection that is open. A request
-that goes nowhere is answered here, and observers are told of it.
+Law: it is the protocol factory of every listener of the proxy port, an `aiohttp.web.Server` whose connections are our
+own protocols (docs/decisions/0001-data-path.md), and knows every connection that is open. A request that goes nowhere
+is answered here, and observers are told of it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import contextlib
 import sys
 from functools import partial
 from typing import Any
+
+from aiohttp import web
 
 from proxy.config.settings import Address, Settings
 from proxy.forward.answers import last_recipient, own_answer
@@ -40,10 +43,11 @@ LAST_WORDS_SECONDS = 1.0
 DRIP_TICK = 1.0
 
 
-class Door:
+class Door(web.Server):
     """Makes the connections of the proxy port, and calls of their requests. `most`: see `Seats`."""
 
     def __init__(self, means: Means, settings: Settings, tell: Tell, most: int = sys.maxsize) -> None:
+        super().__init__(_no_handler, loop=means.loop)
         self.means = means
         self.settings = settings
         self.generation = 0  # of the settings
@@ -67,13 +71,25 @@ class Door:
     #: What the calls of a connection are planned with.
     plan_type: type[Plan] = Plan
 
-    def __call__(self) -> AppConnection:
-        """A protocol for a new connection."""
+    # -- aiohttp.web.Server, as `web.ServerRunner` uses it --------------------------------------------------------
+
+    def __call__(self) -> AppConnection:  # type: ignore[override]
+        """Make the protocol of a new connection."""
         return AppConnection(self)
 
-    async def shutdown(self) -> None:
-        """Close what is left. Apps whose calls are cut are told so, and get a moment to hear it."""
+    @property
+    def connections(self) -> list[Any]:
+        """Every open connection."""
+        return list(self.open)
+
+    def pre_shutdown(self) -> None:
+        """Begin to close the connections that rest; called once nothing is accepted any more."""
         self.drain()
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
+        """Close what is left. Apps whose calls are cut are told so, and get a moment to hear it (LAST_WORDS_SECONDS,
+        whatever `timeout` says).
+        """
         for connection in list(self.open):
             connection.cut()
         with contextlib.suppress(TimeoutError):
@@ -297,3 +313,8 @@ def _overloaded(detail: str) -> Rejection:
 def _cannot_intercept(detail: str) -> Rejection:
     """RFC 9209 section 2.3.28: the proxy itself is not set up for it."""
     return Rejection(500, "Internal Server Error", detail, Outcome.NOT_RETRYABLE, "proxy_configuration_error")
+
+
+async def _no_handler(_: web.BaseRequest) -> web.StreamResponse:
+    """Stand for aiohttp's own handling of requests, which connections of ours never ask for."""
+    raise NotImplementedError

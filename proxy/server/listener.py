@@ -15,6 +15,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from aiohttp import web
+
 from proxy.config.settings import Address, Settings
 from proxy.forward.means import Means
 from proxy.forward.traced import TracingObserver, plan_type
@@ -88,11 +90,11 @@ def _to_nobody(event: str, lines: list[str], **facts: Any) -> None:
 class DataPath:
     """The proxy port of one worker, for the composition root.
 
-    `commons` and `env` are what its calls share. `tell` takes what it has to say to who runs it: an
-    event, lines for people, facts for machines. `making` makes what calls share, where it is shared with others;
-    `descriptors` are the file descriptors that the process may have, and a part of them is kept for the admin port.
-    `tracer` makes spans of attempts, where there is one; `others` are processes that share the limits, and `room` is
-    where calls wait, where that is shared too.
+    aiohttp's runner opens and closes its listeners, and ends it. `commons` and `env` are what its calls share. `tell`
+    takes what it has to say to who runs it: an event, lines for people, facts for machines. `making` makes what calls
+    share, where it is shared with others; `descriptors` are the file descriptors that the process may have, and a part
+    of them is kept for the admin port. `tracer` makes spans of attempts, where there is one; `others` are processes
+    that share the limits, and `room` is where calls wait, where that is shared too.
     """
 
     def __init__(
@@ -125,19 +127,16 @@ class DataPath:
         self.door.plan_type = plan_type(tracer)
         self.door.seats.others = others or NoOthers()
         pool.most = max(1, descriptors - RESERVED - self.door.seats.most - self.door.seats.told)
-        self._servers: set[asyncio.Server] = set()
+        self._runner = web.ServerRunner(self.door)
 
-    async def open(self, address: Address, sock: socket.socket) -> asyncio.Server:
-        """Serve on a socket that listens at this address."""
+    async def open(self, address: Address, sock: socket.socket) -> web.SockSite:
+        """Serve on a socket that listens at this address; the site that `web.SockSite.stop` closes."""
+        if self._runner.server is None:
+            await self._runner.setup()
         self.listens(address)
-        server = await self.means.loop.create_server(self.door, sock=sock, backlog=BACKLOG)
-        self._servers.add(server)
-        return server
-
-    def stop(self, server: asyncio.Server) -> None:
-        """Accept no more there."""
-        self._servers.discard(server)
-        server.close()
+        site = web.SockSite(self._runner, sock, backlog=BACKLOG)
+        await site.start()
+        return site
 
     def listens(self, address: Address) -> None:
         """A listener of the proxy port itself is bound at this address."""
@@ -151,7 +150,7 @@ class DataPath:
             self._guard.add_own(address.host, address.port)
 
     async def close_listener(self, sock: socket.socket) -> None:
-        """Close a listening socket whose server has stopped, once what waited there has been accepted."""
+        """Close a listening socket whose site has stopped, once what waited there has been accepted."""
         with sock:
             for _ in range(BACKLOG):
                 try:
@@ -214,10 +213,7 @@ class DataPath:
 
     async def close(self) -> None:
         """Let go of everything: listeners, connections of both sides, timers, look-ups."""
-        for server in list(self._servers):
-            self.stop(server)
-        await asyncio.sleep(0)  # noqa: TID251  what was accepted just now becomes a connection first
-        await self.door.shutdown()
+        await self._runner.cleanup()
         self.door.close()
         await self.means.pool.close()
         self.means.watch.stop()

@@ -5,10 +5,11 @@ Law: with one process nothing of workers is on a call's way, or loaded.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
+
+from aiohttp import web
 
 from proxy.config.settings import Address, Settings
 from proxy.observe.recent import Recent
@@ -131,15 +132,15 @@ class Alone:
         """It serves what is opened, from then on."""
         await self._fleet.open()
 
-    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, asyncio.Server, socket.socket]:
+    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, web.SockSite, socket.socket]:
         """Serve on a listening socket."""
         return address, await self._path.open(address, sock), sock
 
-    async def shut(self, opened: tuple[Address, asyncio.Server, socket.socket]) -> None:
+    async def shut(self, opened: tuple[Address, web.SockSite, socket.socket]) -> None:
         """Accept no more there, but what had come."""
-        address, server, sock = opened
+        address, site, sock = opened
         rest = sock.dup()
-        self._path.stop(server)
+        await site.stop()
         self._path.left(address)
         await self._path.close_listener(rest)
 

@@ -12,15 +12,16 @@ from clients import with_aiohttp
 from support.process import Redrive
 from support.scripted import Upstream, answer
 
-#: For verbs, workers, extras, formats and answers that are not asked for here.
+#: For verbs, workers, extras, formats and answers that are not asked for here. What aiohttp itself imports is not on
+#: it: there is no importing of its server alone (docs/decisions/0007-aiohttp-serves.md).
 NEVER = frozenset({
-    "aiohttp", "cryptography", "decimal", "difflib", "email", "html", "http.client", "importlib.resources", "multidict",
-    "multiprocessing", "opentelemetry", "prometheus_client", "pydantic", "redis", "rich", "unittest", "uuid", "yarl",
-    "proxy.config.service_config", "proxy.lab", "proxy.server.intercept.ca", "proxy.server.workers", "proxy.stores",
+    "cryptography", "decimal", "difflib", "importlib.resources", "multiprocessing", "opentelemetry",
+    "prometheus_client", "pydantic", "redis", "rich", "unittest", "watchfiles", "proxy.config.service_config",
+    "proxy.lab", "proxy.server.intercept.ca", "proxy.server.workers", "proxy.stores",
 })  # fmt: skip
 #: What the parent of workers does for them.
 NOT_FOR_A_WORKER = (NEVER - {"proxy.stores"}) | {
-    "argparse", "proxy.cli", "proxy.config.load", "proxy.main", "proxy.observe.exposition", "proxy.server.admin",
+    "proxy.cli", "proxy.config.load", "proxy.main", "proxy.observe.exposition", "proxy.server.admin",
     "proxy.stores.redis", "yaml",
 }  # fmt: skip
 
