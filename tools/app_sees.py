@@ -102,7 +102,7 @@ SCENES = [
     Scene(
         "not_retryable",
         "Nothing names the failure",
-        "It is the app's own affair; nothing tells the app not to retry.",
+        "It is the app's own affair: `Proxy-Status` says why it was not retried, and nothing tells the app not to.",
         (answer(404, b"no such thing\n"),),
         "GET /a/x",
     ),
@@ -280,8 +280,11 @@ The app gets the last attempt's answer as it came: status, fields, body byte for
 | --- | --- |
 | `X-Attempt-Count` | on every answer: the attempts made in all |
 | `Via` | on every answer that came from an upstream |
-| `Proxy-Status` | more than one attempt, or the proxy's own answer (RFC 9209) |
+| `Proxy-Status` | more than one attempt, a failure that was not retried, or the proxy's own answer (RFC 9209) |
 | `x-should-retry: false` | the sidecar gave up ([which outcomes](pushback.md#an-app-that-retries-by-itself)) |
+
+In `Proxy-Status`, `outcome=` is what the call came to ([troubleshooting](../guides/troubleshooting.md)), and `details=` what
+the last attempts met and why there was no other.
 
 Only where there is no answer to hand on does the proxy write its own, as `application/problem+json`:
 

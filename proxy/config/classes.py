@@ -126,7 +126,8 @@ def _compiled(typed: dict[str, Any]) -> Dialect:
     if "codes" in typed:
         rules += _code_rules(typed["codes"])
     resets = tuple(ResetField(each["field"], each["format"], each.get("remaining")) for each in typed["resets"])
-    return Dialect(typed["name"], tuple(rules), resets, typed["grpc"], " ".join(typed["source"]))
+    source, stop_field = " ".join(typed["source"]), typed.get("stop_field", "")
+    return Dialect(typed["name"], tuple(rules), resets, typed["grpc"], source, stop_field)
 
 
 def _words(typed: Mapping[str, Any]) -> str:

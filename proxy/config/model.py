@@ -51,6 +51,7 @@ PACK = Section(
     {
         "name": Key(word, required=True),
         "source": Key(ListOf(word), required=True, doc="the provider's documentation"),
+        "stop_field": Key(header_name, doc="what its SDKs read in the place of x-should-retry"),
         "grpc": Key(flag, False, "gRPC's reading of HTTP codes and faults on application/grpc calls"),
         "rules": Key(ListOf(RULE), [], "the first match wins"),
         "codes": Key(CODES),

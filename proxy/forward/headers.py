@@ -25,8 +25,6 @@ from proxy.wire.names import NOT_EDITED
 OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
 #: Ends of attempts that an answer tells of; the log has all of them.
 _MOST_TOLD = 5
-#: Outcomes of a first attempt of which an answer says nothing.
-_PLAIN_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.NOT_RETRYABLE})
 _NO_NAMES: frozenset[bytes] = frozenset()
 _NOT_VISIBLE = re.compile("[^ -~]").sub
 
@@ -142,11 +140,13 @@ def answer_fields(
             changes.put("grpc-retry-pushback-ms", "-1")
         else:
             changes.put("x-should-retry", "false")
+            for name in policy.classify.stop_fields:
+                changes.put(name, "false")
         if fields is not None and fields.get_all("stripe-should-retry"):  # the same word to another SDK
             changes.put("Stripe-Should-Retry", "false")
     if held >= 1.0 and fields is not None:
         _reduce_retry_after(changes, fields, held)
-    if attempts > 1 or error:
+    if attempts > 1 or error or outcome is not Outcome.SUCCESS:
         changes.add.append(("Proxy-Status", proxy_status(outcome, attempts, status=status, error=error, detail=detail)))
     return changes
 
@@ -157,10 +157,10 @@ def handed_on(
     """What an upstream's answer loses and gains on its way to the app: lower-case names, and ready-made lines."""
     policy, attempts = call.policy, call.attempts
     if answers_plainly(policy):
-        if attempts == 1 and outcome in _PLAIN_OUTCOMES:
+        if attempts == 1 and outcome is Outcome.SUCCESS:
             return _NO_NAMES, plain_lines(via, head.minor, 1)
-        if outcome is Outcome.SUCCESS and held < 1.0:
-            return _NO_NAMES, _retried_lines(via, head.minor, attempts, head.status, ends(call.history))
+        if held < 1.0 and not gave_up(policy, outcome):
+            return _NO_NAMES, _told_lines(via, head.minor, attempts, outcome, head.status, told(call.history))
     changes = answer_fields(
         policy,
         head,
@@ -168,7 +168,7 @@ def handed_on(
         attempts=attempts,
         grpc=call.request.is_grpc,
         status=head.status,
-        detail=ends(call.history),
+        detail=told(call.history),
         held=held,
     )
     return changes.names(), changes.lines() + via_line(via, head.minor)
@@ -206,9 +206,13 @@ def proxy_status(
     return "; ".join(parts)
 
 
-def ends(history: Sequence[AttemptRecord]) -> str:
-    """What the latest attempts came to, for `details=`: `attempt 1: 503, attempt 2: reset`."""
-    return ", ".join(f"attempt {each.attempt}: {_end(each)}" for each in history[-_MOST_TOLD:])
+def told(history: Sequence[AttemptRecord]) -> str:
+    """What the latest attempts came to, and why there was no other, for `details=` of an answer that is handed on.
+
+    `attempt 1: 503, attempt 2: reset`, or `attempt 1: 503; POST may have been carried out, and is not idempotent`.
+    """
+    ends = ", ".join(f"attempt {each.attempt}: {_end(each)}" for each in history[-_MOST_TOLD:])
+    return f"{ends}; {history[-1].why}" if history and history[-1].why else ends
 
 
 def _end(record: AttemptRecord) -> str:
@@ -265,9 +269,9 @@ def plain_lines(name: str, minor: int, count: int) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _retried_lines(name: str, minor: int, attempts: int, status: int, detail: str) -> bytes:
-    """The same on the way to the app, of a call that succeeded in the end."""
-    said = proxy_status(Outcome.SUCCESS, attempts, status=status, detail=detail)
+def _told_lines(name: str, minor: int, attempts: int, outcome: Outcome, status: int, detail: str) -> bytes:
+    """The same on the way to the app, of a call that was retried, or of a failure that could not be."""
+    said = proxy_status(outcome, attempts, status=status, detail=detail)
     return f"X-Attempt-Count: {attempts}\r\nProxy-Status: {said}\r\n".encode("latin-1") + via_line(name, minor)
 
 

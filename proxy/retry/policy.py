@@ -166,6 +166,7 @@ class Dialect:
     resets: tuple[ResetField, ...] = ()
     grpc: bool = False  # the gRPC dialect's reading of HTTP codes and faults on application/grpc calls
     source: str = ""
+    stop_field: str = ""  # what its SDKs read in the place of x-should-retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +182,13 @@ class Classify:
     unsafe_methods: UnsafeMethods = "unprocessed"
     service_retries: bool = False  # a service config's retryPolicy, under which an attempt timeout is one to retry
     # Worked out from the above: whether nothing but a grpc-status could name an answer below 400, so that it needs no
-    # further look; whether one of the dialects is gRPC's, or names reset fields; the verdicts on answers known so far,
-    # where nothing but the status decides (None: more does); and, when first asked for, the rules made ready
-    # (ruleset.py).
+    # further look; whether one of the dialects is gRPC's, or names reset fields; the fields that tell the
+    # dialects' SDKs not to retry; the verdicts on answers known so far, where nothing but the status decides (None:
+    # more does); and, when first asked for, the rules made ready (ruleset.py).
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
     grpc_dialect: bool = field(init=False, repr=False, compare=False, default=False)
     resets: bool = field(init=False, repr=False, compare=False, default=False)
+    stop_fields: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
     known: dict[int, Verdict] | None = field(init=False, repr=False, compare=False, default=None)
     ruleset: Any = field(init=False, repr=False, compare=False, default=None)
 
@@ -196,6 +198,8 @@ class Classify:
         object.__setattr__(self, "plain_below_400", plain)
         object.__setattr__(self, "grpc_dialect", any(dialect.grpc for dialect in self.dialects))
         object.__setattr__(self, "resets", any(dialect.resets for dialect in self.dialects))
+        stops = tuple(dialect.stop_field for dialect in self.dialects if dialect.stop_field)
+        object.__setattr__(self, "stop_fields", stops)
         if not rules and self.service_codes is None and not self.grpc_dialect:
             object.__setattr__(self, "known", {})
 

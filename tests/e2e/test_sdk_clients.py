@@ -339,6 +339,18 @@ async def test_stripes_wish_for_another_try_ends_where_the_sidecar_gave_up(tmp_p
     assert line["outcome"] == "attempts_exhausted"
 
 
+async def test_stripe_does_not_retry_on_top_where_the_sidecar_gave_up(tmp_path: Path) -> None:
+    """The provider says nothing, and Stripe's library reads no x-should-retry."""
+    async with (
+        Upstream(DOWN) as upstream,
+        Redrive(tmp_path, stripe_config(upstream, f"    strategy: {{kind: standard, {AT_ONCE}}}")) as redrive,
+    ):
+        client = stripe_client(redrive, retries=3)
+        with pytest.raises(stripe.APIError):
+            await ask(lambda: client.v1.customers.create({}))
+    assert len(upstream.requests) == 3
+
+
 async def test_a_stop_of_stripes_own_reaches_both(tmp_path: Path) -> None:
     stop = answer(500, b'{"error": {"message": "no"}}', "Content-Type: application/json", "Stripe-Should-Retry: false")
     async with (

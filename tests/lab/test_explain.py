@@ -94,7 +94,8 @@ def test_the_schedule_of_possible_attempts(explain) -> None:  # type: ignore[no-
         "X-Attempt-Count: 5",
         "x-should-retry: false",
         "Proxy-Status: redrive; received-status=503; attempts=5; outcome=attempts_exhausted; "
-        'details="attempt 1: 503, attempt 2: 503, attempt 3: 503, attempt 4: 503, attempt 5: 503"',
+        'details="attempt 1: 503, attempt 2: 503, attempt 3: 503, attempt 4: 503, attempt 5: 503; '
+        'that was the last of 5 attempts"',
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from proxy.config.settings import Settings
-from proxy.forward.headers import answer_fields, ends
+from proxy.forward.headers import answer_fields, told
 from proxy.lab.explain import wording
 from proxy.lab.explain.layout import Row, columns
 from proxy.lab.explain.playing import GREATEST, LEAST, Play, bucket_of, play
@@ -213,7 +213,7 @@ def _fields(one: Play, fate: Fate) -> list[tuple[str, str]]:
         grpc=call.request.is_grpc,
         status=reply.status if answer is None and reply is not None else None,
         error=answer.error if answer is not None else "",
-        detail=answer.detail if answer is not None else ends(call.history),
+        detail=answer.detail if answer is not None else told(call.history),
     )
     hidden = {name.lower() for name, _ in call.policy.response_headers.set}
     return [(name, mask.MASK if name.lower() in hidden else value) for name, value in changes.add]
