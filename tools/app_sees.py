@@ -265,6 +265,7 @@ class _OneForm:
         text = re.sub(r"redrive-[0-9a-f]{8}", "redrive-0123abcd", text)
         text = re.sub(r"(?m)^(date): .*$", r"\1: Thu, 01 Jan 2026 00:00:00 GMT", text, flags=re.IGNORECASE)
         text = re.sub(r"(?m)^Retry-After: 5\d$", "Retry-After: 60", text)  # what is left of a minute
+        text = re.sub(r"which is in 9\.9\d* s", "which is in 10 s", text)
         return re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "3b241101-e2bb-4255-8caf-4136c566a962", text)
 
 
@@ -283,8 +284,8 @@ The app gets the last attempt's answer as it came: status, fields, body byte for
 | `Proxy-Status` | more than one attempt, a failure that was not retried, or the proxy's own answer (RFC 9209) |
 | `x-should-retry: false` | the sidecar gave up ([which outcomes](pushback.md#an-app-that-retries-by-itself)) |
 
-In `Proxy-Status`, `outcome=` is what the call came to ([troubleshooting](../guides/troubleshooting.md)), and `details=` what
-the last attempts met and why there was no other.
+In `Proxy-Status`, `outcome=` is what the call came to ([troubleshooting](../guides/troubleshooting.md)), and `details=`
+what the last attempts met and why there was no other.
 
 Only where there is no answer to hand on does the proxy write its own, as `application/problem+json`:
 

@@ -142,7 +142,8 @@ def answer_fields(
             changes.put("x-should-retry", "false")
             for name in policy.classify.stop_fields:
                 changes.put(name, "false")
-        if fields is not None and fields.get_all("stripe-should-retry"):  # the same word to another SDK
+        said = fields is not None and fields.get_all("stripe-should-retry")
+        if said and "stripe-should-retry" not in changes.drop:  # the same word to another SDK
             changes.put("Stripe-Should-Retry", "false")
     if held >= 1.0 and fields is not None:
         _reduce_retry_after(changes, fields, held)
