@@ -2,41 +2,54 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+# What is installed, a stamp for each set; each verb brings its own (scripts/install.py).
+SERVE := $(VENV)/.serve
+EXTRAS := $(VENV)/.extras
+DEV := $(VENV)/.dev
+DOCS := $(VENV)/.docs
 CONFIG ?= config/redrive.yaml
 FUZZ_SECONDS ?= 60
 # Any Python from 3.11 on; `make PYTHON=/path/to/python …` names one.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
-	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && exit; done; \
+	uv python find '>=3.11' 2>/dev/null)
 
 .PHONY: help
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: venv
-venv: $(STAMP) ## make the environment in .venv
+$(SERVE): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "redrive needs Python 3.11 or newer: none was found (make PYTHON=/path/to/python …)" >&2; exit 2; }
+	@"$(PYTHON)" scripts/install.py $@ serve
 
-$(STAMP): pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "redrive needs Python 3.11 or newer: none was found (make PYTHON=/path/to/python venv)" >&2; exit 2; }
-	@sh scripts/make-venv "$(PYTHON)" $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs,intercept,redis,otel]'
-	@touch $@
+# What installs waits for whoever else does, so that -j and a second terminal do no harm.
+$(EXTRAS) $(DEV) $(DOCS): $(VENV)/.%: pyproject.toml constraints.txt | $(SERVE)
+	@"$(PYTHON)" scripts/install.py $@ $*
+
+.PHONY: venv
+venv: $(SERVE) ## install into .venv what serving needs; the command is .venv/bin/redrive
+
+.PHONY: extras
+extras: $(EXTRAS) ## install what interception, buckets in Redis and OpenTelemetry need
+
+.PHONY: dev
+dev: $(DEV) ## install what tests and checks need
 
 .PHONY: run
-run: $(STAMP) ## serve config/redrive.yaml (CONFIG=FILE for another), with a small flaky upstream beside it
-	@$(BIN)/python -m proxy.lab.flaky --parent $$$$ & exec $(BIN)/redrive run -c $(CONFIG)
+run: $(SERVE) ## serve config/redrive.yaml (CONFIG=FILE for another), with a small flaky upstream beside it
+	@$(BIN)/python -m proxy.lab.flaky --parent $$$$ & exec $(BIN)/redrive run -c "$(CONFIG)"
 
 .PHONY: test
-test: $(STAMP) ## install what the tests need, and run them (ARGS="-k name" for some)
+test: $(DEV) ## install what the tests need, and run them (ARGS="-k name" for some)
 	@sh scripts/system-packages
 	@$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(STAMP) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)
+fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)
 	@$(BIN)/python tests/conformance/fuzz_protocols.py --seconds $(FUZZ_SECONDS) $(ARGS)
 
 .PHONY: check
-check: $(STAMP) ## style, types, floors, deployment files, and whether generated files are current
+check: $(DEV) ## style, types, floors, deployment files, and whether generated files are current
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
@@ -47,33 +60,33 @@ check: $(STAMP) ## style, types, floors, deployment files, and whether generated
 	@$(BIN)/python -m pytest tests/deploy
 
 .PHONY: format
-format: $(STAMP) ## put the code in form
+format: $(DEV) ## put the code in form
 	@$(BIN)/ruff check -q --fix .
 	@$(BIN)/ruff format -q .
 
 .PHONY: schema
-schema: $(STAMP) ## write config/redrive.schema.json anew
+schema: $(SERVE) ## write config/redrive.schema.json anew
 	@$(BIN)/redrive schema > config/redrive.schema.json.new && mv config/redrive.schema.json.new config/redrive.schema.json
 
 .PHONY: third-party
-third-party: $(STAMP) ## write THIRD_PARTY.md anew
+third-party: $(DEV) ## write THIRD_PARTY.md anew
 	@$(BIN)/python tools/third_party.py --write
 
 .PHONY: release-check
-release-check: $(STAMP) ## build sdist and wheel, install the wheel bare, use the command away from the checkout
+release-check: $(DEV) ## build sdist and wheel, install the wheel bare, use the command away from the checkout
 	@$(BIN)/python tools/release_check.py
 
 .PHONY: image-test
-image-test: $(STAMP) ## build the container image with buildah, run it read-only, send calls through it (needs root)
+image-test: $(DEV) ## build the container image with buildah, run it read-only, send calls through it (needs root)
 	@$(BIN)/python tools/image/build.py
 
 .PHONY: bench
-bench: $(STAMP) ## measure redrive beside its peers (ARGS="--rounds 3 --only redrive,envoy"); installs the peers
+bench: $(SERVE) ## measure redrive beside its peers (ARGS="--rounds 3 --only redrive,envoy"); installs the peers
 	@sh bench/install $(BIN)/python
 	@$(BIN)/python bench/run.py $(ARGS)
 
 .PHONY: docs
-docs: $(STAMP) ## write the generated pages of docs/ anew, and make the site of them (build/site)
+docs: $(DOCS) ## write the generated pages of docs/ anew, and make the site of them (build/site)
 	@$(BIN)/python tools/transitions.py --write
 	@$(BIN)/python tools/app_sees.py --write
 	@$(BIN)/python tools/config_keys.py --write

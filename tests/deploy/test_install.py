@@ -1,0 +1,125 @@
+"""scripts/install.py, as the Makefile calls it; an installer of ours stands for uv, and notes what it is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+UV = """\
+#!/bin/sh
+echo "$*" >> ../told
+touch "$(dirname "$5")/../somebody"
+[ -e ../fails ] && exit 1
+[ -e ../killed ] && kill -9 $$
+exit 0
+"""
+
+
+class Checkout:
+    """A checkout in a folder whose name has a blank, and the fake uv beside it."""
+
+    def __init__(self, above: Path) -> None:
+        self.root = above / "a checkout"
+        self.above = above
+        (self.root / "scripts").mkdir(parents=True)
+        (self.root / "bench").mkdir()
+        for name in ("Makefile", "pyproject.toml", "constraints.txt", "scripts/install.py", "bench/peers.txt"):
+            shutil.copy(ROOT / name, self.root / name)
+        (above / "bin").mkdir()
+        uv = above / "bin/uv"
+        uv.write_text(UV)
+        uv.chmod(0o755)
+        self.env = {**os.environ, "PATH": f"{above / 'bin'}:{os.environ['PATH']}", "PIP_NO_INDEX": "1"}
+        self.env |= {"PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull, "MAKEFLAGS": "", "MAKELEVEL": ""}
+
+    def make(self, *verbs: str) -> subprocess.CompletedProcess[str]:
+        command = ["make", "-s", f"PYTHON={sys.executable}", *verbs]
+        return subprocess.run(command, cwd=self.root, env=self.env, capture_output=True, text=True, check=False)
+
+    @property
+    def told(self) -> list[str]:
+        """What uv was told, since the last time."""
+        file = self.above / "told"
+        lines = file.read_text().splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return lines
+
+    def has(self, name: str) -> bool:
+        return (self.root / ".venv" / name).exists()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_each_set_once_and_again_when_the_lock_changes(checkout: Checkout) -> None:
+    done = checkout.make("venv")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == "installing what redrive needs to serve into .venv, once …"
+    (told,) = checkout.told
+    assert told.startswith("pip install -q --python ")
+    assert told.endswith("/a checkout/.venv/bin/python -c constraints.txt -e .")
+    assert not checkout.has("bin/pip")
+    assert (checkout.make("venv").stderr, checkout.told) == ("", [])
+    assert checkout.make("extras").returncode == 0
+    (told,) = checkout.told
+    assert "cryptography" in told and "redis[hiredis]" in told and "opentelemetry-sdk" in told
+    assert "pytest>=" not in told and "-e ." not in told
+    assert checkout.make("venv", "extras").returncode == 0
+    assert checkout.told == []
+    later = (checkout.root / ".venv/.extras").stat().st_mtime + 10
+    os.utime(checkout.root / "constraints.txt", (later, later))
+    assert checkout.make("venv").returncode == 0
+    assert len(checkout.told) == 1
+
+
+def test_at_once_they_are_installed_one_after_the_other(checkout: Checkout) -> None:
+    done = checkout.make("-j4", "dev", "extras", "venv")
+    assert done.returncode == 0, done.stderr
+    told = checkout.told
+    assert len(told) == 3
+    assert told[0].endswith("-e .")
+    assert any("pytest>=" in line for line in told)
+
+
+def test_what_failed_is_tried_again_and_takes_nothing_with_it(checkout: Checkout) -> None:
+    assert checkout.make("venv").returncode == 0
+    (checkout.above / "fails").touch()
+    done = checkout.make("dev")
+    assert done.returncode == 2
+    assert "the same command tries again" in done.stderr
+    assert checkout.has(".serve") and not checkout.has(".dev")
+    assert checkout.make("venv").returncode == 0
+    (checkout.above / "fails").unlink()
+    assert checkout.make("dev").returncode == 0
+    assert checkout.has("somebody") and checkout.has(".dev")
+
+
+def test_what_was_cut_short_is_made_anew(checkout: Checkout) -> None:
+    assert checkout.make("venv").returncode == 0
+    (checkout.above / "killed").touch()
+    done = checkout.make("dev")
+    assert done.returncode == 2
+    assert "cut short" in done.stderr
+    (checkout.above / "killed").unlink()
+    checkout.told  # noqa: B018
+    (checkout.root / ".venv/half").touch()
+    assert checkout.make("dev").returncode == 0
+    serve, dev = checkout.told
+    assert serve.endswith("-e .") and "pytest>=" in dev
+    assert not checkout.has("half") and checkout.has(".serve") and checkout.has(".dev")
+
+
+def test_an_old_python_is_told_in_a_line(checkout: Checkout) -> None:
+    script = f"import sys, runpy; sys.version_info = (3, 9); sys.argv[1:] = ['x', 'serve']; \
+runpy.run_path({str(checkout.root / 'scripts/install.py')!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "needs Python 3.11" in done.stderr
