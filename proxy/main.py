@@ -21,7 +21,7 @@ import uvloop
 from proxy.config.gradual import let_go
 from proxy.config.load import LoadResult
 from proxy.config.watch import Watcher
-from proxy.observe.access_log import AccessLog
+from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.exposition import render
 from proxy.observe.mask import config as masked
 from proxy.observe.metrics import Metrics
@@ -38,7 +38,7 @@ from proxy.server.admin.pages import admin_port, probe_port
 from proxy.server.admin.view import Readiness, View
 from proxy.server.announcing import banner
 from proxy.server.binding import CannotListenError
-from proxy.server.fleet import Fleet, can_share
+from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath, enough_for
 from proxy.server.listening import Listening, Pages, Plan, where
 from proxy.server.open_files import limit
@@ -109,7 +109,7 @@ class House:
     def _alone(self) -> tuple[Serving, Recent]:
         """This very process carries the calls."""
         settings, recent = self.settings, Recent()
-        console = settings.log.format == "console"
+        console = is_for_people(settings.log.format, _OUT)
         self._sink = LineSink(_OUT, self._loop.call_later)
         self._notices = Notices(self._sink, _say, wall, console=console)
         self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
@@ -138,7 +138,7 @@ class House:
 
         memory, recent = open_memory(descriptor()), GatheredCalls()
         self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(memory))
-        self._notices = Notices(self._sink, _say, wall, console=self.settings.log.format == "console")
+        self._notices = Notices(self._sink, _say, wall, console=is_for_people(self.settings.log.format, _OUT))
         gathered = Gathered(self._metrics, recent)
         return Workers(self.settings, memory, gathered, via=draw_via(), tell=self._notices.tell), recent
 
@@ -219,7 +219,7 @@ class House:
         parts = [*self.settings.router.upstreams, *self.settings.provenance.parts()]
         self.settings = settings
         self._admin = settings.admin or self._admin
-        console = settings.log.format == "console"
+        console = is_for_people(settings.log.format, _OUT)
         if self._log is not None:
             self._log.configure(console=console, level=settings.log.level)
         self._notices.console = console
@@ -342,11 +342,7 @@ class House:
 
 def warnings(loaded: LoadResult) -> list[str]:
     """Settings without effect, and the like."""
-    told = [str(problem) for problem in loaded.problems if problem.severity == "warning"]
-    settings = loaded.settings
-    if settings is not None and settings.uses_redis and not can_share():
-        told.append("store: redis: the client library is missing (extra: redis); buckets are this process's own")
-    return told
+    return [str(problem) for problem in loaded.problems if problem.severity == "warning"]
 
 
 def _say(line: str) -> None:

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from proxy.config.gradual import Taking, let_go
 from proxy.config.settings import Address, Settings
-from proxy.observe.access_log import AccessLog
+from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.gathered import Report
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
@@ -154,7 +154,7 @@ class Worker:
         self._row = begin.row
         self._making.generation = begin.generation
         self._fleet = Fleet(self._making, settings, self._tell, met=self._met)
-        console = settings.log.format == "console"
+        console = is_for_people(settings.log.format, _OUT)
         self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(self._memory))
         self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
         self._tracer = tracer(os.environ, self._tell)
@@ -229,7 +229,7 @@ class Worker:
         self._fleet.use(settings)
         parts += self._path.use(settings)
         self._start(let_go(parts))
-        self._log.configure(console=settings.log.format == "console", level=settings.log.level)
+        self._log.configure(console=is_for_people(settings.log.format, _OUT), level=settings.log.level)
         self._channel.send(Using(use.generation))
 
     # -- being watched --------------------------------------------------------------------------------------------

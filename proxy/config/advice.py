@@ -23,6 +23,7 @@ from proxy.config.nodes import Map, place
 from proxy.config.problem import Mark, Problems, Severity, dotted
 from proxy.config.problem import Path as KeyPath
 from proxy.config.units import is_off
+from proxy.extras import is_installed, remedy
 from proxy.retry.facts import IDEMPOTENT_METHODS
 from proxy.retry.policy import BudgetSpec, Policy, QuotaSpec, ThrottleSpec
 from proxy.retry.router import HostPattern, Upstream, shadows
@@ -52,6 +53,7 @@ class _Advice:
             self._routes(upstream)
             self._reach(upstream)
         self._hosts()
+        self._redis()
 
     # -- one policy --------------------------------------------------------------------------------------------------
 
@@ -156,8 +158,12 @@ class _Advice:
                 message = "has no effect: without url, a call by prefix has nowhere to go"
                 self._warn(tree.values_at["prefix"], (*path, "prefix"), message)
         ca = self._settings.ca
-        if upstream.connect == "intercept" and not (Path(ca.cert).is_file() and Path(ca.key).is_file()):
-            mark = tree.values_at.get("connect", at)
+        if upstream.connect != "intercept":
+            return
+        mark = tree.values_at.get("connect", at)
+        if not is_installed("intercept"):
+            self._warn(mark, (*path, "connect"), f"needs the package cryptography: {remedy('intercept')}")
+        if not (Path(ca.cert).is_file() and Path(ca.key).is_file()):
             self._warn(mark, (*path, "connect"), f"needs the local CA, {ca.cert}: redrive ca init makes it")
 
     def _hosts(self) -> None:
@@ -180,6 +186,19 @@ class _Advice:
                 self._warn(tree.values_at[key], path, message)
             elif key == "hosts":
                 self._warn(tree.values_at[key], path, message.partition(": ")[0])
+
+    def _redis(self) -> None:
+        """Buckets in Redis, and nobody who speaks to it."""
+        if not self._settings.uses_redis or is_installed("redis"):
+            return
+        named = self._tree.get("buckets") or Map(self._tree.mark)
+        stores = (
+            (tree.values_at["store"], ("buckets", name, "store"))
+            for name, tree in named.items()
+            if isinstance(tree, Map) and tree.get("store") == "redis"
+        )
+        mark, path = next(stores, (self._tree.mark, ("buckets",)))
+        self._warn(mark, path, f"needs the package redis, else it is this process's own: {remedy('redis')}")
 
     # -- telling -----------------------------------------------------------------------------------------------------
 

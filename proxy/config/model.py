@@ -174,7 +174,7 @@ FILE = Section(
                 "log",
                 "The log.",
                 {
-                    "format": Key(one_word("json", "console"), "json"),
+                    "format": Key(one_word("auto", "json", "console"), "auto", "auto: console on a terminal"),
                     "level": Key(one_word("debug", "info", "warning", "error"), "info"),
                 },
             )

@@ -125,7 +125,7 @@ class CertificateAuthority:
 class Log:
     """The access log's form and the least level written."""
 
-    format: Literal["json", "console"]
+    format: Literal["auto", "json", "console"]
     level: Literal["debug", "info", "warning", "error"]
 
 

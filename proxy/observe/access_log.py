@@ -6,6 +6,7 @@ whoever reads it (`proxy.observe.sink`). Query values and user info are masked. 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii as quote
 from typing import Literal
@@ -23,6 +24,11 @@ Level = Literal["debug", "info", "warning", "error"]
 
 #: Policy objects whose ready-made pieces are remembered at most.
 _POLICIES = 4096
+
+
+def is_for_people(form: str, descriptor: int) -> bool:
+    """Whether a log of this `format` (json, console, auto) is written for people there: auto is, on a terminal."""
+    return form == "console" or (form == "auto" and os.isatty(descriptor))
 
 
 class AccessLog:

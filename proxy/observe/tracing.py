@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from proxy.extras import remedy
 from proxy.observe.events import EndedCall
 
 #: Version, trace, parent, flags. A higher version may go on after a dash (section 3.2.4); ff is none.
@@ -100,6 +101,6 @@ def tracer(environ: Mapping[str, str], tell: Callable[..., None]) -> Tracer | No
     try:
         from proxy.observe.spans import Spans
     except ImportError as error:
-        trouble(f"an OpenTelemetry endpoint is set, but there are no spans: {error} (pip install 'redrive[otel]')")
+        trouble(f"an OpenTelemetry endpoint is set, but there are no spans: {error} ({remedy('otel')})")
         return None
     return Spans(trouble)

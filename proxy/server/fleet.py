@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from proxy.config.settings import Settings
+from proxy.extras import is_installed
 from proxy.retry.bucket import Bucket, RateBucket
 from proxy.retry.gates import Cooldown, TokenGate
 from proxy.retry.making import Announce, Key, Making, SeenKeys
@@ -28,11 +28,6 @@ _START = 1.0
 
 Tell = Callable[..., None]
 Met = Callable[[str, Key, BucketSpec | None], None]
-
-
-def can_share() -> bool:
-    """Whether the client library is there (extra: redis)."""
-    return find_spec("redis") is not None
 
 
 class Fleet(Making):
@@ -71,7 +66,7 @@ class Fleet(Making):
             self._beside(self.open())
 
     def _change(self, settings: Settings) -> None:
-        says = settings.redis if settings.uses_redis and can_share() else None
+        says = settings.redis if settings.uses_redis and is_installed("redis") else None
         if says != self._said:
             self._said = says
             if self._redis is not None:

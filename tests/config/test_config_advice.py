@@ -152,3 +152,21 @@ def test_a_quota_that_never_drains() -> None:
     assert draining_share(0, 3) is None
     assert draining_share(5, 1) is None
     assert draining_share(5, 3, 0) == pytest.approx(0)
+
+
+def test_an_optional_part_that_is_missing_is_told_with_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "buckets: {fleet: {kind: quota, store: redis}}\n"
+        "upstreams:\n  a: {url: https://x.example, connect: intercept, bucket: fleet}\n"
+    )
+    assert not [line for line in lines(tmp_path, loaded(tmp_path, text), "warning") if "package" in line]
+    monkeypatch.setattr("proxy.config.advice.is_installed", lambda extra: False)
+    told = [line for line in lines(tmp_path, loaded(tmp_path, text), "warning") if "package" in line]
+    assert told == [
+        "redrive.yaml:1:39: buckets.fleet.store: warning: needs the package redis, else it is this process's own: "
+        "pip install 'redrive[redis]', or in a checkout make extras",
+        "redrive.yaml:3:40: upstreams.a.connect: warning: needs the package cryptography: "
+        "pip install 'redrive[intercept]', or in a checkout make extras",
+    ]

@@ -44,7 +44,7 @@ def test_the_defaults_are_the_contracts() -> None:
     assert limits.connect_ports is None
     assert (found.pool.idle, found.pool.max_idle, found.pool.dns_ttl) == (4, 100, 30)
     assert (found.redis.timeout, found.redis.on_outage, found.redis.prefix) == (0.05, "local", "redrive:")
-    assert (found.log.format, found.log.level) == ("json", "info")
+    assert (found.log.format, found.log.level) == ("auto", "info")
     assert len(found.deny_destinations) == 5
     rest = found.router.unmatched("Example.com:81")
     assert (rest.name, rest.label, rest.connect) == ("example.com:81", "unmatched", "tunnel")

@@ -42,7 +42,7 @@ def test_upstreams_that_share_their_cooldowns(tmp_path: Path) -> None:
 
 
 async def test_without_the_client_library_buckets_are_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "can_share", lambda: False)
+    monkeypatch.setattr(fleet, "is_installed", lambda extra: False)
     settings = settings_of(tmp_path, SHARED)
     made = Fleet(Making(), settings, lambda *_, **__: None)
     await made.open()

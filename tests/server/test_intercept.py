@@ -450,7 +450,7 @@ async def test_an_app_that_reads_slowly(authority: Authority, local: Local, tls:
 async def test_without_the_extra(
     authority: Authority, local: Local, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.server.intercept.find_spec", lambda name: None)
+    monkeypatch.setattr("proxy.server.intercept.is_installed", lambda extra: False)
     async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
         assert "pip install 'redrive[intercept]'" in local.told[0]["lines"][0]
         async with front.app() as other:

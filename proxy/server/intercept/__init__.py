@@ -7,9 +7,7 @@ modules below it (`ca`, `leaves`) do, and `needed()` says in one line what to in
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-REMEDY = "pip install 'redrive[intercept]'"
+from proxy.extras import is_installed, remedy
 
 
 class CaError(Exception):
@@ -18,5 +16,5 @@ class CaError(Exception):
 
 def needed() -> None:
     """Raise CaError where the extra is not installed."""
-    if find_spec("cryptography") is None:
-        raise CaError(f"interception needs the package cryptography: {REMEDY}")
+    if not is_installed("intercept"):
+        raise CaError(f"interception needs the package cryptography: {remedy('intercept')}")
