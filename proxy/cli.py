@@ -11,7 +11,6 @@ import argparse
 import io
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,11 +26,8 @@ FINE, DOES_NOT_HOLD, BAD_INPUT = 0, 1, 2
 #: config/examples of the checkout, installed with the package.
 EXAMPLES = Path(__file__).parent / "examples"
 
-#: Where a proxy must not be asked for: this machine, and the clouds' metadata services (credentials live there).
-NO_PROXY = (
-    "localhost,127.0.0.1,::1,169.254.169.254,169.254.170.2,fd00:ec2::254,168.63.129.16,100.100.100.200,"
-    "metadata.google.internal"
-)
+#: Who may read what `redrive env` prints.
+SHELLS = ("sh", "fish", "powershell", "dotenv")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -39,7 +35,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        if chosen:
+        if chosen and message.startswith("argument --"):
+            option, choices = message.split(":")[0].removeprefix("argument "), chosen[2].replace("'", "")
+            message = f"{option} takes one of {choices}, not {chosen[1]}"
+        elif chosen:
             import difflib
 
             verbs = re.findall(r"[a-z]+", chosen[2])
@@ -128,7 +127,11 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--seconds", type=_seconds, metavar="N", help="end after so many; else with Ctrl-C")
     shown.add_argument("--json", action="store_true", help="print the figures alone (with --seconds)")
     add("schema", schema, "print the JSON Schema of the configuration", config=False)
-    add("env", env, 'print the lines that point an app here: eval "$(redrive env)"')
+    pointing = add("env", env, 'print the lines that point an app here: eval "$(redrive env)"')
+    pointing.add_argument(
+        "--shell", choices=SHELLS, default="sh", help="who reads the lines: %(choices)s; %(default)s unless named"
+    )
+    pointing.add_argument("--unset", action="store_true", help="print the lines that take the variables away again")
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
     _ca_verbs(add("ca", ca, "make, show or export the local CA for TLS interception", config=False))
     return parser
@@ -145,7 +148,10 @@ def _seconds(text: str) -> float:
 
 
 def _takes_config(verb: argparse.ArgumentParser) -> None:
-    told = "the configuration; else $REDRIVE_CONFIG, config/redrive.yaml, /etc/redrive/redrive.yaml, the defaults"
+    told = (
+        "the configuration; else $REDRIVE_CONFIG, redrive.yaml, config/redrive.yaml, /etc/redrive/redrive.yaml, "
+        "the defaults"
+    )
     verb.add_argument("-c", "--config", metavar="FILE", help=told)
 
 
@@ -166,7 +172,7 @@ def _ca_verbs(local: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to end."""
-    file, loaded = _load(options, "warning")
+    file, loaded = _load(options, "warning", told=False)  # the banner names the file
     if loaded.settings is None:
         return BAD_INPUT
     from proxy.main import serve
@@ -182,6 +188,8 @@ def check(options: argparse.Namespace) -> int:
     settings = loaded.settings
     if settings is None:
         return BAD_INPUT
+    if file is None:
+        print("redrive: warning: no configuration file was found: the defaults alone are checked", file=sys.stderr)
     names = len(settings.router.upstreams)
     print(f"{file or 'the defaults'}: fine, {names} upstream{'' if names == 1 else 's'}")
     return FINE
@@ -236,24 +244,22 @@ def schema(options: argparse.Namespace) -> int:
 
 
 def env(options: argparse.Namespace) -> int:
-    """Print export lines for a shell."""
+    """Print the lines that set, or unset, an app's variables."""
+    from proxy.app_env import NotWritableError, lines, variables
+    from proxy.server.intercept.command import tell_if_missing
+
+    if options.unset and options.shell == "dotenv":
+        return _refuse("a .env file can't take a variable away: leave its lines out")
     settings = _load(options)[1].settings
     if settings is None:
         return BAD_INPUT
-    address = next((address for address in settings.listen if address.unix is None and address.port), None)
-    if address is None:
-        return _refuse("there is no listener on a TCP port that an app could be pointed to")
-    from proxy.server.intercept.command import tell_if_missing, variables
-
-    url = f"http://{address.nearby}"
-    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
-        print(f"export {name}={url}")
-    for name in ("NO_PROXY", "no_proxy"):
-        print(f"export {name}={NO_PROXY}")
-    print("export NODE_USE_ENV_PROXY=1")  # Node heeds the others from 22.21 or 24 on, and only then
-    tell_if_missing(settings)
-    for name, path in variables(settings).items():
-        print(f"export {name}={shlex.quote(path)}")
+    try:
+        printed = list(lines(variables(settings), options.shell, unset=options.unset))
+    except NotWritableError as error:
+        return _refuse(str(error))
+    if not options.unset:
+        tell_if_missing(settings)
+    print("\n".join(printed))
     return FINE
 
 
@@ -293,16 +299,20 @@ def healthcheck(options: argparse.Namespace) -> int:
     return FINE
 
 
-def _load(options: argparse.Namespace, *told: str) -> tuple[str | None, LoadResult]:
-    """The file a verb works on, and what came of loading it. Errors are printed, and problems of the kinds `told`."""
-    from proxy.config.load import find, load
+def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[str | None, LoadResult]:
+    """The file a verb works on, and what came of loading it. Errors are printed, and problems of these kinds, and
+    unless told otherwise which file it was.
+    """
+    from proxy.config.load import find, load, taken
     from proxy.config.uncollected import uncollected
 
     file = find(options.config, os.environ)
     with uncollected():
         result = load(file, os.environ)
+    if told and result.settings is not None:  # errors begin with the file's name
+        print(taken(options.config, os.environ), file=sys.stderr)
     for problem in result.problems:
-        if problem.severity == "error" or problem.severity in told:
+        if problem.severity == "error" or problem.severity in kinds:
             print(problem, file=sys.stderr)
     return file, result
 

@@ -27,7 +27,8 @@ from proxy.config.settings import Settings
 from proxy.config.units import written
 from proxy.config.yaml_text import from_node, parse
 
-_PLACES = ("config/redrive.yaml", "/etc/redrive/redrive.yaml")
+#: Where a configuration is looked for, the first that is there (contract, section 2).
+PLACES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,20 @@ def load_tree(tree: Any, file: str, environ: Mapping[str, str]) -> LoadResult:
 
 
 def find(path: str | None, environ: Mapping[str, str]) -> str | None:
-    """The file a command works on: `-c`, else $REDRIVE_CONFIG, else config/redrive.yaml, else
-    /etc/redrive/redrive.yaml, else None for the defaults.
+    """The file a command works on: `-c`, else $REDRIVE_CONFIG, else the first of PLACES that is there, else None for
+    the defaults.
     """
     named = path or environ.get("REDRIVE_CONFIG")
-    return named or next((place for place in _PLACES if Path(place).exists()), None)
+    return named or next((place for place in PLACES if Path(place).exists()), None)
+
+
+def taken(path: str | None, environ: Mapping[str, str]) -> str:
+    """The line that tells people which file `find` gives for the same arguments."""
+    file = find(path, environ)
+    if file is None:
+        return f"redrive: configuration: the defaults (there is no {', no '.join(PLACES)})"
+    named = "" if path or not environ.get("REDRIVE_CONFIG") else " (from $REDRIVE_CONFIG)"
+    return f"redrive: configuration: {file}{named}"
 
 
 def _finished(tree: Map | None, file: str | None, environ: Mapping[str, str], problems: Problems) -> LoadResult:

@@ -1,7 +1,7 @@
 """A small flaky upstream on loopback, to try redrive on without the internet: `python -m proxy.lab.flaky`.
 
 It answers 503, then 503 with `Retry-After: 1`, then 200, in turn, whatever it is asked, and says in the body which
-attempt it saw.
+attempt it saw; where nobody counts attempts, which request it was.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ HOST, PORT = "127.0.0.1", 8081
 
 
 class Flaky:
-    """Answers in turn. `seen` counts requests."""
+    """Answers in turn."""
 
     def __init__(self) -> None:
-        self._turns = count()
+        self._requests = count(1)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """The next of the three answers."""
         await request.read()
-        turn = next(self._turns) % 3
-        attempt = request.headers.get("X-Attempt-Count", "none")
-        headers = {"Retry-After": "1"} if turn == 1 else {}
-        status = 200 if turn == 2 else 503
-        text = f"{request.method} {request.path} was attempt {attempt}, and the answer is {status}\n"
+        number = next(self._requests)
+        attempt = request.headers.get("X-Attempt-Count")
+        which = f"request {number}" if attempt is None else f"attempt {attempt}"
+        headers = {"Retry-After": "1"} if number % 3 == 2 else {}
+        status = 200 if number % 3 == 0 else 503
+        text = f"{request.method} {request.path} was {which}, and the answer is {status}\n"
         return web.Response(status=status, text=text, headers=headers)
 
 
@@ -42,6 +43,10 @@ async def serve(host: str, port: int, parent: int) -> None:
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
+        for address in runner.addresses:  # with --port 0 the system's choice
+            place = f"[{address[0]}]" if ":" in address[0] else address[0]
+            told = f"a flaky upstream on http://{place}:{address[1]} answers 503, 503 with Retry-After: 1, 200, in turn"
+            print(told, file=sys.stderr, flush=True)
         forever = asyncio.Event()
         while parent in (0, os.getppid()):
             with contextlib.suppress(TimeoutError):

@@ -199,6 +199,11 @@ class Router:
         return {upstream.name: upstream for upstream in self.upstreams}
 
     @cached_property
+    def prefixes(self) -> tuple[str, ...]:
+        """Every prefix, in the file's order."""
+        return tuple(upstream.prefix for upstream in self.upstreams if upstream.prefix is not None)
+
+    @cached_property
     def named_ports(self) -> frozenset[int]:
         """The ports that an upstream's url or hosts name: CONNECT may use them whatever `connect_ports` says."""
         ports = {end.port for upstream in self.upstreams for end in upstream.target.endpoints}

@@ -21,6 +21,8 @@ from proxy.wire.head import RequestHead
 
 _STEERING = frozenset(name.encode() for name in STEERING_FIELDS)
 _PORTS = {"http": 80, "https": 443}
+#: Prefixes that a 404 names at most, and the characters of each.
+_PREFIXES_NAMED, _PREFIX_TOLD = 8, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Place) -> tuple[Ups
         raise Rejection(
             404,
             "Not Found",
-            "no upstream has this host, or a prefix that the path begins with",
+            "no upstream has this host, or a prefix that the path begins with" + _prefixes(head, settings, place),
             error="destination_not_found",
         )
     if not place.loopback or place.unix:
@@ -157,7 +159,7 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Place) -> tuple[Ups
             f"Host {head.authority} is neither an IP address nor localhost: "
             f"list the name in `hosts` of the upstream {found[0].name}",
         )
-    if head.specials.get(b"sec-fetch-site", b"").strip() == b"cross-site":
+    if _is_cross_site(head):
         raise Rejection(
             403,
             "Forbidden",
@@ -166,6 +168,30 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Place) -> tuple[Ups
             "http_request_denied",
         )
     return found
+
+
+def _prefixes(head: RequestHead, settings: Settings, place: Place) -> str:
+    """The first prefixes that there are, for who mistyped one on this machine. Beyond it, and to what a web page could
+    have sent, nothing is told of what the configuration names.
+    """
+    if not place.loopback or (head.authority and not is_literal(head.authority)) or _is_cross_site(head):
+        return ""
+    known = settings.router.prefixes
+    if not known:
+        return "; there are no upstreams with a prefix"
+    named = ", ".join(shortened(prefix) for prefix in known[:_PREFIXES_NAMED])
+    more = f" and {len(known) - _PREFIXES_NAMED} more" if len(known) > _PREFIXES_NAMED else ""
+    return f": there {'is' if len(known) == 1 else 'are'} {named}{more}"
+
+
+def shortened(prefix: str) -> str:
+    """A prefix as it is told, whatever its length."""
+    return prefix if len(prefix) <= _PREFIX_TOLD else prefix[: _PREFIX_TOLD - 1] + "…"
+
+
+def _is_cross_site(head: RequestHead) -> bool:
+    """Whether a page of another site asks, as browsers say."""
+    return head.specials.get(b"sec-fetch-site", b"").strip() == b"cross-site"
 
 
 @lru_cache(maxsize=1024)

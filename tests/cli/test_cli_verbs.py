@@ -50,6 +50,10 @@ def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> Non
         (["fly"], "there is no verb fly; redrive --help says more"),
         (["ca", "shwo"], "there is no verb shwo (did you mean show?); redrive ca --help says more"),
         (["run", "-c"], "argument -c/--config: expected one argument; redrive run --help says more"),
+        (
+            ["env", "--shell", "bash"],
+            "--shell takes one of sh, fish, powershell, dotenv, not bash; redrive env --help says more",
+        ),
         (["explain", "GET"], "the following arguments are required: URL; redrive explain --help says more"),
     ],
 )
@@ -71,25 +75,64 @@ def test_a_good_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(file)]) == 0
     told = capsys.readouterr()
     assert told.out == f"{file}: fine, 2 upstreams\n"
-    assert all(": note: " in line for line in told.err.splitlines())
+    taken, *notes = told.err.splitlines()
+    assert taken == f"redrive: configuration: {file}"
+    assert all(": note: " in line for line in notes)
 
 
 def test_no_file_means_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check"]) == 0
-    assert capsys.readouterr().out == "the defaults: fine, 0 upstreams\n"
+    told = capsys.readouterr()
+    assert told.out == "the defaults: fine, 0 upstreams\n"
+    taken, warning = told.err.splitlines()
+    assert taken.startswith("redrive: configuration: the defaults (there is no redrive.yaml, no config/redrive.yaml")
+    assert warning.startswith("redrive: warning: no configuration file was found")
 
 
 def test_which_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config").mkdir()
-    for name in ("config/redrive.yaml", "env.yaml", "given.yaml"):
+    for name in ("redrive.yaml", "config/redrive.yaml", "env.yaml", "given.yaml"):
         (tmp_path / name).write_text(SMALL)
-    assert main(["check"]) == 0
-    assert capsys.readouterr().out.startswith("config/redrive.yaml: fine")
+
+    def taken(*more: str) -> tuple[str, str]:
+        assert main(["check", *more]) == 0
+        out, err = capsys.readouterr()
+        return out.partition(": fine")[0], err.splitlines()[0].removeprefix("redrive: configuration: ")
+
+    assert taken() == ("redrive.yaml", "redrive.yaml")
+    (tmp_path / "redrive.yaml").unlink()
+    assert taken() == ("config/redrive.yaml", "config/redrive.yaml")
     monkeypatch.setenv("REDRIVE_CONFIG", "env.yaml")
-    assert main(["check"]) == 0
-    assert capsys.readouterr().out.startswith("env.yaml: fine")
-    assert main(["check", "-c", "given.yaml"]) == 0
-    assert capsys.readouterr().out.startswith("given.yaml: fine")
+    assert taken() == ("env.yaml", "env.yaml (from $REDRIVE_CONFIG)")
+    assert taken("-c", "given.yaml") == ("given.yaml", "given.yaml")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [["check"], ["explain", "GET", "http://a.example/"], ["env"], ["env", "--unset"], ["healthcheck"], ["ca", "show"]],
+    ids=" ".join,
+)
+def test_every_verb_says_which_file_it_took(typed: list[str], file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("admin: 127.0.0.1:1\n" + SMALL)
+    main(typed)
+    assert capsys.readouterr().err.splitlines()[0] == "redrive: configuration: redrive.yaml"
+    file.unlink()
+    main(typed)
+    assert capsys.readouterr().err.splitlines()[0].startswith("redrive: configuration: the defaults (there is no ")
+
+
+def test_simulate_says_which_file_it_took(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scenario = Path(__file__).parents[2] / "config/examples/scenarios/outage.yaml"
+    assert main(["simulate", "--scenario", str(scenario), "--json"]) == 0
+    assert capsys.readouterr().err.splitlines()[0] == "redrive: configuration: redrive.yaml"
+
+
+def test_a_refused_file_is_named_by_its_errors_alone(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("lisen: 127.0.0.1:1\n")
+    for verb in (["check"], ["env"], ["explain", "GET", "http://a.example/"], ["run"]):
+        assert main(verb) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("redrive.yaml:1:1: lisen: ")
 
 
 def test_every_error_is_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +174,7 @@ def test_env(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_health_of_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text("admin: 127.0.0.1:1\n")
     assert main(["healthcheck", "-c", str(file)]) == 1
-    assert capsys.readouterr().err.startswith("redrive: nothing answers at 127.0.0.1:1")
+    assert capsys.readouterr().err.splitlines()[1].startswith("redrive: nothing answers at 127.0.0.1:1")
     file.write_text("admin: off\n")
     assert main(["healthcheck", "-c", str(file)]) == 2
 

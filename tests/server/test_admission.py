@@ -63,6 +63,34 @@ async def test_what_a_web_page_could_send_is_refused_on_loopback() -> None:
         assert len(upstream.requests) == 3
 
 
+def detail(body: bytes) -> str:
+    return str(json.loads(body)["detail"])
+
+
+async def test_a_404_names_the_prefixes_that_there_are() -> None:
+    async with Upstream() as upstream:
+        async with Front(to("api", upstream.url)) as front, front.app() as app:
+            answered = await app.ask("GET", "/apo/x", "Host: localhost")
+            assert answered.status == 404
+            assert detail(answered.body).endswith("that the path begins with: there is /api")
+        many = [to(f"a{number}", upstream.url, hosts=[f"a{number}.test"]) for number in range(1000)]
+        async with Front(to("x" * 500, upstream.url), *many) as front, front.app() as app:
+            told = detail((await app.ask("GET", "/b/x", "Host: 127.0.0.1")).body)
+            assert f": there are /{'x' * 58}…, /a0, /a1, /a2, /a3, /a4, /a5, /a6 and 993 more" in told
+            assert len(told) < 300
+
+
+async def test_a_404_names_nothing_to_other_machines_and_web_pages() -> None:
+    async with Upstream() as upstream:
+        async with Front(to("api", upstream.url)) as front, front.app() as app:
+            for fields in (["Host: rebound.example"], ["Host: localhost", "Sec-Fetch-Site: cross-site"]):
+                answered = await app.ask("GET", "/x", *fields)
+                assert (answered.status, b"/api" in answered.body) == (404, False)
+        async with Front(to("api", upstream.url), listen=Address("0.0.0.0", 0)) as front, front.app() as app:
+            answered = await app.ask("GET", "/x", "Host: localhost")
+            assert (answered.status, b"/api" in answered.body) == (404, False)
+
+
 async def test_a_loop_is_508_and_only_our_very_name_is_one() -> None:
     async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         own = front.path.means.via

@@ -11,6 +11,7 @@ import pytest
 from cryptography import x509
 
 from proxy.cli import main
+from proxy.extras import remedy
 
 BUNDLES = (
     "SSL_CERT_FILE",
@@ -43,7 +44,8 @@ def told(capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
     out, err = capsys.readouterr()
     assert "Traceback" not in err
     assert "PRIVATE" not in out + err
-    return out, [line for line in err.splitlines() if ": warning: " not in line and ": note: " not in line]
+    of_the_file = (": warning: ", ": note: ", "redrive: configuration: ")
+    return out, [line for line in err.splitlines() if not any(mark in line for mark in of_the_file)]
 
 
 def test_init_show_export(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,11 +115,11 @@ def test_a_wrong_verb(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_the_extra(
     file: Path, verb: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.server.intercept.find_spec", lambda name: None)
+    monkeypatch.setattr("proxy.server.intercept.is_installed", lambda extra: False)
     assert main(["ca", *verb, "-c", str(file)]) == 2
     assert told(capsys) == (
         "",
-        ["redrive: interception needs the package cryptography: pip install 'redrive[intercept]'"],
+        [f"redrive: interception needs the package cryptography: {remedy('intercept')}"],
     )
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from proxy.config.load import find, load
+from proxy.config.load import find, load, taken
 from proxy.config.problem import Problem
 from proxy.config.settings import Settings
 from proxy.lab.explain import layout, report
@@ -49,6 +49,7 @@ def explain(
         for problem in result.errors:
             print(problem, file=sys.stderr)
         return _BAD_INPUT
+    print(taken(config, environ), file=sys.stderr)
     wall = time.time()  # noqa: TID251 - this drives a call: HTTP dates are read against the wall
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in lines(result.settings, result.problems, question, wall):

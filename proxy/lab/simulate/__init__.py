@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from proxy.config.load import taken
 from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import Figures, figures
 from proxy.lab.simulate.playing import play
@@ -41,6 +42,7 @@ def simulate(
         for problem in problems:
             print(problem, file=sys.stderr)
         return 2
+    print(taken(config, surroundings), file=sys.stderr)
     done = [figures(found, play(found, column)) for column in played]
     if json:
         print(as_json(found, done))

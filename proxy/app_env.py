@@ -1,0 +1,68 @@
+"""The environment variables that point an app here, as each shell reads them (`redrive env`; contract, section 2)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+
+from proxy.config.settings import Settings
+from proxy.server.intercept.command import variables as of_certificates
+
+#: Where a proxy must not be asked for: this machine, and the clouds' metadata services (credentials live there).
+NO_PROXY = (
+    "localhost,127.0.0.1,::1,169.254.169.254,169.254.170.2,fd00:ec2::254,168.63.129.16,100.100.100.200,"
+    "metadata.google.internal"
+)
+#: What every reader of .env files takes as it stands, without quotes.
+_PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
+#: PowerShell ends a single-quoted string at any of these, and takes two of one for one of it.
+_POWERSHELL_QUOTES = re.compile("(['\u2018\u2019\u201a\u201b])")
+
+
+class NotWritableError(Exception):
+    """The lines cannot be written; the text is for people, one line."""
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """Every variable and its value. Raises NotWritableError where no listener can be named in a URL."""
+    address = next((address for address in settings.listen if address.unix is None and address.port), None)
+    if address is None:
+        raise NotWritableError("there is no listener on a TCP port that an app could be pointed to")
+    return {
+        **dict.fromkeys(("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"), f"http://{address.nearby}"),
+        **dict.fromkeys(("NO_PROXY", "no_proxy"), NO_PROXY),
+        "NODE_USE_ENV_PROXY": "1",  # Node heeds the others from 22.21 or 24 on, and only then
+        **of_certificates(settings),
+    }
+
+
+def lines(values: Mapping[str, str], shell: str, *, unset: bool = False) -> Iterator[str]:
+    """What `shell` (sh, fish, powershell, dotenv) is to read, a line a variable. Raises NotWritableError."""
+    for name, value in values.items():
+        if shell == "fish":
+            yield f"set -e {name};" if unset else f"set -gx {name} {_fish(value)};"
+        elif shell == "powershell":
+            yield f"Remove-Item Env:{name} -ErrorAction Ignore" if unset else f"$env:{name} = {_powershell(value)}"
+        elif shell == "dotenv":
+            yield f"{name}={_dotenv(name, value)}"
+        else:
+            yield f"unset {name}" if unset else f"export {name}={shlex.quote(value)}"
+
+
+def _fish(value: str) -> str:
+    r"""Between single quotes fish knows two escapes, \\ and \'."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _powershell(value: str) -> str:
+    return "'" + _POWERSHELL_QUOTES.sub(r"\1\1", value) + "'"
+
+
+def _dotenv(name: str, value: str) -> str:
+    """There is no standard: what needs escapes is read in as many ways as there are readers, so it is refused."""
+    if _PLAIN.fullmatch(value):
+        return value
+    if re.search(r"['\\\r\n]", value):
+        raise NotWritableError(f"{name} has a quote, a backslash or a line end, which readers of .env take differently")
+    return f"'{value}'"

@@ -1,0 +1,88 @@
+"""`redrive env`: what each shell makes of the lines."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from proxy.app_env import NotWritableError, lines
+from proxy.cli import main
+
+#: What a path may hold, and a shell reads as something else.
+NASTY = '/it\'s "here" $HOME $(id) `id` %PATH% \\n\\\\ ‘a’ ; & | # ! * ~ {a,b} é/x'
+RUNS = {
+    "sh": ["sh", "-c", 'eval "$(cat "$1")"; printf %s "$A"', "sh"],
+    "fish": ["fish", "--no-config", "-c", 'source $argv[1]; printf %s "$A"'],
+    "powershell": ["pwsh", "-NoProfile", "-NonInteractive", "-File"],
+}
+#: Their rules, for machines without them.
+WRITTEN = {
+    "sh": """export A='/it'"'"'s \"here\" $HOME $(id) `id` %PATH% \\n\\\\ ‘a’ ; & | # ! * ~ {a,b} é/x'""",
+    "fish": """set -gx A '/it\\'s \"here\" $HOME $(id) `id` %PATH% \\\\n\\\\\\\\ ‘a’ ; & | # ! * ~ {a,b} é/x';""",
+    "powershell": """$env:A = '/it''s \"here\" $HOME $(id) `id` %PATH% \\n\\\\ ‘‘a’’ ; & | # ! * ~ {a,b} é/x'""",
+}
+UNSET = {"sh": "unset A", "fish": "set -e A;", "powershell": "Remove-Item Env:A -ErrorAction Ignore"}
+
+
+@pytest.mark.parametrize("shell", RUNS)
+def test_a_value_is_quoted_by_the_shells_own_rules(shell: str, tmp_path: Path) -> None:
+    assert list(lines({"A": NASTY}, shell)) == [WRITTEN[shell]]
+    assert list(lines({"A": NASTY}, shell, unset=True)) == [UNSET[shell]]
+
+
+@pytest.mark.parametrize("shell", RUNS)
+def test_the_shell_itself_reads_it_so(shell: str, tmp_path: Path) -> None:
+    command = RUNS[shell]
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    script = tmp_path / "lines.ps1"
+    text = "\n".join(lines({"A": NASTY}, shell)) + "\n"
+    script.write_text(text + ("[Console]::Out.Write($env:A)\n" if shell == "powershell" else ""))
+    done = subprocess.run([*command, script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (NASTY, "")
+    script.write_text(text + "\n".join(lines({"A": NASTY}, shell, unset=True)) + "\n")
+    done = subprocess.run([*command, script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_dotenv_is_written_only_where_all_readers_agree() -> None:
+    assert list(lines({"A": "http://127.0.0.1:8080", "B": "a b#c$d"}, "dotenv")) == [
+        "A=http://127.0.0.1:8080",
+        "B='a b#c$d'",
+    ]
+    for value in ("it's", "a\\b", "a\nb"):
+        with pytest.raises(NotWritableError, match=r"^A has a quote, a backslash or a line end"):
+            list(lines({"A": value}, "dotenv"))
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REDRIVE_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "NODE_USE_ENV_PROXY"]
+
+    def printed(*typed: str) -> list[str]:
+        assert main(["env", *typed]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    assert printed() == printed("--shell", "sh")
+    assert [line.partition("=")[0] for line in printed("--shell", "dotenv")] == names
+    assert printed("--shell", "fish")[0] == "set -gx HTTP_PROXY 'http://127.0.0.1:8080';"
+    assert printed("--shell", "powershell")[0] == "$env:HTTP_PROXY = 'http://127.0.0.1:8080'"
+    assert printed("--unset") == [f"unset {name}" for name in names]
+    assert main(["env", "--unset", "--shell", "dotenv"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "redrive: a .env file can't take a variable away: leave its lines out\n")
+
+
+def test_nothing_half_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "it's"
+    folder.mkdir()
+    file = folder / "redrive.yaml"
+    file.write_text("upstreams: {a: {url: 'https://a.example', connect: intercept}}\n")
+    assert main(["env", "--shell", "dotenv", "-c", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "readers of .env" in err.splitlines()[-1]
