@@ -1,15 +1,12 @@
 """Answers to bytes, framed for the app's version: the writing half of an app's connection.
 
-Law: an answer that is cut is seen to be cut: a chunked one gets no last chunk, one with a length stops short, and one
-that only the end of the connection ends is broken off by a reset. What we write of our own accord says what we do:
-whether the connection stays, how long the body is, when it was.
+Law: what we write of our own accord says what we do: whether the connection stays, how long the body is, when it was.
+How an answer that is cut ends is in `server.leaving`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from typing import TYPE_CHECKING
 
 from proxy.forward.again import Again
@@ -25,9 +22,6 @@ CLOSE = b"Connection: close\r\n"
 _KEEP = b"Connection: keep-alive\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
-#: Seconds that an app gets to take the rest of a tunnel that broke.
-PATIENCE = 2.0
-_RST = struct.pack("ii", 1, 0)
 #: Methods whose answers are framed in their own ways.
 _BODILESS = frozenset({"HEAD", "CONNECT"})
 
@@ -45,7 +39,6 @@ class Answering(asyncio.Protocol):
         "_informed",
         "_lingered",
         "_tunnel",
-        "_until_close",
         "blocked",
         "door",
         "exchange",
@@ -68,7 +61,6 @@ class Answering(asyncio.Protocol):
         self._close = False  # the connection closes behind this answer
         self._informed = False  # a 100 was passed on
         self._tunnel = False  # bytes, both ways
-        self._until_close = False  # only the end of the connection ends the answer
         self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
 
     def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
@@ -106,12 +98,12 @@ class Answering(asyncio.Protocol):
             return rendered
         size = head.body_size(self.head.method)
         minor = self.head.minor
-        if self.door.draining or (end and self._body is not None):
+        if self.door.draining or (self._body is not None and (end or self._is_a_last_word(head))):
             self._close = True
         if size < 0:
             if minor == 0:
                 drop |= _UNFRAMED
-                self._close = self._until_close = True
+                self._close = True
             else:
                 self._chunked = True
                 if size == UNTIL_CLOSE:
@@ -133,6 +125,16 @@ class Answering(asyncio.Protocol):
             whole += data
         transport.write(whole)
         return b""
+
+    def _is_a_last_word(self, head: ResponseHead) -> bool:
+        """Whether an answer that comes before its request is whole says that the rest of it is not wanted.
+
+        RFC 9110 section 10.1.1 and RFC 9112 section 9.5: then the app is told that the connection closes, and may stop.
+        An app that waits for a 100 in vain may send its next request in the place of the body, or the body: nobody
+        could tell. Any other answer may go on beside the request, and what is left of that is read over behind it.
+        """
+        waits = not self._informed and b"expect" in self.head.specials
+        return waits or head.status >= 400 or not head.keep_alive
 
     @property
     def closing(self) -> bool:
@@ -173,33 +175,3 @@ class Answering(asyncio.Protocol):
                 asyncio.get_running_loop().call_soon(self.exchange.app_ended, b"")
         elif self._chunked:
             transport.write(end_chunked(trailers))
-
-    def reset(self) -> None:
-        """Break the answer off. What has come of it goes to the app, and then what is missing is seen to be missing:
-        the last chunk, or the rest of its length; an answer that ends with the connection ends with a RST. In a
-        tunnel, all that came still goes, to an app that takes it (RFC 9110 section 9.3.6).
-        """
-        transport = self.transport
-        if transport is None:
-            return
-        self._lingered = 0
-        if self._until_close:
-            self._end_with_reset(transport)
-        if self._until_close or (self.blocked and not self._tunnel):
-            transport.abort()
-            return
-        transport.close()
-        if self.blocked:
-            asyncio.get_running_loop().call_later(PATIENCE, self.abort)
-
-    def abort(self) -> None:
-        """Close at once. What only the connection's end would end, and is not whole, ends with a RST."""
-        transport = self.transport
-        if transport is None:
-            return
-        if self._until_close and (self.exchange is not None or transport.get_write_buffer_size()):
-            self._end_with_reset(transport)
-        transport.abort()
-
-    def _end_with_reset(self, transport: asyncio.Transport) -> None:
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)

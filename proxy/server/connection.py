@@ -87,10 +87,12 @@ class AppConnection(Leaving):
         """Bytes of a request, of its body, of the next one, of a tunnel; or what nobody wants any more."""
         exchange = self.exchange
         if exchange is None:
-            if self._lingered < 0:
+            if self._lingered >= 0:
+                self._linger_on(len(data))
+            elif self._body is None:
                 self._begin(data)
             else:
-                self._linger_on(len(data))
+                self._drop(data)
         elif self._tunnel:
             exchange.app_data(data)
         elif self._body is not None:
@@ -109,7 +111,7 @@ class AppConnection(Leaving):
             exchange.app_ended(b"")
             return True
         if exchange is None or self._body is not None:
-            return False
+            return self._broken  # which ends with a RST, and not with the FIN that would follow now
         if not self._is_there():
             return False
         self._half_closed = True
@@ -122,9 +124,7 @@ class AppConnection(Leaving):
         if exc is not None and self._tunnel and transport is not None and transport.can_write_eof():  # not TLS
             read_last_words(self._fd, self.data_received, lambda: self.exchange is not None)
         self.door.left(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.app_gone()
@@ -162,6 +162,7 @@ class AppConnection(Leaving):
     def take_over(self, tls: asyncio.Transport, inside: Inside) -> None:
         """TLS stands: what comes next are requests inside it."""
         tls.set_write_buffer_limits(high=HIGH_WATER)
+        self.wire = self.transport
         self.transport = tls
         self.inside = inside
         self.plan = None
@@ -312,7 +313,10 @@ class AppConnection(Leaving):
         if self._tunnel:
             self._close_written(self.transport)
         elif self._body is not None:
-            self._close_in_stages()
+            if self._close:
+                self._close_in_stages()
+            else:
+                self._read_over()
         elif self._close:  # what the app was not told of it does not expect, even while draining
             self._shut()
         else:

@@ -1,8 +1,11 @@
 """Whether an app is still there, and how its connection ends: the last answer goes out whole, however slowly.
 
-Law: who reads slowly is not cut off, who takes nothing at all is, in the end; and what is cut is seen to be cut. A
-connection with bytes yet to come is closed in stages (RFC 9112 section 9.6): our FIN first, then what still comes is
-read and dropped for a while, so that no reset takes the answer with it.
+Law: who reads slowly is not cut off, who takes nothing at all is, in the end; and what is cut is seen to be cut: it
+ends with a RST, however it is framed, and never with a FIN (`transport.break_off`). A connection with bytes yet to come
+is closed in stages (RFC 9112 section 9.6): our FIN first, then what still comes is read and dropped for a while, so
+that no reset takes the answer with it. That is for an app that was told that the connection closes. One that was not
+told has the rest of its request's body read over, and its next request answered; or, where that is too much or does not
+come, is read from no more: what stays in the kernel was not taken for anything, and the app sees a RST.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import asyncio
 from proxy.forward.plan import Plan
 from proxy.server import presence
 from proxy.server.answering import Answering
-from proxy.wire.grammar import RequestParser
+from proxy.transport import break_off
+from proxy.transport.clock import monotonic
+from proxy.wire.grammar import BadMessage, RequestParser
 
 #: How long and how much is read from an app that has its last answer, before the connection is closed.
 LINGER, LINGER_BYTES = 2.0, 1024 * 1024
@@ -23,10 +28,14 @@ STALLED = 30
 class Leaving(Answering):
     """The end of `AppConnection`.
 
-    `since`: when the head that is awaited began to come, or the connection to rest; 0 while neither is so.
+    `since`: when the head that is awaited began to come, or the connection to rest; 0 while neither is so. `wire` is
+    the transport that has the socket, where `transport` is the TLS that it carries.
     """
 
-    __slots__ = ("_buffer", "_fd", "_half_closed", "_held", "_parser", "_timer", "plan", "since", "watched")
+    __slots__ = (
+        *("_broken", "_buffer", "_dropped", "_fd", "_half_closed", "_held", "_parser", "_timer"),
+        *("plan", "since", "watched", "wire"),
+    )
 
     _parser: RequestParser
     watched: bool
@@ -37,6 +46,9 @@ class Leaving(Answering):
         self._half_closed = False
         self._held = 0  # why nothing is read for now
         self._timer: asyncio.TimerHandle | None = None
+        self._broken = False  # the answer was broken off
+        self._dropped = 0  # bytes of a body that was read over
+        self.wire: asyncio.Transport | None = None
         self._fd = -1
         self.since = 0.0
         self.plan: Plan | None = None  # of the last request, by these settings
@@ -96,6 +108,79 @@ class Leaving(Answering):
                 self.transport.pause_reading()  # it has its answer to take first
             else:
                 self.abort()
+
+    # -- a body that outlives its answer ------------------------------------------------------------------------------
+
+    def _read_over(self) -> None:
+        """The answer is whole, and its request is not: what is left of its body is read and dropped."""
+        self._dropped = 0
+        self._look_for_more(-1, STALLED)
+
+    def _look_for_more(self, before: int, looks: int) -> None:
+        """Wait for the rest for as long as it comes, and for STALLED looks at most."""
+        if self._dropped == before or looks == 0:
+            self._read_no_more()
+        else:
+            later = asyncio.get_running_loop().call_later
+            self._timer = later(LINGER, self._look_for_more, self._dropped, looks - 1)
+
+    def _drop(self, data: bytes) -> None:
+        """More of a body that is read over; behind it the next request begins."""
+        body = self._body
+        assert body is not None
+        self._dropped += len(data)
+        try:
+            _, done, rest = body.feed(data)
+        except BadMessage:
+            self._close_in_stages()  # nobody can say where the next request would begin
+            return
+        if done:
+            self._body = None
+            self._stop_timer()
+            self._buffer += rest
+            self.since = monotonic()
+            self._go_on()
+        elif self._dropped > LINGER_BYTES:
+            self._read_no_more()
+
+    def _read_no_more(self) -> None:
+        """The body is too long, or too slow. What the app sends from now on stays in the kernel: it sees a RST."""
+        self._stop_timer()
+        self._close_in_stages()
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Take up what was pipelined."""
+        raise NotImplementedError
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- breaking off -------------------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Break the answer, or the tunnel, off. What has come of it goes to an app that takes it, and then a RST says
+        that there was more (RFC 9110 section 9.3.6 asks for the same of a tunnel).
+        """
+        transport = self.transport
+        if transport is None:
+            return
+        self._lingered = 0
+        self._broken = True
+        break_off.break_off(transport, self.wire or transport)
+
+    def abort(self) -> None:
+        """Close at once; with a RST where something is not whole."""
+        transport = self.transport
+        if transport is None:
+            return
+        if self._broken or self.exchange is not None or transport.get_write_buffer_size():
+            break_off.reset(transport, self.wire or transport)
+        else:
+            transport.abort()
 
     # -- the proxy going away -----------------------------------------------------------------------------------------
 

@@ -16,10 +16,11 @@ from proxy.wire.syntax import TOKENS, BadAnswer, BadMessage, Refused, malformed
 
 Found = list[tuple[bytes, bytes]]
 
-#: Never cut because Connection names them, against RFC 9110 section 7.6.1: framing and the way are not the peer's to
-#: change, and what is left of TE and Upgrade is written anew (see `Awkward.lines`). `keep-alive` and `close` are
-#: options of Connection itself; a field Keep-Alive is always cut, and none is called Close (section 18.4).
-NEVER_NOMINATED = FRAMING | {b"host", b"te", b"upgrade", b"close", b"keep-alive"}
+#: Never cut because Connection names them, against RFC 9110 section 7.6.1: framing and the way (Via is every proxy's to
+#: keep, section 7.6.3) are not the peer's to change, and what is left of TE and Upgrade is written anew (`lines`).
+#: `keep-alive` and `close` are options of Connection itself; a field Keep-Alive is always cut, and none is called Close
+#: (section 18.4).
+NEVER_NOMINATED = FRAMING | {b"host", b"via", b"te", b"upgrade", b"close", b"keep-alive"}
 
 
 def connection_options(found: Found, bad: Callable[[str], BadMessage]) -> frozenset[bytes]:

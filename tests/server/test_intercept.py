@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,46 @@ class Intercepting(Front):
             host = authority.rpartition(":")[0].strip("[]")
             await app.writer.start_tls(context or self._local.trusting(), server_hostname=host)
             yield App(app.reader, app.writer, authority)
+
+
+TCP_CLOSE = 7  # linux/tcp_states.h: a RST came; a FIN leaves 8, CLOSE_WAIT
+
+
+def until_tls_breaks(front: Intercepting, local: Local, begun: Callable[[], object]) -> str:
+    """How the connection of an app ends inside which an answer breaks off. It tells a closure alert from none."""
+    with socket.create_connection(("127.0.0.1", front.port), timeout=20) as plain:
+        plain.sendall(request("CONNECT", front.inner, host=front.inner))
+        while b"\r\n\r\n" not in plain.recv(1000):
+            pass
+        context = local.trusting()
+        context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+        with context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as inside:
+            inside.sendall(request("GET", "/", host=front.inner))
+            got = b""
+            try:
+                while data := inside.recv(1000):
+                    got += data
+                    if b"half" in got:
+                        begun()
+            except (ConnectionResetError, ssl.SSLEOFError):  # which of them does not depend on the packet alone
+                (state,) = inside.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+                return "reset" if state == TCP_CLOSE else f"state {state}"
+            return "closure alert"
+
+
+async def test_an_answer_that_breaks_off_ends_without_a_closure_alert(
+    authority: Authority, local: Local, tls: ssl.SSLContext
+) -> None:
+    loop, seen = asyncio.get_running_loop(), asyncio.Event()
+
+    async def step(turn: Turn) -> None:
+        await turn.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        await seen.wait()
+        turn.close()
+
+    async with Upstream(step, tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        begun = partial(loop.call_soon_threadsafe, seen.set)
+        assert await asyncio.to_thread(until_tls_breaks, front, local, begun) == "reset"
 
 
 # -- calls like any other ----------------------------------------------------------------------------------------------

@@ -222,11 +222,12 @@ class Answer:
 
 
 class CutError(Exception):
-    """The connection ended before the answer did; `answer` is what came."""
+    """The connection ended before the answer did; `answer` is what came. `reset`: it did so with a RST."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, *, reset: bool = False) -> None:
         super().__init__(answer)
         self.answer = answer
+        self.reset = reset
 
 
 @dataclass
@@ -252,7 +253,7 @@ class App:
             try:
                 head = await self.reader.readuntil(b"\r\n\r\n")
             except (asyncio.IncompleteReadError, ConnectionError) as error:
-                raise CutError(Answer(getattr(error, "partial", b""))) from None
+                raise CutError(Answer(self._partial(error))) from None
             answer = Answer(head, infos=infos)
             if 100 <= answer.status < 200 and answer.status != 101:
                 infos.append(head)
@@ -260,9 +261,13 @@ class App:
             try:
                 await self._read_body(answer, method)
             except (asyncio.IncompleteReadError, ConnectionError) as error:
-                answer.body += getattr(error, "partial", b"")
-                raise CutError(answer) from None
+                answer.body += self._partial(error)
+                raise CutError(answer, reset=isinstance(error, ConnectionError)) from None
             return answer
+
+    def _partial(self, error: Exception) -> bytes:
+        """What came before the end. A stream reader keeps what came before a reset from whoever asks for more."""
+        return bytes(getattr(error, "partial", b"") or self.reader._buffer)  # type: ignore[attr-defined]
 
     async def _read_body(self, answer: Answer, method: str) -> None:
         if method == "HEAD" or answer.status in (101, 204, 304) or (method == "CONNECT" and answer.status < 300):
