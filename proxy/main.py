@@ -113,7 +113,7 @@ class House:
         self._sink = LineSink(_OUT, self._loop.call_later)
         self._notices = Notices(self._sink, _say, wall, console=console)
         self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
-        observers = Observers(self._metrics, recent, self._log, self._loop.call_later)
+        observers = Observers(self._metrics, recent, self._log, self._loop.call_later, self._notices.tell)
         tell = self._notices.tell
         fleet = Fleet(Making(), settings, tell)
         self._tracer = tracer(os.environ, tell)

@@ -161,7 +161,7 @@ class Worker:
         self._path = DataPath(
             self._loop,
             settings,
-            Observers(self._metrics, self._recent, self._log, self._loop.call_later),
+            Observers(self._metrics, self._recent, self._log, self._loop.call_later, self._tell),
             via=begin.via,
             tell=self._tell,
             making=self._fleet,

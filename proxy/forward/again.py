@@ -17,7 +17,7 @@ from collections.abc import Callable
 from proxy.forward.alarm import Alarm
 from proxy.forward.attempt import HELD, Attempt, reply_of
 from proxy.forward.exchange import Exchange
-from proxy.forward.headers import handed_on, plain_lines
+from proxy.forward.headers import gave_up, handed_on, plain_lines
 from proxy.forward.means import Means
 from proxy.forward.plan import Plan
 from proxy.forward.streams import AppStream
@@ -197,10 +197,15 @@ class Again:
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None  # else they would keep each other
-        started = call.started
+        started, client = call.started, self.app.client
+        given_up = gave_up(plan.policy, call.outcome)
+        if (given_up or means.app_repeats) and means.app_repeats.ended(
+            client, plan.request, (), given_up=given_up, now=now
+        ):
+            means.observer.app_repeated(plan.policy)
         means.observer.call_ended(
             Ended(
-                *(plan.policy, plan.request, self.app.client, call.outcome, self.status, call.attempts),
+                *(plan.policy, plan.request, client, call.outcome, self.status, call.attempts),
                 *(tuple(call.history), started, now, started + means.env.wall_offset, 0, size),
                 *(self._origin.label, "", False),
             )

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from proxy.forward.answers import own_answer
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
-from proxy.forward.headers import answer_fields, handed_on, via_line
+from proxy.forward.headers import answer_fields, gave_up, handed_on, via_line
 from proxy.forward.patience import Patience
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.call import Call
@@ -313,19 +313,29 @@ class Exchange(Patience):
         for attempt in self.flights.values():
             if attempt.stream is not None or attempt.task is not None:
                 self._let_go(attempt)
+        call = self.call
+        self.client = self.app.client
+        given_up = gave_up(self.policy, self.outcome)
+        if given_up or means.app_repeats:
+            self._look_for_a_repeat(given_up, now)
         if self.replay is not None:
             self.replay.close()
-        call = self.call
         if call.history:
             self._label_records()
         elif not call.attempts and call.held_by and not self.detail:
             self.detail = f"{GATES[call.held_by]} held it"
         self.wall_started = self.started + means.env.wall_offset
-        self.client = self.app.client
         means.observer.call_ended(self)
         self.flights.clear()
         call.forget_alarm()  # else call and exchange would keep each other until the collector comes
         self.app.done()
+
+    def _look_for_a_repeat(self, given_up: bool, now: float) -> None:
+        """Whether the app repeats by itself what was given up here, and says nothing of it."""
+        body = self.replay.whole() if self.replay is not None else ()
+        repeated = self.means.app_repeats.ended(self.client, self.request, body, given_up=given_up, now=now)
+        if repeated and not self.call.app_retry:
+            self.means.observer.app_repeated(self.policy)
 
     def _let_go(self, attempt: Attempt) -> None:
         """Of an attempt whose stream is still there when the call ends."""

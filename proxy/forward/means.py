@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from proxy.forward.app_repeats import AppRepeats
 from proxy.forward.watch import Watch
 from proxy.observe.events import Observer
 from proxy.retry.commons import Commons
@@ -25,3 +26,4 @@ class Means:
     observer: Observer
     via: str
     watch: Watch
+    app_repeats: AppRepeats = field(default_factory=AppRepeats)

@@ -161,6 +161,8 @@ class Swift:
         self._streaming = None
         if means.watch.has_alarms:
             means.watch.remove(self)
+        if means.app_repeats and means.app_repeats.ended(self.client, request, (self._body,), given_up=False, now=now):
+            means.observer.app_repeated(self.policy)
         means.observer.succeeded(
             (
                 started + means.env.wall_offset,

@@ -96,6 +96,10 @@ class TracingObserver:
         if isinstance(call, TracedExchange):
             self._tracer.traced(call, call.trace)
 
+    def app_repeated(self, policy: Policy) -> None:
+        """A guess, of which spans say nothing."""
+        self._others.app_repeated(policy)
+
     def refused(self, refusal: Refusal) -> None:
         """A request was turned away: it has no attempts, and so no spans."""
         self._others.refused(refusal)

@@ -136,6 +136,10 @@ class Observer(Protocol):
         """A call that a policy applied to is over."""
         ...
 
+    def app_repeated(self, policy: Policy) -> None:
+        """A call that ends now was most likely an app's retry of one that was given up, though it does not say so."""
+        ...
+
     def refused(self, refusal: Refusal) -> None:
         """A request was turned away before it became a call under a policy."""
         ...
@@ -148,6 +152,9 @@ class NoObserver:
         """Nothing."""
 
     def call_ended(self, call: EndedCall) -> None:
+        """Nothing."""
+
+    def app_repeated(self, policy: Policy) -> None:
         """Nothing."""
 
     def refused(self, refusal: Refusal) -> None:

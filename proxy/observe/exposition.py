@@ -115,10 +115,15 @@ def _plain_counters(every: list[Series]) -> Iterator[Any]:
         ("redrive_retries_failed", "Retries that failed.", "retries_failed"),
         ("redrive_hedges", "Retries begun before the earlier attempt had answered.", "hedges"),
         ("redrive_transparent_retries", "Requests that never left or were refused, sent again at once.", "transparent"),
-        ("redrive_app_retries", "Calls that were an app's own retry.", "app_retries"),
         ("redrive_backoff_seconds", "Seconds of waiting decided on between attempts.", "backoff_seconds"),
     ):
         yield _counter(name, help_, LABELS, ((_place(s), getattr(s, read)) for s in every))
+    yield _counter(
+        "redrive_app_retries",
+        'Calls that were an app\'s own retry; sure="no": that most likely were, though nothing in them says so.',
+        (*LABELS, "sure"),
+        (((*_place(s), sure), n) for s in every for sure, n in (("yes", s.app_retries), ("no", s.likely_app_retries))),
+    )
 
 
 def _gauges(gauges: Gauges) -> Iterator[Any]:

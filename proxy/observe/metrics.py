@@ -91,6 +91,7 @@ class Series:
         "denied",
         "ge",
         "hedges",
+        "likely_app_retries",
         "outcomes",
         "reasons",
         "results",
@@ -109,7 +110,7 @@ class Series:
         self.reasons: Counter[str] = Counter()
         self.denied: Counter[Outcome] = Counter()
         self.ge = [0] * len(GE)
-        self.retries_failed = self.hedges = self.transparent = self.app_retries = 0
+        self.retries_failed = self.hedges = self.transparent = self.app_retries = self.likely_app_retries = 0
         self.backoff_seconds = 0.0
         self.call_seconds = Durations()
         self.attempt_seconds = Durations()
@@ -122,6 +123,7 @@ class Series:
         made.reasons, made.denied = self.reasons.copy(), self.denied.copy()
         made.retries_failed, made.hedges = self.retries_failed, self.hedges
         made.transparent, made.app_retries = self.transparent, self.app_retries
+        made.likely_app_retries = self.likely_app_retries
         made.backoff_seconds = self.backoff_seconds
         made.call_seconds, made.attempt_seconds = self.call_seconds.copy(), self.attempt_seconds.copy()
         return made
@@ -138,6 +140,7 @@ class Series:
         self.hedges += other.hedges
         self.transparent += other.transparent
         self.app_retries += other.app_retries
+        self.likely_app_retries += other.likely_app_retries
         self.backoff_seconds += other.backoff_seconds
         self.call_seconds.plus(other.call_seconds)
         self.attempt_seconds.plus(other.attempt_seconds)

@@ -16,15 +16,19 @@ from proxy.observe.access_log import AccessLog
 from proxy.observe.events import Ended, EndedCall, Plain, Refusal, copied
 from proxy.observe.metrics import Metrics
 from proxy.observe.recent import Recent
+from proxy.retry.policy import Policy
 
 #: So many calls are told on at once, and none later than after so many seconds.
 BATCH, GATHER = 64, 0.02
+#: After so many likely retries of apps under one policy it is told of: one may be chance.
+REPEATS = 3
 
 
 class Observers:
     """An observer that tells metrics, the ring and the log (None: no log).
 
-    `later(seconds, function)` is the event loop's `call_later`; without it nothing is gathered.
+    `later(seconds, function)` is the event loop's `call_later`; without it nothing is gathered. `tell(event, lines,
+    **facts)` takes notices (`proxy.observe.notices`).
     """
 
     def __init__(
@@ -33,11 +37,13 @@ class Observers:
         recent: Recent,
         log: AccessLog | None,
         later: Callable[[float, Callable[[], None]], object] | None = None,
+        tell: Callable[..., None] | None = None,
     ) -> None:
         self.metrics = metrics
         self.recent = recent
         self.log = log
         self._later = later
+        self._tell = tell
         self._set = False
         self._gathered: list[Plain | Ended] = []
         metrics.catch_up = recent.catch_up = self.catch_up
@@ -57,6 +63,14 @@ class Observers:
         elif not self._set:
             self._set = True
             self._later(GATHER, self._in_time)
+
+    def app_repeated(self, policy: Policy) -> None:
+        """An app seems to repeat what was given up; who does so again and again is told of once."""
+        series = self.metrics.series(policy)
+        series.likely_app_retries += 1
+        if series.likely_app_retries == REPEATS and self._tell is not None:
+            line = f"{policy.upstream}: an app seems to repeat calls that redrive gave up: switch its own retries off"
+            self._tell("app_retries", [line], upstream=policy.upstream, route=policy.route)
 
     def refused(self, refusal: Refusal) -> None:
         """A request was turned away before it became a call under a policy."""

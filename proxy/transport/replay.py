@@ -11,6 +11,7 @@ pieces are put together, so that a body that drips in costs no more memory than 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 #: A chunk shorter than this is added to instead of being followed by another.
 SMALL = 4096
@@ -85,6 +86,10 @@ class Replay:
             if size >= PIECE:
                 break
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def whole(self) -> Iterable[bytes] | None:
+        """The whole body, in pieces; None where it has not come whole, or is not kept any more."""
+        return self._chunks if self.done and not self.lost else None
 
     def lose(self) -> None:
         """Nothing is kept for another attempt any more."""

@@ -35,7 +35,7 @@ NAMES = {
     "redrive_transparent_retries_total": {"upstream", "route"},
     "redrive_retry_attempts_total": {"upstream", "route", "ge"},
     "redrive_retries_denied_total": {"upstream", "why"},
-    "redrive_app_retries_total": {"upstream", "route"},
+    "redrive_app_retries_total": {"upstream", "route", "sure"},
     "redrive_bucket_level": {"bucket"},
     "redrive_bucket_capacity": {"bucket"},
     "redrive_cooldown_seconds": {"upstream"},

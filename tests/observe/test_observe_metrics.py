@@ -112,7 +112,8 @@ def test_transparent_retries_hedges_and_app_retries() -> None:
     assert seen.value("redrive_retries_failed_total", **PLACE) == 0
     assert seen.value("redrive_attempts_total", **PLACE, result="cancelled") == 1
     assert seen.value("redrive_attempts_total", **PLACE, result="success") == 2
-    assert seen.value("redrive_app_retries_total", **PLACE) == 1
+    assert seen.value("redrive_app_retries_total", **PLACE, sure="yes") == 1
+    assert seen.value("redrive_app_retries_total", **PLACE, sure="no") == 0
 
 
 def test_hedges_that_the_first_attempt_beat_are_counted_too() -> None:

@@ -79,6 +79,7 @@ class Told:
 
     calls: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def call_ended(self, call: EndedCall) -> None:
@@ -103,6 +104,9 @@ class Told:
         }
         self.calls.append(seen | {"history": [], "resent": False, "took": took})
         self.changed.set()
+
+    def app_repeated(self, policy: Policy) -> None:
+        self.repeated.append(policy.upstream)
 
     def refused(self, refusal: Refusal) -> None:
         self.refusals.append(refusal)

@@ -93,6 +93,8 @@ def _upstream(upstream: Upstream, counted: list[Series], commons: Commons, held:
         "outcomes": _outcomes(counted),
         "results": dict(sum((series.results for series in counted), Counter(success=at_once))),
         "denied": {why.value: n for why, n in sum((series.denied for series in counted), Counter()).items()},
+        "app_retries": sum(series.app_retries for series in counted),
+        "likely_app_retries": sum(series.likely_app_retries for series in counted),
         "cooldown_seconds": round(held.get(upstream.label, 0.0), 3),
     }
 

@@ -344,7 +344,9 @@ class Detail {
     const found = Object.entries(this.loaded?.outcomes ?? {}).sort((a, b) => b[1] - a[1]);
     if (!found.length) return h("p", { class: "quiet" }, this.loaded ? "No calls yet." : "…");
     const all = found.reduce((sum, [, n]) => sum + n, 0);
-    return h("table", { class: "plain" }, found.map(([outcome, n]) => h("tr", { title: OUTCOMES[outcome] }, h("td", {}, h("span", { class: `outcome ${outcome}` }, outcome)), h("td", { class: "number" }, count(n)), h("td", { class: "number" }, percent(n, all)))));
+    const table = h("table", { class: "plain" }, found.map(([outcome, n]) => h("tr", { title: OUTCOMES[outcome] }, h("td", {}, h("span", { class: `outcome ${outcome}` }, outcome)), h("td", { class: "number" }, count(n)), h("td", { class: "number" }, percent(n, all)))));
+    const advice = retriedByApps(this.loaded);
+    return advice ? h("div", {}, table, h("p", { class: "advice" }, advice)) : table;
   }
 
   latest(name) {
@@ -365,6 +367,15 @@ class Detail {
     rows.push(one(about, "Strategy"), ...about.routes.map((route) => one(route, `Route ${route.route}`)));
     return h("table", { class: "plain" }, rows.filter(([, text]) => text).map(([name, text]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, text))));
   }
+}
+
+/** What there is to say of apps that retry on top of redrive. */
+function retriedByApps({ app_retries: sure, likely_app_retries: likely }) {
+  if (!sure && !likely) return "";
+  const parts = [];
+  if (sure) parts.push(`${count(sure)} of these calls were an app's own retries`);
+  if (likely) parts.push(`${count(likely)} look like an app's own retries of calls that redrive had given up`);
+  return `${parts.join(", and ")}. Switch the app's retries off: they multiply with those made here.`;
 }
 
 /** Put a part in the place of what was there, unless it says the same. */
