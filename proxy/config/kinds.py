@@ -44,6 +44,7 @@ class Kinds:
         self._problems = problems
         self._raw = {"strategy": strategies, "bucket": buckets}
         self._customs: dict[str, Any] = {}
+        self._names: dict[str, str] = {}
         self._whole: dict[str, Map] = {}
         self._compiled: dict[str, Strategy | None] = {}
         self.buckets: dict[str, BucketRef] = {}
@@ -207,7 +208,14 @@ class Kinds:
         attempts = made.max_attempts if isinstance(made.max_attempts, int) else 1
         waits = Backoff(0.0, 0.0, jitter="none")  # its own affair
         again = partial(imported, kind, tree, at)
-        return Strategy("custom", name or described(tree), attempts, waits, custom=made, remake=again)
+        return Strategy("custom", name or self._inline_name(kind, key), attempts, waits, custom=made, remake=again)
+
+    def _inline_name(self, kind: str, key: str) -> str:
+        """What a custom strategy without a name is called: none of its arguments, since any of them may be a secret."""
+        if key not in self._names:
+            alike = sum(each.startswith(f"{kind} ") for each in self._names)
+            self._names[key] = f"{kind} #{alike + 1}" if alike else kind
+        return self._names[key]
 
     def bucket(
         self, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None

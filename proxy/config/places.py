@@ -177,8 +177,13 @@ def endpoint(value: Any) -> Endpoint:
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
     if port == 0:
         raise ValueError(f"{written(value)} has port 0")
+    written_path = str(getattr(value, "raw", value)).partition("://")[2].partition("/")[2]
     return Endpoint(
-        scheme, _host(host or "", value), port or (443 if scheme == "https" else 80), _url_path(parts.path).rstrip("/")
+        scheme,
+        _host(host or "", value),
+        port or (443 if scheme == "https" else 80),
+        _url_path(parts.path).rstrip("/"),
+        private="${" in written_path,
     )
 
 

@@ -19,11 +19,16 @@ from proxy.config.problem import Mark
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One effective value: `path` is its dotted key in the policy, `value` as it was written, `mark` who says so."""
+    """One effective value: `path` is its dotted key in the policy, `value` as it was written, `mark` who says so.
+
+    `plain` is the value as plain data; `argument`: it is handed to a custom strategy, so it may be a secret.
+    """
 
     path: str
     value: str
     mark: Mark
+    plain: Any = None
+    argument: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,12 +101,14 @@ def fold(trees: Mapping[tuple[str, str], Map]) -> Iterator[Page]:
         yield upstream, tuple(page), zlib.compress(pickle.dumps(page, pickle.HIGHEST_PROTOCOL), 1)
 
 
-def _leaves(value: Any, path: str, mark: Mark) -> Iterator[Origin]:
+def _leaves(value: Any, path: str, mark: Mark, *, argument: bool = False) -> Iterator[Origin]:
     if isinstance(value, Map) and value:
+        custom = ":" in str(value.get("kind", ""))
         for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}" if path else key, value.values_at[key])
+            where, given = f"{path}.{key}" if path else key, argument or (custom and key != "kind")
+            yield from _leaves(item, where, value.values_at[key], argument=given)
     else:
-        yield Origin(path, shown(value), mark)
+        yield Origin(path, shown(value), mark, _plain(value), argument)
 
 
 def shown(value: Any) -> str:

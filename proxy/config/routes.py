@@ -48,7 +48,7 @@ class Routes:
             over.drop("match")
             laid = self._policies.layer(over, under, where)
             match = self._match(submap(tree, "match"))
-            label = _unique(_label(match, number), labels)
+            label = _unique(_label(match, submap(tree, "match").get("path"), number), labels)
             place = PolicyPlace(name, label, ends, where, tree.mark, frozenset(tree) & {"bucket", "rate"})
             routes += self._route(laid, match, place, labels)
         routes += base[:-1]
@@ -131,11 +131,15 @@ def _only(tree: Map, key: str) -> Map:
     return result
 
 
-def _label(match: Match, number: int) -> str:
-    """A route's name in metrics and logs, made of what it asks for."""
+def _label(match: Match, path: Any, number: int) -> str:
+    """A route's name in metrics and logs, made of what it asks for, as it was written before ${NAME} was replaced.
+
+    One that asks for header fields alone is named by them and its place in the file: their values may be secrets.
+    """
     parts = [",".join(sorted(match.methods))] if match.methods else []
-    parts += match.paths
-    parts += [f"{name}: {glob}" for name, glob in match.headers] if not parts else []
+    parts += [str(getattr(path, "raw", path))] if path is not None else []
+    if match.headers and not parts:
+        return f"header {', '.join(dict.fromkeys(name for name, _ in match.headers))} #{number + 1}"
     return " ".join(parts) or f"route {number + 1}"
 
 

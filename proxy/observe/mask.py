@@ -20,6 +20,14 @@ _SECRET_NAME = re.compile(
 )
 #: Tokens that are counted, not kept secret: a throttle's, as the file and as a gRPC service config name them.
 _COUNTED = frozenset({"max_tokens", "token_ratio", "maxTokens", "tokenRatio"})
+#: What can be no secret, whatever its name means: a number of at most nine digits with or without a unit of time, size
+#: or rate, or a switch.
+_HARMLESS = re.compile(
+    r"[-+]?[0-9]{1,9}(?:\.[0-9]{0,9})?(?:[eE][-+]?[0-9]{1,3})?(?:[nuµm]?s|m|h|B|[KMG]iB|%)?(?:/[smh])?"
+    r"|(?i:true|false|yes|no|on|off|null)"
+)
+#: Mappings of header fields: what is sent in them, or what they are held against.
+_HIDING = frozenset({"set", "header"})
 _USER_INFO = re.compile(r"(?<=//)[^/?#\s]*@")
 _URL_QUERY = re.compile(r"(?<=\?)[^#\s]*")
 
@@ -60,24 +68,51 @@ def secret_name(name: str) -> bool:
     return name not in _COUNTED and _SECRET_NAME.search(name) is not None
 
 
-def place(path: str, value: str) -> str:
-    """A configuration's value as one line, under its dotted path: a credential anywhere on the way masks it."""
-    names = path.split(".")
-    if value and ("set" in names[:-1] or any(map(secret_name, names))):
+def place(path: str, value: Any, *, argument: bool = False) -> str:
+    """A configuration's value as one line, under its dotted path: a credential anywhere on the way masks it.
+
+    `value` is plain data; `argument`: it is handed to a custom strategy.
+    """
+    *above, name = path.split(".")
+    if value not in (None, "", "*") and (not _HIDING.isdisjoint(above) or any(map(secret_name, above))):
         return MASK
-    return url(value)
+    return _flow(_argument(value, name) if argument else config(value, name))
 
 
-def config(value: Any, name: str = "", *, inside_set: bool = False) -> Any:
+def config(value: Any, name: str = "", *, hidden: bool = False) -> Any:
     """A configuration as it may be shown: the shape kept, credentials out.
 
-    Every value that `headers: … set:` adds is masked, since that is where people put API keys of any name.
+    Every value that `headers: … set:` adds is masked, since that is where people put API keys of any name, and so is
+    what a rule's `header:` holds, and every argument of a custom strategy that is not plainly harmless.
     """
     if isinstance(value, Mapping):
-        inner = inside_set or name == "set"
-        return {key: config(item, str(key), inside_set=inner) for key, item in value.items()}
+        inner, custom = hidden or name in _HIDING, ":" in str(value.get("kind", ""))
+        return {
+            key: _argument(item, str(key)) if custom and key != "kind" else config(item, str(key), hidden=inner)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [config(item, name, inside_set=inside_set) for item in value]
+        return [config(item, name, hidden=hidden) for item in value]
     if isinstance(value, str) and value:
-        return MASK if inside_set or secret_name(name) else url(value)
-    return MASK if inside_set and value not in (None, "") else value
+        return MASK if (hidden and value != "*") or secret_name(name) else url(value)
+    return MASK if hidden and value not in (None, "") else value
+
+
+def _argument(value: Any, name: str) -> Any:
+    """What a custom strategy is given, masked but for what is plainly harmless: nobody knows what its names mean."""
+    if isinstance(value, Mapping):
+        return {key: _argument(item, str(key)) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_argument(item, name) for item in value]
+    if value is None or value == "":
+        return value
+    return value if _HARMLESS.fullmatch(str(value)) and not secret_name(name) else MASK
+
+
+def _flow(value: Any) -> str:
+    """Plain data in one line, as YAML's flow style writes it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return "" if value is None else str(value)

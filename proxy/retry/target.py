@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 ConnectMode = Literal["auto", "tunnel", "intercept", "deny"]
@@ -12,6 +12,7 @@ ConnectMode = Literal["auto", "tunnel", "intercept", "deny"]
 class Endpoint:
     """One place of an upstream. `host` is a name or address without brackets; `path` is the url's path, put in front
     in prefix use only, without a trailing "/" ("" where the url has none). `unix` is a socket's path, else None.
+    `private`: part of the path came from the environment, so it is not shown.
     """
 
     scheme: Literal["http", "https"]
@@ -19,12 +20,18 @@ class Endpoint:
     port: int
     path: str = ""
     unix: str | None = None
+    private: bool = field(default=False, compare=False)
 
     @property
     def authority(self) -> str:
         """host[:port] as a Host field names it: the scheme's own port is left out."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
+
+    @property
+    def shown_path(self) -> str:
+        """The url's path as people may see it."""
+        return "/***" if self.private else self.path
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ class Dialer:
             sock, b"CONNECT " + authority + b" HTTP/1.1\r\nHost: " + authority + b"\r\n" + credentials + b"\r\n"
         )
         head = b""
-        while b"\r\n\r\n" not in head:
+        while not head.endswith(b"\r\n\r\n"):
             data = await self._loop.sock_recv(sock, 1)  # a byte past the head would be the tunnel's
             if not data or len(head) > _PARENT_HEAD:
                 raise ParentRefusedError("no answer to CONNECT")

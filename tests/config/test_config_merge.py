@@ -465,11 +465,15 @@ def test_a_users_own_strategy(tmp_path: Path) -> None:
         upstreams:
           a: {url: http://x, strategy: calm}
           b: {url: http://y, strategy: {kind: "own_strategy_for_a_test:Calm", attempts: 2}}
+          c: {url: http://z, strategy: {kind: "own_strategy_for_a_test:Calm", attempts: 3}}
+          d: {url: http://w, strategy: {kind: "own_strategy_for_a_test:Calm", attempts: 2}}
         """,
     )
     made = policy(found).strategy
     assert (made.kind, made.name, made.max_attempts, made.custom.flags) == ("custom", "calm", 4, [True, 1.5, "7"])
-    assert policy(found, "b").strategy.name == "own_strategy_for_a_test:Calm(attempts=2)"
+    assert policy(found, "b").strategy.name == "own_strategy_for_a_test:Calm"
+    assert policy(found, "c").strategy.name == "own_strategy_for_a_test:Calm #2"  # no argument becomes a name
+    assert policy(found, "d").strategy.name == "own_strategy_for_a_test:Calm"
     assert policy(found).bucket is None
 
 

@@ -75,3 +75,25 @@ def test_tokens_that_are_counted_are_no_secret() -> None:
         "buckets": {"grpc": bucket},
         "admin": {"token": mask.MASK},
     }
+
+
+@pytest.mark.parametrize("value", ["250ms", "2s", "7", "-1.5", "1e3", "64KiB", "20%", "100/s", "true", "off"])
+def test_an_argument_of_a_custom_strategy_that_is_plainly_harmless_is_shown(value: str) -> None:
+    assert mask.config({"kind": "module:Class", "wait": value}) == {"kind": "module:Class", "wait": value}
+    assert mask.place("strategy.wait", value, argument=True) == value
+
+
+@pytest.mark.parametrize("value", ["s3cret", "1234567890123456", "${NAME}", "12ab", "/path"])
+def test_any_other_argument_of_a_custom_strategy_is_masked(value: str) -> None:
+    tree = {"strategy": {"kind": "module:Class", "vault": value, "deep": {"list": [value, "1"]}, "token": "1"}}
+    assert mask.config(tree) == {
+        "strategy": {"kind": "module:Class", "vault": "***", "deep": {"list": ["***", "1"]}, "token": "***"}
+    }
+    assert mask.place("strategy.vault", value, argument=True) == "***"
+    assert mask.place("strategy.deep.list", [value, "1"], argument=True) == "[***, 1]"
+
+
+def test_what_a_rule_holds_a_header_against_is_masked() -> None:
+    rules = [{"status": "400", "header": {"x-why": "s3cret*", "x-any": "*"}, "as": "throttling"}]
+    assert mask.place("classify.rules", rules) == "[{status: 400, header: {x-why: ***, x-any: *}, as: throttling}]"
+    assert mask.place("scope.header", "X-Tenant") == "X-Tenant"

@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -51,6 +52,7 @@ async def nonsense(turn: Turn) -> None:
 
 CONFIG = """
 admin: {{listen: "127.0.0.1:0", token: "{token}"}}
+strategies: {{own: {{kind: "asking:Asking", vault: "{argument}-named", attempts: 2}}}}
 redis: {{url: "redis://user:{redis}@127.0.0.1:1/0"}}
 defaults: {{timeouts: {{connect: 1s}}, strategy: {{kind: standard, backoff: {{base: 1ms, max: 2ms}}}}}}
 upstreams:
@@ -64,13 +66,19 @@ upstreams:
     routes:
       - match: {{path: /v2/**, headers: {{authorization: "{match}"}}}}
         strategy: none
+      - match: {{headers: {{authorization: "{held}", x-tenant: "*"}}}}
+      - match: {{headers: {{x-plan: "{match}-2"}}}}
+        strategy: {{kind: "asking:Asking", vault: "{argument}", deep: {{more: ["{argument}-2"]}}, attempts: 2}}
+      - match: {{path: "/hooks/${{PLANTED}}/**"}}
+        classify: {{rules: [{{status: 418, header: {{x-why: "{rule}*"}}, as: transient}}]}}
+  hook: {{url: "{url}/services/${{PLANTED}}", strategy: own}}
   through: {{url: "http://through.example", via_proxy: "http://user:{via}@127.0.0.1:1"}}
 """
 
 
 def config(url: str) -> str:
-    names = ("token", "redis", "header", "response", "match", "via")
-    return CONFIG.format(url=url, **{name: planted(f"config-{name}") for name in names})
+    names = ("token", "redis", "header", "response", "match", "argument", "rule", "via")
+    return CONFIG.format(url=url, held=HEADERS["Authorization"], **{name: planted(f"config-{name}") for name in names})
 
 
 async def send_everything(running: Redrive, upstream: Upstream) -> list[str]:
@@ -81,6 +89,7 @@ async def send_everything(running: Redrive, upstream: Upstream) -> list[str]:
         for path in (
             f"/api/x?api_key={planted('query')}&b={planted('query2')}",
             f"/api/x?{planted('bare-query')}",
+            f"/hook/x?k={planted('query8')}",
             f"/through/x?k={planted('query3')}",
             f"/nowhere?k={planted('query4')}",
             f"/api/../../x?k={planted('query5')}",
@@ -115,7 +124,7 @@ async def send_everything(running: Redrive, upstream: Upstream) -> list[str]:
 
 
 PAGES = ("/config", "/upstreams", "/buckets", "/requests", "/requests?only=notable", "/metrics", "/readyz?verbose", "/")
-PLACES = ("", "?upstream=api", "?upstream=api&route={route}", "?upstream=through")
+PLACES = ("", "?upstream=api", "?upstream=hook", "?upstream=through")
 
 
 async def read_everything(running: Redrive, events: asyncio.Task[bytes]) -> dict[str, str]:
@@ -130,10 +139,10 @@ async def read_everything(running: Redrive, events: asyncio.Task[bytes]) -> dict
 
         for path in PAGES:
             found[path] = await read(path)
-        (route,) = (r["route"] for u in json.loads(found["/upstreams"])["upstreams"] for r in u["routes"])
-        for place in PLACES:
-            path = "/config/places" + place.format(route=route.replace("/", "%2F").replace(" ", "%20"))
-            found[path] = await read(path)
+        routes = [r["route"] for u in json.loads(found["/upstreams"])["upstreams"] for r in u["routes"]]
+        assert routes[1:3] == ["header authorization, x-tenant #2", "header x-plan #3"]
+        for query in (*PLACES, *(f"?upstream=api&route={quote(route, safe='')}" for route in routes)):
+            found[f"places {query}"] = await read("/config/places" + query)
         async with session.get(
             f"{running.admin}/config", headers={"Authorization": f"Bearer {planted('wrong')}"}
         ) as no:
@@ -175,6 +184,7 @@ async def test_no_secret_can_be_read_anywhere(tmp_path: Path, form: str) -> None
     failing = answer(503, planted("answer-body").encode(), *ANSWERED)
     steps = (failing, answer(400, planted("answer-body").encode(), *ANSWERED), close, nonsense, failing)
     text = config("{url}")
+    (tmp_path / "asking.py").write_text(ASKING)
     async with Upstream(*steps) as upstream:
         running = Redrive(tmp_path, f"log: {{format: {form}, level: debug}}\n{text}".replace("{url}", upstream.url),
                           listen="listen: 127.0.0.1:0\n", PLANTED=planted("environment"))  # fmt: skip
@@ -189,6 +199,10 @@ async def test_no_secret_can_be_read_anywhere(tmp_path: Path, form: str) -> None
                 await reply.read()
             found = await read_everything(running, events)
             good = running.file.read_text()
+            for name, arguments in ASKED.items():
+                status, out, err = await redrive(*arguments, "-c", str(running.file), PLANTED=planted("environment"))
+                assert status == 0, err
+                found[name] = out + err
             (tmp_path / "telling.py").write_text(TELLING)
             for number, bad in enumerate(BROKEN):
                 running.file.write_text(good + bad)
@@ -261,6 +275,33 @@ BROKEN = [
     f"  bad: {{url: 'http://x.example/?key={planted('url-query')}'}}\n",
     f"  bad: {{url: 'http://x.example', strategy: {{kind: 'telling:Telling', api_key: {planted('argument')}}}}}\n",
 ]
+
+#: What is asked of the good file on the command line.
+ASKED = {
+    "check": ("check",),
+    "explain": ("explain", "GET", "/api/x"),
+    "explain a route": ("explain", "GET", "/api/x", "-H", "X-Plan: " + planted("config-match-2")),
+    "explain hook": ("explain", "GET", "/hook/x", "--status", "503"),
+}
+
+#: A user's strategy that is given secrets.
+ASKING = """
+class Token:
+    retry_delay = 0.0
+
+class Asking:
+    def __init__(self, vault, attempts, deep=None):
+        self.max_attempts = attempts
+
+    def acquire_initial_retry_token(self, *, token_scope=None):
+        return Token()
+
+    def refresh_retry_token_for_retry(self, *, token_to_renew, error):
+        return token_to_renew
+
+    def record_success(self, *, token):
+        pass
+"""
 
 #: A user's strategy that repeats what it was given.
 TELLING = """

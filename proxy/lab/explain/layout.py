@@ -65,10 +65,7 @@ def fit(line: str, width: int | None) -> Iterator[str]:
 
 
 def _masked(origin: Origin) -> str:
-    parts = origin.path.split(".")
-    if origin.path.startswith("headers.") and "set" in parts[:3] and len(parts) > 3:
-        return mask.MASK
-    return mask.MASK if mask.secret_name(parts[-1]) and origin.value else mask.url(origin.value)
+    return mask.place(origin.path, origin.plain, argument=origin.argument)
 
 
 def advice(problems: Sequence[Problem]) -> Iterator[str]:

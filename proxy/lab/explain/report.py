@@ -72,7 +72,9 @@ def _endpoints(chosen: Chosen) -> str:
     ends = chosen.policy.target.endpoints if chosen.policy.target is not None else ()
     if not ends:
         return f"{chosen.request.authority}, where the request says"
-    return ", ".join(f"unix:{end.unix}" if end.unix else f"{end.scheme}://{end.authority}{end.path}" for end in ends)
+    return ", ".join(
+        f"unix:{end.unix}" if end.unix else f"{end.scheme}://{end.authority}{end.shown_path}" for end in ends
+    )
 
 
 def _repeating(one: Play) -> str:

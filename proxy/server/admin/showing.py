@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from operator import add
 from typing import Any
 
-from proxy.config.provenance import Provenance
+from proxy.config.provenance import Origin, Provenance
 from proxy.observe import mask
 from proxy.observe.metrics import BOUNDS, Metrics, Series
 from proxy.retry.bucket import Bucket, RateBucket, make_bucket
@@ -67,7 +67,11 @@ def _live(label: str, counted: list[Series], cooldown: float) -> Live:
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
     """Every effective value of a policy, or of the top level where no upstream is named, and who says so."""
     origins = provenance.of(upstream, route) if upstream else provenance.of_top()
-    return [{"path": each.path, "value": mask.place(each.path, each.value), "from": str(each.mark)} for each in origins]
+    return [{"path": each.path, "value": _value(each), "from": str(each.mark)} for each in origins]
+
+
+def _value(origin: Origin) -> str:
+    return mask.place(origin.path, origin.plain, argument=origin.argument)
 
 
 def _upstream(upstream: Upstream, counted: list[Series], commons: Commons, held: dict[str, float]) -> dict[str, Any]:
@@ -127,7 +131,7 @@ def endpoint_url(endpoint: Endpoint) -> str:
     """An endpoint as the configuration would name it."""
     if endpoint.unix is not None:
         return f"unix:{endpoint.unix}"
-    return mask.url(f"{endpoint.scheme}://{endpoint.authority}{endpoint.path}")
+    return mask.url(f"{endpoint.scheme}://{endpoint.authority}{endpoint.shown_path}")
 
 
 def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
