@@ -318,5 +318,7 @@ def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[
 
 
 def _refuse(message: str) -> int:
-    print(f"redrive: {message}", file=sys.stderr)
+    from proxy.config.problem import printable
+
+    print(f"redrive: {printable(message)}", file=sys.stderr)
     return BAD_INPUT

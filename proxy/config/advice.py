@@ -28,6 +28,9 @@ from proxy.retry.facts import IDEMPOTENT_METHODS
 from proxy.retry.policy import BudgetSpec, Policy, QuotaSpec, ThrottleSpec
 from proxy.retry.router import HostPattern, Upstream, shadows
 
+#: Earlier routes that each is compared with: more than anybody writes by hand, and no square of thousands.
+MOST_EARLIER = 200
+
 
 def advise(compiled: Compiled, tree: Map, problems: Problems) -> None:
     """Tell all there is to say of a configuration that was compiled. `tree` is the file's, included ones added."""
@@ -139,7 +142,10 @@ class _Advice:
         written = self._routes_at
         for number, route in enumerate(upstream.routes):
             found = written.get(route.policy)
-            earlier = next((each for each in upstream.routes[:number] if shadows(each.match, route.match)), None)
+            earlier = next(
+                (each for each in upstream.routes[: min(number, MOST_EARLIER)] if shadows(each.match, route.match)),
+                None,
+            )
             if found is None or earlier is None:
                 continue
             other = written.get(earlier.policy)

@@ -91,6 +91,7 @@ class MapOf:
             tell(at, path, f"must be a mapping, not {'a text' if isinstance(tree, str) else written(tree)}")
             return BAD
         found: dict[str, Any] = {}
+        spelled: dict[str, str] = {}
         for name in list(tree):
             if tree[name] is None and isinstance(self.value, Section):
                 tree[name] = Map(tree.keys_at[name])
@@ -100,7 +101,7 @@ class MapOf:
                 tell(tree.keys_at[name], (*path, name), str(error))
                 tree.drop(name)
                 continue
-            twin = next((other for other in found if self.caseless and other.lower() == name.lower()), None)
+            twin = spelled.get(name.lower()) if self.caseless else None
             if twin is not None:
                 tell(tree.keys_at[name], (*path, name), f"duplicate key; line {tree.keys_at[twin].line} has {twin}")
                 continue
@@ -109,6 +110,7 @@ class MapOf:
                 tree.drop(name)
             else:
                 found[name] = value
+                spelled.setdefault(name.lower(), name)
         return found
 
     def schema(self, named: Definitions) -> dict[str, Any]:

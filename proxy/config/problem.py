@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, NamedTuple
 
 Severity = Literal["error", "warning", "note"]
@@ -25,6 +26,9 @@ class Mark(NamedTuple):
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" if self.line else self.file
 
+
+#: Known words that a wrong one is compared with, so that many mistakes beside many names cost no square.
+MOST_KNOWN = 1000
 
 #: Where a value comes from that nobody wrote.
 DEFAULT = Mark("default")
@@ -50,7 +54,7 @@ class Problem:
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         kind = "" if self.severity == "error" else f"{self.severity}: "
-        return ": ".join(part for part in (where, self.path, kind + self.message) if part)
+        return printable(": ".join(part for part in (where, self.path, kind + self.message) if part))
 
 
 class Problems:
@@ -83,6 +87,15 @@ class Problems:
         return sorted(self._found, key=lambda each: (files[each.file], each.line, each.column))
 
 
+def printable(text: str) -> str:
+    """A text with every control character, line break and lone surrogate of it escaped (`\\x1b`, `\\u2028`): what is
+    told of a file must not move a terminal's cursor, nor begin a line of its own.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
 def dotted(path: Path) -> str:
     """`routes[0].match.path`: keys joined by dots, positions in brackets."""
     text = ""
@@ -98,7 +111,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean …?)` for the nearest known word, or nothing. Case and dashes count for little."""
     import difflib  # most files have nothing to be mended
 
-    names = {name.lower().replace("-", "_"): name for name in known}
+    names = {name.lower().replace("-", "_"): name for name in islice(known, MOST_KNOWN)}
     near = difflib.get_close_matches(word.lower().replace("-", "_"), names, n=1, cutoff=0.6)
     return f" (did you mean {names[near[0]]}?)" if near else ""
 

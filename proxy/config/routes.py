@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from proxy.config.layers import submap
 from proxy.config.nodes import Map, Seq
 from proxy.config.policies import Policies, PolicyPlace, relative_to
-from proxy.config.problem import Mark, Path, Problems
+from proxy.config.problem import Mark, Path, Problems, printable
 from proxy.retry.policy import Policy
 from proxy.retry.router import Match, Route
 from proxy.retry.target import Endpoint
@@ -36,7 +36,7 @@ class Routes:
         self, merged: Map, name: str, endpoints: Iterable[Endpoint], path: Path, at: Mark
     ) -> tuple[Policy, list[Route]] | None:
         """The policy of an upstream and of each of its routes; a service config's methods are routes too."""
-        ends, labels = tuple(endpoints), set[str]()
+        ends, labels = tuple(endpoints), dict[str, int]()
         under = merged.copy()
         under.drop("routes")
         base = self._rest(under, PolicyPlace(name, "", ends, path, at), labels)
@@ -56,7 +56,7 @@ class Routes:
         rest = base[-1]
         return (rest.policy, fine) if rest is not None and len(fine) == len(routes) else None
 
-    def _route(self, tree: Map, match: Match, place: PolicyPlace, labels: set[str]) -> list[Route | None]:
+    def _route(self, tree: Map, match: Match, place: PolicyPlace, labels: dict[str, int]) -> list[Route | None]:
         """A user's route; under a service config, one for each of its methods besides."""
         found: list[Route | None] = []
         for method, glob in self._methods(tree, place.path):
@@ -68,7 +68,7 @@ class Routes:
             found.append(None if policy is None else Route(joined, policy))
         return found
 
-    def _rest(self, tree: Map, place: PolicyPlace, labels: set[str]) -> list[Route | None]:
+    def _rest(self, tree: Map, place: PolicyPlace, labels: dict[str, int]) -> list[Route | None]:
         """The service config's methods, and the policy of all the rest as a last route that matches everything."""
         found: list[Route | None] = []
         for method, glob in self._methods(tree, place.path):
@@ -140,12 +140,16 @@ def _label(match: Match, path: Any, number: int) -> str:
     parts += [str(getattr(path, "raw", path))] if path is not None else []
     if match.headers and not parts:
         return f"header {', '.join(dict.fromkeys(name for name, _ in match.headers))} #{number + 1}"
-    return " ".join(parts) or f"route {number + 1}"
+    return printable(" ".join(parts)) or f"route {number + 1}"
 
 
-def _unique(label: str, taken: set[str]) -> str:
-    found, number = label, 2
+def _unique(label: str, taken: dict[str, int]) -> str:
+    """The label, or the label with the first number that is free; `taken` counts those given so far."""
+    number = taken.get(label, 0) + 1
+    found = label if number == 1 else f"{label} #{number}"
     while found in taken:
-        found, number = f"{label} #{number}", number + 1
-    taken.add(found)
+        number += 1
+        found = f"{label} #{number}"
+    taken[label] = number
+    taken.setdefault(found, 1)
     return found

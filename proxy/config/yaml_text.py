@@ -22,6 +22,10 @@ MOST_VALUES = 2_000_000
 #: The deepest key of ours is at level 9; kwargs of a custom strategy may add some.
 DEEPEST = 60
 
+TOO_DEEP = f"nested more than {DEEPEST} levels deep"
+#: Levels that a composer's recursion takes on any stack.
+_SURELY_SHALLOW = 1000
+
 #: Tags that say what is so anyway: here the key decides how a scalar is read.
 _TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "merge")
@@ -31,6 +35,10 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 def parse(text: str, file: str, problems: Problems) -> Any:
     """A document's tree, or None where it is empty or cannot be read (which `problems` then says)."""
+    deep = too_deep(text)
+    if deep is not None:
+        problems.add(Mark(file, *deep), "", TOO_DEEP)
+        return None
     loader = None
     try:
         loader = _Loader(text)
@@ -46,6 +54,35 @@ def parse(text: str, file: str, problems: Problems) -> Any:
         if loader is not None:
             loader.dispose()
     return None if node is None else from_node(node, file, problems)
+
+
+def too_deep(text: str) -> tuple[int, int] | None:
+    """(line, column) of the first collection above DEEPEST in a YAML text; None where there is none.
+
+    Composing a text recurses in C, where nothing but the stack's end stops it, so depth is looked at beforehand, event
+    by event. A text with few brackets and short lines cannot be so deep: each further block is indented more.
+    """
+    opened = text.count("[") + text.count("{")
+    if opened + 2 * max(map(len, text.splitlines()), default=0) < _SURELY_SHALLOW:
+        return None
+    loader = None
+    depth = 0
+    try:
+        loader = _Loader(text)
+        while (event := loader.get_event()) is not None:
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > DEEPEST + 1:
+                    at: Any = event.start_mark
+                    return at.line + 1, at.column + 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    except (yaml.YAMLError, UnicodeError, ValueError):  # who reads on says so
+        return None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    return None
 
 
 def from_node(node: yaml.Node, file: str, problems: Problems) -> Any:
@@ -76,7 +113,7 @@ class _Conversion:
     def value(self, node: yaml.Node, path: Path, depth: int) -> Any:
         mark = self._mark(node)
         if depth > DEEPEST:
-            raise _TooMuchError(mark, f"nested more than {DEEPEST} levels deep")
+            raise _TooMuchError(mark, TOO_DEEP)
         self._count += 1
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path, mark)

@@ -27,6 +27,7 @@ from proxy.retry.http_date import http_date
 from proxy.retry.router import ClimbsOut
 from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.server.connection import AppConnection
+from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Tell
 from proxy.server.seats import Seats
 from proxy.transport.clock import monotonic, wall
@@ -310,8 +311,13 @@ def _overloaded(detail: str) -> Rejection:
     return Rejection(503, "Service Unavailable", detail, Outcome.OVERLOADED, "connection_limit_reached")
 
 
-def _cannot_intercept(detail: str) -> Rejection:
-    """RFC 9209 section 2.3.28: the proxy itself is not set up for it."""
+def _cannot_intercept(why: CaError) -> Rejection:
+    """A name that the CA is not for is refused; without a good CA the proxy itself is not set up for it (RFC 9209
+    section 2.3.28).
+    """
+    detail = str(why)
+    if isinstance(why, NotForNameError):
+        return Rejection(403, "Forbidden", detail, Outcome.DENIED, "http_request_denied")
     return Rejection(500, "Internal Server Error", detail, Outcome.NOT_RETRYABLE, "proxy_configuration_error")
 
 

@@ -68,6 +68,8 @@ def make_context(verify: bool | str, client_cert: tuple[str, str] | None) -> Res
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sessions = OrderedDict()
     context.set_alpn_protocols(["http/1.1"])
+    # A name stands in subjectAltName, or nowhere (RFC 9110, section 4.3.4): a common name alone is not believed.
+    context.hostname_checks_common_name = False
     # Python sets this by default; without it, an end that TLS did not announce is told from one that it did.
     context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     if verify is False:

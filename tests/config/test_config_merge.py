@@ -501,3 +501,32 @@ def test_which_file_a_command_works_on(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "redrive.yaml").write_text("")
     assert find(None, {}) == "config/redrive.yaml"
+
+
+def test_routes_are_named_by_what_they_ask_for_and_never_by_a_headers_value(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        """\
+        upstreams:
+          a:
+            url: http://x
+            routes:
+              - match: {methods: [POST], headers: {authorization: Bearer s3cret}}
+              - match: {headers: {Authorization: Bearer s3cret}}
+              - match: {headers: {authorization: Bearer 0ther, x-tier: gold}}
+              - match: {path: "/hooks/${TOKEN}/*"}
+              - match: {path: "/hooks/${TOKEN}/*"}
+              - match: {}
+        """,
+        {"TOKEN": "s3cret"},
+    )
+    upstream = found.router.by_name["a"]
+    assert [route.policy.route for route in upstream.routes] == [
+        "POST",
+        "header authorization #2",
+        "header authorization, x-tier #3",
+        "/hooks/${TOKEN}/*",
+        "/hooks/${TOKEN}/* #2",
+        "route 6",
+    ]
+    assert upstream.routes[3].match.paths == ("/hooks/s3cret/*",)

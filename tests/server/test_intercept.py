@@ -374,8 +374,9 @@ async def test_a_ca_for_others(authority: Authority, local: Local, tls: ssl.SSLC
             assert (await app.ask("GET", "/")).status == 200
         async with front.app() as app:
             reply = await app.ask("CONNECT", "named.example:443")
-            assert reply.status == 500
+            assert reply.status == 403
             assert b"redrive ca init --for named.example" in reply.body
+            assert "http_request_denied" in (reply.one("proxy-status") or "")
         async with front.app() as app:
             assert (await app.ask("GET", front.url.replace("http://", "http://x.") + "/")).status != 500
 

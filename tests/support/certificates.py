@@ -24,7 +24,8 @@ class Authority:
     server: ssl.SSLContext
 
 
-def make(folder: Path) -> Authority:
+def make(folder: Path, *, alternative: bool = True) -> Authority:
+    """`alternative`: the server's name stands in subjectAltName too, not as common name alone."""
     now = datetime.datetime.now(datetime.UTC)
     root_key, leaf_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test root")])
@@ -49,12 +50,10 @@ def make(folder: Path) -> Authority:
         .sign(root_key, hashes.SHA256())
     )
     names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    leaf = (
-        builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]), leaf_key)
-        .add_extension(names, critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), critical=False)
-        .sign(root_key, hashes.SHA256())
+    leaf = builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]), leaf_key).add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), critical=False
     )
+    leaf = (leaf.add_extension(names, critical=False) if alternative else leaf).sign(root_key, hashes.SHA256())
     ca, chain = folder / "ca.pem", folder / "server.pem"
     ca.write_bytes(root.public_bytes(serialization.Encoding.PEM))
     key = leaf_key.private_bytes(

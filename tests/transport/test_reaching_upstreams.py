@@ -60,6 +60,19 @@ async def test_a_certificate_for_another_name_is_refused(tmp_path: Path, authori
         assert upstream.requests == []
 
 
+async def test_a_certificate_with_nothing_but_a_common_name_is_refused(tmp_path: Path) -> None:
+    named = make(tmp_path, alternative=False)
+    async with (
+        Upstream(answer(200, b"ok"), tls=named.server) as upstream,
+        Front(secure(upstream, named)) as front,
+        front.app() as app,
+    ):
+        reply = await app.ask("POST", "/api/", body=b"secret")
+        assert reply.status == 502
+        assert "error=tls_certificate_error" in (reply.one("proxy-status") or "")
+        assert upstream.requests == []
+
+
 async def test_https_targets_in_absolute_form(authority: Authority) -> None:
     async with (
         Upstream(answer(200, b"ok"), tls=authority.server) as upstream,

@@ -14,6 +14,7 @@ from typing import TypeVar
 import yaml
 
 from proxy.config.problem import Problem, did_you_mean, meant
+from proxy.config.yaml_text import TOO_DEEP, too_deep
 
 T = TypeVar("T")
 
@@ -39,6 +40,10 @@ class Reader:
 
     def compose(self, text: str) -> yaml.Node | None:
         """The document's root node, or None with a flaw."""
+        deep = too_deep(text)
+        if deep is not None:
+            self.flaws.append(Problem(self.file, *deep, "", f"not YAML: {TOO_DEEP}"))
+            return None
         try:
             root: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
         except yaml.MarkedYAMLError as error:

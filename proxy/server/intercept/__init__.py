@@ -14,6 +14,10 @@ class CaError(Exception):
     """The local CA cannot do what is asked of it; the text is for people, one line, and names the remedy."""
 
 
+class NotForNameError(CaError):
+    """The local CA is fine, and not for the name that was asked for: its constraints or the name itself forbid it."""
+
+
 def needed() -> None:
     """Raise CaError where the extra is not installed."""
     if not is_installed("intercept"):

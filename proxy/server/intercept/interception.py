@@ -76,7 +76,7 @@ class _Way:
     early: bytes
     inside: Inside
     host: str
-    refuse: Callable[[str], None]
+    refuse: Callable[[CaError], None]
 
 
 class Interception:
@@ -106,12 +106,12 @@ class Interception:
         if self.problem:
             self._tell("interception", [f"nothing can be intercepted: {self.problem}"], error=self.problem)
 
-    def begin(self, connection: Secured, authority: str, refuse: Callable[[str], None]) -> None:
+    def begin(self, connection: Secured, authority: str, refuse: Callable[[CaError], None]) -> None:
         """Take the connection to TLS for the authority that its CONNECT names, or have the CONNECT refused."""
         if self._leaves is None and monotonic() >= self._look_again:
             self._read()
         if self._leaves is None:
-            refuse(self.problem)
+            refuse(CaError(self.problem))
             return
         place = split_authority(authority, 443)
         assert place is not None  # it was admitted
@@ -133,7 +133,7 @@ class Interception:
             context = await leaves.context(way.host)
         except CaError as error:
             connection.take_back(way.early)
-            way.refuse(str(error))
+            way.refuse(error)
             return
         if transport.is_closing():
             return

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from proxy.server.intercept import CaError
+from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.ca import BACKDATED, Authority, key_usage, limits_of
 from proxy.server.intercept.naming import covers, shown, subject_alternative
 
@@ -94,7 +94,7 @@ class Leaves:
         """A leaf for this host. Raises CaError where the CA may not vouch for it, or has expired."""
         name, issuer = subject_alternative(host), self._authority.cert
         if not covers(self._limits, name):
-            raise CaError(
+            raise NotForNameError(
                 f"the local CA is not for {shown(name)}: redrive ca init --for {shown(name)} makes one that is"
             )
         if now >= issuer.not_valid_after_utc:

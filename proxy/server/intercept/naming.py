@@ -10,7 +10,7 @@ import re
 
 from cryptography import x509
 
-from proxy.server.intercept import CaError
+from proxy.server.intercept import CaError, NotForNameError
 
 #: RFC 1123 labels, and the underscore that real names have. Names are in ASCII (A-labels) on the wire.
 _DNS = re.compile(
@@ -32,7 +32,7 @@ def subject_alternative(host: str) -> x509.DNSName | x509.IPAddress:
         pass
     name = host.lower().removesuffix(".")
     if not _DNS.fullmatch(name):
-        raise CaError(f"no certificate can be made for the name {host!r}")
+        raise NotForNameError(f"no certificate can be made for the name {host!r}")
     return x509.DNSName(name)
 
 
