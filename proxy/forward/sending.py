@@ -32,7 +32,10 @@ class Sending(Life):
         host = None if self.rest is None else origin.host
         target = head.path if self.rest is None else origin.path + self.rest
         if origin.absolute:
-            authority = host or self.request.authority.encode("latin-1")
+            # The parent connects to what the target names, so it names the endpoint where there is one; Host, which
+            # it should not look at (RFC 9112 section 3.2.2), is as it would be without a parent.
+            ours = self.policy.target is not None and self.policy.target.endpoints
+            authority = origin.host if ours else self.request.authority.encode("latin-1")
             target = b"http://" + authority + (b"" if target == b"*" else target)
             add += origin.credentials
         return head.render(target=target, host=host, drop=drop, add=add)

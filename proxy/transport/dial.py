@@ -90,7 +90,7 @@ class Dialer:
             else:
                 allowed.append(address)
         if not allowed:
-            raise DeniedError(f"{host} port {port} may not be connected to: {why}")
+            raise _denied(host, port, why)
         return allowed
 
     async def _race(self, addresses: list[str], port: int) -> socket.socket:
@@ -160,10 +160,11 @@ class Dialer:
     ) -> Wire:
         """Through a parent proxy: absolute-form for cleartext calls, CONNECT for TLS and tunnels.
 
-        The parent resolves the name, so only an address that is spelt out can be checked here.
+        The parent resolves the name, so only what its text says of its address can be checked here.
         """
-        if not named and _is_address(endpoint.host):
-            await self._allowed(endpoint.host, endpoint.port, named, strict)
+        refusal = "" if named else self.guard.refuses(endpoint.host, endpoint.port, strict=strict)
+        if refusal:
+            raise _denied(endpoint.host, endpoint.port, refusal)
         place = urlsplit(parent)
         port = place.port or 80
         sock = await self._race(list(await self.resolver.addresses(place.hostname or "")), port)
@@ -205,12 +206,8 @@ def parent_credentials(parent: str) -> bytes:
     return b"Proxy-Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
 
 
-def _is_address(host: str) -> bool:
-    try:
-        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
-    except (OSError, UnicodeError):
-        return False
-    return True
+def _denied(host: str, port: int, why: str) -> DeniedError:
+    return DeniedError(f"{host} port {port} may not be connected to: {why}")
 
 
 async def _drop(flying: set[asyncio.Task[socket.socket]]) -> None:

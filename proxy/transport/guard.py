@@ -2,7 +2,8 @@
 
 Law: what is checked is the address that is then connected to, never a name: a name may resolve to anything, and to
 something else a moment later. An IPv6 address that stands for an IPv4 one is checked as both. Only an upstream's own
-`url` lifts the ban, and only from the address that it spells out.
+`url` lifts the ban, and only from the address that it spells out. Behind a parent proxy, which looks names up itself,
+the host's text is all there is: it is checked in every way in which a resolver may read it as an address.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import ipaddress
 import socket
 from collections.abc import Iterable
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+from proxy.transport.ip_forms import Address, is_localhost, is_numeric, meanings, readings
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 #: Cloud metadata services and link-local addresses: credentials live there (contract, section 3).
@@ -19,22 +21,7 @@ ALWAYS_DENIED: tuple[Network, ...] = tuple(
     ipaddress.ip_network(text)
     for text in ("169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "168.63.129.16/32", "100.100.100.200/32")
 )
-
-#: IPv6 prefixes whose last 32 bits are an IPv4 address: mapped, compatible (RFC 4291), NAT64 (RFC 6052, RFC 8215).
-_EMBEDDING = tuple(ipaddress.IPv6Network(text) for text in ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/96"))
-_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")  # RFC 3056: the 32 bits after the prefix
-
-
-def meanings(text: str) -> tuple[Address, ...]:
-    """The address, and the IPv4 address that it stands for if it is an IPv6 form of one."""
-    address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv4Address):
-        return (address,)
-    if any(address in network for network in _EMBEDDING) and int(address) > 1:
-        return (address, ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    if address in _SIX_TO_FOUR:
-        return (address, ipaddress.IPv4Address(int(address) >> 80 & 0xFFFFFFFF))
-    return (address,)
+_LOOPBACK: tuple[Address, ...] = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
 
 
 class Guard:
@@ -64,9 +51,18 @@ class Guard:
         """It listens there no more."""
         self._own.get(port, set()).difference_update(_named(host))
 
-    def refuses(self, address: str, port: int, *, strict: bool) -> str:
-        """Why not, or "". `strict`: the call came in by a listener off loopback, so loopback is denied too."""
-        for meaning in meanings(address):
+    def refuses(self, host: str, port: int, *, strict: bool) -> str:
+        """Why a host may not be connected to, as far as its text says which address it is, or "".
+
+        `host` is an address, or, for a parent proxy to look up, what the request named; of a name only localhost can be
+        judged. `strict`: the call came in by a listener off loopback, so loopback is denied too.
+        """
+        addresses = readings(host)
+        if not addresses and is_localhost(host):
+            addresses = _LOOPBACK
+        elif not addresses and is_numeric(host):
+            return "it is neither a name nor an address"
+        for meaning in (meaning for address in addresses for meaning in meanings(address)):
             if any(meaning in network for network in self._networks):
                 return "the address is on the deny list"
             if strict and (meaning.is_loopback or meaning.is_unspecified):
@@ -97,17 +93,9 @@ def is_local(address: Address) -> bool:
 
 def names_address(host: str) -> bool:
     """Whether a url's host spells an address out, rather than a name that anybody may point anywhere."""
-    if host == "localhost":  # RFC 6761: never anything but loopback
-        return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return host == "localhost" or bool(readings(host))  # RFC 6761: localhost is never anything but loopback
 
 
 def _named(host: str) -> tuple[Address, ...]:
-    try:
-        return (ipaddress.ip_address(host.partition("%")[0]),)
-    except ValueError:
-        return (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
+    """The addresses of a listener's host; a name stands for both loopback addresses."""
+    return readings(host) or _LOOPBACK

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.retry.facts import FaultKind, Progress
 from proxy.transport import faults
-from proxy.transport.guard import Guard, meanings, names_address
+from proxy.transport.guard import Guard, names_address
 from proxy.transport.resolver import Resolver, interleaved
 
 
@@ -57,10 +57,9 @@ def test_own_listeners() -> None:
     assert not guard.refuses("1.1.1.1", 9901, strict=False)
 
 
-def test_meanings() -> None:
-    assert [str(m) for m in meanings("64:ff9b::a00:1")] == ["64:ff9b::a00:1", "10.0.0.1"]
-    assert [str(m) for m in meanings("::1")] == ["::1"]
+def test_an_address_that_a_url_spells_out() -> None:
     assert names_address("localhost")
+    assert names_address("127.1")
     assert names_address("fe80::1")
     assert not names_address("internal.example")
 
