@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+#: (verify, client certificate, parent proxy), as a `Target` has them.
+Reach = tuple[bool | str, tuple[str, str] | None, str | None]
 ConnectMode = Literal["auto", "tunnel", "intercept", "deny"]
 
 
@@ -45,3 +47,8 @@ class Target:
     verify: bool | str = True
     client_cert: tuple[str, str] | None = None
     via_proxy: str | None = None
+
+    @property
+    def reach(self) -> Reach:
+        """How endpoints are reached, whichever they are."""
+        return self.verify, self.client_cert, self.via_proxy

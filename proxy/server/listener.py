@@ -26,8 +26,9 @@ from proxy.observe.tracing import Tracer
 from proxy.retry.commons import Commons, PoliciesOf
 from proxy.retry.gated import Env
 from proxy.retry.making import Making
+from proxy.retry.target import Reach
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.server.binding import BACKLOG
+from proxy.server.binding import BACKLOG, bound
 from proxy.server.door import Door
 from proxy.server.intercept.interception import Tell
 from proxy.server.seats import TOLD, NoOthers, Others
@@ -76,6 +77,12 @@ def policies_of(settings: Settings) -> PoliciesOf:
     """What gives every policy of an upstream in the configuration's order."""
     named = settings.router.by_name
     return lambda upstream: named[upstream].policies if upstream in named else ()
+
+
+def reaches_of(settings: Settings) -> set[Reach]:
+    """Every way in which a configuration's policies reach their targets."""
+    upstreams = (*settings.router.upstreams, settings.router.fallback)
+    return {policy.target.reach for each in upstreams for policy in each.policies if policy.target is not None}
 
 
 def draw_via() -> str:
@@ -156,8 +163,9 @@ class DataPath:
                 try:
                     accepted, _peer = sock.accept()
                 except OSError:  # nobody waits, or no descriptor is left
-                    return
+                    break
                 await self.means.loop.connect_accepted_socket(self.door, accepted)
+            self.door.forgets(bound(sock))
 
     def left(self, address: Address) -> None:
         """A listener at this address is closed; another may be there already."""
@@ -171,7 +179,7 @@ class DataPath:
         self.door.use(settings)
         forgotten = self.commons.forget_policies(policies_of(settings))
         self._guard.deny(settings.deny_destinations)
-        means.pool.forget_targets()
+        means.pool.use(reaches_of(settings))
         means.pool.idle, means.pool.max_idle = settings.pool.idle, settings.pool.max_idle
         means.pool.dialer.resolver.ttl = settings.pool.dns_ttl
         means.store.per_request, means.store.total = settings.buffers.per_request, settings.buffers.total

@@ -38,7 +38,7 @@ JUST_USED = 0.01
 
 class Connection(Asking):
     """See the module. `since`: resting from then on. `pinned` is the list that it rests in instead of the pool, once it
-    belongs to one app connection.
+    belongs to one app connection. `generation` is that of the configuration that it was opened, or looked at, under.
     """
 
     __slots__ = (
@@ -50,6 +50,7 @@ class Connection(Asking):
         "_tls",
         "_usual",
         "_usual_size",
+        "generation",
         "origin",
         "pinned",
         "since",
@@ -57,9 +58,10 @@ class Connection(Asking):
 
     _usual: ResponseHead
 
-    def __init__(self, keeper: Keeper, origin: Origin, *, tunnel: bool = False) -> None:
+    def __init__(self, keeper: Keeper, origin: Origin, *, tunnel: bool = False, generation: int = 0) -> None:
         super().__init__(tunnel=tunnel)
         self._keeper = keeper
+        self.generation = generation
         self.origin = origin
         self._reader = ResponseParser()
         self._body: LengthBody | ChunkedBody | UntilCloseBody | None = None
@@ -285,9 +287,11 @@ class Connection(Asking):
             self._interim = 0
             if self.pinned is None:
                 self._keeper.rest(self)
-            else:
+            elif self._keeper.conforms(self):
                 self.since = monotonic()
                 self.pinned.append(self)
+            else:
+                transport.close()
 
     def _keep_session(self, transport: asyncio.Transport) -> None:
         context = transport.get_extra_info("sslcontext")

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from proxy.retry.target import Endpoint
+from proxy.retry.target import Endpoint, Reach
 from proxy.transport.dial import parent_credentials
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ class Way:
     parent: str | None = None
     named: bool = False
     strict: bool = False
+
+    @property
+    def reach(self) -> Reach:
+        """The part of it that is a policy's own."""
+        return self.verify, self.client_cert, self.parent
 
 
 class Origin:

@@ -5,7 +5,8 @@ used next, so that the others age and go. Nothing here is a timer for a call: re
 one coarse timer, which stops when none rests.
 
 An `Origin` is an endpoint as one policy reaches it; a `Destination` is the origins that an upstream's calls take turns
-on. Both are found by what defines them, so they live over reloads where the definition did.
+on. Both are found by what defines them, so they live over reloads where the definition did; a connection does where
+the new configuration would open it again as it is.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import Collection
 
 from proxy.retry.facts import Fault
-from proxy.retry.target import Endpoint, Target
+from proxy.retry.target import Endpoint, Reach, Target
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.dial import Dialer
@@ -23,6 +25,7 @@ from proxy.transport.faults import NoRoomError
 from proxy.transport.guard import names_address
 from proxy.transport.http1 import Connection
 from proxy.transport.origins import Destination, Origin, Way, endpoint_of
+from proxy.transport.tls import ResumingContext
 
 #: Seconds that connections get to be reported lost when all are closed.
 LAST_SECONDS = 1.0
@@ -45,6 +48,9 @@ class Pool:
         self._origins: dict[tuple[Endpoint, Way], Origin] = {}
         self._fixed: dict[tuple[int, bool], tuple[Target, Destination]] = {}
         self._named: dict[tuple[int, str, str, bool], tuple[Target, Destination]] = {}
+        #: Counts configurations: what was opened under an earlier one is looked at before it is used again.
+        self.generation = 0
+        self._reaches: Collection[Reach] | None = None  # those of the configuration; None: any
         self._resting: set[Origin] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.connections: set[Connection] = set()
@@ -87,7 +93,7 @@ class Pool:
     def origin(self, endpoint: Endpoint, target: Target, *, named: bool, strict: bool) -> Origin:
         """The origin of an endpoint, the same one for the same definition."""
         named = named and (endpoint.unix is not None or names_address(endpoint.host))
-        way = Way(target.verify, target.client_cert, target.via_proxy, named, strict)
+        way = Way(*target.reach, named, strict)
         origin = self._origins.get((endpoint, way))
         if origin is None:
             origin = self._origins[endpoint, way] = Origin(endpoint, way)
@@ -95,11 +101,45 @@ class Pool:
                 self._drop_unused()
         return origin
 
-    def forget_targets(self) -> None:
-        """After a reload: new policies bring new targets; origins that are defined as before are found again."""
+    def use(self, reaches: Collection[Reach]) -> None:
+        """Take a new configuration, whose policies reach their targets so; the guard has it already.
+
+        New policies bring new targets; origins that are defined as before are found again. Resting connections that
+        would not be opened so any more are closed; those in use are looked at when their exchange is over.
+        """
         self._fixed.clear()
         self._named.clear()
-        self.dialer.contexts.clear()
+        self.dialer.contexts.refresh()
+        self._reaches = reaches
+        self.generation += 1
+        resting = [connection for origin in self._resting for connection in origin.idle]
+        resting += [each for each in self.connections if each.pinned is not None and each in each.pinned]
+        for connection in resting:
+            if not self.conforms(connection):
+                connection.abort()
+
+    def conforms(self, connection: Connection) -> bool:
+        """Whether the configuration in force would open a connection as this one was: what it changed is honoured by
+        the next attempt, and steady traffic keeps no connection alive that is not allowed any more.
+        """
+        if connection.generation != self.generation:
+            if not self._would_open(connection):
+                return False
+            connection.generation = self.generation
+        return True
+
+    def _would_open(self, connection: Connection) -> bool:
+        way, endpoint, transport = connection.origin.way, connection.origin.endpoint, connection.transport
+        if transport is None or (self._reaches is not None and way.reach not in self._reaches):
+            return False
+        context = transport.get_extra_info("sslcontext")
+        if isinstance(context, ResumingContext) and context.stale:
+            return False
+        if way.named or endpoint.unix is not None:
+            return True
+        peer = transport.get_extra_info("peername")
+        host = endpoint.host if way.parent is not None else peer[0] if peer else ""
+        return bool(host) and not self.dialer.guard.refuses(host, endpoint.port, strict=way.strict)
 
     def _drop_unused(self) -> None:
         for key, origin in list(self._origins.items()):
@@ -144,11 +184,11 @@ class Pool:
     async def _dial(
         self, origin: Origin, tls: tuple[bool | str, tuple[str, str] | None] | None, *, within: float, tunnel: bool
     ) -> Connection:
-        way, endpoint = origin.way, origin.endpoint
+        way, endpoint, generation = origin.way, origin.endpoint, self.generation
         async with asyncio.timeout(within):
             return await self.dialer.open(
                 endpoint,
-                lambda: Connection(self, origin, tunnel=tunnel),
+                lambda: Connection(self, origin, tunnel=tunnel, generation=generation),
                 tls=tls,
                 parent=way.parent,
                 named=way.named,
@@ -171,6 +211,9 @@ class Pool:
 
     def rest(self, connection: Connection) -> None:
         """An exchange is over, and its connection can carry another."""
+        if connection.generation != self.generation and not self.conforms(connection):
+            connection.close()
+            return
         origin = connection.origin
         connection.since = monotonic()
         origin.idle.append(connection)

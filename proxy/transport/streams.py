@@ -53,6 +53,10 @@ class Keeper(Protocol):
         """It can carry another exchange."""
         ...
 
+    def conforms(self, connection: Connection) -> bool:
+        """Whether it may rest, and be used again: the configuration in force would open it so."""
+        ...
+
     def lost(self, connection: Connection) -> None:
         """It is closed."""
         ...

@@ -7,17 +7,65 @@ only be used again with the very context, and for the very name, that it was mad
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 from collections import OrderedDict
+from pathlib import Path
 
 #: Sessions kept for each context; a session is a few KiB.
 KEPT = 256
 
 
+class _File:
+    """A file of certificates or keys, and what it held when it was looked at last."""
+
+    __slots__ = ("_digest", "_path", "_stamp")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._stamp, self._digest = self._stands(), self._holds()
+
+    def has_changed(self) -> bool:
+        """Whether it holds something else now; what was only written again, or touched, has not changed."""
+        stamp = self._stands()
+        if stamp is not None and stamp == self._stamp:
+            return False
+        self._stamp, before = stamp, self._digest
+        self._digest = self._holds()
+        return self._digest != before
+
+    def _stands(self) -> tuple[int, ...] | None:
+        try:
+            found = Path(self._path).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    def _holds(self) -> bytes:
+        try:
+            return hashlib.blake2b(Path(self._path).read_bytes()).digest()
+        except OSError:
+            return b""
+
+
+def _authorities(verify: bool | str) -> tuple[str, ...]:
+    """The files of the roots that are trusted: the one named, or the system's."""
+    if isinstance(verify, str):
+        return (verify,)
+    system = ssl.get_default_verify_paths().cafile
+    return (system,) if verify and system is not None else ()
+
+
 class ResumingContext(ssl.SSLContext):
-    """A client context that offers the last session of a name."""
+    """A client context that offers the last session of a name.
+
+    `files` are those that it was made from, and what they held then; it is `stale` once they were found to hold
+    something else, and connections that were made with it are no longer what the configuration says.
+    """
 
     sessions: OrderedDict[str, ssl.SSLSession]
+    files: tuple[_File, ...]
+    stale: bool
 
     def wrap_bio(
         self,
@@ -58,15 +106,21 @@ class Contexts:
             context = self._made[key] = make_context(verify, client_cert)
         return context
 
-    def clear(self) -> None:
-        """After a reload: files may have changed."""
-        self._made.clear()
+    def refresh(self) -> None:
+        """After a reload: forget the contexts whose files hold something else than they did."""
+        for key, context in list(self._made.items()):
+            if any(file.has_changed() for file in context.files):
+                context.stale = True
+                del self._made[key]
 
 
 def make_context(verify: bool | str, client_cert: tuple[str, str] | None) -> ResumingContext:
     """`verify`: the system's roots, nothing, or the CA file named."""
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sessions = OrderedDict()
+    # Looked at before they are loaded: what changes in between is found at the next reload.
+    context.files = tuple(_File(path) for path in (*_authorities(verify), *(client_cert or ())))
+    context.stale = False
     context.set_alpn_protocols(["http/1.1"])
     # A name stands in subjectAltName, or nowhere (RFC 9110, section 4.3.4): a common name alone is not believed.
     context.hostname_checks_common_name = False
