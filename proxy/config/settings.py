@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
 from proxy.config.provenance import Provenance
@@ -163,17 +162,12 @@ class Settings:
     uses_redis: bool = False
     redis_upstreams: frozenset[str] = frozenset()
 
-    def unmatched_on(self, listener: Address) -> Literal["forward", "deny"]:
+    def unmatched_on(self, *, loopback: bool) -> Literal["forward", "deny"]:
         """What becomes of hosts that no upstream names: on loopback listeners forward by default, deny on others."""
-        return self.unmatched if self.unmatched_set else "forward" if listener.is_loopback else "deny"
+        return self.unmatched if self.unmatched_set else "forward" if loopback else "deny"
 
-    def connect_ports_on(self, listener: Address) -> frozenset[int] | None:
+    def connect_ports_on(self, *, loopback: bool) -> frozenset[int] | None:
         """The ports that a CONNECT may name; by default any on loopback listeners (None), 80 and 443 on others."""
         if self.limits.ports_set:
             return self.limits.connect_ports
-        return None if listener.is_loopback else OPEN_PORTS
-
-    @cached_property
-    def is_loopback(self) -> bool:
-        """Whether every listener can be reached from this machine alone."""
-        return all(address.is_loopback for address in self.listen)
+        return None if loopback else OPEN_PORTS

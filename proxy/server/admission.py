@@ -7,6 +7,7 @@ The rules are the contract's, section 3 "Which policy" and section 6; routing it
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -17,12 +18,15 @@ from proxy.retry.facts import STEERING_FIELDS, Outcome, Request
 from proxy.retry.policy import Policy
 from proxy.retry.router import ClimbsOut, Upstream, split_authority
 from proxy.retry.target import Endpoint
+from proxy.transport.ip_forms import meanings
 from proxy.wire.head import RequestHead
 
 _STEERING = frozenset(name.encode() for name in STEERING_FIELDS)
 _PORTS = {"http": 80, "https": 443}
 #: Prefixes that a 404 names at most, and the characters of each.
 _PREFIXES_NAMED, _PREFIX_TOLD = 8, 60
+#: What Sec-Fetch-Site says of a request that no other site's page made (Fetch Metadata, section 2.4).
+_NOT_CROSS = frozenset({"same-origin", "same-site", "none"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +89,10 @@ def admit(
     authority = head.authority
     if inside is not None:
         scheme: str = inside.scheme
-        authority, upstream = _inside(head, inside, settings)
+        authority, upstream = _inside(head, inside, settings, place)
     elif head.form == "absolute":
         scheme = head.scheme
-        upstream = router.by_authority(head.authority, _PORTS[scheme]) or _unmatched(head.authority, settings)
+        upstream = router.by_authority(head.authority, _PORTS[scheme]) or _unmatched(head.authority, settings, place)
     else:
         scheme = "http"
         found = router.by_authority(head.authority, 80) if head.authority else None
@@ -112,19 +116,20 @@ def looping() -> Rejection:
     )
 
 
-def _unmatched(authority: str, settings: Settings) -> Upstream:
-    if settings.unmatched == "deny":
+def _unmatched(authority: str, settings: Settings, place: Place) -> Upstream:
+    if settings.unmatched_on(loopback=place.loopback) == "deny":
+        where = "" if settings.unmatched_set else " on a listener off loopback"
         raise Rejection(
             403,
             "Forbidden",
-            f"no upstream names {authority}, and `unmatched` is deny: name it in an upstream's `hosts`",
+            f"no upstream names {authority}, and `unmatched` is deny{where}: name it in an upstream's `hosts`",
             Outcome.DENIED,
             "http_request_denied",
         )
     return settings.router.unmatched(authority)
 
 
-def _inside(head: RequestHead, inside: Inside, settings: Settings) -> tuple[str, Upstream]:
+def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Place) -> tuple[str, Upstream]:
     """What the request is for, and its upstream: the CONNECT's authority decides (contract, section 6)."""
     absolute = head.form == "absolute"
     if head.method == "CONNECT":
@@ -133,7 +138,7 @@ def _inside(head: RequestHead, inside: Inside, settings: Settings) -> tuple[str,
         asked = f"{head.scheme}://{head.authority}" if absolute else f"Host {head.authority}"
         raise Rejection(421, "Misdirected Request", f"{asked} inside a CONNECT to {inside.authority}")
     port = _PORTS[inside.scheme]
-    upstream = settings.router.by_authority(inside.authority, port) or _unmatched(inside.authority, settings)
+    upstream = settings.router.by_authority(inside.authority, port) or _unmatched(inside.authority, settings, place)
     return head.authority or inside.authority, upstream
 
 
@@ -150,31 +155,61 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Place) -> tuple[Ups
             "no upstream has this host, or a prefix that the path begins with" + _prefixes(head, settings, place),
             error="destination_not_found",
         )
-    if not place.loopback or place.unix:
-        return found
-    if head.authority and not is_literal(head.authority):
-        raise Rejection(
+    if place.loopback and not place.unix:
+        refused = _may_be_a_pages(head, found[0].name)
+        if refused is not None:
+            raise refused
+    return found
+
+
+def _may_be_a_pages(head: RequestHead, upstream: str) -> Rejection | None:
+    specials = head.specials
+    sites = head.get_all("sec-fetch-site") if b"sec-fetch-site" in specials else ()
+    origins = head.get_all("origin") if b"origin" in specials else ()
+    return may_be_a_pages(head.authority, sites, origins, upstream)
+
+
+def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str], upstream: str) -> Rejection | None:
+    """Why a request for a prefix, on a loopback listener, is refused as one that a web page may have sent, or None.
+
+    `authority` is its Host, `sites` and `origins` are the values of its Sec-Fetch-Site and Origin lines (contract,
+    section 3, "Which policy"). Browsers send no Sec-Fetch-Site to what they hold for untrustworthy, http://0.0.0.0 for
+    one, so a foreign Origin alone tells of a page too; what no browser says does not stand in for the missing field.
+    """
+    if authority and not is_literal(authority):
+        return Rejection(
             421,
             "Misdirected Request",
-            f"Host {head.authority} is neither an IP address nor localhost: "
-            f"list the name in `hosts` of the upstream {found[0].name}",
+            f"Host {authority} is neither an IP address nor localhost: "
+            f"list the name in `hosts` of the upstream {upstream}",
         )
-    if _is_cross_site(head):
-        raise Rejection(
+    told = {site.strip(" \t").lower() for site in sites}
+    if "cross-site" in told or (
+        told.isdisjoint(_NOT_CROSS) and not all(is_own_origin(origin, authority, "http") for origin in origins)
+    ):
+        return Rejection(
             403,
             "Forbidden",
-            "a page of another site asks for this; call it from your own origin, or list a name of its own in `hosts`",
+            "a page of another site asks for this (Sec-Fetch-Site, or an Origin that is not this listener's): "
+            f"list a name in `hosts` of the upstream {upstream} and call it by that, or leave Origin out",
             Outcome.DENIED,
             "http_request_denied",
         )
-    return found
+    return None
+
+
+def is_own_origin(origin: str, authority: str, *schemes: str) -> bool:
+    """Whether an Origin is that of a page which the server asked as `authority` gave out, by one of these schemes."""
+    scheme, _, place = origin.strip(" \t").lower().partition("://")
+    named = split_authority(place, _PORTS[scheme]) if scheme in schemes else None
+    return named is not None and named == split_authority(authority, _PORTS[scheme])
 
 
 def _prefixes(head: RequestHead, settings: Settings, place: Place) -> str:
     """The first prefixes that there are, for who mistyped one on this machine. Beyond it, and to what a web page could
     have sent, nothing is told of what the configuration names.
     """
-    if not place.loopback or (head.authority and not is_literal(head.authority)) or _is_cross_site(head):
+    if not place.loopback or _may_be_a_pages(head, "") is not None:
         return ""
     known = settings.router.prefixes
     if not known:
@@ -189,14 +224,13 @@ def shortened(prefix: str) -> str:
     return prefix if len(prefix) <= _PREFIX_TOLD else prefix[: _PREFIX_TOLD - 1] + "…"
 
 
-def _is_cross_site(head: RequestHead) -> bool:
-    """Whether a page of another site asks, as browsers say."""
-    return head.specials.get(b"sec-fetch-site", b"").strip() == b"cross-site"
-
-
 @lru_cache(maxsize=1024)
 def is_literal(authority: str) -> bool:
-    """Whether a Host is an IP literal or localhost: what no web page's name can be made to point at."""
+    """Whether a Host is an IP literal or localhost: what no web page's name can be made to point at.
+
+    The unspecified addresses are none, whichever way they are written: they reach this machine, and browsers treat
+    them as strangers.
+    """
     place = split_authority(authority, 80)
     if place is None:
         return False
@@ -204,21 +238,21 @@ def is_literal(authority: str) -> bool:
     if host == "localhost":
         return True
     try:
-        ipaddress.ip_address(host.strip("[]"))
+        address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return False
-    return True
+    return not any(meaning.is_unspecified for meaning in meanings(address))
 
 
-def admit_connect(head: RequestHead, settings: Settings, via: str) -> Admitted:
+def admit_connect(head: RequestHead, settings: Settings, place: Place, via: str) -> Admitted:
     """Find the upstream of a CONNECT, and whether it may have a tunnel. Raises Rejection."""
     if b"via" in head.specials and went_through(head.get_all("via"), via):
         raise looping()
     router = settings.router
     authority = head.authority
-    place = split_authority(authority, 443)
-    port = place[1] if place is not None else 0
-    ports = settings.limits.connect_ports
+    named = split_authority(authority, 443)
+    port = named[1] if named is not None else 0
+    ports = settings.connect_ports_on(loopback=place.loopback)
     if ports is not None and port not in ports and port not in router.named_ports:
         raise Rejection(
             403,
@@ -227,7 +261,7 @@ def admit_connect(head: RequestHead, settings: Settings, via: str) -> Admitted:
             Outcome.DENIED,
             "http_request_denied",
         )
-    upstream = router.by_authority(authority, port) or _unmatched(authority, settings)
+    upstream = router.by_authority(authority, port) or _unmatched(authority, settings, place)
     if upstream.connect == "deny":
         raise Rejection(
             403, "Forbidden", f"`connect` is deny for {upstream.name}", Outcome.DENIED, "http_request_denied"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -61,8 +62,7 @@ class Door(web.Server):
         self.seats = Seats(settings.limits.connections, most)
         self.open = self.seats.open
         self.dripping: set[AppConnection] = set()
-        self._listening: dict[tuple[str, int], Place] = {}
-        self._any: dict[int, Place] = {}  # by port, of listeners on every address
+        self._listening: Counter[Address] = Counter()
         self._drip_timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
@@ -117,17 +117,20 @@ class Door(web.Server):
 
     def listens(self, address: Address) -> None:
         """A listener of the proxy port is bound here."""
-        place = Place(address.is_loopback, address.unix is not None)
-        if address.host in ("", "0.0.0.0", "::"):  # noqa: S104  compared, not bound
-            self._any[address.port] = place
-        self._listening[address.host, address.port] = place
+        self._listening[address] += 1
+
+    def forgets(self, address: Address) -> None:
+        """A listener is closed that was bound here, and what had come to it was accepted."""
+        self._listening[address] -= 1
+        if not self._listening[address]:
+            del self._listening[address]
 
     def place_of(self, name: Any) -> Place:
         """How the listener can be reached that a connection with this local address came by."""
         if not isinstance(name, tuple):
             return Place(loopback=True, unix=True)
-        place = self._listening.get(name[:2]) or self._any.get(name[1])
-        return place if place is not None else Place(loopback=False)
+        address = Address(*name[:2])
+        return Place(address in self._listening and address.is_loopback)  # else it came by one on every address
 
     def entered(self, connection: AppConnection) -> None:
         """A connection was accepted."""
@@ -196,7 +199,10 @@ class Door(web.Server):
             self._answer_here(connection, head, "the proxy itself was asked")
             return None
         destination = self.means.pool.destination(
-            admitted.upstream.target, admitted.scheme, admitted.request.authority, strict=not place.loopback
+            admitted.policy.target or admitted.upstream.target,  # a route may verify otherwise, say
+            admitted.scheme,
+            admitted.request.authority,
+            strict=not place.loopback,
         )
         plan = self.plan_type(head, admitted.request, admitted.policy, destination, admitted.rest)
         if head.common and b"via" not in head.specials:  # each Via is looked at for itself
@@ -204,7 +210,7 @@ class Door(web.Server):
         return plan
 
     def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Plan | None:
-        admitted = admit_connect(head, self.settings, self.means.via)
+        admitted = admit_connect(head, self.settings, connection.place, self.means.via)
         upstream = admitted.upstream
         if upstream.connect == "intercept":
             self.interception.begin(

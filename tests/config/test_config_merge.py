@@ -329,15 +329,14 @@ def test_sockets_are_relative_to_the_file_that_names_them(tmp_path: Path) -> Non
 
 def test_defaults_that_depend_on_the_listeners(tmp_path: Path) -> None:
     local = settings(tmp_path, "listen: ['127.0.0.1:0', '[::1]:0', 'unix:/tmp/x', 'localhost:0']\n")
-    assert (local.unmatched, local.limits.connect_ports, local.is_loopback) == ("forward", None, True)
+    assert (local.unmatched, local.limits.connect_ports) == ("forward", None)
     wide = settings(tmp_path, "listen: ['127.0.0.1:0', '0.0.0.0:0']\n")
-    assert (wide.unmatched, wide.limits.connect_ports, wide.is_loopback) == ("deny", {80, 443}, False)
-    inner, outer = wide.listen
-    assert (wide.unmatched_on(inner), wide.unmatched_on(outer)) == ("forward", "deny")
-    assert (wide.connect_ports_on(inner), wide.connect_ports_on(outer)) == (None, {80, 443})
+    assert (wide.unmatched, wide.limits.connect_ports) == ("deny", {80, 443})
+    assert tuple(wide.unmatched_on(loopback=here) for here in (True, False)) == ("forward", "deny")
+    assert tuple(wide.connect_ports_on(loopback=here) for here in (True, False)) == (None, {80, 443})
     said = settings(tmp_path, "listen: 0.0.0.0:0\nunmatched: forward\nlimits: {connect_ports: any}\n")
     assert (said.unmatched, said.limits.connect_ports) == ("forward", None)
-    assert (said.unmatched_on(outer), said.connect_ports_on(outer)) == ("forward", None)
+    assert (said.unmatched_on(loopback=False), said.connect_ports_on(loopback=False)) == ("forward", None)
     said = settings(tmp_path, "limits: {connect_ports: [443, 8443]}\n")
     assert said.limits.connect_ports == {443, 8443}
     token = settings(tmp_path, "admin: {listen: '0.0.0.0:9901', token: t, hosts: [admin.test]}\n")

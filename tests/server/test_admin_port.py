@@ -149,6 +149,9 @@ async def test_a_reload_is_done_whatever_becomes_of_who_asked(house: House) -> N
         ("127.0.0.1.evil.example", False),
         ("localhost.evil.example:9901", False),
         ("", False),
+        ("0.0.0.0:9901", False),
+        ("[::]:9901", False),
+        ("[::ffff:0.0.0.0]", False),
     ],
 )
 async def test_hosts(admin: Asking, host: str, known: bool) -> None:
@@ -169,6 +172,9 @@ async def test_hosts(admin: Asking, host: str, known: bool) -> None:
         ({"Origin": "null"}, 403),
         ({"Origin": "http://localhost:3000"}, 403),
         ({"Origin": "http://127.0.0.1:9901", "Host": "127.0.0.1:9901"}, 200),
+        ({"Origin": "http://localhost:80", "Host": "LOCALHOST"}, 200),
+        ({"Origin": "https://127.0.0.1", "Host": "127.0.0.1:443"}, 200),
+        ({"Origin": "http://0.0.0.0:9901", "Host": "127.0.0.1:9901"}, 403),
         ({"Origin": "http://127.0.0.1:9901", "Host": "127.0.0.1:9901", "Sec-Fetch-Site": "cross-site"}, 403),
     ],
 )

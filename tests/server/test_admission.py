@@ -7,10 +7,12 @@ import json
 
 import pytest
 from support.front import Front, request, to
+from support.ports import free_port
 from support.scripted import Upstream, answer
 
 from proxy.config.settings import Address, Limits
 from proxy.retry.facts import Outcome
+from proxy.server.binding import bind, bound
 
 
 async def test_origin_form_by_host_then_by_prefix_then_404() -> None:
@@ -89,6 +91,84 @@ async def test_a_404_names_nothing_to_other_machines_and_web_pages() -> None:
         async with Front(to("api", upstream.url), listen=Address("0.0.0.0", 0)) as front, front.app() as app:
             answered = await app.ask("GET", "/x", "Host: localhost")
             assert (answered.status, b"/api" in answered.body) == (404, False)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "0.0.0.0", "0.0.0.0:8080", "0", "0x0", "000.0.0.0", "[::]", "[::]:8080", "[0:0:0:0:0:0:0:0]", "[::0.0.0.0]",
+        "[::ffff:0.0.0.0]", "[::ffff:0:0]", "[64:ff9b::]", "127.1", "2130706433", "localhost.test", "a.localhost",
+    ],
+)  # fmt: skip
+async def test_an_address_of_nobody_and_what_is_no_literal_are_names(host: str) -> None:
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        reply = await app.ask("POST", "/api/x", f"Host: {host}")
+        assert reply.status == 421
+        assert "list the name in `hosts` of the upstream api" in json.loads(reply.body)["detail"]
+        assert upstream.requests == []
+
+
+OWN = "Host: 127.0.0.1:8080"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ((OWN, "Origin: http://evil.example"), 403),
+        ((OWN, "Origin: http://127.0.0.1:3000"), 403),
+        ((OWN, "Origin: http://127.0.0.1"), 403),
+        ((OWN, "Origin: http://localhost:8080"), 403),  # which may be a server on [::1]
+        ((OWN, "Origin: https://127.0.0.1:8080"), 403),
+        ((OWN, "Origin: null"), 403),
+        ((OWN, "Origin:"), 403),
+        ((OWN, "Origin: http://127.0.0.1:8080.evil.example"), 403),
+        ((OWN, "Origin: http://127.0.0.1:8080@evil.example"), 403),
+        ((OWN, "Origin: http://127.0.0.1:8080 http://evil.example"), 403),
+        ((OWN, "Origin: http://127.0.0.1:8080", "Origin: http://evil.example"), 403),
+        ((OWN, "Origin: http://evil.example", "Origin: http://127.0.0.1:8080"), 403),
+        ((OWN, "oRIGIN:http://EVIL.example"), 403),
+        ((OWN, "Origin: chrome-extension://abc"), 403),
+        ((OWN, "Origin: http://evil.example", "Sec-Fetch-Site: cross-site"), 403),
+        ((OWN, "Origin: http://127.0.0.1:8080", "Sec-Fetch-Site: cross-site"), 403),
+        ((OWN, "Sec-Fetch-Site: Cross-Site"), 403),
+        ((OWN, "Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: cross-site"), 403),
+        ((OWN, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-origin"), 403),
+        ((OWN, "Origin: http://evil.example", "Sec-Fetch-Site:"), 403),
+        ((OWN, "Origin: http://evil.example", "Sec-Fetch-Site: whatever"), 403),
+        ((OWN, "Origin: http://evil.example", "Connection: Upgrade", "Upgrade: websocket"), 403),
+        ((OWN, "Origin: http://127.0.0.1:8080"), 200),
+        ((OWN, "ORIGIN: HTTP://127.0.0.1:8080"), 200),
+        (("Host: 127.0.0.1", "Origin: http://127.0.0.1:80"), 200),
+        (("Host: localhost:80", "Origin: http://LOCALHOST"), 200),
+        (("Host: [::1]:8080", "Origin: http://[::1]:8080"), 200),
+        ((OWN, "Origin: http://localhost:3000", "Sec-Fetch-Site: same-site"), 200),
+        ((OWN, "Origin: http://127.0.0.1:8080", "Sec-Fetch-Site: same-origin"), 200),
+        ((OWN, "Sec-Fetch-Site: none"), 200),
+        ((OWN,), 200),
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "GET"])
+async def test_a_foreign_origin_is_refused_where_no_browser_says_more(
+    method: str, fields: tuple[str, ...], status: int
+) -> None:
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        assert (await app.ask(method, "/api/x", OWN)).status == 200  # what comes next is not taken for one like it
+        reply = await app.ask(method, "/api/x", *fields)
+        assert reply.status == status
+        assert len(upstream.requests) == (2 if status == 200 else 1)
+        if status == 403:
+            assert "list a name in `hosts` of the upstream api" in json.loads(reply.body)["detail"]
+            assert front.told.refusals[0].outcome is Outcome.DENIED
+
+
+async def test_a_page_may_call_by_a_name_that_is_listed_and_off_loopback() -> None:
+    foreign = ("Origin: http://evil.example", "Sec-Fetch-Site: cross-site")
+    async with Upstream(answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url, hosts=["app.test"])) as front, front.app() as app:
+            assert (await app.ask("POST", "/x", "Host: app.test", *foreign)).status == 200
+        everywhere = Address("0.0.0.0", 0)
+        async with Front(to("api", upstream.url), listen=everywhere) as front, front.app() as app:
+            assert (await app.ask("POST", "/api/x", "Host: any.example", *foreign)).status == 200
 
 
 async def test_a_loop_is_508_and_only_our_very_name_is_one() -> None:
@@ -213,6 +293,50 @@ async def test_steering_fields_are_heeded_and_never_forwarded() -> None:
         assert [name.lower() for name, _ in sent.fields] == ["host", "x-other", "x-attempt-count", "via"]
         assert sent.one("x-attempt-count") == "1"
         assert front.told.outcomes == [Outcome.DISABLED]
+
+
+async def test_each_listener_has_its_own_defaults() -> None:
+    """Forward use, CONNECT's ports and loopback destinations: by the listener that a call came in by."""
+    by_listener = {"unmatched_set": False, "unmatched": "deny", "limits": Limits(65536, 256, 100, 100, None, False)}
+    async with Upstream(answer(200, b"ok")) as upstream:
+        named = to("named", f"http://127.0.0.1:{free_port()}", hosts=["named.test"])
+        async with Front(named, **by_listener) as front:
+            (wide,) = bind(Address("0.0.0.0", 0), "listen")
+            port = bound(wide).port
+            await front.path.open(bound(wide), wide)
+            authority = upstream.authority
+            async with front.app() as app:
+                assert (await app.ask("GET", f"{upstream.url}/x")).status == 200
+            async with front.app() as app:
+                assert (await app.ask("CONNECT", authority, f"Host: {authority}")).status == 200
+            front.port = port  # by 127.0.0.1 still, but the other listener
+            async with front.app() as app:
+                reply = await app.ask("GET", f"{upstream.url}/x")
+                assert reply.status == 403
+                assert "`unmatched` is deny on a listener off loopback" in json.loads(reply.body)["detail"]
+            for place, why in (
+                (authority, "connect_ports"),
+                ("other.test:443", "unmatched"),
+                ("named.test:81", "ports"),
+            ):
+                async with front.app() as app:
+                    reply = await app.ask("CONNECT", place, f"Host: {place}")
+                    assert reply.status == 403
+                    assert why in json.loads(reply.body)["detail"]
+
+
+async def test_a_listener_on_every_address_takes_the_place_of_one_on_loopback() -> None:
+    async with Front(unmatched_set=False, unmatched="deny") as front:
+        path, inner = front.path, Address("127.0.0.1", front.port)
+        assert path.door.place_of(("127.0.0.1", front.port)).loopback
+        (beside,) = bind(Address("127.0.0.1", 0), "listen")
+        away = bound(beside)
+        await (await path.open(away, beside.dup())).stop()
+        assert path.door.place_of((away.host, away.port)).loopback  # what had come to it is still accepted
+        await path.close_listener(beside)
+        assert not path.door.place_of((away.host, away.port)).loopback
+        assert not path.door.place_of(("::ffff:127.0.0.1", front.port, 0, 0)).loopback
+        assert path.door.place_of((inner.host, inner.port)).loopback
 
 
 async def test_a_wildcard_listener_is_off_loopback() -> None:

@@ -12,7 +12,7 @@ from proxy.lab.explain.layout import columns
 from proxy.lab.policy_tests.choosing import Chosen
 from proxy.lab.policy_tests.script import Ask
 from proxy.retry.router import Upstream, split_authority
-from proxy.transport.guard import Guard, names_address
+from proxy.transport.guard import Guard
 
 _CONNECT = {
     "auto": "a tunnel; only a cleartext HTTP/1 request line as its very first bytes makes calls of it, and nothing in "
@@ -60,16 +60,18 @@ def connects(settings: Settings, authority: str) -> Iterator[str]:
     if place is None or authority.endswith(":"):
         yield "  refused: 400, outcome bad_request (this is no host:port)"
         return
-    router, limits = settings.router, settings.limits
+    router, loopback = settings.router, settings.listen[0].is_loopback
+    ports = settings.connect_ports_on(loopback=loopback)
     upstream = router.by_authority(authority, 443)
     rows = []
     if upstream is None:
-        rows.append(("upstream", f"no upstream names {authority}: unmatched is {settings.unmatched}"))
-        mode = "deny" if settings.unmatched == "deny" or router.fallback.connect == "deny" else "tunnel"
+        unmatched = settings.unmatched_on(loopback=loopback)
+        rows.append(("upstream", f"no upstream names {authority}: unmatched is {unmatched}"))
+        mode = "deny" if unmatched == "deny" or router.fallback.connect == "deny" else "tunnel"
     else:
         rows.append(("upstream", f"{upstream.name}, by host {_pattern(upstream, *place)}"))
         mode = upstream.connect
-    if limits.connect_ports is not None and place[1] not in limits.connect_ports | router.named_ports:
+    if ports is not None and place[1] not in ports | router.named_ports:
         rows.append(("connect", f"refused: 403, limits.connect_ports does not have {place[1]}"))
     else:
         rows.append(("connect", f"{mode}: {_CONNECT[mode]}"))
@@ -93,10 +95,9 @@ def denied(settings: Settings, chosen: Chosen) -> str:
     if chosen.policy.target is not None and chosen.policy.target.endpoints:
         return ""  # an upstream's own url
     place = split_authority(chosen.request.authority, 80)
-    host = place[0].strip("[]") if place is not None else ""
-    if place is None or host == "localhost" or not names_address(host):
+    if place is None:
         return ""
     own = [*settings.listen, *((settings.admin.listen,) if settings.admin else ()), settings.probe]
     listeners = [(each.host, each.port) for each in own if each is not None and each.unix is None]
     guard = Guard(settings.deny_destinations, listeners)
-    return guard.refuses(host, place[1], strict=not settings.is_loopback)
+    return guard.refuses(place[0], place[1], strict=not settings.listen[0].is_loopback)

@@ -1,7 +1,8 @@
 """From what a test says the app sends, to the request and the policy that the proxy would find.
 
 Law: the router that serves traffic decides. An absolute url is a forward request, chosen by its host; one that begins
-with `/` is a reverse request, chosen by `Host`, else by prefix (contract, section 3, "Which policy").
+with `/` is a reverse request, chosen by `Host`, else by prefix (contract, section 3, "Which policy"). Where listeners
+differ in what they let through, a call comes in by the first one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from proxy.lab.policy_tests.script import Ask
 from proxy.retry.facts import MappingFields, Outcome, Request, first
 from proxy.retry.policy import Policy
 from proxy.retry.router import ClimbsOut, Upstream, split_authority
-from proxy.server.admission import is_literal
+from proxy.server.admission import may_be_a_pages
 
 _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
 
@@ -50,7 +51,7 @@ def choose(settings: Settings, ask: Ask) -> Chosen | Refused:
     if ask.method == "OPTIONS" and not match[3]:
         path = "*"  # RFC 9112 section 3.2.4
     upstream = settings.router.by_authority(authority, default_port)
-    if upstream is None and settings.unmatched == "deny":
+    if upstream is None and settings.unmatched_on(loopback=settings.listen[0].is_loopback) == "deny":
         return Refused(Outcome.DENIED, 403, "no upstream names this host, and unmatched is deny")
     return _chosen(upstream or settings.router.unmatched(authority), ask.method, authority, path, fields)
 
@@ -66,11 +67,11 @@ def _by_host_or_prefix(settings: Settings, ask: Ask, fields: MappingFields) -> C
         return Refused(Outcome.BAD_REQUEST, 400, "the path climbs out of its prefix")
     if found is None:
         return Refused(Outcome.BAD_REQUEST, 404, "no upstream has this Host or prefix")
-    if settings.is_loopback and host and not is_literal(host):
-        why = f"Host {host} is neither an IP address nor localhost: list the name in hosts of {found[0].name}"
-        return Refused(Outcome.BAD_REQUEST, 421, why)
-    if settings.is_loopback and first(fields, "sec-fetch-site") == "cross-site":
-        return Refused(Outcome.DENIED, 403, "a page of another site asks for this")
+    listener = settings.listen[0]
+    if listener.is_loopback and listener.unix is None:
+        refused = may_be_a_pages(host, fields.get_all("sec-fetch-site"), fields.get_all("origin"), found[0].name)
+        if refused is not None:
+            return Refused(refused.outcome, refused.status, refused.detail)
     upstream, rest = found
     endpoints = upstream.target.endpoints
     authority = endpoints[0].authority if endpoints else (host or upstream.name)

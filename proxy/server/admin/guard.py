@@ -9,13 +9,13 @@ dashboard's own files: a browser can't send one for a page, and they say nothing
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from proxy.server.admin.asked import Asked, Reply, text
 from proxy.server.admin.dashboard import is_static
 from proxy.server.admin.port import Guard
+from proxy.server.admission import is_literal, is_own_origin
 
 #: What a browser says of a request that its own page, or the address bar, made.
 _OWN_SITE = frozenset({"same-origin", "none"})
@@ -48,16 +48,10 @@ def guard(access: Callable[[], Access]) -> Guard:
 
 
 def host_is_known(host: str, names: Collection[str]) -> bool:
-    """Whether a Host field is an IP literal, localhost or one of these names."""
+    """Whether a Host field is an IP literal (not an unspecified address), localhost or one of these names."""
     host = host.lower()
     name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
-    if name == "localhost" or name in names or host in names:
-        return True
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
+    return name in names or host in names or is_literal(name)
 
 
 def _has_token(asked: Asked, token: str) -> bool:
@@ -66,6 +60,8 @@ def _has_token(asked: Asked, token: str) -> bool:
 
 
 def _own_site(asked: Asked) -> bool:
-    ours = (f"http://{asked.host.lower()}", f"https://{asked.host.lower()}")
+    host = asked.host.lower()
     sites, origins = asked.fields.get_all("sec-fetch-site"), asked.fields.get_all("origin")
-    return all(site.lower() in _OWN_SITE for site in sites) and all(origin.lower() in ours for origin in origins)
+    return all(site.lower() in _OWN_SITE for site in sites) and all(
+        is_own_origin(origin, host, "http", "https") for origin in origins
+    )
