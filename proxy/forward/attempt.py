@@ -77,14 +77,14 @@ class Attempt:
 
     # -- sending --------------------------------------------------------------------------------------------------
 
-    def dial(self) -> None:
-        """Open a connection, in a task."""
-        self.task = self.exchange.means.loop.create_task(self._dial())
+    def dial(self, *, fresh: bool) -> None:
+        """Have a connection opened, in a task. `fresh`: where many wait for that, a used one will not do."""
+        self.task = self.exchange.means.loop.create_task(self._dial(fresh))
 
-    async def _dial(self) -> None:
+    async def _dial(self, fresh: bool) -> None:
         exchange, pool = self.exchange, self.exchange.means.pool
         try:
-            connection = await exchange.connect(self.origin)
+            connection = await exchange.connect(self.origin, fresh=fresh)
         except Exception as error:  # a table says what each is
             self.task = None
             exchange.failed(self, pool.dial_failed(self.origin, error))

@@ -225,7 +225,7 @@ class Exchange(Patience):
         self.endpoint = origin.label
         connection = None if fresh else self._resting(origin, now)
         if connection is None:
-            attempt.dial()
+            attempt.dial(fresh=fresh)
             self._settle_flow()
         else:
             attempt.begin(connection, now)

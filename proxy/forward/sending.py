@@ -16,9 +16,10 @@ class Sending(Life):
 
     _key: str | None = None  # the idempotency key that was made for this call
 
-    async def connect(self, origin: Origin) -> Connection:
-        """A new connection for an attempt."""
-        return await self.means.pool.connect(origin, within=self.policy.timeouts.connect)
+    async def connect(self, origin: Origin, *, fresh: bool) -> Connection:
+        """A connection for an attempt, where none rests. `fresh`: not one that another call has used."""
+        idempotent = None if fresh else self.call.idempotent
+        return await self.means.pool.connect(origin, within=self.policy.timeouts.connect, idempotent=idempotent)
 
     def head_for(self, attempt: Attempt, now: float) -> bytes:
         """The request's head, as this attempt sends it to its origin."""

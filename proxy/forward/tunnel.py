@@ -65,7 +65,7 @@ class Tunnel(Exchange):
         """A tunnel has its connection for itself."""
         return None
 
-    async def connect(self, origin: Origin) -> Connection:
+    async def connect(self, origin: Origin, *, fresh: bool) -> Connection:
         """A connection without TLS of ours: what is spoken in it is not our affair."""
         return await self.means.pool.connect(origin, within=self.policy.timeouts.connect, tunnel=True)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from proxy.retry.target import Endpoint, Reach
 from proxy.transport.dial import parent_credentials
+from proxy.transport.dial_queue import DialQueue
 
 if TYPE_CHECKING:
     from proxy.transport.http1 import Connection
@@ -40,9 +41,12 @@ class Way:
 
 
 class Origin:
-    """An endpoint: its resting connections, oldest first, and its health."""
+    """An endpoint: its resting connections, oldest first, who waits to dial it, and its health."""
 
-    __slots__ = ("credentials", "endpoint", "host", "idle", "label", "open", "path", "penalty", "refused_until", "way")
+    __slots__ = (
+        *("credentials", "dials", "endpoint", "host", "idle", "label", "open", "path", "penalty", "refused_until"),
+        "way",
+    )
 
     def __init__(self, endpoint: Endpoint, way: Way) -> None:
         self.endpoint = endpoint
@@ -51,6 +55,7 @@ class Origin:
         self.host = endpoint.authority.encode("latin-1")
         self.path = endpoint.path.encode()
         self.idle: list[Connection] = []
+        self.dials = DialQueue()
         self.open = 0
         self.refused_until = 0.0
         self.penalty = 0.0

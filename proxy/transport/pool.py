@@ -163,11 +163,33 @@ class Pool:
             connection.abort()
         return None
 
-    async def connect(self, origin: Origin, *, within: float, tunnel: bool = False) -> Connection:
-        """A new connection, opened `within` seconds. Raises what `faults.dialling` knows.
+    async def connect(
+        self, origin: Origin, *, within: float, idempotent: bool | None = None, tunnel: bool = False
+    ) -> Connection:
+        """A new connection, dialled `within` seconds once it is its turn (`DialQueue`), or one that was used where it
+        would have to wait: not with `idempotent` None, else as for `lease`. Raises what `faults.dialling` knows.
 
         A `tunnel` is bytes from the start: no TLS of ours, and a parent proxy is asked for a tunnel too.
         """
+        dials = origin.dials
+        used = None
+        if dials.is_full and idempotent is not None:
+            used = self.lease(origin, monotonic(), idempotent=idempotent)
+        used = used or await dials.enter(within, self.rest, connection=idempotent is not None)
+        if used is not None:
+            return used
+        reached = timed_out = False
+        try:
+            connection = await self._open(origin, within=within, tunnel=tunnel)
+            reached = True
+        except TimeoutError:
+            timed_out = True
+            raise
+        finally:
+            dials.leave(reached=reached, timed_out=timed_out)
+        return connection
+
+    async def _open(self, origin: Origin, *, within: float, tunnel: bool) -> Connection:
         way, endpoint = origin.way, origin.endpoint
         tls = (way.verify, way.client_cert) if endpoint.scheme == "https" and not tunnel else None
         if len(self.connections) + self._dialling >= self.most:
@@ -216,6 +238,8 @@ class Pool:
             return
         origin = connection.origin
         connection.since = monotonic()
+        if origin.dials.waiting and origin.dials.offer(connection):
+            return
         origin.idle.append(connection)
         if len(origin.idle) == 1:
             self._resting.add(origin)
