@@ -106,7 +106,7 @@ def _pack_of(file: str, digest: str) -> tuple[Dialect | None, tuple[Any, ...]]:
         problems.add(Mark(file, 1, 1), "", "must be a mapping")
     if problems.fatal or not isinstance(typed, dict):
         return None, tuple(problems.sorted())
-    return _compiled(typed), ()
+    return _compiled(typed, own=Path(file).parent != _PACKS), ()
 
 
 def _pack(file: str) -> tuple[Dialect | None, tuple[Any, ...]]:
@@ -121,8 +121,9 @@ def _defaults() -> Map:
     return tree
 
 
-def _compiled(typed: dict[str, Any]) -> Dialect:
-    rules = [rule(each, _words(each)) for each in typed["rules"]]
+def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
+    """A pack. The rules of a user's own file are numbered: what they hold fields against may be no thing to be told."""
+    rules = [rule(each, f"rule {n}" if own else _words(each)) for n, each in enumerate(typed["rules"], 1)]
     if "codes" in typed:
         rules += _code_rules(typed["codes"])
     resets = tuple(ResetField(each["field"], each["format"], each.get("remaining")) for each in typed["resets"])

@@ -37,7 +37,7 @@ class TracedExchange(Exchange):
         flight = self.flights.get(number)
         if flight is not None:
             endpoint = flight.origin.endpoint
-            path = self.request.path if self.rest is None else endpoint.path + self.rest.decode("latin-1")
+            path = self.request.path if self.rest is None else endpoint.shown_path + self.rest.decode("latin-1")
             self.trace.urls[number] = (endpoint.scheme, path)
 
     def _fields_for(self, attempt: Attempt, now: float) -> tuple[frozenset[bytes], bytes]:

@@ -131,3 +131,13 @@ def test_a_pack_of_ones_own_is_a_file(tmp_path: Path) -> None:
     ]
     (tmp_path / "acme.yaml").unlink()
     assert lines(tmp_path, loaded(tmp_path, text))[0].startswith("acme.yaml:1:1: cannot be read")
+
+
+def test_rules_of_a_users_own_pack_are_named_by_their_number(tmp_path: Path) -> None:
+    """What a rule holds a field against may be a secret, and the name of a rule is logged."""
+    (tmp_path / "own.yaml").write_text(
+        "name: own\nsource: [none]\nrules:\n  - {header: {x-why: s3cret}, as: transient}\n"
+    )
+    found = settings(tmp_path, "upstreams: {a: {url: http://x, dialects: [http, own.yaml]}}\n")
+    own = policy(found).classify.dialects[1]
+    assert [rule.because for rule in own.rules] == ["rule 1"]

@@ -236,3 +236,21 @@ def test_reading_a_traceparent() -> None:
     made = Trace(1, None, 1, lambda bits: 2**bits - 1)
     made.launch(1)
     assert made.field(1) == f"00-{1:032x}-{'f' * 16}-01"
+
+
+async def test_a_span_shows_no_secret_of_the_configuration(tmp_path: Path, receiver: Receiver) -> None:
+    """Neither what a route holds a header against, nor a url's path that came from the environment."""
+    config = CONFIG.replace("URL", '"URL/hooks/${PLANTED}", routes: [{match: {headers: {x-plan: s3cret-plan}}}]')
+    async with (
+        Upstream(then_close(answer(503, b"", "Connection: close")), answer(200)) as upstream,
+        Redrive(
+            tmp_path, config.replace("URL", upstream.url), **exporting(receiver, PLANTED="s3cret-environment")
+        ) as running,
+    ):
+        headers = {"X-Plan": "s3cret-plan", "Authorization": "Bearer s3cret", "Cookie": "s3cret"}
+        assert await get(f"{running.url}/a/x?key=s3cret", **headers) == 200
+        spans = await receiver.until(2)
+        assert upstream.requests[0].target == "/hooks/s3cret-environment/x?key=s3cret"
+    assert "s3cret" not in repr(spans)
+    assert spans[0]["url.full"] == f"{upstream.url}/***/x?key=***"
+    assert spans[0]["redrive.route"] == "header x-plan #1"
