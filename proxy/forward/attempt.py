@@ -142,6 +142,13 @@ class Attempt:
             stream.finish(replay.trailers)
             self._sent(monotonic())
 
+    @property
+    def sent(self) -> int:
+        """Bytes of the request's body that its upstream, or the kernel for it, has taken. -1: not connected yet."""
+        if self.state is GONE or self.state is HOLDING:
+            return -2
+        return -1 if self.stream is None else max(0, self.cursor - self.stream.unsent)
+
     def _sent(self, now: float) -> None:
         self.sent_at = now
         if self.exchange.attempt_timeout is not None:

@@ -42,8 +42,8 @@ class Patience(Upload):
         """The attempt's own timeout: from the last byte of the request to the final head."""
         if self.attempt_timeout is None or attempt.sent_at is None or attempt.state is not FLYING:
             return NEVER
-        if self.replay is not None and self.replay.lost:
-            return NEVER  # a call that outgrew its buffer is bounded by idle alone
+        if self._has_outgrown:
+            return NEVER  # it is bounded by idle alone
         at = attempt.sent_at + self.attempt_timeout
         if now < at:
             return at
@@ -53,9 +53,9 @@ class Patience(Upload):
     def _attend_silence(self, now: float) -> float:
         """The idle timeout: of a body either way, a tunnel, and the wait of a call that outgrew its buffer."""
         idle = self.policy.timeouts.idle
-        lost = self.replay is not None and self.replay.lost
+        outgrown = self._has_outgrown
         receiving = self.replay is not None and not self.replay.done
-        flowing = [a for a in self.flights.values() if a.state is DELIVERING or (lost and a.state is FLYING)]
+        flowing = [a for a in self.flights.values() if a.state is DELIVERING or (outgrown and a.state is FLYING)]
         if idle is None or not (flowing or receiving):
             return NEVER
         at = self.moved + idle

@@ -95,9 +95,17 @@ class Upload(Sending):
             return
         now = monotonic()
         self.replay.lose()
-        self.tell(now, self.call.replay_lost, now)
+        furthest = max(self.flights.values(), key=lambda each: (each.sent, -each.number), default=None)
+        self.tell(now, self.call.replay_lost, now, 0 if furthest is None else furthest.number)
         if not self.over and self.policy.timeouts.idle is not None:
             self.due_by(now + self.policy.timeouts.idle)
+
+    @property
+    def _has_outgrown(self) -> bool:
+        """Whether the body outgrew its buffer, so that only silence ends the wait for the head. Attempts that share the
+        request's stream need no buffer: `attempt` and `total` bound them as ever.
+        """
+        return self.replay is not None and self.replay.lost and self.call.committed
 
     def _settle_flow(self) -> None:
         """Take more from the app while what is sent keeps up, or what waits can be kept."""

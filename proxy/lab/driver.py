@@ -240,7 +240,9 @@ class Driver:
         sending = self._upstream(attempt, now)
         if not _connecting(sending):  # a sending that never connects reads no body, and waits for no answer
             self._read_body()
-            limit = self.idle_timeout if self._kept == 0 else self.attempt_timeout
+            assert self.call is not None
+            outgrown = self._kept == 0 and not self.call.needs_no_buffer
+            limit = self.idle_timeout if outgrown else self.attempt_timeout
             if limit is not None and sending.after > limit:
                 sending = Sending(limit, fault=timed_out())
         self._sendings += 1
@@ -259,7 +261,8 @@ class Driver:
         self._overflowed = False
         if self.finished is None and self.delivered is None:
             assert self.call is not None
-            self._pending.extend(self.call.replay_lost(self.clock.now))
+            sending = (attempt for attempt, (_, fate) in self._flying.items() if not _connecting(fate))
+            self._pending.extend(self.call.replay_lost(self.clock.now, min(sending, default=0)))
 
     def _deliver(self, attempt: int) -> None:
         """All of an answer comes at once, so the delivery ends with its beginning."""

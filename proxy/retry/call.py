@@ -160,8 +160,15 @@ class Call(Ending):
         """The bucket that was asked says no. What is here may pay all the same when the retry is due."""
         return self._decide(now) if self._heard_no(price) and now >= self._due - HAIR else ()
 
-    def replay_lost(self, now: float) -> Actions:
-        """The request's body outgrew its buffer: this attempt is the last, and only silence ends it."""
+    @property
+    def needs_no_buffer(self) -> bool:
+        """Whether all attempts share the request's stream, so that a body of any size loses nothing."""
+        return False
+
+    def replay_lost(self, now: float, furthest: int = 0) -> Actions:
+        """The request's body outgrew its buffer: this attempt is the last, and only silence ends it. `furthest` is the
+        attempt that has sent most of it.
+        """
         if self.committed or self.phase in (Phase.DELIVERING, Phase.DONE):
             return ()
         self.committed = True

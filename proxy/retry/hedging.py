@@ -133,21 +133,26 @@ class HedgedCall(Call):
             return ()
         return self._launch_paid(now) if self._pay(now) else self._end_hedging(Outcome.BUCKET_EMPTY, now)
 
-    def replay_lost(self, now: float) -> Actions:
-        """Hedges are cancelled and the request streams on in the oldest attempt. Where all went at once they share the
-        stream: nothing is lost but the transparent retry.
+    @property
+    def needs_no_buffer(self) -> bool:
+        """Whether all attempts share the request's stream: those of `hedging_delay: 0s`, once all have gone."""
+        return self.policy.strategy.hedging_delay == 0 and bool(self.flying) and self._next_at is None
+
+    def replay_lost(self, now: float, furthest: int = 0) -> Actions:
+        """The request streams on in the attempt that has sent most of it, the oldest of several, and the others are
+        cancelled. Where all share the stream nothing is lost but the transparent retry.
         """
         if self.committed or self.phase in (Phase.DELIVERING, Phase.DONE):
             return ()
-        self.deadline = None
-        if self.policy.strategy.hedging_delay == 0 and self.flying and self._next_at is None:
+        if self.needs_no_buffer:
             self._shared = True
             return ()
+        self.deadline = None
         self.committed = True
         self._plan_no_more(now)
         if not self.flying:
             return self._stop_waiting(Outcome.COMMITTED, now)
-        return self._cancel_all_but(min(self.flying), now)
+        return self._cancel_all_but(furthest if furthest in self.flying else min(self.flying), now)
 
     def app_gone(self, now: float) -> Actions:
         """The app went away: everything in flight is cancelled."""

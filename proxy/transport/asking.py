@@ -122,6 +122,11 @@ class Asking(asyncio.Protocol):
         elif self._chunked:
             self.transport.write(end_chunked(trailers))
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written here and that the kernel has not taken."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
     def pause(self) -> None:
         """Read no more for now. Not once the exchange is over: whoever takes its last bytes may find them too many."""
         if not self._paused and self._listener is not None and self.transport is not None:

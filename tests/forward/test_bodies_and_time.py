@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from dataclasses import replace
 from random import Random
 
@@ -195,6 +196,42 @@ async def test_hedges_share_it_too_where_the_first_finds_a_connection_at_rest() 
                 assert (await app.ask("PUT", "/api/", body=body)).body == b"ok"
         assert [r.body for r in upstream.requests[1:]] == [body] * 3
         assert upstream.connections == 3
+
+
+async def test_a_body_above_its_buffer_goes_on_where_most_of_it_has_gone() -> None:
+    """The first attempt still dials (its end says nothing in the handshake): the hedge that reads is not cancelled."""
+    tiny, body = Buffers(1000, 1000), Random(11).randbytes(300_000)
+    later = replace(HEDGED, max_attempts=2, hedging_delay=0.01)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dialled = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        async with Upstream(answer(200, b"ok")) as upstream:
+            api = to("api", dialled, upstream.url, strategy=later, bucket=None)
+            async with Front(api, buffers=tiny) as front, front.app() as app:
+                assert (await app.ask("PUT", "/api/", body=body)).body == b"ok"
+                (call,) = await front.told.until(1)
+                assert [(each.attempt, each.decision) for each in call["history"]] == [
+                    (1, "cancelled"),
+                    (2, "delivered"),
+                ]
+        assert upstream.requests[0].body == body
+
+
+async def test_a_shared_body_above_its_buffer_is_bounded_by_the_deadline() -> None:
+    limits = Timeouts(total=0.3, idle=None)
+    api = {"strategy": HEDGED, "bucket": None, "timeouts": limits}
+    async with Upstream(hang) as upstream, Front(to("api", upstream.url, **api), buffers=Buffers(1000, 1000)) as front:
+        async with front.app() as app:
+            assert (await app.ask("PUT", "/api/", body=b"x" * 5000)).status == 504
+            assert front.told.outcomes == [Outcome.DEADLINE]
+
+
+async def test_a_shared_body_above_its_buffer_is_bounded_by_the_attempt_s_timeout() -> None:
+    limits = Timeouts(attempt=0.2, total=None, idle=None)
+    api = {"strategy": HEDGED, "bucket": None, "timeouts": limits}
+    async with Upstream(hang) as upstream, Front(to("api", upstream.url, **api), buffers=Buffers(1000, 1000)) as front:
+        async with front.app() as app:
+            assert (await app.ask("PUT", "/api/", body=b"x" * 5000)).status == 504
+            assert front.told.outcomes == [Outcome.NOT_RETRYABLE]  # its `non_fatal` names no attempt_timeout
 
 
 async def test_an_idempotency_key_is_the_same_on_every_attempt() -> None:

@@ -120,8 +120,8 @@ def refused(price: float, *, at: float) -> Event:
     return Event(f"refused {price:g}", at, lambda call, now: call.refused(price, now))
 
 
-def replay_lost(at: float) -> Event:
-    return Event("replay lost", at, lambda call, now: call.replay_lost(now))
+def replay_lost(at: float, furthest: int = 0) -> Event:
+    return Event("replay lost", at, lambda call, now: call.replay_lost(now, furthest))
 
 
 def app_gone(at: float) -> Event:

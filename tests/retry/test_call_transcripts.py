@@ -456,6 +456,59 @@ class TestCommitted:
             << Finish(Outcome.SUCCESS)
         )
 
+    def test_hedges_are_cancelled_and_the_one_that_has_sent_most_streams_on(self) -> None:
+        assert (
+            hedge()
+            >> start()
+            << Launch(1)
+            << WakeAt(1.0)
+            >> wake(1.0)
+            << Launch(2)
+            << WakeAt(2.0)
+            >> replay_lost(1.5, furthest=2)
+            << Cancel(1)
+            >> fault(1, "connect_failure", at=1.6)
+            >> reply(2, 200, grpc=OK, at=9)
+            << Deliver(2, Outcome.SUCCESS)
+            >> ended(2, at=9)
+            << Finish(Outcome.SUCCESS)
+        )
+
+    def test_an_attempt_that_has_failed_meanwhile_does_not_stream_on(self) -> None:
+        assert (
+            hedge()
+            >> start()
+            << Launch(1)
+            << WakeAt(1.0)
+            >> reply(1, 200, grpc=UNAVAILABLE, at=0.5)
+            << Hold(1)
+            << Launch(2)
+            << WakeAt(1.5)
+            >> replay_lost(0.6, furthest=1)
+            >> reply(2, 200, grpc=OK, at=9)
+            << Discard(1)
+            << Deliver(2, Outcome.SUCCESS)
+            >> ended(2, at=9)
+            << Finish(Outcome.SUCCESS)
+        )
+
+    def test_the_deadline_holds_where_hedges_share_the_stream(self) -> None:
+        at_once = replace(
+            HEDGE, strategy=replace(HEDGE.strategy, hedging_delay=0.0, max_attempts=2), timeouts=Timeouts(total=3.0)
+        )
+        assert (
+            Playbook(at_once, method="POST", headers=GRPC)
+            >> start()
+            << Launch(1)
+            << Launch(2)
+            >> replay_lost(0.1)
+            >> wake(3.0)
+            << Cancel(1)
+            << Cancel(2)
+            << Answer(504, ANY, ANY, Outcome.DEADLINE, None, ANY)
+            << Finish(Outcome.DEADLINE)
+        )
+
     def test_hedges_without_a_delay_share_the_stream(self) -> None:
         at_once = replace(HEDGE, strategy=replace(HEDGE.strategy, hedging_delay=0.0))
         assert (
