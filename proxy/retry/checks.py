@@ -8,23 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.retry.facts import (
-    GRPC_STATUS_NAMES,
-    Class,
-    Fault,
-    FaultKind,
-    Outcome,
-    Progress,
-    Pushback,
-    Reply,
-    Request,
-    Verdict,
-)
+from proxy.retry.facts import Class, Fault, Outcome, Progress, Pushback, Verdict
 from proxy.retry.policy import Policy, UnsafeMethods
-
-#: gRPC's http-grpc-status-mapping: these stand for UNAVAILABLE on a gRPC call, and so do these faults.
-_UNAVAILABLE_STATUSES = frozenset({429, 502, 503, 504})
-_UNAVAILABLE_FAULTS = frozenset({FaultKind.CONNECT_FAILURE, FaultKind.REFUSED_STREAM, FaultKind.RESET})
 
 
 @dataclass(slots=True)
@@ -77,16 +62,3 @@ def first_no(
 def too_long(pushback: Pushback, policy: Policy) -> bool:
     """Whether the delay, as it was named, is above `max_delay`."""
     return pushback.delay is not None and pushback.delay > policy.pushback.max_delay
-
-
-def is_non_fatal(policy: Policy, request: Request, reply: Reply | None, fault: Fault | None) -> bool:
-    """Whether a hedged call goes on from this failure: `non_fatal` alone decides (contract, "Hedging")."""
-    listed = policy.strategy.non_fatal
-    speaks_grpc = request.is_grpc or policy.classify.service_codes is not None
-    if fault is not None:
-        return fault.kind in listed or (speaks_grpc and fault.kind in _UNAVAILABLE_FAULTS and "UNAVAILABLE" in listed)
-    if reply is None:
-        return False
-    if reply.grpc_status is not None:
-        return GRPC_STATUS_NAMES[reply.grpc_status] in listed
-    return reply.status in listed or (speaks_grpc and reply.status in _UNAVAILABLE_STATUSES and "UNAVAILABLE" in listed)

@@ -39,7 +39,7 @@ from proxy.retry.facts import (
 from proxy.retry.policy import Classify, Rule
 from proxy.retry.ruleset import NEEDS_BODY, NeedsBody, ruleset
 
-__all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault"]
+__all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault", "names"]
 
 OK: Final = 0
 UNAVAILABLE: Final = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
@@ -82,6 +82,32 @@ def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
     if refused or (verdict.cls is Class.THROTTLING and not verdict.unprocessed):
         return Verdict(verdict.cls, verdict.because, unprocessed=True)
     return verdict
+
+
+def names(
+    listed: frozenset[int | str | FaultKind],
+    rules: Classify,
+    request: Request,
+    reply: Reply | None,
+    fault: Fault | None,
+) -> bool:
+    """Whether a list of failures (hedging's `non_fatal`) names this end, an answer's or a fault's, read as for a class:
+    what counts as UNAVAILABLE, and where a grpc-status beats the HTTP status, is the same.
+    """
+    if fault is not None:
+        grpc = _grpc_status(rules, request, None, fault.kind in _UNAVAILABLE_FAULTS)
+        return fault.kind in listed or (grpc is not None and GRPC_STATUS_NAMES[grpc] in listed)
+    if reply is None:
+        return False
+    own = reply.grpc_status
+    grpc = _grpc_status(rules, request, own, reply.status in _UNAVAILABLE_STATUSES)
+    if grpc is not None and GRPC_STATUS_NAMES[grpc] in listed:
+        return True
+    if own is not None and (rules.service_codes is not None or _speaks_grpc(rules, request)):
+        return False
+    if rules.service_codes is not None and reply.status == 429 and "UNAVAILABLE" in listed:
+        return True
+    return reply.status in listed
 
 
 # -- gRPC's second status -----------------------------------------------------------------------------------------

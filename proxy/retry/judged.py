@@ -7,7 +7,8 @@ last of them has passed.
 from __future__ import annotations
 
 from proxy.retry.bucket import ASK, Bucket
-from proxy.retry.checks import Failure, first_no, is_non_fatal, is_safe, too_long
+from proxy.retry.checks import Failure, first_no, is_safe, too_long
+from proxy.retry.classify import names
 from proxy.retry.custom import CustomToken
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Pushback, Reply, Verdict
 from proxy.retry.gated import Gated
@@ -45,7 +46,7 @@ class Judged(Gated):
         if reply.plain and not self.policy.classify.resets:
             return NO_PUSHBACK
         if not cls.retryable and self.policy.strategy.hedging_delay is not None:
-            cls = Class.TRANSIENT if is_non_fatal(self.policy, self.request, reply, None) else cls
+            cls = Class.TRANSIENT if self._is_non_fatal(reply, None) else cls
         wall = now + self.env.wall_offset
         dialects = self.policy.classify.dialects
         return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=reply.trailers)
@@ -126,7 +127,11 @@ class Judged(Gated):
         """Whether this failure is one that may be followed by another attempt at all."""
         if self.policy.strategy.hedging_delay is None:
             return failure.verdict.cls.retryable
-        return is_non_fatal(self.policy, self.request, self._reply, failure.fault)
+        return self._is_non_fatal(self._reply, failure.fault)
+
+    def _is_non_fatal(self, reply: Reply | None, fault: Fault | None) -> bool:
+        """Whether a hedged call goes on from this end: `non_fatal` alone decides (contract, "Hedging")."""
+        return names(self.policy.strategy.non_fatal, self.policy.classify, self.request, reply, fault)
 
     def _next_wait(self, failure: Failure) -> float:
         if self._series is None:
