@@ -16,12 +16,12 @@ calls, gives r: they meet where r·(1 - p^n) = c·(p + … + p^(n-1)).
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 
 from proxy.config.compile import Compiled
 from proxy.config.nodes import Map, place
 from proxy.config.problem import Mark, Problems, Severity, dotted
 from proxy.config.problem import Path as KeyPath
+from proxy.config.read import is_file
 from proxy.config.units import is_off
 from proxy.extras import is_installed, remedy
 from proxy.retry.facts import IDEMPOTENT_METHODS
@@ -169,7 +169,7 @@ class _Advice:
         mark = tree.values_at.get("connect", at)
         if not is_installed("intercept"):
             self._warn(mark, (*path, "connect"), f"needs the package cryptography: {remedy('intercept')}")
-        if not (Path(ca.cert).is_file() and Path(ca.key).is_file()):
+        if not (is_file(ca.cert) and is_file(ca.key)):
             self._warn(mark, (*path, "connect"), f"needs the local CA, {ca.cert}: redrive ca init makes it")
 
     def _hosts(self) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 from proxy.config.layers import lay
 from proxy.config.model import PACK
 from proxy.config.nodes import Map, adopt
-from proxy.config.problem import Mark, Problems, meant
+from proxy.config.problem import Mark, Problems, dotted, meant
 from proxy.config.problem import Path as KeyPath
 from proxy.config.read import read_text
+from proxy.config.units import written
 from proxy.config.yaml_text import parse
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
 from proxy.retry.policy import Classify, Dialect, ResetField, Rule
@@ -71,6 +72,7 @@ def _all(named: Any) -> frozenset[Any] | None:
 # -- packs -------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1)
 def built_in_names() -> list[str]:
     """The packs that come with redrive: one file each, so that a further one needs no code."""
     return sorted(path.stem for path in _PACKS.glob("*.yaml"))
@@ -82,11 +84,11 @@ def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problem
     for number, (name, mark) in enumerate(zip(names, marks, strict=True)):
         own = name.endswith((".yaml", ".yml"))
         file = (Path(mark.file).parent if own and mark.line else _PACKS) / (name if own else f"{name}.yaml")
-        if not own and ("/" in name or not file.is_file()):
+        if not own and name not in built_in_names():
             hint = meant(name, built_in_names())
-            problems.add(mark, (*path, number), f"no dialect is called {name!r}{hint}")
+            problems.add(mark, (*path, number), f"no dialect is called {written(name)}{hint}")
             continue
-        pack, trouble = _pack(str(file))
+        pack, trouble = _pack(str(file), mark if own else Mark(str(file)), dotted((*path, number)))
         for each in trouble:
             problems.add(Mark(each.file, each.line, each.column), each.path, each.message)
         if pack is not None:
@@ -109,9 +111,9 @@ def _pack_of(file: str, digest: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     return _compiled(typed, own=Path(file).parent != _PACKS), ()
 
 
-def _pack(file: str) -> tuple[Dialect | None, tuple[Any, ...]]:
+def _pack(file: str, named_at: Mark, path: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     problems = Problems()
-    text = read_text(file, problems)
+    text = read_text(file, problems, named_at=named_at, path=path)
     return _pack_of(file, text) if text is not None else (None, tuple(problems.sorted()))
 
 

@@ -18,6 +18,7 @@ from proxy.config.nodes import Map, Seq
 from proxy.config.policy_keys import DEFAULTS
 from proxy.config.problem import Mark, Problems
 from proxy.config.problem import Path as KeyPath
+from proxy.config.read import is_file
 from proxy.retry.kinds import STANDARD
 from proxy.retry.policy import (
     BucketRef,
@@ -150,11 +151,13 @@ class Policies:
         """Lists, rules and packs; the same ones are compiled once."""
         typed, names = self._typed(tree, "classify"), self._typed(tree, "dialects")
         codes, retried = (None, False) if method is None else (method.codes, method.retried)
-        key = id(typed), id(names), codes, retried
+        key = id(typed), id(names), codes, retried, method is None
         known = self._classified.get(key)
         if known is None:
             named = tree["dialects"]
             marks = named.marks if isinstance(named, Seq) else [tree.values_at["dialects"]]
+            if method is not None and codes is None and "grpc" not in names:  # gRPC's own UNAVAILABLE is a failure here
+                names, marks = (*names, "grpc"), [*marks, tree.values_at["dialects"]]
             packs = self._packs.get(names) if not any(name.endswith(("yaml", "yml")) for name in names) else None
             if packs is None:
                 packs = dialects(names, marks, (*path, "dialects"), self._problems)
@@ -196,7 +199,7 @@ class Policies:
     def _file(self, name: str, mark: Mark, path: KeyPath) -> str:
         """A file that another names: relative to that one, and there."""
         file = relative_to(mark, name)
-        if not Path(file).is_file():
+        if not is_file(file):
             self._problems.add(mark, path, f"there is no file {file}")
         return file
 

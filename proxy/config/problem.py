@@ -6,6 +6,7 @@ told in one line, with the place where the user can put it right.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -29,6 +30,13 @@ class Mark(NamedTuple):
 
 #: Known words that a wrong one is compared with, so that many mistakes beside many names cost no square.
 MOST_KNOWN = 1000
+#: Words beyond this are cut in messages: they are a mistake themselves, or a path that its ends tell.
+_LONG = re.compile(r"\S{241,}")
+
+
+def _shorten(word: re.Match[str]) -> str:
+    return f"{word[0][:120]}...{word[0][-60:]}"
+
 
 #: Where a value comes from that nobody wrote.
 DEFAULT = Mark("default")
@@ -65,8 +73,9 @@ class Problems:
         self._seen: set[tuple[Mark, str, str]] = set()
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
-        """Note one problem at a place."""
-        where = path if isinstance(path, str) else dotted(path)
+        """Note one problem at a place. A word of the user's that no line has room for is cut short."""
+        where = _LONG.sub(_shorten, path if isinstance(path, str) else dotted(path))
+        message = _LONG.sub(_shorten, message)
         key = mark, where.rpartition(".")[2], message
         if key not in self._seen:
             self._seen.add(key)

@@ -35,3 +35,11 @@ def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, pa
         kind = "UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else f"byte 0x{data[error.start]:02x}"
         problems.add(Mark(file, line, column), "", f"this is not UTF-8 ({kind})")
         return None
+
+
+def is_file(name: str) -> bool:
+    """Whether there is a file of this name; a name that no file system would take names none."""
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False

@@ -39,14 +39,15 @@ _THROTTLING = ("maxTokens", "tokenRatio")
 class MethodPolicy:
     """One method's policy: the path glob it holds for, None for all the rest; the layer it lays over the upstream's.
 
-    `codes` take the place of the lists. `retried`: there is a retryPolicy, under which an attempt that timed out is
-    retried whatever the codes are. `hedged`: the config says that these methods are safe to hedge.
+    `codes` take the place of the lists; None where there is neither policy, so that nothing is named anew and the one
+    attempt of `none` is judged as it would be elsewhere. `retried`: there is a retryPolicy, under which an attempt that
+    timed out is retried whatever the codes are. `hedged`: the config says that these methods are safe to hedge.
     """
 
     glob: str | None
     label: str
     layer: Map
-    codes: frozenset[int]
+    codes: frozenset[int] | None
     retried: bool = False
     hedged: bool = False
 
@@ -93,7 +94,7 @@ class _Reading(PolicyReading):
             else:
                 self.tell(section.at("methodConfig"), path, f"is not an object but {written(each)}")
         if None not in found:
-            found[None] = MethodPolicy(None, "", _layer("none", Map(), throttling), frozenset())
+            found[None] = MethodPolicy(None, "", _layer("none", Map(), throttling), None)
         if self.bad:
             return None
         # Method before service before all; the one for all the rest ends the list.
@@ -127,7 +128,8 @@ class _Reading(PolicyReading):
         if "retryPolicy" in section and "hedgingPolicy" in section:
             message = "retryPolicy and hedgingPolicy exclude each other"
             self.tell(section.at("hedgingPolicy"), section.path_of("hedgingPolicy"), message)
-        strategy, codes, hedged = Map(), frozenset[int](), False
+        strategy, hedged = Map(), False
+        codes: frozenset[int] | None = None
         if "retryPolicy" in section:
             strategy, codes = self.retry(section, timeouts)
         elif "hedgingPolicy" in section:

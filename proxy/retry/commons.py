@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from proxy.retry.bucket import Bucket, RateBucket, make_bucket
@@ -98,6 +98,8 @@ class Commons:
         self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
         self._policies_of: PoliciesOf = _unknown
+        self._named: Mapping[str, BucketRef] = {}
+        self._outdated = False  # there may be buckets of a definition that is not in force any more
         self._definitions: dict[str, dict[str, list[Strategy]]] = {}
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
@@ -119,27 +121,64 @@ class Commons:
                 states.popitem(last=False)
         return state
 
-    def forget_policies(self, policies_of: PoliciesOf | None = None) -> list[object]:
+    def forget_policies(
+        self, policies_of: PoliciesOf | None = None, named: Mapping[str, BucketRef] | None = None
+    ) -> list[object]:
         """After a reload: the old generation's policies keep what their calls hold, new ones look shared state up.
 
         `policies_of`: those of an upstream in the new configuration, in its order, so that definitions are told apart
-        everywhere alike. What was forgotten is returned, for who lets it go a little at a time.
+        everywhere alike; `named`: what its `buckets:` defines. What was forgotten is returned, for who lets it go a
+        little at a time.
         """
         forgotten: list[object] = [state for states in self._by_policy.values() for state in states.values()]
         self._by_policy.clear()
         self._definitions = {}
         self._policies_of = policies_of or _unknown
+        self._named = named or {}
+        self._outdated = True
         return forgotten
 
-    def shared(self) -> Iterator[Shared]:
-        """Every bucket that has been used, with a label that tells it apart."""
+    def shared(self, now: float) -> Iterator[Shared]:
+        """Every bucket that has been used, as the configuration in force defines it, with a label that tells it apart.
+
+        A definition that changed takes effect here where no call has come since.
+        """
+        if self._outdated:
+            self._renew(now)
         for key, bucket in self._buckets.items():
             yield Shared(_label(key), bucket)
         for key, (rate, _) in self._rates.items():
             yield Shared(_label(key), rate)
 
+    def _renew(self, now: float) -> None:
+        self._outdated = False
+        known: dict[str, dict[Key, BucketSpec]] = {"": {("", name): ref.spec for name, ref in self._named.items()}}
+        for key, bucket in list(self._buckets.items()):
+            spec = self._spec_in_force(key, "bucket", known)
+            if spec is not None and spec != bucket.spec and not isinstance(spec, RateSpec):
+                self._bucket_at(key, spec, now)
+        for key, (rate, _) in list(self._rates.items()):
+            spec = self._spec_in_force(key, "rate", known)
+            if isinstance(spec, RateSpec) and spec != rate.spec:
+                self._rate(key, spec, now)
+
+    def _spec_in_force(self, key: Key, role: str, known: dict[str, dict[Key, BucketSpec]]) -> BucketSpec | None:
+        """What the configuration defines under a key now; None where it has nothing there."""
+        upstream = str(key[0])
+        if not upstream:
+            return known[""].get(key)
+        specs = known.get(upstream)
+        if specs is None:
+            specs = known[upstream] = {}
+            for policy in self._policies_of(upstream):
+                for which, ref in (("bucket", policy.bucket), ("rate", policy.rate)):
+                    if ref is not None and ref.name is None:
+                        specs[which, *_key(ref, (upstream, self._definition(policy), ""))[:2]] = ref.spec
+        return specs.get((role, *key[:2]))
+
     def meet(self, sort: str, key: Key, spec: BucketSpec | None, now: float) -> None:
         """Have what another process made, to be looked at: sort as in `proxy.stores`, key and definition."""
+        self._outdated = True  # a worker that is still at an older configuration may have made it
         if sort == "bucket" and spec is not None:
             self._bucket_at(key, spec, now)
         elif sort == "rate" and spec is not None:

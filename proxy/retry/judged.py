@@ -49,7 +49,8 @@ class Judged(Gated):
             cls = Class.TRANSIENT if self._is_non_fatal(reply, None) else cls
         wall = now + self.env.wall_offset
         dialects = self.policy.classify.dialects
-        return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=reply.trailers)
+        trailers = reply.trailers if reply.trailers is not reply.fields else None  # read once, else they contradict
+        return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=trailers)
 
     def _verdict_on(self, failure: Failure, now: float) -> Outcome | None:
         """Tell everybody who learns from failures, then put the checks in their order."""

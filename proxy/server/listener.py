@@ -121,7 +121,7 @@ class DataPath:
         if tracer is not None:
             observer = TracingObserver(tracer, observer)
         self.commons = Commons(making)
-        self.commons.forget_policies(policies_of(settings))
+        self.commons.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.env = Env(rng, wall() - monotonic(), room or WaitingRoom(settings.limits.waiting))
         self._guard = Guard(settings.deny_destinations)
@@ -177,7 +177,7 @@ class DataPath:
         """Take a new configuration, for calls that start after it; what it leaves behind is returned, to be let go."""
         means = self.means
         self.door.use(settings)
-        forgotten = self.commons.forget_policies(policies_of(settings))
+        forgotten = self.commons.forget_policies(policies_of(settings), settings.buckets)
         self._guard.deny(settings.deny_destinations)
         means.pool.use(reaches_of(settings))
         means.pool.idle, means.pool.max_idle = settings.pool.idle, settings.pool.max_idle

@@ -143,6 +143,7 @@ class Workers:
         self._making.generation = counted.generation
         for sort, key, spec in counted.made:
             self.commons.meet(sort, key, spec, monotonic())
+        self._making.generation = self._generation
         self._making.made.clear()
 
     def noted(self, worker: WorkerProcess, note: Note) -> None:
@@ -190,11 +191,12 @@ class Workers:
         self._generation += 1
         self._packed = packed or tuple(pack(settings))
         use = Use(self._generation)
+        self._making.generation = self._generation
         self._fleet.use(settings)
         for worker in self._all.values():
             worker.use(use, self._packed)
         self._resize(processes(settings.workers))
-        return self.commons.forget_policies(policies_of(settings))
+        return self.commons.forget_policies(policies_of(settings), settings.buckets)
 
     async def settled(self) -> None:
         """Until all use it, also those that retire. One that can't is ended; its successor begins with it."""

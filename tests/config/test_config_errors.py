@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from configs import lines, loaded
 
+from proxy.config.classes import built_in_names
 from proxy.config.load import load
 
 # (the file, the lines that are printed; each must begin the printed line)
@@ -145,6 +146,15 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "off loopback without a token": (
         "admin: 0.0.0.0:9901\n",
         ["redrive.yaml:1:8: admin.token: 0.0.0.0:9901 can be reached from other machines"],
+    ),
+    "a dialect's name beyond all measure": (
+        "defaults: {dialects: [http, " + "x" * 5000 + "]}\n",
+        [
+            "redrive.yaml:1:29: defaults.dialects[1]: no dialect is called '"
+            + "x" * 57
+            + "...'; there is "
+            + ", ".join(built_in_names())
+        ],
     ),
     "no such dialect": (
         "defaults: {dialects: [http, gihub]}\n",
@@ -343,3 +353,20 @@ def test_a_strategy_whose_methods_are_async(tmp_path: Path) -> None:
         "redrive.yaml:2:15: strategies.own: awaited_strategy:Own is no RetryStrategy: its methods are plain functions, "
         "not async: acquire_initial_retry_token"
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("dialects: [{}.yaml]", "4:16: upstreams.a.dialects[0]: "),
+        ("verify: {}", "4:13: upstreams.a.verify: there is no file "),
+        ("client_cert: {{cert: {}, key: k}}", "4:25: upstreams.a.client_cert.cert: there is no file "),
+        ("service_config: {}.json", "4:21: upstreams.a.service_config: "),
+    ],
+)
+def test_a_file_s_name_beyond_all_measure_is_told_where_it_stands(tmp_path: Path, line: str, where: str) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text("upstreams:\n  a:\n    url: https://x.test\n    " + line.format("x" * 5000) + "\n")
+    told = str(load(str(file), {}).errors[0])
+    assert told.startswith(f"{file}:{where}")
+    assert len(told) < 600

@@ -130,7 +130,9 @@ def test_a_pack_of_ones_own_is_a_file(tmp_path: Path) -> None:
         "write it as 503, 5xx, 520-527, UNAVAILABLE or reset",
     ]
     (tmp_path / "acme.yaml").unlink()
-    assert lines(tmp_path, loaded(tmp_path, text))[0].startswith("acme.yaml:1:1: cannot be read")
+    assert lines(tmp_path, loaded(tmp_path, text))[0].startswith(
+        "redrive.yaml:2:39: upstreams.a.dialects[1]: acme.yaml: cannot be read"
+    )
 
 
 def test_rules_of_a_users_own_pack_are_named_by_their_number(tmp_path: Path) -> None:

@@ -343,3 +343,36 @@ async def test_fifty_reloads_under_load(workers: int, tmp_path: Path) -> None:
             if line["event"] == "call" and line["outcome"] not in ("success", "attempts_exhausted")
         ]
         assert errors == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_buckets_shows_what_is_in_force_before_a_call_comes(tmp_path: Path, workers: int) -> None:
+    """Named ones, a policy's own, and rates; what stands in each keeps its share."""
+
+    def sized(url: str, capacity: int) -> str:
+        bucket = f"{{kind: quota, capacity: {capacity}, success_refund: 0}}"
+        return (
+            f"{LISTEN}workers: {workers}\nbuckets: {{shared: {bucket}}}\nupstreams:\n"
+            f"  a: {{url: '{url}', bucket: shared}}\n"
+            f"  b: {{url: '{url}', bucket: {bucket}, rate: {{kind: rate, rate: 1/h, burst: {capacity}}}}}\n"
+        )
+
+    async def shown(running: Redrive) -> dict[tuple[str, str], tuple[float, float]]:
+        page = json.loads((await with_aiohttp("GET", f"{running.admin}/buckets")).body)["buckets"]
+        return {(each["bucket"], each["kind"]): (each["capacity"], each["level"]) for each in page}
+
+    async with Upstream(fails_or_not) as upstream, Redrive(tmp_path, sized(upstream.url, 100), listen="") as running:
+        for place in ("a", "b"):
+            await with_aiohttp("GET", f"{running.url}/{place}/fail")
+        before = await shown(running)
+        assert {key[1]: value for key, value in before.items()}["quota"] == (100, 90)
+        running.file.write_text(sized(upstream.url, 50))
+        assert (await with_aiohttp("POST", f"{running.admin}/reload")).status == 200
+        after = await shown(running)
+        assert set(after) == set(before)
+        for (_, kind), (capacity, level) in after.items():
+            assert (capacity, level) == (50, 45) if kind == "quota" else (capacity == 50 and 48 <= level <= 49)
+        levels = (await with_aiohttp("GET", f"{running.admin}/metrics")).body.decode()
+        assert 'redrive_bucket_capacity{bucket="shared"} 50.0' in levels
+        await with_aiohttp("GET", f"{running.url}/a/fail")
+        assert (await shown(running))["shared", "quota"] == (50, 35)

@@ -13,7 +13,8 @@ from pathlib import Path
 import yaml
 
 from proxy.config.load import LoadResult, load, load_tree
-from proxy.config.problem import Problem
+from proxy.config.problem import Mark, Problem, Problems
+from proxy.config.read import is_file, read_text
 from proxy.config.settings import Settings
 from proxy.lab.policy_tests.choosing import Chosen, choose
 from proxy.lab.policy_tests.reading import is_null
@@ -47,11 +48,10 @@ def _configuration(script: Script, path: Path, environ: Mapping[str, str]) -> Lo
     if node is None or is_null(node):
         return load(None, environ)
     if isinstance(node, yaml.ScalarNode):
-        file = path.parent / node.value
-        if file.is_dir() or not file.exists():
-            at = node.start_mark
-            what = "this is a directory, not a file" if file.is_dir() else "cannot be read: no such file or directory"
-            return LoadResult(None, (Problem(script.file, at.line + 1, at.column + 1, "config", f"{file}: {what}"),))
+        file, problems = path.parent / node.value, Problems()
+        mark = Mark(script.file, node.start_mark.line + 1, node.start_mark.column + 1)
+        if not is_file(str(file)) and read_text(str(file), problems, named_at=mark, path="config") is None:
+            return LoadResult(None, tuple(problems.sorted()))
         return load(str(file), environ)
     return load_tree(node, str(path), environ)
 

@@ -169,6 +169,10 @@ def _delays(history: list[AttemptRecord]) -> list[float]:
     return [record.delay for record in history if record.delay is not None]
 
 
+#: gRPC A6's pushback, published and draft.
+_GRPC_PUSHBACK = frozenset({"grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"})
+
+
 def sending(step: Step, attempt_timeout: float | None) -> Sending:
     """What the upstream does, of what the script says."""
     if step.fail is not None:
@@ -177,10 +181,13 @@ def sending(step: Step, attempt_timeout: float | None) -> Sending:
             after = (attempt_timeout or 0.0) if step.fail is FaultKind.ATTEMPT_TIMEOUT else 0.0
         return Sending(after, fault=_FAULTS[step.fail])
     after = step.after or 0.0
-    if step.grpc_status is None:
-        return Sending(after, Reply(step.status, MappingFields(step.headers), end=not step.body), step.body)
-    status = ("grpc-status", str(step.grpc_status))
-    if step.body:
-        head = Reply(step.status, MappingFields(step.headers))
-        return Sending(after, head, step.body, trailers=MappingFields([status]))
-    return Sending(after, Reply(step.status, MappingFields([*step.headers, status]), end=True))
+    head, trailers = list(step.headers), list(step.trailers)
+    if step.grpc_status is not None:
+        trailers.append(("grpc-status", str(step.grpc_status)))
+        if not step.body:  # trailers-only: the head is the trailers
+            return Sending(after, Reply(step.status, MappingFields([*head, *trailers]), end=True))
+        # A pushback comes where the status comes (gRPC A6: in the trailing metadata).
+        trailers += [field for field in head if field[0].lower() in _GRPC_PUSHBACK]
+        head = [field for field in head if field[0].lower() not in _GRPC_PUSHBACK]
+    reply = Reply(step.status, MappingFields(head), end=not step.body and not trailers)
+    return Sending(after, reply, step.body, trailers=MappingFields(trailers) if trailers else None)

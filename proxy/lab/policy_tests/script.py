@@ -43,6 +43,7 @@ class Step:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     grpc_status: int | None = None
+    trailers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +230,12 @@ def _is_token(text: str) -> bool:
 
 
 def _step(reader: Reader, node: yaml.Node, path: str) -> Step | None:
-    keys = reader.mapping(node, path, ("status", "fail", "after", "headers", "body", "grpc_status"))
+    keys = reader.mapping(node, path, ("status", "fail", "after", "headers", "body", "grpc_status", "trailers"))
     if not isinstance(node, yaml.MappingNode):
         return None
     after = reader.duration(keys["after"], f"{path}.after") if "after" in keys else None
     if "fail" in keys:
-        for other in ("status", "grpc_status", "headers", "body"):
+        for other in ("status", "grpc_status", "headers", "body", "trailers"):
             if other in keys:
                 reader.wrong(keys[other], f"{path}.{other}", "an attempt that fails has no answer")
         kind = reader.choice(keys["fail"], f"{path}.fail", [kind.value for kind in FaultKind])
@@ -251,6 +252,7 @@ def _step(reader: Reader, node: yaml.Node, path: str) -> Step | None:
         headers=_headers(reader, keys["headers"], f"{path}.headers") if "headers" in keys else (),
         body=(body or "").encode(),
         grpc_status=_grpc_status(reader, keys["grpc_status"], f"{path}.grpc_status") if "grpc_status" in keys else None,
+        trailers=_headers(reader, keys["trailers"], f"{path}.trailers") if "trailers" in keys else (),
     )
 
 

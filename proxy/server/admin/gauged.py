@@ -20,7 +20,7 @@ def gauged(settings: Settings, serving: Serving, descriptors: int, now: float) -
     redis_up, redis_outages = serving.redis()
     return Gauges(
         levels=showing.levels(commons, named, now),
-        capacities=showing.capacities(commons, named),
+        capacities=showing.capacities(commons, named, now),
         cooldowns=showing.cooldowns(settings.router, commons, now),
         buffered_bytes=usage.buffered,
         waiting_calls=usage.waiting,

@@ -144,7 +144,7 @@ def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> lis
             "level": round(bucket.level(now), 3),
             "capacity": bucket.capacity,
         }
-        for label, bucket in _all_buckets(commons, named)
+        for label, bucket in _all_buckets(commons, named, now)
     ]
     shown += [
         {
@@ -164,20 +164,22 @@ def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> lis
 def levels(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[tuple[str, float]]:
     """Each label's lowest level."""
     lowest: dict[str, float] = {}
-    for label, bucket in _all_buckets(commons, named):
+    for label, bucket in _all_buckets(commons, named, now):
         level = bucket.level(now)
         lowest[label] = min(level, lowest.get(label, level))
     return list(lowest.items())
 
 
-def capacities(commons: Commons, named: Mapping[str, BucketRef]) -> list[tuple[str, float]]:
+def capacities(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[tuple[str, float]]:
     """Each label's capacity."""
-    return list({label: bucket.capacity for label, bucket in _all_buckets(commons, named)}.items())
+    return list({label: bucket.capacity for label, bucket in _all_buckets(commons, named, now)}.items())
 
 
-def _all_buckets(commons: Commons, named: Mapping[str, BucketRef]) -> Iterator[tuple[str, Bucket | RateBucket]]:
+def _all_buckets(
+    commons: Commons, named: Mapping[str, BucketRef], now: float
+) -> Iterator[tuple[str, Bucket | RateBucket]]:
     used = set()
-    for shared in commons.shared():
+    for shared in commons.shared(now):
         used.add(shared.label)
         yield shared.label, shared.bucket
     for name, ref in named.items():
