@@ -33,6 +33,22 @@ async def test_a_retry_asks_and_the_fleet_pays_once(redis_server: RedisServer, s
     assert second.level(other.now) == 95
 
 
+@pytest.mark.parametrize("spec", [QUOTA, replace(QUOTA, initial=50)], ids=["full", "a low beginning"])
+async def test_what_is_earned_before_anything_was_heard_is_not_lost(
+    spec: QuotaSpec, redis_server: RedisServer, sidecars: Make
+) -> None:
+    one, other = sidecars(redis_server), sidecars(redis_server)
+    first = one.bucket(spec)
+    assert await one.granted(first, 20)
+    await one.trip(later=0.02)
+    before = first.level(one.now)
+    second = other.bucket(spec)
+    second.succeeded(None, other.now)
+    await other.trip(later=0.1)
+    await other.trip()
+    assert second.level(other.now) == before + 1
+
+
 async def test_never_more_than_there_is_whoever_asks(redis_server: RedisServer, sidecars: Make) -> None:
     fleet = [sidecars(redis_server) for _ in range(4)]
     buckets = [each.bucket(QUOTA) for each in fleet]

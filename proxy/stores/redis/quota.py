@@ -6,6 +6,8 @@ and to the fleet otherwise; nothing is earned beyond the capacity, as far as the
 
 from __future__ import annotations
 
+import math
+
 from proxy.retry.bucket import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.facts import Class
 from proxy.retry.policy import QuotaSpec
@@ -107,7 +109,8 @@ class RedisQuota(Leased, Bucket):
             self.lease.changed += self._own.level(now) - before
             return
         rest = self.lease.put_back(amount)
-        room = self.capacity - self._known_level()
+        knows = self.knows or self._known is not None
+        room = self.capacity - self._known_level() if knows else math.inf  # the script keeps the capacity
         if min(rest, room) > 0:
             self.lease.changed += min(rest, room)
             self._soon(now + PROMPT)
