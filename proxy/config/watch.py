@@ -1,21 +1,11 @@
 """A configuration that changes on disk is loaded again.
 
-<<<<<<< HEAD
 Law: what the name leads to is looked at, a few times a second, and the content decides, not its times: an editor saves
 by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system tells of all that, of every file system
 and in any number. A change is read once it has stood still from one look to the next; the content every second in any
 case. Its digest is taken before the file is read, and after: what changed in between is read again. A file that is
-suddenly empty is being written, most likely: it is looked at once more before it counts as the defaults. All this runs
-in a thread, and the loop goes on serving meanwhile; the collector, which would hold every call up while it looks
-through a million new objects, waits.
-=======
-Law: the directory is watched, not the file, and the content decides, not its times: an editor saves by renaming, and
-Kubernetes swaps a symlink two levels up (`..data`), after which a watch on the file itself sees nothing any more. The
-content's digest is taken before the file is read, and after: what changed in between is read again. A look every second
-catches what a file system does not tell. A file that is suddenly empty is being written, most likely: it is looked at
-once more before it counts as the defaults. Loading runs in a thread, or, where there is much to load, in a process of
-its own (`aside.py`), and the loop goes on serving meanwhile.
->>>>>>> 2baa5c1 (Load a large configuration in a process of its own, and take it in between calls)
+suddenly empty is being written, most likely: it is looked at once more before it counts as the defaults. Loading runs
+in a thread, or, where there is much to load, in a process of its own (`aside.py`), and the loop serves on meanwhile.
 """
 
 from __future__ import annotations
