@@ -74,6 +74,8 @@ class _Collector:
             ("result",),
             (((result,), count) for result, count in self._metrics.reloads.items()),
         )
+        lost = self._metrics.lines_lost
+        yield _counter("redrive_log_lines_lost", "Lines that could not be written to the log.", (), [((), lost)])
         yield from _gauges(self._gauges)
 
 

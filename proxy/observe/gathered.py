@@ -19,12 +19,13 @@ Labels: TypeAlias = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class Report:
     """One worker's counts: the series that have moved since its report before. `seen` calls have passed in all; `calls`
-    are those that were asked for, as shown there; None where none were.
+    are those that were asked for, as shown there; None where none were. `lines_lost` of the log, in all.
     """
 
     series: list[Series] = field(default_factory=list)
     seen: int = 0
     calls: list[dict[str, Any]] | None = None
+    lines_lost: int = 0
 
 
 class Gathered:
@@ -41,6 +42,7 @@ class Gathered:
         self._ended: dict[Labels, Series] = {}
         self._shown: dict[int, int] = {}
         self._kept: dict[int, Report] = {}
+        self._lines_lost: dict[int, int] = {}
 
     def seen(self, worker: int) -> int:
         """Up to which number a worker's calls have been shown here."""
@@ -67,6 +69,8 @@ class Gathered:
         self._recent.add(news, passed)
         moved: set[Labels] = set()
         for worker, report in reports.items():
+            self._metrics.lost(report.lines_lost - self._lines_lost.get(worker, 0))
+            self._lines_lost[worker] = report.lines_lost
             latest = {(series.upstream, series.route): series for series in report.series}
             self._latest.setdefault(worker, {}).update(latest)
             moved |= latest.keys()
@@ -85,6 +89,7 @@ class Gathered:
         """A worker is no more: keep what it counted."""
         self.take()
         self._shown.pop(worker, None)
+        self._lines_lost.pop(worker, None)
         for labels, series in self._latest.pop(worker, {}).items():
             self._ended.setdefault(labels, Series(*labels)).add(series)
 

@@ -164,6 +164,7 @@ class Metrics:
         self._by_policy: dict[Policy, Series] = {}
         self.catch_up: Callable[[], None] = nothing_gathered  # counts what is gathered (`proxy.observe.observers`)
         self.reloads: dict[str, int] = {"success": 0, "failure": 0}
+        self.lines_lost = 0  # of the log
 
     def all(self) -> list[Series]:
         """Every series, in order of first use."""
@@ -175,7 +176,7 @@ class Metrics:
         self.catch_up()
         made = Metrics()
         made._series = {labels: series.copy() for labels, series in self._series.items()}
-        made.reloads = self.reloads.copy()
+        made.reloads, made.lines_lost = self.reloads.copy(), self.lines_lost
         return made
 
     def put(self, series: Series) -> None:
@@ -241,6 +242,10 @@ class Metrics:
     def refused(self, refusal: Refusal) -> None:
         """Count a request that no policy applied to; its labels are empty."""
         self.labelled("", "").outcomes[refusal.outcome, refusal.status // 100] += 1
+
+    def lost(self, lines: int) -> None:
+        """Count lines of the log that will never be written."""
+        self.lines_lost += lines
 
     def reloaded(self, result: str) -> None:
         """Count a reload: "success" or "failure"."""

@@ -1,15 +1,21 @@
 """Where lines go: a file descriptor, written to in batches, and never waited for.
 
-Law: a reader that stands still (a full pipe, a stopped terminal) holds no call up. Lines are kept up to a limit; past
-it they are dropped and the number of those is written when there is room again.
+Law: a reader that stands still (a full pipe, a stopped terminal) holds no call up, and not the end of the process; a
+disk that is full takes lines again once there is room. Lines are kept up to a limit; past it they are dropped, their
+number is written when there is room again, and whoever counts them is told at once.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import io
 import os
 import select
+import socket
 import stat
 from collections.abc import Callable
+from time import monotonic  # noqa: TID251  the end waits for a descriptor, on no loop
 from typing import Protocol
 
 #: A pipe that is ready for writing takes this much without blocking (POSIX: PIPE_BUF on Linux); a file takes any.
@@ -20,6 +26,12 @@ _KEPT = 8 * 1024 * 1024
 #: Seconds from the first line of a batch until it is written, and between tries where nobody reads.
 GATHER = 0.02
 _AGAIN = 0.2
+#: Seconds that the end waits for whoever reads.
+_LAST = 1.0
+#: What an end that has no room says (a file that may not grow any more is such a one): there may be some later.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+_LINE_END = 10
 
 Later = Callable[[float, Callable[[], None]], object]
 
@@ -45,20 +57,32 @@ class Turn(Protocol):
 
 
 class LineSink:
-    """A sink over a file descriptor. `later(seconds, function)` is the event loop's `call_later`."""
+    """A sink over a file descriptor. `later(seconds, function)` is the event loop's `call_later`; `lost` is told how
+    many lines will never be written.
+    """
 
-    def __init__(self, descriptor: int, later: Later, turn: Turn | None = None) -> None:
+    def __init__(
+        self, descriptor: int, later: Later, turn: Turn | None = None, lost: Callable[[int], None] | None = None
+    ) -> None:
         self._turn = turn
         self._has_turn = False
-        self._descriptor = descriptor
         self._later = later
+        self._lost = lost
         self._lines: list[str] = []
         self._rest = bytearray()
         self._dropped = 0
         self._set = False
         self._broken = False
-        self._chunk = _FILE_CHUNK if stat.S_ISREG(os.fstat(descriptor).st_mode) else _CHUNK
+        self._within = False  # the last line that was written is not whole
+        self._own: socket.socket | io.FileIO | None = None
         self._poll = select.poll()
+        try:
+            mode = os.fstat(descriptor).st_mode
+        except OSError:  # we were begun without one
+            self._broken = True
+            return
+        self._chunk = _FILE_CHUNK if stat.S_ISREG(mode) else _CHUNK
+        self._put, self._own = _writer(descriptor, mode)
         self._poll.register(descriptor, select.POLLOUT)
 
     def add(self, line: str) -> None:
@@ -68,23 +92,35 @@ class LineSink:
             self._set = True
             self._later(GATHER, self._flush)
 
+    def add_now(self, line: str) -> None:
+        """Take one line, and write what can be written at once."""
+        self.add(line)
+        if self._gather() and self._may_write():
+            self._write()
+
     def _flush(self) -> None:
         self._set = False
         if not self._gather():
             return
-        if not self._may_write() or not self._write(block=False):
+        if not self._may_write() or not self._write():
             self._set = True
             self._later(_AGAIN, self._flush)
 
     def close(self) -> None:
-        """Write what is left, waiting at most a second for a reader that stands still."""
-        if not self._gather():
-            return
-        for _ in range(100):
-            if self._may_write():
-                break
-            select.select([], [], [], 0.01)
-        self._write(block=True)
+        """Write what is left, waiting at most a second in all for a reader that stands still, or hardly reads."""
+        if self._gather():
+            until = monotonic() + _LAST
+            while (not self._may_write() or not self._write()) and monotonic() < until:
+                if self._has_turn:
+                    self._poll.poll(10)
+                select.select([], [], [], 0.01)
+            self._lose(self._rest.count(b"\n"))
+            self._rest.clear()
+            self._give_turn()
+        self._broken = True
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
     def _may_write(self) -> bool:
         if self._turn is not None and not self._has_turn:
@@ -92,12 +128,23 @@ class LineSink:
             return self._has_turn
         return True
 
+    def _give_turn(self) -> None:
+        if self._turn is not None and self._has_turn:
+            self._has_turn = False
+            self._turn.give()
+
+    def _lose(self, lines: int) -> None:
+        if lines and self._lost is not None:
+            self._lost(lines)
+
     def _gather(self) -> bool:
         lines, self._lines = self._lines, []
         if self._broken:
+            self._lose(len(lines))
             return False
         if len(self._rest) > _KEPT:
             self._dropped += len(lines)
+            self._lose(len(lines))
             return True
         if self._dropped and lines:
             lines.append(f'{{"event":"dropped","lines":{self._dropped}}}\n')
@@ -105,22 +152,29 @@ class LineSink:
         self._rest += "".join(lines).encode("utf-8", "backslashreplace")
         return bool(self._rest)
 
-    def _write(self, *, block: bool) -> bool:
+    def _write(self) -> bool:
         """Whether all of it went out (or never will)."""
         rest, sent = self._rest, 0
-        while sent < len(rest) and self._poll.poll(1000 if block else 0):
+        while sent < len(rest) and self._poll.poll(0):
             try:
-                sent += os.write(self._descriptor, rest[sent : self._upto(sent)])
+                sent += self._put(rest[sent : self._upto(sent)])
             except BlockingIOError:
                 break
-            except OSError:  # the reader is gone for good: a log nobody reads is no reason to stop serving
+            except OSError as error:
+                if error.errno in _FULL:
+                    break
+                # The reader is gone for good: a log nobody reads is no reason to stop serving.
                 self._broken = True
-                self._rest = rest = bytearray()
+                self._lose(rest.count(b"\n", sent))
+                rest.clear()
+                sent = 0
                 break
-        within_a_line = sent and rest[sent - 1 : sent] not in (bytearray(b"\n"), bytearray())
-        if self._turn is not None and self._has_turn and not within_a_line:
-            self._has_turn = False
-            self._turn.give()
+        if self._broken:
+            self._within = False
+        elif sent:
+            self._within = rest[sent - 1] != _LINE_END
+        if not self._within:  # else nobody else may write before the line is whole
+            self._give_turn()
         del rest[:sent]
         return not rest
 
@@ -130,3 +184,22 @@ class LineSink:
         if end >= len(self._rest):
             return end
         return self._rest.rfind(b"\n", sent, end) + 1 or end
+
+
+def _writer(descriptor: int, mode: int) -> tuple[Callable[[bytearray], int], socket.socket | io.FileIO | None]:
+    """What writes to it and never waits, and what is to be closed afterwards.
+
+    A pipe or a terminal is opened once more for that: whether it blocks is said of the open file, which others share
+    (a shell, the process at the other end of `2>&1`). A file has room or not, and never blocks.
+    """
+    if stat.S_ISSOCK(mode):
+        sock = socket.socket(fileno=os.dup(descriptor))
+        return lambda data: sock.send(data, socket.MSG_DONTWAIT), sock
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_NONBLOCK | os.O_NOCTTY
+        try:
+            own = io.FileIO(os.open(f"/proc/self/fd/{descriptor}", flags), "w")
+        except OSError:  # another user's, or no such folder here
+            return lambda data: os.write(descriptor, data), None
+        return lambda data: os.write(own.fileno(), data), own
+    return lambda data: os.write(descriptor, data), None

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import resource
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -329,6 +333,85 @@ def test_a_reader_that_is_gone_is_forgotten() -> None:
     sink.close()
     os.close(writer)
     assert loop.asked == []
+
+
+def test_a_full_disk_takes_lines_again_once_there_is_room(tmp_path: Path) -> None:
+    """Also the rest of the line that it broke off in."""
+    loop, lost = Loop(), list[int]()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    file = tmp_path / "log"
+    descriptor = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    sink = LineSink(descriptor, loop.later, lost=lost.append)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        for _ in range(3):
+            sink.add("one line\n")
+            loop.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert file.read_text() == "one line\no"
+    loop.run()
+    assert file.read_text() == "one line\n" * 3
+    sink.close()
+    os.close(descriptor)
+    assert lost == []
+
+
+def test_lines_that_will_never_be_written_are_counted(pipe: tuple[int, int]) -> None:
+    loop, lost = Loop(), list[int]()
+    full = os.open("/dev/full", os.O_WRONLY)
+    sink = LineSink(full, loop.later, lost=lost.append)
+    sink.add("one\n")
+    sink.add("two\n")
+    sink.close()
+    os.close(full)
+    assert lost == [2]
+    reader, writer = os.pipe()
+    gone = LineSink(writer, loop.later, lost=lost.append)
+    os.close(reader)
+    gone.add("three\n")
+    loop.run()
+    gone.add("four\n")
+    loop.run()
+    os.close(writer)
+    assert lost == [2, 1, 1]
+
+
+def test_an_end_waits_a_second_for_a_reader_that_hardly_reads(pipe: tuple[int, int]) -> None:
+    """It takes a little now and then, so that there is always room again soon."""
+    loop, lost = Loop(), list[int]()
+    sink = LineSink(pipe[1], loop.later, lost=lost.append)
+    for _ in range(8 * 1024):
+        sink.add("x" * 1023 + "\n")
+    over = threading.Event()
+
+    def drip() -> None:
+        while not over.wait(0.02):
+            os.read(pipe[0], 4096)
+
+    reader = threading.Thread(target=drip)
+    reader.start()
+    ended = threading.Thread(target=sink.close, daemon=True)
+    ended.start()
+    ended.join(20)  # it would take 40 s to the last line
+    over.set()
+    reader.join()
+    assert not ended.is_alive()
+    assert sum(lost) > 1000
+
+
+def test_a_terminal_that_nobody_reads_holds_nobody_up() -> None:
+    """It says that there is room where there is less than what is written."""
+    ours, theirs = pty.openpty()
+    loop = Loop()
+    sink = LineSink(theirs, loop.later)
+    wrote = threading.Thread(target=lambda: [(sink.add("x" * 3000 + "\n"), loop.run()) for _ in range(60)], daemon=True)
+    wrote.start()
+    wrote.join(20)
+    assert not wrote.is_alive()
+    assert os.get_blocking(theirs)  # it is others' too
+    os.close(ours)
+    os.close(theirs)
 
 
 def expected(record: AttemptRecord, started: float) -> dict[str, object]:

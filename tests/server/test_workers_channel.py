@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -164,6 +165,26 @@ class OneTurn:
     def give(self) -> None:
         assert self.taken
         self.taken = False
+
+
+def test_nobody_else_writes_while_a_line_is_not_whole_however_long() -> None:
+    read, write = os.pipe()
+    turn = OneTurn()
+    later: list[Callable[[], None]] = []
+    one, other = [LineSink(write, lambda _, act: later.append(act), turn) for _ in range(2)]
+    one.add("a" * 100_000 + "\n")
+    for _ in range(3):  # it is tried again, and there is no room
+        later.pop(0)()
+    other.add("b\n")
+    os.set_blocking(read, False)
+    out = b""
+    while later:
+        later.pop(0)()
+        with contextlib.suppress(BlockingIOError):
+            out += os.read(read, 65536)
+    assert out == b"a" * 100_000 + b"\nb\n"
+    os.close(read)
+    os.close(write)
 
 
 def test_lines_of_several_writers_stay_whole() -> None:
