@@ -172,6 +172,9 @@ def _ca_verbs(local: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to end."""
+    from proxy.ending import end_early
+
+    end_early()
     file, loaded = _load(options, "warning", told=False)  # the banner names the file
     if loaded.settings is None:
         return BAD_INPUT

@@ -2,8 +2,8 @@
 
 Law: everything is bound before anything is served. What lives over reloads (buckets, connections, counters) is made
 once; what a configuration says is taken in one step, for calls that start after it. The first SIGTERM or SIGINT lets
-calls run out, the second ends at once; both are a clean end. With workers this process is their parent, and carries no
-calls itself.
+calls run out, the second ends at once; both are a clean end, and nothing that hangs keeps it from coming
+(`proxy.ending`). With workers this process is their parent, and carries no calls itself.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
 
 import uvloop
 
 from proxy.config.gradual import let_go
 from proxy.config.load import LoadResult
 from proxy.config.watch import Watcher
+from proxy.ending import SIGNALS, Given, leave, within
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.exposition import render
 from proxy.observe.mask import config as masked
@@ -48,26 +50,34 @@ from proxy.transport.clock import monotonic, wall
 
 #: Standard output, where the log goes.
 _OUT = 1
+#: Standard error, where people are told.
+_ERRORS = 2
 #: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop; Python's 5 ms
 #: would be added to every call meanwhile.
 _SWITCH = 0.0005
 #: Seconds between looks at whether the last call has ended; and seconds without a call that are quiet: an app that is
 #: told to end at the same time makes its last calls then.
 _LOOK, _QUIET = 0.02, 0.5
+#: Seconds that a step of the end may take: more than each bounds itself to.
+_STEP = 15.0
 #: Seconds between looks at the wall's clock, which may be set while the other goes on.
 _CLOCK = 10.0
 
 
-def serve(file: str | None, loaded: Callable[[], LoadResult]) -> int:
-    """Run a process until it is told to end; its exit status. `loaded` gives a result that has settings, once."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(file, loaded))
+def serve(file: str | None, loaded: Callable[[], LoadResult]) -> NoReturn:
+    """Run a process until it is told to end, and end it with its exit status.
+
+    `loaded` gives a result that has settings, once.
+    """
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    leave(runner.run(_serve(file, loaded)))
 
 
 async def _serve(file: str | None, loaded: Callable[[], LoadResult]) -> int:
     house = House(file, loaded())
     try:
-        await house.open()
+        if not await house.open_unless_ended():
+            return 0
     except CannotListenError as error:
         _say(str(where(house.settings, error)))
         return 2
@@ -98,6 +108,7 @@ class House:
         self._descriptors = limit()
         self._admin = settings.admin
         self._metrics = Metrics()
+        self._people = LineSink(_ERRORS, self._loop.call_later)  # as the log: whoever stands still holds nothing up
         self._log: AccessLog | None = None
         self._tracer: Tracer | None = None
         self._serving, self._recent = self._workers() if processes(settings.workers) > 1 else self._alone()
@@ -110,8 +121,8 @@ class House:
         """This very process carries the calls."""
         settings, recent = self.settings, Recent()
         console = is_for_people(settings.log.format, _OUT)
-        self._sink = LineSink(_OUT, self._loop.call_later)
-        self._notices = Notices(self._sink, _say, wall, console=console)
+        self._sink = LineSink(_OUT, self._loop.call_later, lost=self._metrics.lost)
+        self._notices = Notices(self._sink, self._tell_people, wall, console=console)
         self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
         observers = Observers(self._metrics, recent, self._log, self._loop.call_later, self._notices.tell)
         tell = self._notices.tell
@@ -137,25 +148,36 @@ class House:
         from proxy.stores.shared_memory import open_memory
 
         memory, recent = open_memory(descriptor()), GatheredCalls()
-        self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(memory))
-        self._notices = Notices(self._sink, _say, wall, console=is_for_people(self.settings.log.format, _OUT))
+        self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(memory), self._metrics.lost)
+        console = is_for_people(self.settings.log.format, _OUT)
+        self._notices = Notices(self._sink, self._tell_people, wall, console=console)
         gathered = Gathered(self._metrics, recent)
         return Workers(self.settings, memory, gathered, via=draw_via(), tell=self._notices.tell), recent
 
     # -- beginning ------------------------------------------------------------------------------------------------
+
+    async def open_unless_ended(self) -> bool:
+        """Open, unless told to end before that is done; whether it is. Raises what `open` raises."""
+        for number in SIGNALS:
+            self._loop.add_signal_handler(number, self.end)
+        opening = self._loop.create_task(self.open())
+        ended = self._loop.create_task(self._end.wait())
+        await asyncio.wait({opening, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if opening.done():
+            opening.result()
+            return True
+        opening.cancel()
+        await self._step(self._serving.close(at_once=True), 0)
+        return False
 
     async def open(self) -> None:
         """Bind everything, then serve it and say so. Raises CannotListenError, with nothing left open."""
         plan = self._listening.plan(self.settings)
         await self._listening.take(plan)
         await self._serving.start()
-        for number, act in (
-            (signal.SIGTERM, self.end),
-            (signal.SIGINT, self.end),
-            (signal.SIGHUP, self._hang_up),
-            (signal.SIGUSR2, self._roll),
-        ):
-            self._loop.add_signal_handler(number, act)
+        self._loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        self._loop.add_signal_handler(signal.SIGUSR2, self._roll)
         self._loop.call_later(_CLOCK, self._look_at_the_clock)
         self._begin(self._watcher.run())
         sys.setswitchinterval(_SWITCH)
@@ -241,6 +263,10 @@ class House:
             finally:
                 taken.set()
 
+    def _tell_people(self, line: str) -> None:
+        """Say a line on standard error."""
+        self._people.add_now(f"{line}\n")
+
     def _begin(self, work: Coroutine[object, object, object]) -> None:
         """Do something beside; what goes wrong with it is told, and ends nothing else."""
         task = self._loop.create_task(work)
@@ -279,15 +305,20 @@ class House:
             task.cancel()
         self._serving.refuse()
         if not self._at_once.is_set():
-            await self._listening.close("listen")
-        cut = await self._serving.close(at_once=self._at_once.is_set())
-        await self._listening.close("admin", "probe")
+            await self._step(self._listening.close("listen"))
+        cut = await self._step(self._serving.close(at_once=self._at_once.is_set()), 0)
+        await self._step(self._listening.close("admin", "probe"))
         if self._tracer is not None:
-            await asyncio.to_thread(self._tracer.close)
+            await self._step(asyncio.to_thread(self._tracer.close))
         if self._log is not None:
             self._log.close()
         self._notices.tell("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
         self._sink.close()
+        self._people.close()
+
+    async def _step(self, work: Coroutine[Any, Any, Given], otherwise: Given | None = None) -> Any:
+        """A step of the end, which does not last for ever."""
+        return await within(_STEP, work, otherwise, lambda why: self._notices.tell("failed", [why], error=why))
 
     async def _until_quiet(self, until: float) -> None:
         """Nothing under way, and no call that came and went, for a while; until then at most, or until told again."""

@@ -20,6 +20,7 @@ from aiohttp import web
 
 from proxy.config.gradual import Taking, let_go
 from proxy.config.settings import Address, Settings
+from proxy.ending import leave, within
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.gathered import Report
 from proxy.observe.metrics import Metrics
@@ -65,6 +66,8 @@ _SWITCH = 0.0005
 _CLOCK = 10.0
 #: Seconds between looks at what the others use of the limits; and while the end is waited for.
 _LOOK, _LOOK_CLOSELY = 0.1, 0.02
+#: Seconds that a step of the end may take: less than the parent waits, where there is one.
+_STEP = 4.0
 #: Looks between counts of open files, which cost more.
 _SELDOM = 10
 
@@ -73,8 +76,9 @@ def main(channel: int, memory: int) -> None:
     """Serve as a worker, with these inherited descriptors, until told to end."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_work(socket.socket(fileno=channel), open_memory(memory)))
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    runner.run(_work(socket.socket(fileno=channel), open_memory(memory)))
+    leave(0)
 
 
 async def _work(sock: socket.socket, memory: Memory) -> None:
@@ -155,7 +159,7 @@ class Worker:
         self._making.generation = begin.generation
         self._fleet = Fleet(self._making, settings, self._tell, met=self._met)
         console = is_for_people(settings.log.format, _OUT)
-        self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(self._memory))
+        self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(self._memory), self._metrics.lost)
         self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
         self._tracer = tracer(os.environ, self._tell)
         self._path = DataPath(
@@ -237,7 +241,7 @@ class Worker:
     def _count(self, number: int, since: int | None) -> Counted:
         calls = None if since is None else self._recent.since(since)
         made, self._making.made = tuple(dict.fromkeys(self._making.made)), []
-        report = Report(self._metrics.moved(self._counted), self._recent.seen, calls)
+        report = Report(self._metrics.moved(self._counted), self._recent.seen, calls, self._metrics.lines_lost)
         return Counted(number, self._making.generation, report, made)
 
     def _look(self) -> None:
@@ -267,14 +271,18 @@ class Worker:
         if hasattr(self, "_path"):
             cut = self._path.in_flight
             self._path.refuse()
-            await self._path.close()
-            await self._fleet.close()
+            await self._step(self._path.close())
+            await self._step(self._fleet.close())
             if self._tracer is not None:
-                await asyncio.to_thread(self._tracer.close)
-            self._channel.send(Ended(cut, self._count(0, 0)))
+                await self._step(asyncio.to_thread(self._tracer.close))
             self._log.close()
             self._sink.close()
+            self._channel.send(Ended(cut, self._count(0, 0)))
         self.ended.set()
+
+    async def _step(self, work: Coroutine[Any, Any, None]) -> None:
+        """A step of the end, which does not last for ever: the parent may be dead, and nobody there to end us."""
+        await within(_STEP, work, None, lambda why: self._tell("failed", [why], error=why))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

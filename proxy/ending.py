@@ -1,0 +1,54 @@
+"""How a process that serves ends: when it is told to, whatever still hangs.
+
+Law: what a signal asks for is not lost, however early it comes, and nothing that the process has begun keeps it alive:
+each step of the end has its time, and the last one waits for no thread.
+
+Theory. A thread in a system call can't be ended: a look-up whose name servers are silent, a file on a disk that is
+gone. The interpreter joins the threads of its executors when it ends (`concurrent.futures`), asyncio waits for its
+default executor before that, and libuv for the look-ups under way, when the loop is closed and when the library is let
+go. So a process that has closed everything would stay as long as any of them, through any number of signals. It leaves
+by `_exit` instead, which ends threads where they stand. As process 1 of a container it would not even hear of a SIGTERM
+that comes before there is a handler: the kernel gives that process no default action (pid_namespaces(7)).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn, TypeVar
+
+Given = TypeVar("Given")
+
+#: What tells a process to end.
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def end_early() -> None:
+    """Until a loop hears signals, have one that tells us to end do so at once: nothing is served yet."""
+    for number in SIGNALS:
+        signal.signal(number, lambda _number, _frame: leave(0))
+
+
+def leave(status: int) -> NoReturn:
+    """End the process: everything has been closed and said, and no thread is waited for."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full, or never there
+            stream.flush()
+    os._exit(status)
+
+
+async def within(
+    seconds: float, work: Coroutine[Any, Any, Given], otherwise: Given, late: Callable[[str], None]
+) -> Given:
+    """What a step of the end gives; what takes longer than so many seconds is told of (`late`) and left behind."""
+    task = asyncio.ensure_future(work)
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    if done:
+        return task.result()
+    task.cancel()
+    late(f"{getattr(work, '__qualname__', work)} took more than {seconds:g} s, and was left")
+    return otherwise
