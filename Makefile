@@ -9,6 +9,7 @@ DEV := $(VENV)/.dev
 DOCS := $(VENV)/.docs
 CONFIG ?= config/redrive.yaml
 FUZZ_SECONDS ?= 60
+CHAOS_SECONDS ?= 120
 # Any Python from 3.11 on; `make PYTHON=/path/to/python …` names one.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && exit; done; \
@@ -47,6 +48,10 @@ test: $(DEV) ## install what the tests need, and run them (ARGS="-k name" for so
 .PHONY: fuzz
 fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)
 	@$(BIN)/python tests/conformance/fuzz_protocols.py --seconds $(FUZZ_SECONDS) $(ARGS)
+
+.PHONY: chaos
+chaos: $(STAMP) ## calls, faults, reloads, kills; then balance the books (CHAOS_SECONDS=120, CHAOS_SEED=N)
+	@$(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) $(ARGS)
 
 .PHONY: check
 check: $(DEV) ## style, types, floors, deployment files, and whether generated files are current
