@@ -164,8 +164,18 @@ class Connection(Asking):
             listener.on_end(b"")
         return False
 
+    def unwanted(self) -> None:
+        """Whoever had it dialled went away at the moment that it was there: uvloop closes it then (in
+        `loop.create_connection`), and tells its protocol nothing.
+        """
+        if self.transport is not None:
+            self.transport.abort()
+            self.connection_lost(None)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by whomever."""
+        if self.transport is None:  # it is told already
+            return
         self.transport = None
         self._keeper.lost(self)
         if exc is not None and not self._tls:

@@ -206,17 +206,22 @@ class Pool:
     async def _dial(
         self, origin: Origin, tls: tuple[bool | str, tuple[str, str] | None] | None, *, within: float, tunnel: bool
     ) -> Connection:
-        way, endpoint, generation = origin.way, origin.endpoint, self.generation
-        async with asyncio.timeout(within):
-            return await self.dialer.open(
-                endpoint,
-                lambda: Connection(self, origin, tunnel=tunnel, generation=generation),
-                tls=tls,
-                parent=way.parent,
-                named=way.named,
-                strict=way.strict,
-                tunnel=tunnel,
-            )
+        way, endpoint = origin.way, origin.endpoint
+        connection = Connection(self, origin, tunnel=tunnel, generation=self.generation)
+        try:
+            async with asyncio.timeout(within):
+                return await self.dialer.open(
+                    endpoint,
+                    lambda: connection,
+                    tls=tls,
+                    parent=way.parent,
+                    named=way.named,
+                    strict=way.strict,
+                    tunnel=tunnel,
+                )
+        except BaseException:
+            connection.unwanted()
+            raise
 
     def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
         """The fault of a failed `connect`, noted in the origin's health."""

@@ -96,7 +96,7 @@ class One:
                     await self.talk(App(reader, writer, f"127.0.0.1:{self.crowd.port}"))
             except TimeoutError:
                 self.crowd.unanswered += self.waiting
-            except (CutError, ConnectionError, asyncio.IncompleteReadError):
+            except (CutError, OSError, asyncio.IncompleteReadError):
                 pass
             finally:
                 writer.transport.abort()

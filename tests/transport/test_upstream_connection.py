@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.certificates import make
+from support.scripted import Upstream
 
 from proxy.retry.target import Endpoint
 from proxy.transport import pool as pools
+from proxy.transport.dial import Dialer
+from proxy.transport.guard import Guard
 from proxy.transport.http1 import Connection
 from proxy.transport.origins import Origin, Way
 from proxy.transport.pool import Pool
+from proxy.transport.resolver import Resolver
+from proxy.transport.tls import Contexts
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -158,6 +165,32 @@ async def test_a_connection_that_nobody_reports_lost_keeps_no_end_waiting(monkey
     assert wire.closed
     connection.connection_lost(None)  # late, and harmless
     assert not pool.connections
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_who_goes_as_a_connection_comes_leaves_nothing_behind(secure: bool, tmp_path: Path) -> None:
+    """As an app that leaves at that moment, or the end of the process: it is closed, and counted no longer."""
+    loop: Any = asyncio.get_running_loop()
+    authority = make(tmp_path)
+
+    class Leaving(Pool):
+        def opened(self, connection: Connection) -> None:
+            super().opened(connection)
+            dialling.cancel()
+
+    async with Upstream(tls=authority.server if secure else None, host="localhost") as upstream:
+        dialer = Dialer(loop, Resolver(loop, 30.0), Guard(()), Contexts())
+        pool = Leaving(loop, dialer, idle=4.0, max_idle=10)
+        endpoint = Endpoint("https" if secure else "http", "localhost", upstream.port)
+        origin = Origin(endpoint, Way(verify=str(authority.ca), named=True))
+        dialling = asyncio.create_task(pool.connect(origin, within=20.0))
+        with pytest.raises(asyncio.CancelledError):
+            await dialling
+        while upstream.open:  # noqa: ASYNC110  the other end sees it closed
+            await asyncio.sleep(0)
+        assert not pool.connections
+        assert origin.open == 0
+        await pool.close()
 
 
 async def _done() -> None:
