@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from proxy.retry.actions import Answer
 from proxy.retry.facts import Fault, FaultKind, Outcome
+from proxy.retry.reasons import SHUT_DOWN
 
 _BY_OUTCOME: dict[Outcome, tuple[int, str, str, str]] = {
     Outcome.DEADLINE: (504, "Deadline exceeded", "no answer came before the call's deadline", "http_response_timeout"),
@@ -34,6 +35,8 @@ def own_answer(
         status, title = (504, "Gateway timeout") if timed_out else (502, "Bad gateway")
         return Answer(status, title, detail or fault.detail or _FAULTS[fault.kind], outcome, retry_after, fault.error)
     status, title, text, error = _BY_OUTCOME[outcome]
+    if detail == SHUT_DOWN:  # RFC 9209 section 2.3.8: there was room; it was this end that closed
+        error = "connection_terminated"
     return Answer(status, title, detail or text, outcome, retry_after, error)
 
 

@@ -61,7 +61,9 @@ class Door(web.Server):
         self.refusing = False
         self.seats = Seats(settings.limits.connections, most)
         self.open = self.seats.open
-        self.dripping: set[AppConnection] = set()
+        self.dripping = self.seats.half
+        self.seats.turn_away = partial(self._dismiss, rejection=_FULL)
+        self.seats.cut_short = partial(self._dismiss, rejection=_TOO_SLOW)
         self._listening: Counter[Address] = Counter()
         self._drip_timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
@@ -139,7 +141,7 @@ class Door(web.Server):
     def left(self, connection: AppConnection) -> None:
         """A connection is closed."""
         self.seats.leave(connection)
-        self.dripping.discard(connection)
+        self.dripping.pop(connection, None)
         if self._emptied is not None and not self.open:
             if not self._emptied.done():  # it was waited for no longer
                 self._emptied.set_result(None)
@@ -155,7 +157,7 @@ class Door(web.Server):
         """A head has begun to come and is not whole."""
         if connection not in self.dripping:
             connection.since = monotonic()
-            self.dripping.add(connection)
+            self.dripping[connection] = None
         if self._drip_timer is None:
             self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
 
@@ -164,9 +166,9 @@ class Door(web.Server):
         now = monotonic()
         for connection in list(self.dripping):
             if not connection.dripping:
-                self.dripping.discard(connection)
+                self.dripping.pop(connection, None)
             elif now - connection.since >= HEAD_SECONDS:
-                self.dripping.discard(connection)
+                self.dripping.pop(connection, None)
                 self.refuse(connection, 408, "Request Timeout", "the request's head did not come in time")
         if self.dripping:
             self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
@@ -176,8 +178,7 @@ class Door(web.Server):
     def admit(self, connection: AppConnection, head: RequestHead) -> Plan | None:
         """Say where a request goes and under which policy, or answer it here (None)."""
         if self.refusing or (connection.surplus and not self.seats.seat(connection)):
-            why = "the proxy is shutting down" if self.refusing else "too many connections are open"
-            self._reject(connection, head, _overloaded(why), close=True)
+            self._reject(connection, head, _ENDING if self.refusing else _FULL, close=True)
             return None
         last = connection.plan
         if last is not None:
@@ -249,6 +250,11 @@ class Door(web.Server):
         rejection = Rejection(status, title, detail)
         self._reject(connection, None, rejection, close=True)
 
+    def _dismiss(self, connection: AppConnection, rejection: Rejection) -> None:
+        """Answer a connection that another takes the place of, and close it without waiting for what it still sends."""
+        self._reject(connection, None, rejection, close=True)
+        connection.close_written()
+
     def _reject(
         self, connection: AppConnection, head: RequestHead | None, rejection: Rejection, *, close: bool = False
     ) -> None:
@@ -313,8 +319,15 @@ class Door(web.Server):
         self._drain_timer = self.means.loop.call_later(SAYS_SECONDS, self._close_rested)
 
 
-def _overloaded(detail: str) -> Rejection:
-    return Rejection(503, "Service Unavailable", detail, Outcome.OVERLOADED, "connection_limit_reached")
+_FULL = Rejection(
+    503, "Service Unavailable", "too many connections are open", Outcome.OVERLOADED, "connection_limit_reached"
+)
+#: RFC 9209 section 2.3.29: no upstream was asked.
+_ENDING = Rejection(
+    503, "Service Unavailable", "the proxy is shutting down", Outcome.OVERLOADED, "proxy_internal_response"
+)
+#: RFC 9110 section 15.5.9.
+_TOO_SLOW = Rejection(408, "Request Timeout", "the request's head did not come, and others had no connection left")
 
 
 def _cannot_intercept(why: CaError) -> Rejection:

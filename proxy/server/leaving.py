@@ -78,6 +78,12 @@ class Leaving(Answering):
         transport.write_eof()
         self._look_again(transport.get_write_buffer_size(), STALLED)
 
+    def close_written(self) -> None:
+        """Close once what was written has gone, whatever the app still sends."""
+        self._stop_timer()
+        if self.transport is not None:
+            self.transport.close()
+
     def _close_written(self, transport: asyncio.Transport) -> None:
         """Close once all has gone."""
         self._lingered = 0

@@ -7,6 +7,7 @@ come at once in two processes, one at least sees the other, and at worst both go
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from proxy.transport.clock import monotonic
@@ -14,7 +15,8 @@ from proxy.transport.clock import monotonic
 if TYPE_CHECKING:
     from proxy.server.connection import AppConnection
 
-#: Connections beyond `limits.connections` that are still told so; those beyond are closed without a word.
+#: Connections beyond `limits.connections` whose request is waited for before they are told so; those beyond are told at
+#: once.
 TOLD = 128
 #: A connection that rests is closed in favour of a new one, where there are too many, once it has rested so long.
 REST_SECONDS = 60.0
@@ -56,15 +58,18 @@ class Seats:
         self.told = min(TOLD, most)
         self.others: Others = NoOthers()
         self.open: dict[AppConnection, None] = {}  # in the order that they came
+        self.half: dict[AppConnection, None] = {}  # its head has begun to come; the slowest first, some whole by now
+        self.turn_away: Callable[[AppConnection], None] = _abort  # how one is told that there is no room at all
+        self.cut_short: Callable[[AppConnection], None] = _abort  # and one that its head was too slow
         self._surplus = 0
         self._full_until = 0.0  # nothing was found to close in favour of a new connection
 
     def enter(self, connection: AppConnection) -> None:
-        """A connection was accepted: it is served, or marked as one to be told, or closed at once."""
+        """A connection was accepted: it is served, or marked as one to be told, or told at once."""
         self.open[connection] = None
         if not self.seat(connection) and self._has_told_enough():
             self.leave(connection)
-            connection.abort()
+            self.turn_away(connection)
 
     def seat(self, connection: AppConnection) -> bool:
         """Serve a connection if there is room, made by closing one that has rested long if need be."""
@@ -98,7 +103,16 @@ class Seats:
         return self._surplus > self.told or self._surplus + self.others.count()[1] > TOLD
 
     def _make_room(self) -> bool:
-        """Close the connection that has rested longest, if one has rested long."""
+        """Close the connection whose head is the slowest to come; else the one that has rested longest, if it has long.
+
+        Who sends heads by halves would else keep everybody out; a head comes in one packet from nearly all.
+        """
+        for connection in self.half:
+            if connection.dripping and not connection.surplus:
+                self.leave(connection)
+                self.half.pop(connection)
+                self.cut_short(connection)
+                return True
         now = monotonic()
         if now < self._full_until:
             return False
@@ -109,3 +123,7 @@ class Seats:
                 return True
         self._full_until = now + FULL_SECONDS
         return False
+
+
+def _abort(connection: AppConnection) -> None:
+    connection.abort()

@@ -71,7 +71,7 @@ async def test_no_more_are_served_than_the_limit_says(workers: int, tmp_path: Pa
                 await connections(running)
         ends = Counter(app.end for app in apps)
         assert LIMIT - workers < len(upstream.requests) <= LIMIT  # two that came at once may both have gone
-        assert set(ends) == {"", "503", "closed"}
+        assert set(ends) <= {"", "503", "closed"}
         for app in apps:
             app.leave()
 

@@ -601,7 +601,7 @@ class TestTheProcessEnds:
                 "the proxy shut down, and waited for it no longer",
                 Outcome.OVERLOADED,
                 1.0,
-                "connection_limit_reached",
+                "connection_terminated",
             )
             << Finish(Outcome.OVERLOADED)
             >> reply(1, 200, at=0.2)

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 from support.front import Front, request, to
-from support.scripted import Upstream, answer, gated
+from support.scripted import Upstream, answer, gated, hang
 
+from proxy.config.settings import Limits
 from proxy.server import door
 from proxy.server.connection import AppConnection
+from proxy.server.seats import TOLD
 
 
 async def begun(front: Front) -> None:
@@ -68,3 +70,35 @@ async def test_rest_before_a_head_does_not_count() -> None:
         front.path.door._look_at_drips()
         app.send(whole[20:])
         assert (await app.read()).body == b"ok"
+
+
+async def test_half_heads_make_room_for_who_comes_next() -> None:
+    """More of them than connections are served: the slowest goes, and is told."""
+    limits = Limits(65536, 256, 3, 2000, None)
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url), limits=limits) as front:
+        slow = [await asyncio.open_connection("127.0.0.1", front.port) for _ in range(3)]
+        for at, (_, writer) in enumerate(slow):
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nX")
+            while len(front.path.door.dripping) <= at:  # noqa: ASYNC110  no event tells of it
+                await asyncio.sleep(0)
+        for _ in range(2):
+            async with front.app() as app:
+                assert (await app.ask("GET", "/api/x", "Host: 127.0.0.1")).status == 200
+        assert (await slow[0][0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 408 ")
+        assert front.told.refusals[0].status == 408
+        for _, writer in slow:
+            writer.transport.abort()
+
+
+async def test_where_there_is_no_room_503_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the very last of any number, and before it has said a word."""
+    limits = Limits(65536, 256, 1, 2000, None)
+    async with Upstream(hang) as upstream, Front(to("api", upstream.url), limits=limits) as front, front.app() as busy:
+        busy.send(request("GET", "/api/x", host="127.0.0.1"))
+        await upstream.until(1)
+        others = [await asyncio.open_connection("127.0.0.1", front.port) for _ in range(TOLD + 20)]
+        reader, writer = others[-1]
+        writer.write(request("GET", "/api/x", host="127.0.0.1"))
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 503 ")
+        for _, writer in others:
+            writer.transport.abort()

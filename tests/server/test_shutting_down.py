@@ -25,6 +25,7 @@ async def test_a_call_without_an_answer_is_told() -> None:
         ended = asyncio.create_task(front.path.close())
         told = await app.read()
         assert (told.status, told.one("connection"), told.one("retry-after")) == (503, "close", "1")
+        assert "error=connection_terminated" in (told.one("proxy-status") or "")
         members = json.loads(told.body)
         assert (members["outcome"], members["detail"]) == ("overloaded", SHUT_DOWN)
         assert await app.rest() == b""
