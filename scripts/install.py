@@ -185,9 +185,8 @@ def link(environment: Path) -> None:
     (packages / "redrive.pth").write_text(f"{ROOT}\n")
     command = environment / "bin/redrive"
     python = shlex.quote(str(environment / "bin/python"))
-    command.write_text(
-        f'#!/bin/sh\nexec {python} -P -m proxy "$@"\n'
-    )  # -P: the folder it is called in lends no modules
+    # -P: the folder that it is called in lends no modules.
+    command.write_text(f'#!/bin/sh\nexec {python} -P -m proxy "$@"\n')
     command.chmod(0o755)
 
 
