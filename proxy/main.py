@@ -33,11 +33,10 @@ from proxy.observe.recent import Recent
 from proxy.observe.sink import LineSink
 from proxy.observe.tracing import Tracer, tracer
 from proxy.retry.making import Making
-from proxy.server.admin import showing
-from proxy.server.admin.gauged import gauged
-from proxy.server.admin.guard import Access
-from proxy.server.admin.pages import admin_port, probe_port
-from proxy.server.admin.view import Readiness, View
+from proxy.server.admin import views
+from proxy.server.admin.app import admin_app, probe_app
+from proxy.server.admin.auth import Access
+from proxy.server.admin.views import Readiness, View
 from proxy.server.announcing import banner
 from proxy.server.binding import CannotListenError
 from proxy.server.fleet import Fleet
@@ -113,8 +112,8 @@ class House:
         self._tracer: Tracer | None = None
         self._serving, self._recent = self._workers() if processes(settings.workers) > 1 else self._alone()
         serving = self._serving
-        admin = Pages(lambda: admin_port(self._view(), self._access), serving.is_own, serving.left)
-        probe = Pages(lambda: probe_port(self._view()), serving.is_own, serving.left)
+        admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
+        probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
         self._listening = Listening({"listen": self._serving, "admin": admin, "probe": probe})
 
     def _alone(self) -> tuple[Serving, Recent]:
@@ -339,14 +338,14 @@ class House:
             readiness=self._readiness,
             metrics=self._exposition,
             config=lambda: masked(self.settings.provenance.effective()),
-            upstreams=lambda only: showing.upstreams(self.settings.router, self._metrics, commons, monotonic(), only),
-            buckets=lambda: showing.buckets(commons, self.settings.buckets, monotonic()),
+            upstreams=lambda only: views.upstreams(self.settings.router, self._metrics, commons, monotonic(), only),
+            buckets=lambda: views.buckets(commons, self.settings.buckets, monotonic()),
             recent=self._recent,
             reload=self.reload,
             drain=self.drain,
             refresh=self._serving.refresh,
-            live=lambda: showing.live(self.settings.router, self._metrics, commons, monotonic()),
-            places=lambda upstream, route: showing.places(self.settings.provenance, upstream, route),
+            live=lambda: views.live(self.settings.router, self._metrics, commons, monotonic()),
+            places=lambda upstream, route: views.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],
         )
 
@@ -362,9 +361,9 @@ class House:
         )
 
     async def _exposition(self, accept: str) -> tuple[bytes, str]:
-        """Metrics as they are now; the text is made in a thread."""
-        gauges = gauged(self.settings, self._serving, self._descriptors, monotonic())
-        return await asyncio.to_thread(render, self._metrics.copy(), gauges, accept)
+        """Metrics as they are now; the text is made in a thread, from a copy."""
+        gauges = await views.gauges(self.settings, self._serving, self._descriptors, monotonic())
+        return await asyncio.to_thread(render, await views.copied(self._metrics), gauges, accept)
 
     def _look_at_the_clock(self) -> None:
         self._serving.use_clock(wall() - monotonic())

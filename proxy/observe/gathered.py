@@ -6,12 +6,12 @@ place of the one before; one that has ended leaves its last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from proxy.observe.metrics import Metrics, Series
-from proxy.observe.recent import Recent, is_plain
+from proxy.observe.recent import Entry, Recent, is_plain
 
 Labels: TypeAlias = tuple[str, str]
 
@@ -105,5 +105,6 @@ class GatheredCalls(Recent):
             (self._plain if is_plain(call) else self._notable).append((number, call))
         self._seen += passed
 
-    def _show(self, entries: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
-        return [{**call, "number": number} for number, call in entries]
+    def show(self, entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
+        """Make what is shown of entries, one by one."""
+        return ({**call, "number": number} for number, call in entries)

@@ -171,14 +171,6 @@ class Metrics:
         self.catch_up()
         return list(self._series.values())
 
-    def copy(self) -> Metrics:
-        """The same numbers, which stay as they are: for a thread to read."""
-        self.catch_up()
-        made = Metrics()
-        made._series = {labels: series.copy() for labels, series in self._series.items()}
-        made.reloads, made.lines_lost = self.reloads.copy(), self.lines_lost
-        return made
-
     def put(self, series: Series) -> None:
         """Hold this one for its labels, which was added up elsewhere."""
         self._series[series.upstream, series.route] = series

@@ -8,15 +8,18 @@ them a second don't push out the one failure that somebody comes to look for.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from proxy.observe import mask
 from proxy.observe.events import EndedCall, Plain, Refusal, nothing_gathered
 from proxy.observe.shown import Stamps, attempt
 from proxy.retry.facts import Outcome
+
+#: A call that is kept: its number, and what is known of it.
+Entry: TypeAlias = tuple[Any, ...]
 
 #: Calls kept of each sort: those that succeeded at once, and the others.
 KEPT = 500
@@ -81,26 +84,31 @@ class Recent:
         self._notable.append((self._seen, refusal))
 
     def since(self, number: int, limit: int = KEPT) -> list[dict[str, Any]]:
-        """The entries after this number, oldest first, at most the last `limit`."""
+        """The entries after this number, oldest first, at most the last `limit`, as they are shown."""
+        return list(self.show(self.choose(number, limit)))
+
+    def choose(self, number: int, limit: int = KEPT) -> list[Entry]:
+        """Choose the entries after this number, oldest first, at most the last `limit`."""
         self.catch_up()
         entries = [*_after(self._plain, number), *_after(self._notable, number)]
-        return self._show(_last(sorted(entries, key=_NUMBER), limit))
+        return _last(sorted(entries, key=_NUMBER), limit)
 
-    def notable(self, number: int, limit: int = KEPT) -> list[dict[str, Any]]:
-        """The same of calls that were retried, refused, or did not succeed."""
+    def choose_notable(self, number: int, limit: int = KEPT) -> list[Entry]:
+        """Choose as `choose` does among calls that were retried, refused, or did not succeed."""
         self.catch_up()
-        return self._show(_last(_after(self._notable, number), limit))
+        return _last(_after(self._notable, number), limit)
 
-    def news(self, number: int, most: int) -> list[dict[str, Any]]:
-        """At most so many entries after this number, oldest first: notable ones before those that simply succeeded."""
+    def choose_news(self, number: int, most: int) -> list[Entry]:
+        """Choose at most so many after this number, oldest first: notable ones before those that simply succeeded."""
         self.catch_up()
         notable = _last(_after(self._notable, number), most)
         plain = _last(_after(self._plain, number), most - len(notable))
-        return self._show(sorted([*plain, *notable], key=_NUMBER))
+        return sorted([*plain, *notable], key=_NUMBER)
 
-    def _show(self, entries: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    def show(self, entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
+        """Make what is shown of entries, one by one: a thousand take longer than the loop may be held."""
         stamps = Stamps()
-        return [{"number": entry[0], **_shown(entry[1:], stamps)} for entry in entries]
+        return ({"number": entry[0], **_shown(entry[1:], stamps)} for entry in entries)
 
 
 _NUMBER = itemgetter(0)
@@ -111,14 +119,14 @@ def is_plain(shown: dict[str, Any]) -> bool:
     return shown["outcome"] == Outcome.SUCCESS and len(shown["history"]) == 1
 
 
-def _after(ring: deque[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
+def _after(ring: deque[Entry], number: int) -> list[Entry]:
     """The entries of a ring after this number, oldest first. Newest are looked at first: few are new."""
     found = list(takewhile(lambda entry: entry[0] > number, reversed(ring)))
     found.reverse()
     return found
 
 
-def _last(entries: list[tuple[Any, ...]], limit: int) -> list[tuple[Any, ...]]:
+def _last(entries: list[Entry], limit: int) -> list[Entry]:
     return entries[max(len(entries) - limit, 0) :]
 
 

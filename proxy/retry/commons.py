@@ -141,13 +141,13 @@ class Commons:
     def shared(self, now: float) -> Iterator[Shared]:
         """Every bucket that has been used, as the configuration in force defines it, with a label that tells it apart.
 
-        A definition that changed takes effect here where no call has come since.
+        A definition that changed takes effect here where no call has come since. More may come meanwhile.
         """
         if self._outdated:
             self._renew(now)
-        for key, bucket in self._buckets.items():
+        for key, bucket in list(self._buckets.items()):
             yield Shared(_label(key), bucket)
-        for key, (rate, _) in self._rates.items():
+        for key, (rate, _) in list(self._rates.items()):
             yield Shared(_label(key), rate)
 
     def _renew(self, now: float) -> None:
@@ -191,14 +191,14 @@ class Commons:
 
     def cooldowns(self, now: float) -> Iterator[tuple[str, str, float]]:
         """(upstream, scope value, seconds left) of every cooldown in force."""
-        for (upstream, value), (cooldown, _) in self._places.items():
+        for (upstream, value), (cooldown, _) in list(self._places.items()):
             left = cooldown.seconds_left(now)
             if left > 0:
                 yield upstream, value, left
 
     def limiters(self) -> Iterator[tuple[str, CubicLimiter]]:
         """Every adaptive limiter, with its label."""
-        for key, (pacing, _) in self._pacing.items():
+        for key, (pacing, _) in list(self._pacing.items()):
             yield _label(key), pacing
 
     def labels(self, policy: Policy) -> tuple[str | None, str | None, str | None]:

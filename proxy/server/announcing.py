@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from proxy import __version__
 from proxy.config.settings import Address, Settings
 from proxy.retry.router import Upstream
-from proxy.server.admin.showing import endpoint_url
+from proxy.server.admin.views import endpoint_url
 
 #: Upstreams named at most.
 _NAMED = 8

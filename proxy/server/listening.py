@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from aiohttp import web
+
 from proxy.config.nodes import Map, Seq
 from proxy.config.nodes import place as written_at
 from proxy.config.problem import Problem, dotted
 from proxy.config.settings import Address, Settings
-from proxy.server.admin.port import Port
+from proxy.server.admin.connections import Runner
 from proxy.server.binding import CannotListenError, bind, bound
 
-#: Seconds that open admin connections get when their listener goes.
+#: Seconds that pages under way get when their listener goes.
 ADMIN_END = 1.0
 
 
@@ -125,11 +127,11 @@ def where(settings: Settings, error: CannotListenError) -> Problem:
 
 
 class Pages:
-    """An opener for the pages of admin or probe, made anew for each listener."""
+    """An opener for the application of admin or probe, made anew for each listener."""
 
     def __init__(
         self,
-        make: Callable[[], Port],
+        make: Callable[[], web.Application],
         opens: Callable[[Address], None],
         leaves: Callable[[Address], None],
     ) -> None:
@@ -137,17 +139,17 @@ class Pages:
         self._opens = opens
         self._leaves = leaves
 
-    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, Port]:
+    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, Runner]:
         """Serve pages there."""
-        port = self._make()
-        await port.open(sock)
+        runner = Runner(self._make(), ADMIN_END)
+        await runner.open(sock)
         self._opens(address)
-        return address, port
+        return address, runner
 
-    async def shut(self, opened: tuple[Address, Port]) -> None:
+    async def shut(self, opened: tuple[Address, Runner]) -> None:
         """Let the answers that are under way be given, for a moment."""
-        address, port = opened
-        await port.close(ADMIN_END)
+        address, runner = opened
+        await runner.cleanup()
         self._leaves(address)
 
 

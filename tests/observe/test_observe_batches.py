@@ -98,8 +98,8 @@ def test_who_reads_the_ring_sees_every_call_in_order() -> None:
         (5, "/5"),
     ]
     watched.told.succeeded(plain(path="/6"))
-    assert [call["number"] for call in watched.recent.notable(0)] == [2, 4]
-    assert [call["number"] for call in watched.recent.news(4, 5)] == [5, 6]
+    assert [call["number"] for call in watched.recent.show(watched.recent.choose_notable(0))] == [2, 4]
+    assert [call["number"] for call in watched.recent.show(watched.recent.choose_news(4, 5))] == [5, 6]
     assert [json.loads(line)["path"] for line in watched.lines] == ["/1", "/v1/x?key=***", "/3", "/bad", "/5", "/6"]
 
 

@@ -224,11 +224,13 @@ def test_what_failed_is_not_pushed_out_by_what_succeeded() -> None:
     ring.call_ended(retried())
     assert [call["number"] for call in ring.since(0)] == [1, 9, 10, 11, 12]
     assert [call["number"] for call in ring.since(0, 2)] == [11, 12]
-    assert [call["number"] for call in ring.notable(0)] == [1, 12]
-    assert [call["number"] for call in ring.notable(1)] == [12]
-    assert [call["number"] for call in ring.news(0, 3)] == [1, 11, 12]
-    assert [call["number"] for call in ring.news(9, 5)] == [10, 11, 12]
-    assert ring.news(12, 5) == ring.since(12) == ring.notable(0, 0) == []
+    assert [call["number"] for call in ring.show(ring.choose_notable(0))] == [1, 12]
+    assert [call["number"] for call in ring.show(ring.choose_notable(1))] == [12]
+    assert [call["number"] for call in ring.show(ring.choose_news(0, 3))] == [1, 11, 12]
+    assert [call["number"] for call in ring.show(ring.choose_news(9, 5))] == [10, 11, 12]
+    assert (
+        list(ring.show(ring.choose_news(12, 5))) == ring.since(12) == list(ring.show(ring.choose_notable(0, 0))) == []
+    )
 
 
 def test_calls_of_workers_are_all_shown_whoever_asks_in_between() -> None:
@@ -248,7 +250,7 @@ def test_calls_of_workers_are_all_shown_whoever_asks_in_between() -> None:
     report(calls=True)
     report(calls=True)
     assert [call["number"] for call in shown.since(0)] == [1, 2, 3]
-    assert [call["attempts"] for call in shown.notable(0)] == [3]
+    assert [call["attempts"] for call in shown.show(shown.choose_notable(0))] == [3]
     gathered.keep(7, Report([], worker.seen, worker.since(0)))  # its last word tells everything again
     gathered.ended(7)
     assert shown.seen == 3

@@ -72,7 +72,9 @@ def test_a_copy_stays_as_it_is() -> None:
     metrics = Metrics()
     metrics.call_ended(retried())
     before, _ = render(metrics, Gauges())
-    copy = metrics.copy()
+    copy = Metrics()
+    for series in metrics.all():
+        copy.put(series.copy())
     metrics.call_ended(retried())
     metrics.call_ended(Call())
     metrics.reloaded("success")

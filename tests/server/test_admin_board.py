@@ -9,8 +9,8 @@ import pytest
 
 from proxy.observe.metrics import BOUNDS
 from proxy.observe.recent import Recent
-from proxy.server.admin.board import SAMPLES, Board, quantile
-from proxy.server.admin.view import Live, Readiness, View
+from proxy.server.admin.live_board import SAMPLES, LiveBoard, quantile
+from proxy.server.admin.views import Live, Readiness, View
 
 NONE = (0,) * (len(BOUNDS) + 1)
 
@@ -23,45 +23,51 @@ class House:
         self.looks = 0
         self.slow = 0.0
 
-    def live(self) -> list[Live]:
+    async def live(self) -> list[Live]:
         self.looks += 1
         self.now += self.slow
         return self.rows
 
+    async def upstreams(self, only: str | None) -> list[dict[str, Any]]:
+        return []
+
+    async def buckets(self) -> list[dict[str, Any]]:
+        return self.levels
+
     async def reload(self) -> list[str]:
         return []
 
-    def board(self) -> Board:
+    def board(self) -> LiveBoard:
         ready = Readiness(True, False, "x.yaml")
         view = View(
             readiness=lambda: ready,
             metrics=None,  # type: ignore[arg-type]
             config=dict,
-            upstreams=lambda only: [],
-            buckets=lambda: self.levels,
+            upstreams=self.upstreams,
+            buckets=self.buckets,
             recent=Recent(),
             reload=self.reload,
             drain=lambda: None,
             live=self.live,
         )
-        return Board(view, lambda: self.now, "b0")
+        return LiveBoard(view, lambda: self.now, "b0")
 
 
-def told(board: Board, version: int) -> tuple[dict[str, Any], int]:
+def told(board: LiveBoard, version: int) -> tuple[dict[str, Any], int]:
     text, version = board.since(version)
     return json.loads(text), version
 
 
-def test_only_what_moved_is_told() -> None:
+async def test_only_what_moved_is_told() -> None:
     house = House()
     board = house.board()
-    board.look()
+    await board.look()
     first, version = told(board, 0)
     assert first["full"]
     assert [row["name"] for row in first["upstreams"]] == ["a", "b"]
     house.rows[1] = Live("b", 4, 2, 1, 6, NONE)
     house.now += 1
-    board.look()
+    await board.look()
     second, version = told(board, version)
     assert not second["full"]
     (row,) = second["upstreams"]
@@ -70,48 +76,48 @@ def test_only_what_moved_is_told() -> None:
     assert {name: row[name] for name in figures} == figures
     assert second["buckets"] == []
     house.now += 1
-    board.look()
+    await board.look()
     assert told(board, version)[0]["upstreams"] == []
     assert len(told(board, 0)[0]["upstreams"]) == 2
 
 
-def test_many_who_watch_cost_one_look_and_a_slow_look_makes_the_next_one_wait() -> None:
+async def test_many_who_watch_cost_one_look_and_a_slow_look_makes_the_next_one_wait() -> None:
     house = House()
     board = house.board()
     for _ in range(5):
-        board.look()
+        await board.look()
     assert house.looks == 1
     assert board.wait == 1.0
     house.now += 1
     house.slow = 0.2
-    board.look()
+    await board.look()
     assert board.wait == pytest.approx(10.0)
 
 
-def test_rows_that_go_void_what_was_told() -> None:
+async def test_rows_that_go_void_what_was_told() -> None:
     house = House()
     board = house.board()
-    board.look()
+    await board.look()
     _, version = told(board, 0)
     house.rows.pop()
     house.now += 1
-    board.look()
+    await board.look()
     message, _ = told(board, version)
     assert message["full"]
     assert [row["name"] for row in message["upstreams"]] == ["a"]
 
 
-def test_the_last_minute_is_what_came_since_its_mark() -> None:
+async def test_the_last_minute_is_what_came_since_its_mark() -> None:
     house = House()
     board = house.board()
     slots = [*NONE]
     for second in range(30):  # samples five seconds apart: the window begins 30 to 60 s ago
-        board.sample()
+        await board.sample()
         slots = list(slots)
         slots[3] += 10
         house.rows[0] = Live("a", 10 * (second + 1), 10 * (second + 1), 0, 10 * (second + 1), slots)
         house.now += 5
-    board.look()
+    await board.look()
     message, _ = told(board, 0)
     assert message["window"] == 60
     assert message["upstreams"][0]["recent"]["calls"] == 120
@@ -119,16 +125,16 @@ def test_the_last_minute_is_what_came_since_its_mark() -> None:
     assert 0.005 < message["upstreams"][0]["recent"]["p50"] < 0.01
     assert len(message["history"]["a/x"]) == 30
     for _ in range(SAMPLES):
-        board.sample()
-    board.look()
+        await board.sample()
+    await board.look()
     assert len(told(board, 0)[0]["history"]["a/x"]) == SAMPLES
 
 
-def test_one_label_is_told_by_its_lowest_scope() -> None:
+async def test_one_label_is_told_by_its_lowest_scope() -> None:
     house = House()
     house.levels += [{**house.levels[0], "level": 2.0}, {**house.levels[0], "kind": "adaptive limiter", "level": 1.0}]
     board = house.board()
-    board.look()
+    await board.look()
     message, _ = told(board, 0)
     assert [(each["bucket"], each["level"], each["scopes"]) for each in message["buckets"]] == [
         ("a/x", 2.0, 2),

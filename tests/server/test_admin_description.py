@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 from support.process import Redrive
 from support.scripted import Upstream, answer, close
 
-from proxy.server.admin.pages import admin_port
-from proxy.server.admin.view import View
+from proxy.server.admin.app import admin_app
+from proxy.server.admin.views import View
 
 FILE = Path(__file__).parents[2] / "proxy/server/admin/openapi.json"
 API: dict[str, Any] = json.loads(FILE.read_text())
@@ -57,7 +57,11 @@ async def held(reply: aiohttp.ClientResponse, operation: dict[str, Any]) -> Any:
 
 async def test_every_route_is_described_and_no_other() -> None:
     view = View(*[None] * 5, None, None, None)  # type: ignore[list-item, arg-type]
-    routes = {(method.lower(), path) for path, pages in admin_port(view).routes.items() for method in pages}
+    routes = {
+        (route.method.lower(), route.resource.canonical)
+        for route in admin_app(view).router.routes()
+        if route.method != "HEAD" and route.resource is not None
+    }
     described = {(method, path) for path, methods in API["paths"].items() for method in methods}
     assert described == routes
     Draft202012Validator.check_schema({"$defs": API["components"]["schemas"]})

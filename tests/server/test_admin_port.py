@@ -3,13 +3,14 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from aiohttp import ClientResponse
+from aiohttp import ClientResponse, web
+from aiohttp.test_utils import TestClient
 from multidict import CIMultiDict
+from pytest_aiohttp import AiohttpClient
 from support.pages import Asking
 
 from proxy.observe.events import Refusal
@@ -17,9 +18,11 @@ from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import Metrics
 from proxy.observe.recent import Recent
 from proxy.retry.facts import Outcome
-from proxy.server.admin.guard import Access, host_is_known
-from proxy.server.admin.pages import admin_port, probe_port
-from proxy.server.admin.view import Readiness, View
+from proxy.server.admin.app import admin_app, probe_app
+from proxy.server.admin.auth import Access, host_is_known
+from proxy.server.admin.views import Readiness, View
+
+Client = TestClient[web.Request, web.Application]
 
 
 class House:
@@ -37,12 +40,18 @@ class House:
             readiness=lambda: self.state,
             metrics=self.exposition,
             config=lambda: {"version": 1},
-            upstreams=lambda only: [{"name": "a"}],
-            buckets=lambda: [{"bucket": "b", "kind": "quota", "level": 3}],
+            upstreams=self.upstreams,
+            buckets=self.buckets,
             recent=self.recent,
             reload=self.reload,
             drain=lambda: self.asked.append("drain"),
         )
+
+    async def upstreams(self, only: str | None) -> list[dict[str, Any]]:
+        return [{"name": "a"}]
+
+    async def buckets(self) -> list[dict[str, Any]]:
+        return [{"bucket": "b", "kind": "quota", "level": 3}]
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
         return render(self.metrics, Gauges(), accept)
@@ -61,12 +70,11 @@ def house() -> House:
 
 
 @pytest.fixture
-async def admin(house: House) -> AsyncIterator[Asking]:
-    async with Asking(admin_port(house.view(), lambda: Access(hosts=["redrive.internal"]))) as asking:
-        yield asking
+async def admin(house: House, aiohttp_client: AiohttpClient) -> Client:
+    return await aiohttp_client(admin_app(house.view(), lambda: Access(hosts=["redrive.internal"])))
 
 
-async def test_every_page_answers(admin: Asking, house: House) -> None:
+async def test_every_page_answers(admin: Client, house: House) -> None:
     house.called("first")
     house.called("second")
     assert await (await admin.get("/livez")).text() == "ok\n"
@@ -88,13 +96,13 @@ async def test_every_page_answers(admin: Asking, house: House) -> None:
     assert (await admin.head("/livez")).status == 200
 
 
-async def test_a_large_configuration_holds_nobody_up(house: House) -> None:
+async def test_a_large_configuration_holds_nobody_up(house: House, aiohttp_client: AiohttpClient) -> None:
     view = replace(house.view(), config=lambda: {"on the loop": threading.current_thread() is threading.main_thread()})
-    async with Asking(admin_port(view)) as admin:
-        assert await (await admin.get("/config")).json() == {"on the loop": False}
+    admin = await aiohttp_client(admin_app(view))
+    assert await (await admin.get("/config")).json() == {"on the loop": False}
 
 
-async def test_readiness_says_why(admin: Asking, house: House) -> None:
+async def test_readiness_says_why(admin: Client, house: House) -> None:
     verbose = await admin.get("/readyz?verbose")
     assert verbose.status == 200
     assert (await verbose.json())["warnings"] == ["x.yaml:1:1: a: odd"]
@@ -105,7 +113,7 @@ async def test_readiness_says_why(admin: Asking, house: House) -> None:
     assert (await verbose.json())["reload_errors"] == ["x.yaml:2:1: b: bad"]
 
 
-async def test_reload_and_drain(admin: Asking, house: House) -> None:
+async def test_reload_and_drain(admin: Client, house: House) -> None:
     assert await (await admin.post("/reload")).json() == {"reloaded": True, "errors": []}
     house.reload_errors = ["x.yaml:1:1: oops"]
     refused = await admin.post("/reload")
@@ -125,10 +133,10 @@ async def test_a_reload_is_done_whatever_becomes_of_who_asked(house: House) -> N
         done.set()
         return []
 
-    async with Asking(admin_port(replace(house.view(), reload=reload))) as admin:
+    async with Asking(admin_app(replace(house.view(), reload=reload)), patience=0.01) as admin:
         asking = asyncio.ensure_future(admin.raw(b"POST /reload HTTP/1.1\r\nHost: localhost\r\n\r\n"))
         await begun.wait()
-        await admin.pages.close(0)
+        await admin.close()
         assert await asking == b""
         go.set()
         async with asyncio.timeout(20):
@@ -154,7 +162,7 @@ async def test_a_reload_is_done_whatever_becomes_of_who_asked(house: House) -> N
         ("[::ffff:0.0.0.0]", False),
     ],
 )
-async def test_hosts(admin: Asking, host: str, known: bool) -> None:
+async def test_hosts(admin: Client, host: str, known: bool) -> None:
     assert host_is_known(host, {"redrive.internal"}) is known
     for path in ("/livez", "/config"):
         assert (await admin.get(path, headers={"Host": host})).status == (200 if known else 421)
@@ -179,13 +187,13 @@ async def test_hosts(admin: Asking, host: str, known: bool) -> None:
     ],
 )
 async def test_no_other_site_changes_anything(
-    admin: Asking, house: House, headers: dict[str, str], status: int
+    admin: Client, house: House, headers: dict[str, str], status: int
 ) -> None:
     assert (await admin.post("/reload", headers=headers)).status == status
     assert house.asked == (["reload"] if status == 200 else [])
 
 
-async def test_whoever_says_two_things_is_not_believed(admin: Asking, house: House) -> None:
+async def test_whoever_says_two_things_is_not_believed(admin: Client, house: House) -> None:
     own = f"http://127.0.0.1:{admin.port}"
     for name, good, bad in (("Origin", own, "http://evil.example"), ("Sec-Fetch-Site", "same-origin", "cross-site")):
         headers = CIMultiDict([("Host", own.removeprefix("http://")), (name, good), (name, bad)])
@@ -194,30 +202,34 @@ async def test_whoever_says_two_things_is_not_believed(admin: Asking, house: Hou
 
 
 @pytest.mark.parametrize("token", ["s3cret", "à la carte à"])
-async def test_a_token(house: House, token: str) -> None:
-    async with Asking(admin_port(house.view(), lambda: Access(token=token))) as admin:
+async def test_a_token(house: House, token: str, aiohttp_client: AiohttpClient) -> None:
+    admin = await aiohttp_client(admin_app(house.view(), lambda: Access(token=token)))
 
-        async def get(authorization: str | None) -> ClientResponse:
-            return await admin.get("/config", headers={"Authorization": authorization} if authorization else {})
+    async def get(authorization: str | None, path: str = "/config") -> ClientResponse:
+        return await admin.get(path, headers={"Authorization": authorization} if authorization else {})
 
-        refused = await get(None)
-        assert refused.status == 401
-        assert refused.headers["WWW-Authenticate"].startswith("Bearer")
-        for wrong in ("Bearer wrong", f"Basic {token}", token, f"Bearer {token}2", f"bearer{token}", "\xff x"):
-            assert (await get(wrong)).status == 401
-        assert (await get(f"Bearer {token}")).status == 200
-        assert (await get(f"bearer  {token} ")).status == 200
+    refused = await get(None)
+    assert refused.status == 401
+    assert refused.headers["WWW-Authenticate"].startswith("Bearer")
+    for wrong in ("Bearer wrong", f"Basic {token}", token, f"Bearer {token}2", f"bearer{token}", "\xff x"):
+        assert (await get(wrong)).status == 401
+    assert (await get(f"Bearer {token}")).status == 200
+    assert (await get(f"bearer  {token} ")).status == 200
+    for path in ("/", "/static/style.css"):
+        assert (await get(None, path)).status == 200
+    for path in ("/static/../config", "/static/%2e%2e/config", "/nothing", "/static", "/livez/"):
+        assert (await get(None, path)).status == 401
 
 
-async def test_the_probe_is_three_pages_for_any_host(house: House) -> None:
-    async with Asking(probe_port(house.view())) as probe:
-        for path in ("/livez", "/readyz", "/metrics"):
-            for host in ("10-0-0-1.pod.example", ""):
-                assert (await probe.get(path, headers={"Host": host})).status == 200
-        assert await (await probe.get("/readyz?verbose")).text() == "ok\n"
-        for path in ("/", "/config", "/requests", "/events"):
-            assert (await probe.get(path)).status == 404
-        assert (await probe.post("/reload")).status == 404
+async def test_the_probe_is_three_pages_for_any_host(house: House, aiohttp_client: AiohttpClient) -> None:
+    probe = await aiohttp_client(probe_app(house.view()))
+    for path in ("/livez", "/readyz", "/metrics"):
+        for host in ("10-0-0-1.pod.example", ""):
+            assert (await probe.get(path, headers={"Host": host})).status == 200
+    assert await (await probe.get("/readyz?verbose")).text() == "ok\n"
+    for path in ("/", "/config", "/requests", "/events"):
+        assert (await probe.get(path)).status == 404
+    assert (await probe.post("/reload")).status == 404
 
 
 async def event(response: ClientResponse) -> dict[str, Any]:
@@ -229,7 +241,7 @@ async def event(response: ClientResponse) -> dict[str, Any]:
     raise AssertionError("the stream ended")
 
 
-async def test_events_follow_and_take_up_where_a_reader_left_off(admin: Asking, house: House) -> None:
+async def test_events_follow_and_take_up_where_a_reader_left_off(admin: Client, house: House) -> None:
     house.called("before")
     async with asyncio.timeout(10):
         async with admin.get("/events") as stream:
@@ -244,8 +256,34 @@ async def test_events_follow_and_take_up_where_a_reader_left_off(admin: Asking, 
             assert (await event(stream))["detail"] == "before"
 
 
-async def test_open_event_streams_do_not_hold_the_end_up(admin: Asking) -> None:
+async def test_a_reader_of_one_head_is_not_followed(admin: Client) -> None:
+    async with asyncio.timeout(10):
+        head = await admin.head("/events")
+        assert head.headers["Content-Type"] == "text/event-stream"
+        assert await head.read() == b""
+
+
+async def test_open_event_streams_do_not_hold_the_end_up(admin: Client) -> None:
     async with asyncio.timeout(10):
         async with admin.get("/events") as stream, admin.get("/livez"):
-            await admin.pages.close(60)
+            await admin.server.close()
             assert await stream.content.read() == b"retry: 1000\n\n"  # whole: its last chunk has come
+
+
+async def test_samples_that_fail_are_told(house: House) -> None:
+    async def broken() -> list[dict[str, Any]]:
+        raise ValueError("oops")
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with asyncio.timeout(10), Asking(admin_app(replace(house.view(), buckets=broken))):
+        pass
+    assert [str(context["exception"]) for context in told] == ["oops"]
+
+
+async def test_every_answer_says_that_it_is_not_to_be_kept_and_not_who_serves(admin: Client) -> None:
+    for path, status in (("/livez", 200), ("/config", 200), ("/nothing", 404), ("/drain", 405)):
+        reply = await admin.get(path)
+        assert (reply.status, reply.headers["Cache-Control"]) == (status, "no-store")
+        assert reply.headers["X-Content-Type-Options"] == "nosniff"
+        assert "Server" not in reply.headers

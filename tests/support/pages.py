@@ -1,6 +1,6 @@
-"""The admin port, or the probe, of this process on a port of its own, and somebody who asks it.
+"""An application of the admin port or of the probe as a process hosts it, and somebody who asks it.
 
-async with Asking(admin_port(view)) as admin:
+async with Asking(admin_app(view)) as admin:
     reply = await admin.get("/livez")
 """
 
@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Self
 
 import aiohttp
+from aiohttp import web
 
 from proxy.config.settings import Address
-from proxy.server.admin.port import Port
+from proxy.server.admin.connections import Runner
 from proxy.server.binding import bind, bound
 
 
@@ -22,13 +23,13 @@ class Asking:
 
     host = "127.0.0.1"
 
-    def __init__(self, pages: Port) -> None:
-        self.pages = pages
+    def __init__(self, app: web.Application, patience: float = 1.0) -> None:
+        self._runner = Runner(app, patience)
 
     async def __aenter__(self) -> Self:
         (sock,) = bind(Address(self.host, 0), "admin")
         self.port = bound(sock).port
-        await self.pages.open(sock)
+        await self._runner.open(sock)
         self._session = aiohttp.ClientSession(f"http://{self.host}:{self.port}")
         self.get, self.post, self.head = self._session.get, self._session.post, self._session.head
         return self
@@ -37,7 +38,11 @@ class Asking:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._session.close()
-        await self.pages.close(1.0)
+        await self.close()
+
+    async def close(self) -> None:
+        """End the application, as the process does."""
+        await self._runner.cleanup()
 
     async def raw(self, *sent: bytes) -> bytes:
         """What comes, until the port closes, for these bytes and the end of ours."""

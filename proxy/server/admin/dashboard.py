@@ -10,7 +10,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from proxy.server.admin.asked import JSON, Asked, Reply, text
+from aiohttp import web
+
+from proxy.server.admin.auth import refusal
 
 #: Whatever a page of ours does, a browser must not do more for it than this.
 HEADERS = {
@@ -28,25 +30,20 @@ _HERE = Path(__file__).parent
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-async def page(asked: Asked) -> Reply:
-    """The dashboard."""
+async def page(request: web.Request) -> web.Response:
+    """`/`: the dashboard."""
     return _file("index.html")
 
 
-async def static(asked: Asked) -> Reply:
-    """A file that the page uses."""
-    name = asked.path.rpartition("/")[2]
-    return _file(name) if name in names() else text("There is no such file.", 404)
+async def static(request: web.Request) -> web.Response:
+    """`/static/{name}`: a file that the page uses."""
+    name = request.match_info["name"]
+    return _file(name) if name in names() else refusal(404, "There is no such file.")
 
 
-async def description(asked: Asked) -> Reply:
-    """This port in OpenAPI's words."""
-    return Reply(200, _read_beside("openapi.json"), JSON)
-
-
-def is_static(path: str) -> bool:
-    """Whether a path is the page's own, which says nothing about this process."""
-    return path == "/" or path.startswith("/static/")
+async def description(request: web.Request) -> web.Response:
+    """`/openapi.json`: this port in OpenAPI's words."""
+    return web.Response(body=_read_beside("openapi.json"), content_type="application/json", charset="utf-8")
 
 
 @cache
@@ -60,6 +57,6 @@ def _read_beside(*path: str) -> bytes:
     return _HERE.joinpath(*path).read_bytes()
 
 
-def _file(name: str) -> Reply:
+def _file(name: str) -> web.Response:
     kind = _TYPES.get(name[name.rfind(".") :], "application/octet-stream")
-    return Reply(200, _read_beside("static", name), f"{kind}; charset=utf-8", HEADERS)
+    return web.Response(body=_read_beside("static", name), content_type=kind, charset="utf-8", headers=HEADERS)

@@ -1,8 +1,8 @@
 """What the dashboard shows of upstreams and buckets: the figures as they move, and only those that did.
 
-Law: a look at a thousand upstreams costs what it costs once, however many people watch, and never more than a
-fiftieth of a core: the more one takes, the longer the next one waits. A row is sent again only where a figure in it
-has changed.
+A look at a thousand upstreams costs what it costs once, however many people watch, and never more than a fiftieth of a
+core: the more one takes, the longer the next one waits. It is made in stretches (`turns`), since calls go on meanwhile.
+A row is sent again only where a figure in it has changed.
 
 Theory: counters only grow. What happened lately is the difference to what they were when the window began; two such
 marks, thirty seconds apart, are kept, so that the window covers the last 30 to 60 seconds. Bucket levels are sampled
@@ -11,6 +11,7 @@ every five seconds for the last five minutes, so that whoever opens the page see
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from proxy.observe.metrics import BOUNDS
-from proxy.server.admin.view import Live, View
+from proxy.server.admin.turns import in_turns
+from proxy.server.admin.views import Live, View
 
 #: Seconds between samples of the levels, and how many are kept.
 SAMPLE, SAMPLES = 5.0, 60
@@ -35,7 +37,7 @@ class _Row:
     text: str
 
 
-class Board:
+class LiveBoard:
     """One for each admin port. `clock` is asked for seconds, to see how long a look takes."""
 
     def __init__(self, view: View, clock: Callable[[], float], name: str) -> None:
@@ -50,16 +52,18 @@ class Board:
         self._sample = 0
         self._marks: deque[tuple[float, dict[str, Live]]] = deque(maxlen=2)
         self._looked = float("-inf")
+        self._looking = asyncio.Lock()
         self.wait = _LOOK
 
     # -- all the time -----------------------------------------------------------------------------------------------
 
-    def sample(self) -> None:
+    async def sample(self) -> None:
         """Note the levels, and now and then where the window begins. To be called every SAMPLE seconds."""
         if self._sample % _WINDOW == 0:
-            self._marks.append((self._clock(), {row.name: row for row in self._view.live()}))
+            began = self._clock()
+            self._marks.append((began, {row.name: row for row in await self._view.live()}))
+        levels = {bucket["bucket"]: bucket["level"] for bucket in _lowest(await self._view.buckets())}
         self._sample += 1
-        levels = {bucket["bucket"]: bucket["level"] for bucket in _lowest(self._view.buckets())}
         for label, level in levels.items():
             self._history.setdefault(label, deque(maxlen=SAMPLES)).append(level)
         for label in self._history.keys() - levels.keys():
@@ -67,18 +71,21 @@ class Board:
 
     # -- while somebody watches -------------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Bring the rows up to date, unless that was done just now."""
-        began = self._clock()
-        if began - self._looked < self.wait * 0.9:
-            return
-        self._looked = began
-        self._version += 1
-        marked = self._marks[0][1] if self._marks else {}
-        rows = ((row.name, _upstream(row, marked.get(row.name))) for row in self._view.live())
-        self._take(self._rows, rows)
-        self._take(self._buckets, ((each["bucket"], each) for each in _lowest(self._view.buckets())))
-        self.wait = max(_LOOK, (self._clock() - began) / _SHARE)
+        async with self._looking:
+            began = self._clock()
+            if began - self._looked < self.wait * 0.9:
+                return
+            self._looked = began
+            marked = self._marks[0][1] if self._marks else {}
+            live, lowest = await self._view.live(), _lowest(await self._view.buckets())
+            version = self._version + 1
+            rows = ((row.name, _upstream(row, marked.get(row.name))) for row in live)
+            await self._take(version, self._rows, rows)
+            await self._take(version, self._buckets, ((each["bucket"], each) for each in lowest))
+            self._version = version  # of rows that somebody is told of before that, it is told again
+            self.wait = max(_LOOK, (self._clock() - began) / _SHARE)
 
     def since(self, version: int, **more: Any) -> tuple[str, int]:
         """A message with what changed since a version (0: everything), as JSON, and the version it leads to."""
@@ -102,17 +109,20 @@ class Board:
         upstreams, buckets = _changed(self._rows, after), _changed(self._buckets, after)
         return f'{head[:-1]},"upstreams":[{upstreams}],"buckets":[{buckets}]}}', self._version
 
-    def _take(self, known: dict[str, _Row], found: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        names = set()
-        for name, seen in found:
-            names.add(name)
-            row = known.get(name)
-            if row is None or row.seen != seen:
-                known[name] = _Row(self._version, seen, json.dumps(seen, separators=(",", ":")))
+    async def _take(self, version: int, known: dict[str, _Row], found: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        names = set(await in_turns(_bring(version, known, name, seen) for name, seen in found))
         if len(names) < len(known):
             for name in known.keys() - names:
                 del known[name]
-            self._full = self._version
+            self._full = version
+
+
+def _bring(version: int, known: dict[str, _Row], name: str, seen: dict[str, Any]) -> str:
+    """Bring a row up to date; its name."""
+    row = known.get(name)
+    if row is None or row.seen != seen:
+        known[name] = _Row(version, seen, json.dumps(seen, separators=(",", ":")))
+    return name
 
 
 def _changed(rows: dict[str, _Row], after: int) -> str:

@@ -1,54 +1,138 @@
-"""The house's state as plain data, for the admin port's pages and the metrics' gauges.
+"""What the admin port may see of the process: the state as plain data, for its pages and the metrics' gauges.
 
-Law: reading never changes anything: nothing is made for a page that was not there. Labels are bounded: the buckets
-that one definition has for many hosts or header values are one label, told by the lowest level among them.
+Reading never changes anything: nothing is made for a page that was not there, and but for `reload` and `drain` a `View`
+only reads. What it hands out is masked already, or holds no secret. Labels are bounded: the buckets that one definition
+has for many hosts or header values are one label, told by the lowest level among them. What grows with the upstreams is
+made in stretches (`turns`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import add
 from typing import Any
 
 from proxy.config.provenance import Origin, Provenance
+from proxy.config.settings import Settings
 from proxy.observe import mask
+from proxy.observe.exposition import Gauges
 from proxy.observe.metrics import BOUNDS, Metrics, Series
+from proxy.observe.recent import Recent
 from proxy.retry.bucket import Bucket, RateBucket, make_bucket
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import BucketRef, Policy, RateSpec
 from proxy.retry.router import Router, Upstream
 from proxy.retry.target import Endpoint
-from proxy.server.admin.view import Live
+from proxy.server.admin.turns import in_turns
+from proxy.server.listener import enough_for
+from proxy.server.processors import processes
+from proxy.server.serving import Serving
 
 
-def upstreams(
+@dataclass(frozen=True, slots=True)
+class Live:
+    """An upstream's counters, since the process began. `slots` is its histogram of call durations."""
+
+    name: str
+    calls: int
+    at_once: int
+    after_retries: int
+    attempts: int
+    slots: Sequence[int]
+    cooldown: float = 0.0
+
+    def figures(self) -> dict[str, int]:
+        """What is counted."""
+        return {
+            "calls": self.calls,
+            "at_once": self.at_once,
+            "after_retries": self.after_retries,
+            "failed": self.calls - self.at_once - self.after_retries,
+            "attempts": self.attempts,
+        }
+
+
+def _no_places(upstream: str, route: str) -> list[dict[str, str]]:
+    """There are none."""
+    return []
+
+
+async def _nothing() -> None:
+    """Everything is counted in this process."""
+
+
+async def _nobody() -> list[Live]:
+    """Nothing is counted."""
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether calls should be sent here, and what is to be known besides.
+
+    `warnings` are those of the configuration in force, `reload_errors` those of the last file that was refused ([] once
+    a good one has been loaded).
+    """
+
+    ready: bool
+    draining: bool
+    config_file: str
+    warnings: list[str] = field(default_factory=list)
+    reload_errors: list[str] = field(default_factory=list)
+    listen: list[str] = field(default_factory=list)
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Each is asked when its page is.
+
+    `config` is asked in a thread. `upstreams` takes the name of the only one that is asked for, None for all.
+    `refresh` brings in what other processes have counted, before a page shows it.
+    `live` are the counters of every upstream, `places` the effective values of a policy (upstream and route; "" is the
+    top level) with their file and line, `loads` how many configurations were taken since the start.
+    `metrics` takes an Accept field and gives (text, content type); `reload` gives error lines, [] where it worked.
+    """
+
+    readiness: Callable[[], Readiness]
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
+    config: Callable[[], Any]
+    upstreams: Callable[[str | None], Awaitable[list[dict[str, Any]]]]
+    buckets: Callable[[], Awaitable[list[dict[str, Any]]]]
+    recent: Recent
+    reload: Callable[[], Awaitable[list[str]]]
+    drain: Callable[[], None]
+    refresh: Callable[[], Awaitable[None]] = _nothing
+    live: Callable[[], Awaitable[list[Live]]] = _nobody
+    places: Callable[[str, str], list[dict[str, str]]] = _no_places
+    loads: Callable[[], int] = int
+
+
+async def upstreams(
     router: Router, metrics: Metrics, commons: Commons, now: float, only: str | None = None
 ) -> list[dict[str, Any]]:
     """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
     counted: dict[str, list[Series]] = {}
     for series in metrics.all():
         counted.setdefault(series.upstream, []).append(series)
-    held = dict(cooldowns(router, commons, now))
-    shown = [
-        _upstream(upstream, counted.get(upstream.label, []), commons, held)
-        for upstream in router.upstreams
-        if only in (None, upstream.name)
-    ]
+    held = dict(await cooldowns(router, commons, now))
+    chosen = [upstream for upstream in router.upstreams if only in (None, upstream.name)]
     fallback = router.fallback
     if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
-        shown.append(_upstream(fallback, counted[fallback.label], commons, held))
-    return shown
+        chosen.append(fallback)
+    return await in_turns(_upstream(each, counted.get(each.label, []), commons, held) for each in chosen)
 
 
-def live(router: Router, metrics: Metrics, commons: Commons, now: float) -> list[Live]:
+async def live(router: Router, metrics: Metrics, commons: Commons, now: float) -> list[Live]:
     """The counters of every named upstream in file order, then those of labels that have been counted besides."""
     counted: dict[str, list[Series]] = {upstream.label: [] for upstream in router.upstreams}
     for series in metrics.all():
         counted.setdefault(series.upstream, []).append(series)
-    held = dict(cooldowns(router, commons, now))
-    return [_live(label, series, held.get(label, 0.0)) for label, series in counted.items()]
+    held = dict(await cooldowns(router, commons, now))
+    return await in_turns(_live(label, series, held.get(label, 0.0)) for label, series in counted.items())
 
 
 def _live(label: str, counted: list[Series], cooldown: float) -> Live:
@@ -134,9 +218,9 @@ def endpoint_url(endpoint: Endpoint) -> str:
     return mask.url(f"{endpoint.scheme}://{endpoint.authority}{endpoint.shown_path}")
 
 
-def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
+async def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
     """Every bucket: those in use, the named ones that nobody has used yet, and the adaptive limiters."""
-    shown = [
+    shown = await in_turns(
         {
             "bucket": label,
             "kind": bucket.spec.kind,
@@ -145,8 +229,8 @@ def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> lis
             "capacity": bucket.capacity,
         }
         for label, bucket in _all_buckets(commons, named, now)
-    ]
-    shown += [
+    )
+    shown += await in_turns(
         {
             "bucket": label,
             "kind": "adaptive limiter",
@@ -157,22 +241,8 @@ def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> lis
             "measured_rate": limiter.measured_rate,
         }
         for label, limiter in commons.limiters()
-    ]
+    )
     return shown
-
-
-def levels(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[tuple[str, float]]:
-    """Each label's lowest level."""
-    lowest: dict[str, float] = {}
-    for label, bucket in _all_buckets(commons, named, now):
-        level = bucket.level(now)
-        lowest[label] = min(level, lowest.get(label, level))
-    return list(lowest.items())
-
-
-def capacities(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[tuple[str, float]]:
-    """Each label's capacity."""
-    return list({label: bucket.capacity for label, bucket in _all_buckets(commons, named, now)}.items())
 
 
 def _all_buckets(
@@ -188,9 +258,52 @@ def _all_buckets(
             yield name, RateBucket(spec) if isinstance(spec, RateSpec) else make_bucket(spec)
 
 
-def cooldowns(router: Router, commons: Commons, now: float) -> list[tuple[str, float]]:
-    """Each upstream's longest cooldown in force; 0 for the others that are named."""
+async def cooldowns(router: Router, commons: Commons, now: float) -> list[tuple[str, float]]:
+    """Each upstream's longest cooldown in force, in seconds; 0 for the others that are named."""
     longest = {upstream.label: 0.0 for upstream in router.upstreams}
-    for upstream, _, left in commons.cooldowns(now):
+    for upstream, _, left in await in_turns(commons.cooldowns(now)):
         longest[upstream] = max(left, longest.get(upstream, 0.0))
     return list(longest.items())
+
+
+async def copied(metrics: Metrics) -> Metrics:
+    """The same numbers, which stay as they are: for a thread to read."""
+    copy = Metrics()
+    for series in await in_turns(series.copy() for series in metrics.all()):
+        copy.put(series)
+    copy.reloads, copy.lines_lost = metrics.reloads.copy(), metrics.lines_lost
+    return copy
+
+
+async def gauges(settings: Settings, serving: Serving, descriptors: int, now: float) -> Gauges:
+    """What is so at the moment and no counter, for `/metrics`: levels, what is in use of the limits, and the limits
+    themselves. `descriptors` are the file descriptors that each process may have.
+    """
+    commons, usage = serving.commons, serving.usage
+    capacities: dict[str, float] = {}
+    levels: dict[str, float] = {}  # each label's lowest
+    found = ((label, b.capacity, b.level(now)) for label, b in _all_buckets(commons, settings.buckets, now))
+    for label, capacity, level in await in_turns(found):
+        capacities[label] = capacity
+        levels[label] = min(level, levels.get(label, level))
+    workers = serving.workers()
+    redis_up, redis_outages = serving.redis()
+    return Gauges(
+        levels=list(levels.items()),
+        capacities=list(capacities.items()),
+        cooldowns=await cooldowns(settings.router, commons, now),
+        buffered_bytes=usage.buffered,
+        waiting_calls=usage.waiting,
+        connections=usage.connections,
+        open_files=serving.open_files,
+        limits=[
+            ("connections", min(settings.limits.connections, enough_for(descriptors))),
+            ("waiting_calls", settings.limits.waiting),
+            ("buffered_bytes", settings.buffers.total),
+            ("open_files", descriptors * (processes(settings.workers) if workers else 1)),
+        ],
+        workers=workers,
+        worker_restarts=serving.restarts,
+        redis_up=redis_up,
+        redis_outages=redis_outages,
+    )

@@ -1,0 +1,254 @@
+"""Connections of the admin port and of the probe: aiohttp's, with the bounds that it does not have itself.
+
+aiohttp bounds what a request may be (`_LIMITS`) and how long a connection may rest. Its own bounds end there: any
+number may connect, and who takes nothing of an answer is waited for without end. Calls live in the same process, so
+here a connection beyond MOST takes the place of the one that has rested longest, one that takes nothing for STALLED
+seconds is cut, one that says that it has said all (a FIN) has its answers still, and behind a last answer to what is
+no HTTP its rest is read and dropped, so that no reset takes the answer with it (RFC 9112, section 9.6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, cast
+
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+
+from proxy.server.admin.turns import rest
+
+#: Connections at once: with those of another port, and the process's own files, fewer descriptors than calls leave
+#: (`server.listener.RESERVED`).
+MOST = 16
+#: Seconds until a request has come whole: as long as nginx keeps a resting connection.
+REST = 75.0
+#: Seconds after which a reader who has taken nothing of an answer is given up, as nginx's send_timeout.
+STALLED = 60.0
+#: Seconds that what still comes is read and dropped behind a last answer.
+LINGER = 2.0
+#: What aiohttp bounds. A field has room for the cookies of everything else that a browser knows on this host.
+_LIMITS: dict[str, Any] = {
+    "keepalive_timeout": REST,
+    "max_line_size": 8190,
+    "max_field_size": 16 * 1024,
+    "max_headers": 64,
+    "lingering_time": LINGER,
+    "auto_decompress": False,
+}
+
+
+class Runner(web.AppRunner):
+    """Hosts an application as aiohttp's runner does, on bounded connections. A page under way when the runner cleans
+    up has `patience` seconds to end, a connection that is left then is cut.
+    """
+
+    def __init__(self, app: web.Application, patience: float) -> None:
+        super().__init__(app, shutdown_timeout=patience)
+
+    async def open(self, sock: socket.socket) -> None:
+        """Set the application up, and serve it on a listening socket."""
+        await self.setup()
+        await web.SockSite(self, sock, backlog=MOST).start()
+
+    async def _make_server(self) -> web.Server:
+        return Connections(await super()._make_server())
+
+
+class Connections(web.Server):
+    """Every connection of one port. `made` is aiohttp's server for the application."""
+
+    def __init__(self, made: web.Server) -> None:
+        super().__init__(self._answer, request_factory=made.request_factory, handler_cancellation=True)
+        self._handler = made.request_handler
+        self._open: dict[Connection, asyncio.Transport] = {}  # the oldest first
+        self._resting: dict[Connection, None] = {}  # those that wait for a request, the longest first
+
+    def __call__(self) -> Connection:
+        """Make the protocol of a new connection."""
+        return Connection(self, loop=asyncio.get_running_loop(), access_log=None, **_LIMITS)
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Take a connection in: whoever comes is heard."""
+        connection = cast(Connection, handler)
+        if len(self._open) >= MOST:
+            self._give_up(next(iter(self._resting or self._open)))
+        self._open[connection] = transport
+        self._resting[connection] = None
+        super().connection_made(handler, transport)
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        """Forget a connection that is closed."""
+        self._forget(cast(Connection, handler))
+        super().connection_lost(handler, exc)
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
+        """Let pages under way end, for so many seconds, then cut what is left."""
+        await super().shutdown(timeout)
+        for connection in list(self._open):
+            self._give_up(connection)
+
+    def rests(self, connection: Connection) -> None:
+        """Note that a connection has its answer, and waits for another request."""
+        if connection in self._open:
+            self._resting[connection] = None
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast(Connection, request.protocol)
+        connection.asks(request)
+        if request.content.is_eof():  # else it may keep us waiting
+            self._resting.pop(connection, None)
+        return await self._handler(request)
+
+    def _give_up(self, connection: Connection) -> None:
+        self._open[connection].abort()
+        self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        self._open.pop(connection, None)
+        self._resting.pop(connection, None)
+
+
+class Connection(web.RequestHandler):
+    """A connection. `said_all`: its reader has closed its sending direction, and may still take answers."""
+
+    __slots__ = ("_answered", "_asked", "_ended", "_leaving", "_owner", "_stall", "said_all")
+
+    def __init__(self, owner: Connections, **options: Any) -> None:
+        super().__init__(owner, **options)
+        self._owner = owner
+        self._asked: web.BaseRequest | None = None
+        self._answered = 0
+        self._stall: asyncio.TimerHandle | None = None
+        self._ended = asyncio.Event()  # nothing more comes
+        self._leaving = False
+        self.said_all = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; an answer counts as taken once the system has all of it."""
+        cast(asyncio.Transport, transport).set_write_buffer_limits(0)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End."""
+        self._ended.set()
+        self._stop_watching()
+        super().connection_lost(exc)
+
+    # -- a reader who has said all ------------------------------------------------------------------------------------
+
+    def asks(self, request: web.BaseRequest) -> None:
+        """Note the request that is answered next."""
+        self._asked = request
+        if self.said_all:
+            self._end_body(request)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer what was asked, then close."""
+        self.said_all = True
+        self._ended.set()
+        if self._asked is not None:
+            self._end_body(self._asked)
+        unanswered = self._request_count - self._answered
+        if unanswered == (self._asked is not None):  # none waits behind it, which aiohttp would drop
+            self.close()
+        return unanswered > 0
+
+    def _end_body(self, request: web.BaseRequest) -> None:
+        if not request.content.is_eof():  # never whole: never a request
+            request.content.set_exception(ConnectionResetError())
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write an answer to its end."""
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self._asked = None
+            self._answered += 1
+            self._owner.rests(self)
+            if self.said_all and self._answered >= self._request_count:
+                self.close()
+
+    # -- a reader who takes nothing -----------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """Watch whether what is left of an answer is taken."""
+        super().pause_writing()
+        self._watch(self._left())
+
+    def resume_writing(self) -> None:
+        """All has been taken."""
+        self._stop_watching()
+        super().resume_writing()
+
+    def _watch(self, left: int) -> None:
+        self._stop_watching()
+        self._stall = asyncio.get_running_loop().call_later(STALLED, self._look, left)
+
+    def _look(self, before: int) -> None:
+        left = self._left()
+        if left < before:
+            self._watch(left)
+        elif self.transport is not None:
+            self.transport.abort()
+
+    def _left(self) -> int:
+        return self.transport.get_write_buffer_size() if self.transport is not None else 0
+
+    def _stop_watching(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    # -- what is no HTTP ----------------------------------------------------------------------------------------------
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP, and nothing to who has gone. Neither is news: anybody can do it, and a traceback
+        would repeat what was sent.
+        """
+        if isinstance(exc, ConnectionError):
+            raise exc
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        if isinstance(exc, LineTooLong):
+            return Refused(431, "A line of the request's head is too long.", self)
+        return Refused(status, "This is no HTTP/1.1 request.", self)
+
+    async def see_off(self) -> None:
+        """Say that nothing more is written, and drop for a while what still comes."""
+        self._leaving = True
+        if self.transport is not None and self.transport.can_write_eof():
+            self.transport.write_eof()
+        await rest(self._ended, LINGER)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what comes, but for what stands behind what is no HTTP."""
+        if not self._leaving:
+            super().data_received(data)
+
+
+class Refused(web.Response):
+    """The last answer on a connection, behind which what still comes is dropped for a while."""
+
+    def __init__(self, status: int, detail: str, connection: Connection) -> None:
+        super().__init__(status=status, text=f"{detail}\n", headers={"Connection": "close", "Server": "redrive"})
+        self.force_close()
+        self._connection = connection
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Write the answer's end, and see its reader off."""
+        await super().write_eof(data)
+        await self._connection.see_off()
+
+
+def has_said_all(request: web.BaseRequest) -> bool:
+    """Whether a request's reader has closed its sending direction, as one does that has gone."""
+    return isinstance(request.protocol, Connection) and request.protocol.said_all

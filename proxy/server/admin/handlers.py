@@ -1,0 +1,107 @@
+"""What the pages of the admin port and of the probe answer.
+
+A page says what its view says; nothing is computed for pages that nobody asks for, and what takes long is made in
+stretches (`turns`) or in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import Any
+
+from aiohttp import web
+
+from proxy.observe.recent import KEPT
+from proxy.server.admin.auth import refusal
+from proxy.server.admin.turns import in_turns
+from proxy.server.admin.views import View
+
+
+class Handlers:
+    """One for each application. Pages that show what other processes count bring it in first (`View.refresh`)."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    async def livez(self, request: web.Request) -> web.Response:
+        """`/livez`: the process answers."""
+        return web.Response(text="ok\n")
+
+    async def readyz(self, request: web.Request) -> web.Response:
+        """`/readyz`: whether calls should be sent here."""
+        state = self._view.readiness()
+        if state.ready:
+            return web.Response(text="ok\n")
+        return refusal(503, "draining" if state.draining else "not ready")
+
+    async def readyz_verbose(self, request: web.Request) -> web.Response:
+        """`/readyz`, and with `?verbose` why, and what is to be known besides."""
+        if "verbose" not in request.query:
+            return await self.readyz(request)
+        state = self._view.readiness()
+        return await _json(asdict(state), 200 if state.ready else 503)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """`/metrics`: Prometheus text, or OpenMetrics where Accept asks for it."""
+        await self._view.refresh()
+        body, kind = await self._view.metrics(", ".join(request.headers.getall("Accept", ())))
+        return web.Response(body=body, headers={"Content-Type": kind})
+
+    async def config(self, request: web.Request) -> web.Response:
+        """`/config`: the effective configuration, secrets masked."""
+        return await _json(await asyncio.to_thread(self._view.config))
+
+    async def places(self, request: web.Request) -> web.Response:
+        """`/config/places`: every effective value of a policy, or of the top level, with its file and line."""
+        upstream, route = request.query.get("upstream", ""), request.query.get("route", "")
+        values = self._view.places(upstream, route)
+        if not values:
+            return refusal(404, "There is no such upstream or route.")
+        return await _json({"upstream": upstream, "route": route, "values": values})
+
+    async def upstreams(self, request: web.Request) -> web.Response:
+        """`/upstreams`: what is configured and counted for each, or for the `?name` that is asked for."""
+        await self._view.refresh()
+        return await _json({"upstreams": await self._view.upstreams(request.query.get("name"))})
+
+    async def buckets(self, request: web.Request) -> web.Response:
+        """`/buckets`: the level of each bucket."""
+        await self._view.refresh()
+        return await _json({"buckets": await self._view.buckets()})
+
+    async def requests(self, request: web.Request) -> web.Response:
+        """`/requests`: the last calls, the newest first; `?limit`, `?since` (a number), `?only=notable`."""
+        limit, since = request.query.get("limit", str(KEPT)), request.query.get("since", "0")
+        if not is_count(limit) or not is_count(since):
+            return refusal(400, "limit and since are whole numbers.")
+        only = request.query.get("only", "")
+        if only not in ("", "notable"):
+            return refusal(400, "only is notable, or left out.")
+        await self._view.refresh()
+        recent = self._view.recent
+        choose = recent.choose_notable if only else recent.choose
+        shown = await in_turns(recent.show(choose(int(since), int(limit))))
+        return await _json({"seen": recent.seen, "requests": shown[::-1]})
+
+    async def reload(self, request: web.Request) -> web.Response:
+        """`POST /reload`: load the configuration again, and say what is wrong with it."""
+        errors = await asyncio.shield(self._view.reload())  # begun, it is done, whatever becomes of who asked
+        return await _json({"reloaded": not errors, "errors": errors}, 422 if errors else 200)
+
+    async def drain(self, request: web.Request) -> web.Response:
+        """`POST /drain`: stop being ready, and let calls run out."""
+        self._view.drain()
+        return await _json({"draining": True}, 202)
+
+
+def is_count(text: str) -> bool:
+    """Whether a text is a whole number that is no attack on whoever computes with it."""
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+async def _json(value: Any, status: int = 200) -> web.Response:
+    """An answer in JSON. It is written in a thread: that of a thousand upstreams takes a tenth of a second."""
+    text = await asyncio.to_thread(json.dumps, value, indent=2)
+    return web.Response(status=status, text=f"{text}\n", content_type="application/json")

@@ -1,0 +1,134 @@
+"""No page of many upstreams, buckets or calls holds the loop: few things are made between two of its turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient
+from pytest_aiohttp import AiohttpClient
+from support.front import policy, to
+
+from proxy.observe import recent as ring
+from proxy.observe.events import Refusal
+from proxy.observe.metrics import Metrics, Series
+from proxy.observe.recent import Recent
+from proxy.retry.bucket import QuotaBucket
+from proxy.retry.commons import Commons
+from proxy.retry.facts import Outcome, Request
+from proxy.retry.router import Router, Upstream
+from proxy.retry.target import Target
+from proxy.server.admin import live_board, views
+from proxy.server.admin.app import admin_app
+from proxy.server.admin.turns import AT_A_STRETCH
+from proxy.server.admin.views import Readiness, View
+
+#: Enough for many stretches.
+MANY = 10 * AT_A_STRETCH
+
+
+class Counting:
+    """What was made in each turn of the loop, by the name of what makes it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.turn = 0
+        self.made: Counter[tuple[str, int]] = Counter()
+        self._patch = patch
+        self._count()
+
+    def _count(self) -> None:
+        self.turn += 1
+        self._next = asyncio.get_running_loop().call_soon(self._count)
+
+    def each(self, where: Any, name: str) -> None:
+        """Count the calls of a function or method."""
+        made: Callable[..., Any] = getattr(where, name)
+
+        def counted(*args: Any, **named: Any) -> Any:
+            self.made[name, self.turn] += 1
+            return made(*args, **named)
+
+        self._patch.setattr(where, name, counted)
+
+    def most(self, name: str) -> tuple[int, int]:
+        """In all, and in one turn at most."""
+        counts = [count for (each, _), count in self.made.items() if each == name]
+        return sum(counts), max(counts, default=0)
+
+    def end(self) -> None:
+        self._next.cancel()
+
+
+@pytest.fixture
+async def counting(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Counting]:
+    counting = Counting(monkeypatch)
+    yield counting
+    counting.end()
+
+
+@pytest.fixture
+async def admin(aiohttp_client: AiohttpClient) -> TestClient[web.Request, web.Application]:
+    """A process with MANY upstreams that have all been called, and as many calls to show."""
+    upstreams = [to(f"u{number}", "http://127.0.0.1:9") for number in range(MANY)]
+    last = Upstream("unmatched", "unmatched", Target(), policy("unmatched", Target()), "tunnel")
+    router, metrics, commons, recent = Router(upstreams, last), Metrics(), Commons(), Recent()
+    for upstream in upstreams:
+        metrics.series(upstream.policy)
+        commons.scope(upstream.policy, Request("GET", "h", "/"))
+        recent.refused(Refusal(0.0, "", 400, Outcome.BAD_REQUEST, ""))
+    view = View(
+        readiness=lambda: Readiness(True, False, ""),
+        metrics=None,  # type: ignore[arg-type]
+        config=dict,
+        upstreams=lambda only: views.upstreams(router, metrics, commons, 0.0, only),
+        buckets=lambda: views.buckets(commons, {}, 0.0),
+        recent=recent,
+        reload=None,  # type: ignore[arg-type]
+        drain=lambda: None,
+        live=lambda: views.live(router, metrics, commons, 0.0),
+    )
+    return await aiohttp_client(admin_app(view))
+
+
+@pytest.mark.parametrize(
+    ("page", "where", "name"),
+    [
+        ("/upstreams", views, "_upstream"),
+        ("/buckets", QuotaBucket, "level"),
+        ("/requests", ring, "_shown"),
+    ],
+)
+async def test_a_page(admin: Any, counting: Counting, page: str, where: Any, name: str) -> None:
+    counting.each(where, name)
+    assert (await admin.get(page)).status == 200
+    in_all, in_one_turn = counting.most(name)
+    assert in_all >= MANY
+    assert in_one_turn <= AT_A_STRETCH
+
+
+async def test_the_board_and_who_reads_it_from_the_beginning(admin: Any, counting: Counting) -> None:
+    names = ("_live", "_bring", "_shown")
+    for where, name in zip((views, live_board, ring), names, strict=True):
+        counting.each(where, name)
+    async with asyncio.timeout(20), admin.get(f"/events?board&most={MANY}", headers={"Last-Event-ID": "0"}) as stream:
+        while await stream.content.readline() != b"event: board\n":
+            pass
+        assert len(await stream.content.readline()) > MANY
+    for name in names:
+        in_all, in_one_turn = counting.most(name)
+        assert in_all >= MANY
+        assert in_one_turn <= AT_A_STRETCH
+
+
+async def test_the_copy_of_metrics(counting: Counting) -> None:
+    metrics = Metrics()
+    for number in range(MANY):
+        metrics.put(Series(f"u{number}", ""))
+    counting.each(Series, "copy")
+    copied = await views.copied(metrics)
+    assert [series.upstream for series in copied.all()] == [series.upstream for series in metrics.all()]
+    assert counting.most("copy") == (MANY, AT_A_STRETCH)
