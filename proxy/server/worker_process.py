@@ -31,7 +31,10 @@ from proxy.server.messages import (
 )
 
 #: How a worker is begun: this interpreter, with the modules found where this process finds them.
-_CODE = "import sys; sys.path[:] = {path!r}; from proxy.worker import main; main({channel}, {memory})"
+_CODE = (
+    "import sys; sys.path[:] = {path!r}; from proxy.server.late_roots import import_aiohttp; import_aiohttp(); "
+    "from proxy.worker import main; main({channel}, {memory})"
+)
 #: Seconds that a worker may take for an answer before it is given up.
 PATIENCE = 2.0
 
