@@ -127,6 +127,8 @@ class _Advice:
             f"{name} drains where more than {share * 100:.1f} % of attempts fail "
             f"(a retry costs {spec.retry_cost:g}, {attempts} attempts)"
         )
+        if spec.refill:
+            message += f", but for the {spec.refill:g} tokens a second that time brings"
         self._tell(policy, at, path, ("bucket",), message, "note")
 
     def _backoff(self, policy: Policy, at: Mark, path: KeyPath) -> None:

@@ -31,7 +31,7 @@ STRATEGY_KEYS: dict[str, tuple[str, ...]] = {
 BUCKET_KEYS: dict[str, tuple[str, ...]] = {
     "quota": (
         *("capacity", "retry_cost", "timeout_cost", "throttling_cost", "success_refund", "refund"),
-        *("initial", "store"),
+        *("refill", "initial", "store"),
     ),
     "throttle": ("max_tokens", "token_ratio", "initial", "store"),
     "budget": ("percent", "min_per_second", "window", "store"),
@@ -99,6 +99,8 @@ def spelled_bucket(spec: BucketSpec) -> Map:
             value = "flat" if spec.flat_refund else "last"
         if isinstance(spec, QuotaSpec) and key in ("timeout_cost", "throttling_cost") and value == spec.retry_cost:
             continue
+        if key == "refill" and value is not None:
+            value = f"{value:.17g}/s"
         if value is not None:
             is_number = isinstance(value, int | float)
             tree[key] = value if not is_number else _seconds(float(value)) if key == "window" else f"{value:g}"

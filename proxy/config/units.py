@@ -20,6 +20,7 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 _DURATION = re.compile(_NUMBER + r"([A-Za-zµ]*)")
 _SIZE = re.compile(_NUMBER + r"([A-Za-z]*)")
 _RATE = re.compile(_NUMBER + r"/([A-Za-z]*)")
+_NOTHING = re.compile(r"0+(\.0+)?(/(s|m|h))?")
 _PERCENT = re.compile(_NUMBER + r"\s?%?")
 _FLOAT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
@@ -142,6 +143,11 @@ def size(value: Any) -> int:
         what = f"has the unit {unit!r}" if unit else "has no unit"
         raise ValueError(f"{written(value)} {what}; sizes take B, KiB, MiB or GiB (did you mean {number}{near}?)")
     return int(float(number) * _BYTES[unit])
+
+
+def refill(value: Any) -> float:
+    """A second, nothing too: `10/s`, `30/m`, `0/s`, `0`."""
+    return 0.0 if isinstance(value, str) and _NOTHING.fullmatch(value) else rate(value)
 
 
 def rate(value: Any) -> float:

@@ -8,7 +8,8 @@ driver's clock. Zero costs, zero capacities and infinities are fine.
 Theory. One level, several price lists:
 
     quota     AWS SDKs: a retry pays by its failure's class, a retried success brings the last payment back, a first
-              attempt's success a little; a failing upstream drains it within seconds, and a healthy one refills it
+              attempt's success a little; a failing upstream drains it within seconds, and a healthy one refills it, as
+              time does where `refill` says so
     throttle  gRPC A6: a failed attempt costs 1, a success earns token_ratio; retries only above half, in thousandths
     budget    Finagle, Linkerd, Envoy: retries may be so many percent of the calls of a window, or so many a second
     rate      a classic token bucket on attempts; a gate that makes wait, not a price (proxy/retry/gates.py)
@@ -80,18 +81,20 @@ class Bucket(ABC):
         """Such a call succeeded at once: what it was charged comes back in place of a refund."""
         self.succeeded(charged, now)
 
-    def share(self) -> float | None:
+    def share(self, now: float) -> float | None:
         """The part of the capacity that is there (0 to 1), for the bucket that takes this one's place."""
         return None
 
 
-def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None) -> Bucket:
-    """A bucket for this definition; in place of one whose definition changed, it starts with that one's share."""
+def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:
+    """A bucket for this definition; in place of one whose definition changed, it starts with the share that one has
+    `now` (seconds of the driver's clock; without it, time begins with the first question).
+    """
     match spec:
         case QuotaSpec():
-            return QuotaBucket(spec, instead_of=instead_of)
+            return QuotaBucket(spec, instead_of=instead_of, now=now)
         case ThrottleSpec():
-            return ThrottleBucket(spec, instead_of=instead_of)
+            return ThrottleBucket(spec, instead_of=instead_of, now=now)
         case BudgetSpec():
             return BudgetBucket(spec, instead_of=instead_of)
         case _:
@@ -99,21 +102,35 @@ def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None) -> Bucket
 
 
 class QuotaBucket(Bucket):
-    """AWS's retry quota. Source: AWS SDK for Java 2.x (500, 5, 1); Smithy's example with `flat_refund`."""
+    """AWS's retry quota. Source: AWS SDK for Java 2.x (500, 5, 1); Smithy's example with `flat_refund`.
 
-    __slots__ = ("_level", "_refund")
+    With `refill` tokens come with time too, worked out when it is looked at: `_level` is as of `_at`.
+    """
+
+    __slots__ = ("_at", "_level", "_refill", "_refund")
 
     spec: QuotaSpec
 
-    def __init__(self, spec: QuotaSpec, *, instead_of: Bucket | None = None) -> None:
+    def __init__(self, spec: QuotaSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> None:
         self.spec = spec
         self.capacity = spec.capacity
         self._refund = spec.success_refund
-        self._level = _start(spec.capacity, spec.initial, instead_of)
+        self._refill = spec.refill
+        self._level = _start(spec.capacity, spec.initial, instead_of, now)
+        self._at = now
 
     def level(self, now: float) -> float:
         """Tokens."""
+        if self._refill:
+            self._advance(now)
         return self._level
+
+    def _advance(self, now: float) -> None:
+        """What came with time: never above the capacity, and nothing where time runs backwards."""
+        if now > self._at:
+            if self._level < self.capacity and self._at > -math.inf:
+                self._level = min(self.capacity, self._level + (now - self._at) * self._refill)
+            self._at = now
 
     def price(self, cls: Class) -> float:
         """By class: timeouts and throttling have their own."""
@@ -123,11 +140,11 @@ class QuotaBucket(Bucket):
 
     def affords(self, price: float, now: float) -> bool:
         """Whether that much is there."""
-        return price <= self._level
+        return price <= self.level(now)
 
     def take(self, price: float, now: float) -> bool:
         """Deduct the whole price, or nothing."""
-        if price > self._level:
+        if price > self.level(now):
             return False
         if price:
             self._level = self._level - price if self._level < math.inf else math.inf
@@ -135,18 +152,20 @@ class QuotaBucket(Bucket):
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
         """The price comes back, never above the capacity."""
-        self._level = min(self.capacity, self._level + price)
+        self._level = min(self.capacity, self.level(now) + price)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
         """The last retry's price, or the refund for a first attempt (on every success, where it is flat)."""
         if self._level >= self.capacity:  # nearly always
             return
+        if self._refill:
+            self._advance(now)
         refund = self._refund if last_price is None or self.spec.flat_refund else last_price
         self._level = min(self.capacity, self._level + refund)
 
     def charge_app_retry(self, now: float) -> float:
         """min(level, retry_cost)."""
-        charge = min(self._level, self.spec.retry_cost)
+        charge = min(self.level(now), self.spec.retry_cost)
         self.take(charge, now)
         return charge
 
@@ -154,9 +173,9 @@ class QuotaBucket(Bucket):
         """The charge comes back, where the refund is flat too."""
         self.give_back(charged, now)
 
-    def share(self) -> float | None:
+    def share(self, now: float) -> float | None:
         """Level by capacity."""
-        return _share(self._level, self.capacity)
+        return _share(self.level(now), self.capacity)
 
 
 class ThrottleBucket(Bucket):
@@ -166,12 +185,12 @@ class ThrottleBucket(Bucket):
 
     spec: ThrottleSpec
 
-    def __init__(self, spec: ThrottleSpec, *, instead_of: Bucket | None = None) -> None:
+    def __init__(self, spec: ThrottleSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> None:
         self.spec = spec
         self.capacity = spec.max_tokens
         self._most = _thousandths(spec.max_tokens)
         self._ratio = _thousandths(spec.token_ratio)
-        self._level = _thousandths(_start(spec.max_tokens, spec.initial, instead_of))
+        self._level = _thousandths(_start(spec.max_tokens, spec.initial, instead_of, now))
 
     def level(self, now: float) -> float:
         """Tokens."""
@@ -202,7 +221,7 @@ class ThrottleBucket(Bucket):
         """Nothing: what failed has been counted by whoever saw it fail."""
         return 0.0
 
-    def share(self) -> float | None:
+    def share(self, now: float) -> float | None:
         """Level by max_tokens."""
         return _share(self._level, self._most)
 
@@ -288,9 +307,9 @@ class RateBucket(TokenBucket):
         super().__init__(spec.rate, spec.burst, min(level, spec.burst), started)
 
 
-def _start(capacity: float, initial: float | None, instead_of: Bucket | None) -> float:
+def _start(capacity: float, initial: float | None, instead_of: Bucket | None, now: float) -> float:
     """Where a store begins: at the share of the one before, at `initial`, or full."""
-    share = instead_of.share() if instead_of is not None else None
+    share = instead_of.share(now) if instead_of is not None else None
     if share is not None:
         return share * capacity if share else 0.0
     return capacity if initial is None else min(initial, capacity)

@@ -53,7 +53,7 @@ class Making:
         """The bucket of this key and definition."""
         if before is not None and before.spec == spec:
             return before
-        return make_bucket(spec, instead_of=before)
+        return make_bucket(spec, instead_of=before, now=now)
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
         """The bucket of kind rate of this key and definition."""

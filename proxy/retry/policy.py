@@ -32,7 +32,9 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """AWS's retry quota. `flat_refund`: every success gives `success_refund` (Smithy's example)."""
+    """AWS's retry quota. `flat_refund`: every success gives `success_refund` (Smithy's example). `refill`: tokens a
+    second that come with time.
+    """
 
     capacity: float = 500
     retry_cost: float = 5
@@ -41,6 +43,7 @@ class QuotaSpec:
     success_refund: float = 1
     flat_refund: bool = False
     initial: float | None = None
+    refill: float = 0.0
     store: Literal["memory", "redis"] = "memory"
     kind: Literal["quota"] = "quota"
 

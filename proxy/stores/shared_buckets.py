@@ -6,12 +6,17 @@ before an operation and published after it, under the record's lock; nothing is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from proxy.retry.bucket import BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.faucet import TokenBucket
 from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.stores import ring
 from proxy.stores.cell import Cell
 from proxy.stores.memory import Memory
+
+T = TypeVar("T")
 
 
 class SharedQuota(QuotaBucket):
@@ -71,10 +76,86 @@ class SharedQuota(QuotaBucket):
         finally:
             cell.close_value(self._level)
 
-    def share(self) -> float | None:
+    def share(self, now: float) -> float | None:
         """Level by capacity."""
         self._level = self.cell.peek()
-        return super().share()
+        return super().share(now)
+
+
+class SharedRefilledQuota(QuotaBucket):
+    """A quota that time refills, in shared memory: level and time are published together, and the rate with them, for
+    whoever takes its place. Time is the machine's monotonic clock, the same for all workers.
+    """
+
+    __slots__ = ("cell",)
+
+    def __init__(self, spec: QuotaSpec, cell: Cell) -> None:
+        super().__init__(spec)
+        self.cell = cell
+
+    def level(self, now: float) -> float:
+        """Tokens there now."""
+        return self._within(self._look, now, changes=False)
+
+    def affords(self, price: float, now: float) -> bool:
+        """Whether that much is there."""
+        return price <= self.level(now)
+
+    def take(self, price: float, now: float) -> bool:
+        """Deduct the whole price, or nothing."""
+        return self._within(self._take, price, now)
+
+    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
+        """The price comes back, never above the capacity."""
+        self._within(self._put, price, now)
+
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        """The last retry's price, or the refund for a first attempt."""
+        refund = self._refund if last_price is None or self.spec.flat_refund else last_price
+        self._within(self._put, refund, now)
+
+    def charge_app_retry(self, now: float) -> float:
+        """min(level, retry_cost)."""
+        return self._within(self._charge, now)
+
+    def share(self, now: float) -> float | None:
+        """Level by capacity."""
+        level = self.level(now)
+        return None if self.capacity <= 0 else level / self.capacity
+
+    def _take(self, price: float, now: float) -> bool:
+        self._advance(now)
+        if price > self._level:
+            return False
+        self._level -= price
+        return True
+
+    def _put(self, amount: float, now: float) -> None:
+        self._advance(now)
+        self._level = min(self.capacity, self._level + amount)
+
+    def _charge(self, now: float) -> float:
+        self._advance(now)
+        charge = min(self._level, self.spec.retry_cost)
+        self._level -= charge
+        return charge
+
+    def _look(self, now: float) -> float:
+        self._advance(now)
+        return self._level
+
+    def _within(self, act: Callable[..., T], *facts: float, changes: bool = True) -> T:
+        """Do something with the state as it is, and publish what it comes to."""
+        cell = self.cell
+        cell.open()
+        try:
+            self._level, self._at, _ = cell.load()
+            answer = act(*facts)
+            if changes:
+                cell.publish(self._level, self._at, self._refill)
+            return answer
+        finally:
+            cell.close()
 
 
 class SharedThrottle(ThrottleBucket):
@@ -118,10 +199,10 @@ class SharedThrottle(ThrottleBucket):
         finally:
             cell.close_value(self._level)
 
-    def share(self) -> float | None:
+    def share(self, now: float) -> float | None:
         """Level by max_tokens."""
         self._level = int(self.cell.peek())
-        return super().share()
+        return super().share(now)
 
 
 class SharedBudget(BudgetBucket):

@@ -7,6 +7,7 @@ one before, once, whichever worker is first to use it.
 from __future__ import annotations
 
 import math
+from functools import partial
 from struct import Struct
 from typing import cast
 
@@ -19,7 +20,7 @@ from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, Thro
 from proxy.stores import ring
 from proxy.stores.cell import Cell
 from proxy.stores.memory import STATE, Definition, Former, Memory, digest
-from proxy.stores.shared_buckets import SharedBudget, SharedQuota, SharedRate, SharedThrottle
+from proxy.stores.shared_buckets import SharedBudget, SharedQuota, SharedRate, SharedRefilledQuota, SharedThrottle
 from proxy.stores.shared_gates import (
     SEEN_ROWS,
     SEEN_WAYS,
@@ -30,6 +31,8 @@ from proxy.stores.shared_gates import (
 )
 
 _PAIR = Struct("2d")
+#: Of a quota that time refills, or that takes the place of one: its level, as of when, and tokens a second.
+_REFILLED = Struct("3d")
 _LIMITER = Struct("10d")
 #: Budgets are large: three windows of slices.
 _BUDGET_WORDS = STATE + 3 * ring.WORDS
@@ -64,11 +67,14 @@ class SharedMaking(Making):
         match spec:
             case QuotaSpec():
                 wanted = self._definition("bucket", key, spec, spec.capacity)
-                return SharedQuota(spec, Cell(table, wanted, lambda at, former: self._begin_quota(spec, at, former)))
+                begin = partial(self._begin_store, QuotaBucket(spec), spec.refill, now)
+                if spec.refill:
+                    return SharedRefilledQuota(spec, Cell(table, wanted, begin, _REFILLED))
+                return SharedQuota(spec, Cell(table, wanted, begin))
             case ThrottleSpec():
                 wanted = self._definition("bucket", key, spec, ThrottleBucket(spec)._most)
                 return SharedThrottle(
-                    spec, Cell(table, wanted, lambda at, former: self._begin_throttle(spec, at, former))
+                    spec, Cell(table, wanted, partial(self._begin_store, ThrottleBucket(spec), 0.0, now))
                 )
             case BudgetSpec():
                 wanted = self._definition("bucket", key, spec, 0.0)
@@ -123,11 +129,13 @@ class SharedMaking(Making):
     def _definition(self, sort: str, key: Key, spec: BucketSpec | None, size: float = 0.0) -> Definition:
         return Definition(digest(sort, key), digest(spec), self.generation, size)
 
-    def _begin_quota(self, spec: QuotaSpec, at: int, former: Former | None) -> None:
-        self.memory.doubles[at] = QuotaBucket(spec, instead_of=_former_bucket(former))._level
-
-    def _begin_throttle(self, spec: ThrottleSpec, at: int, former: Former | None) -> None:
-        self.memory.doubles[at] = ThrottleBucket(spec, instead_of=_former_bucket(former))._level
+    def _begin_store(
+        self, fresh: QuotaBucket | ThrottleBucket, refill: float, now: float, at: int, former: Former | None
+    ) -> None:
+        """A store of tokens begins as a fresh one does, or with the share that the one before it has now."""
+        before = None if former is None else _Before(former, now)
+        level = type(fresh)(fresh.spec, instead_of=before, now=now)._level  # type: ignore[arg-type]
+        _REFILLED.pack_into(self.memory.map, at * 8, level, now, refill)
 
     def _begin_budget(self, at: int, former: Former | None) -> None:
         for offset in (0, ring.WORDS, 2 * ring.WORDS):
@@ -139,9 +147,6 @@ class _Before(QuotaBucket):
 
     __slots__ = ()
 
-    def __init__(self, level: float, capacity: float) -> None:
-        super().__init__(QuotaSpec(capacity, initial=level))
-
-
-def _former_bucket(former: Former | None) -> Bucket | None:
-    return None if former is None else _Before(former.doubles[former.state], former.size)
+    def __init__(self, former: Former, now: float) -> None:
+        level, since, refill = (former.doubles[former.state + word] for word in range(3))
+        super().__init__(QuotaSpec(former.size, initial=level, refill=refill), now=since)

@@ -280,3 +280,65 @@ class Waiter:
 
     def retime(self, at: float) -> None:
         self.at = at
+
+
+REFILLED = QuotaSpec(capacity=20, refill=100.0, store="redis")
+
+
+async def seconds_of(server: RedisServer) -> float:
+    """What Redis' own clock says, which is the one that refills."""
+    from redis.asyncio import Redis
+
+    async with Redis.from_url(server.url) as client:
+        seconds, micros = await client.time()
+    return float(seconds) + float(micros) / 1e6
+
+
+async def test_time_refills_the_fleet_s_quota_and_no_more_is_spent(redis_server: RedisServer, sidecars: Make) -> None:
+    """Sidecars whose clocks differ by hours share it: only the clock of Redis counts."""
+    fleet = [sidecars(redis_server) for _ in range(3)]
+    for number, each in enumerate(fleet):
+        each.now += 7200 * number
+    buckets = [each.bucket(REFILLED) for each in fleet]
+    before = await seconds_of(redis_server)
+    granted = 0
+    async with asyncio.timeout(20):
+        while granted < 40:  # ten times what it holds: the rest has come with time
+            turn = granted % 3
+            granted += await fleet[turn].granted(buckets[turn])
+            for each in fleet:
+                await each.trip(later=0.01)
+    assert 5 * granted <= 20 + 100 * (await seconds_of(redis_server) - before) + 1e-6
+
+
+async def test_a_refilled_level_is_worked_out_when_it_is_looked_at(redis_server: RedisServer, sidecars: Make) -> None:
+    slow = QuotaSpec(capacity=100, initial=0, refill=1.0, store="redis")
+    one = sidecars(redis_server)
+    bucket = one.bucket(slow)
+    assert not await one.granted(bucket, 50)
+    heard = bucket.level(one.now)
+    assert heard < 20
+    assert bucket.level(one.now + 30) == pytest.approx(heard + 30, abs=0.1)
+    assert bucket.level(one.now + 3600) == 100
+    assert bucket.affords(50, one.now + 60) == ASK  # it is not known well enough: Redis decides
+    assert bucket.share(one.now + 3600) == 1.0
+
+
+async def test_without_redis_the_own_bucket_is_refilled_from_the_last_known_level(
+    own_redis: RedisServer, sidecars: Make
+) -> None:
+    slow = QuotaSpec(capacity=100, refill=1.0, store="redis")
+    one = sidecars(own_redis)
+    bucket = one.bucket(slow)
+    assert await one.granted(bucket, 90)
+    await one.trip(later=0.02)
+    await one.store.open(5.0)
+    own_redis.kill()
+    async with asyncio.timeout(20):
+        while not one.store.out:
+            await one.trip(later=0.2)
+    level = bucket.level(one.now)
+    assert level == pytest.approx(10, abs=5)
+    assert not bucket.take(50, one.now)
+    assert bucket.take(50, one.now + 45)
+    assert bucket.level(one.now + 45) == pytest.approx(level - 5, abs=0.1)

@@ -79,7 +79,8 @@ def drains(policy: Policy) -> str:
     if not isinstance(spec, QuotaSpec) or made.custom is not None or made.hedging_delay is not None:
         return ""
     share = draining_share(spec.retry_cost, made.max_attempts, spec.success_refund, flat=spec.flat_refund)
-    return "" if share is None else f"where more than {share * 100:.1f} % of attempts fail"
+    beside = f", but for {spec.refill:g} tokens a second that time brings" if spec.refill else ""
+    return "" if share is None else f"where more than {share * 100:.1f} % of attempts fail{beside}"
 
 
 def store(spec: BucketSpec) -> str:
@@ -89,9 +90,10 @@ def store(spec: BucketSpec) -> str:
         case "quota":
             costs = f"a retry pays {spec.retry_cost:g}, after a timeout {spec.timeout_cost:g}"
             refund = "every success" if spec.flat_refund else "a first attempt's success"
+            time = f", time {spec.refill:g} a second" if spec.refill else ""
             return (
                 f"quota of {spec.capacity:g}; {costs}, after throttling {spec.throttling_cost:g}; "
-                f"{refund} gives {spec.success_refund:g}{where}"
+                f"{refund} gives {spec.success_refund:g}{time}{where}"
             )
         case "throttle":
             return (

@@ -58,7 +58,7 @@ class RedisMaking(Making):
         if before is not None and self._is_mine(before) and before.spec == spec:
             return before
         where = key_of(self._prefix, key, spec)
-        share = before.share() if before is not None else None
+        share = before.share(now) if before is not None else None
         made: RedisQuota | RedisThrottle | RedisBudget
         match spec:
             case QuotaSpec():

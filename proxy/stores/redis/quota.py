@@ -34,11 +34,20 @@ class RedisQuota(Leased, Bucket):
         """Tokens of the fleet, those on lease included."""
         if self.store.out:
             return self._own.level(now)
-        return self._known_level() if self.knows or self._known is not None else self._start
+        return self._level_now(now) if self.knows or self._known is not None else self._start
 
-    def share(self) -> float | None:
+    def _level_now(self, now: float) -> float:
+        """The last known level, our own changes since, and what time has brought since: Redis counts by its own clock,
+        and we the seconds since we heard of it, so that machines need not agree on what time it is.
+        """
+        level = self._known_level()
+        if not self.spec.refill or not self.knows:
+            return level
+        return min(self.capacity, level + max(0.0, now - self.heard_at) * self.spec.refill)
+
+    def share(self, now: float) -> float | None:
         """Level by capacity."""
-        return self.level(0.0) / self.capacity if self.capacity > 0 else None
+        return self.level(now) / self.capacity if self.capacity > 0 else None
 
     def price(self, cls: Class) -> float:
         """By class."""
@@ -57,7 +66,7 @@ class RedisQuota(Leased, Bucket):
         if not price or self.lease.has(price, now):
             return True
         fresh = now - self.heard_at <= FRESH
-        return False if fresh and self._known_level() < price else ASK
+        return False if fresh and self._level_now(now) < price else ASK
 
     def take(self, price: float, now: float) -> bool:
         """From the lease, the whole price or nothing."""
@@ -110,7 +119,7 @@ class RedisQuota(Leased, Bucket):
             return
         rest = self.lease.put_back(amount)
         knows = self.knows or self._known is not None
-        room = self.capacity - self._known_level() if knows else math.inf  # the script keeps the capacity
+        room = self.capacity - self._level_now(now) if knows else math.inf  # the script keeps the capacity
         if min(rest, room) > 0:
             self.lease.changed += min(rest, room)
             self._soon(now + PROMPT)
@@ -125,13 +134,15 @@ class RedisQuota(Leased, Bucket):
 
     def _report(self, now: float) -> list[object]:
         asked = sum(price for price, _ in self._asks)
-        return self._report_lease(now, asked=asked, start=self._start, rate=0.0)
+        return self._report_lease(now, asked=asked, start=self._start, rate=self.spec.refill)
 
     def _known_now(self, now: float) -> float | None:
-        return self._own.level(now) if self.store.out else super()._known_now(now)
+        if self.store.out:
+            return self._own.level(now)
+        return self._level_now(now) if self.knows or self._known is not None else None
 
     def part(self, now: float) -> None:
         """The own bucket carries on from the last known level."""
-        level = self._known_level() if self.knows or self._known is not None else self._start
-        self._own = QuotaBucket(self.spec)
+        level = self._level_now(now) if self.knows or self._known is not None else self._start
+        self._own = QuotaBucket(self.spec, now=now)
         self._own._level = level
