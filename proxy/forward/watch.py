@@ -11,8 +11,10 @@ that a call on a busy connection costs nothing here.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
+from proxy.forward.alarm import Alarm
 from proxy.transport.clock import monotonic
 
 #: Seconds between looks.
@@ -57,7 +59,7 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
         self.next = 0.0
         self.busy: set[Busy] = set()
-        self._alarms: dict[Timed, asyncio.TimerHandle] = {}
+        self._alarms: dict[Timed, Alarm] = {}
         self._glanced: dict[Busy, None] = {}
 
     def enter(self, stream: Busy, now: float) -> None:
@@ -86,7 +88,7 @@ class Watch:
         """It is over: it needs no alarm."""
         alarm = self._alarms.pop(call, None)
         if alarm is not None:
-            alarm.cancel()
+            alarm.stop()
 
     @property
     def in_flight(self) -> int:
@@ -99,7 +101,7 @@ class Watch:
             self._timer.cancel()
             self._timer = None
         for alarm in self._alarms.values():
-            alarm.cancel()
+            alarm.stop()
         self._alarms.clear()
 
     def _tick(self) -> None:
@@ -137,18 +139,14 @@ class Watch:
             self._alarm(call)
 
     def _alarm(self, call: Timed) -> None:
-        before = self._alarms.pop(call, None)
-        if before is not None:
-            before.cancel()
-        self._alarms[call] = self._loop.call_at(call.due, self._ring, call)
+        alarm = self._alarms.get(call)
+        if alarm is None:
+            alarm = self._alarms[call] = Alarm(self._loop, partial(self._ring, call))
+        alarm.set(call.due)
 
-    def _ring(self, call: Timed) -> None:
+    def _ring(self, call: Timed, now: float) -> None:
         self._alarms.pop(call, None)
         if call.over:
-            return
-        now = monotonic()
-        if now < call.due:  # the loop's clock is whole milliseconds: it may ring a little early
-            self._alarms[call] = self._loop.call_later(0.001, self._ring, call)
             return
         call.due = call.attend(now)
         self.sooner(call)
