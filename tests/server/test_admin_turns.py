@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from proxy.retry.router import Router, Upstream
 from proxy.retry.target import Target
 from proxy.server.admin import live_board, views
 from proxy.server.admin.app import admin_app
+from proxy.server.admin.handlers import PIECE
 from proxy.server.admin.turns import AT_A_STRETCH
 from proxy.server.admin.views import Readiness, View
 
@@ -134,3 +136,19 @@ async def test_the_copy_of_metrics(counting: Counting) -> None:
     copied = await views.copied(metrics)
     assert [series.upstream for series in copied.all()] == [series.upstream for series in metrics.all()]
     assert counting.most("copy") == (MANY, AT_A_STRETCH)
+
+
+async def test_a_large_body_is_written_in_pieces(aiohttp_client: AiohttpClient, counting: Counting) -> None:
+    counting.each(web.StreamResponse, "write")
+    values = {"values": "v" * (5 * PIECE)}
+    view = View(None, None, lambda: values, None, None, Recent(), None, None)  # type: ignore[arg-type]
+    admin = await aiohttp_client(admin_app(replace(view, buckets=no_buckets)))
+    reply = await admin.get("/config")
+    assert await reply.json() == values
+    assert reply.content_length == len(await reply.read())
+    assert (await admin.head("/config")).content_length == reply.content_length
+    assert counting.most("write") == (6, 1)
+
+
+async def no_buckets() -> list[dict[str, Any]]:
+    return []

@@ -7,7 +7,9 @@ stretches (`turns`) or in a thread.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -15,8 +17,11 @@ from aiohttp import web
 
 from proxy.observe.recent import KEPT
 from proxy.server.admin.auth import refusal
-from proxy.server.admin.turns import in_turns
+from proxy.server.admin.turns import a_turn, in_turns
 from proxy.server.admin.views import View
+
+#: Bytes of a body that are written at once: more are written in pieces of so many.
+PIECE = 128 * 1024
 
 
 class Handlers:
@@ -36,42 +41,44 @@ class Handlers:
             return web.Response(text="ok\n")
         return refusal(503, "draining" if state.draining else "not ready")
 
-    async def readyz_verbose(self, request: web.Request) -> web.Response:
+    async def readyz_verbose(self, request: web.Request) -> web.StreamResponse:
         """`/readyz`, and with `?verbose` why, and what is to be known besides."""
         if "verbose" not in request.query:
             return await self.readyz(request)
         state = self._view.readiness()
-        return await _json(asdict(state), 200 if state.ready else 503)
+        return await _json(request, lambda: asdict(state), 200 if state.ready else 503)
 
-    async def metrics(self, request: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.StreamResponse:
         """`/metrics`: Prometheus text, or OpenMetrics where Accept asks for it."""
         await self._view.refresh()
         body, kind = await self._view.metrics(", ".join(request.headers.getall("Accept", ())))
-        return web.Response(body=body, headers={"Content-Type": kind})
+        return await _send(request, body, kind)
 
-    async def config(self, request: web.Request) -> web.Response:
+    async def config(self, request: web.Request) -> web.StreamResponse:
         """`/config`: the effective configuration, secrets masked."""
-        return await _json(await asyncio.to_thread(self._view.config))
+        return await _json(request, self._view.config)
 
-    async def places(self, request: web.Request) -> web.Response:
+    async def places(self, request: web.Request) -> web.StreamResponse:
         """`/config/places`: every effective value of a policy, or of the top level, with its file and line."""
         upstream, route = request.query.get("upstream", ""), request.query.get("route", "")
         values = self._view.places(upstream, route)
         if not values:
             return refusal(404, "There is no such upstream or route.")
-        return await _json({"upstream": upstream, "route": route, "values": values})
+        return await _json(request, lambda: {"upstream": upstream, "route": route, "values": values})
 
-    async def upstreams(self, request: web.Request) -> web.Response:
+    async def upstreams(self, request: web.Request) -> web.StreamResponse:
         """`/upstreams`: what is configured and counted for each, or for the `?name` that is asked for."""
         await self._view.refresh()
-        return await _json({"upstreams": await self._view.upstreams(request.query.get("name"))})
+        shown = await self._view.upstreams(request.query.get("name"))
+        return await _json(request, lambda: {"upstreams": shown})
 
-    async def buckets(self, request: web.Request) -> web.Response:
+    async def buckets(self, request: web.Request) -> web.StreamResponse:
         """`/buckets`: the level of each bucket."""
         await self._view.refresh()
-        return await _json({"buckets": await self._view.buckets()})
+        shown = await self._view.buckets()
+        return await _json(request, lambda: {"buckets": shown})
 
-    async def requests(self, request: web.Request) -> web.Response:
+    async def requests(self, request: web.Request) -> web.StreamResponse:
         """`/requests`: the last calls, the newest first; `?limit`, `?since` (a number), `?only=notable`."""
         limit, since = request.query.get("limit", str(KEPT)), request.query.get("since", "0")
         if not is_count(limit) or not is_count(since):
@@ -83,17 +90,17 @@ class Handlers:
         recent = self._view.recent
         choose = recent.choose_notable if only else recent.choose
         shown = await in_turns(recent.show(choose(int(since), int(limit))))
-        return await _json({"seen": recent.seen, "requests": shown[::-1]})
+        return await _json(request, lambda: {"seen": recent.seen, "requests": shown[::-1]})
 
-    async def reload(self, request: web.Request) -> web.Response:
+    async def reload(self, request: web.Request) -> web.StreamResponse:
         """`POST /reload`: load the configuration again, and say what is wrong with it."""
         errors = await asyncio.shield(self._view.reload())  # begun, it is done, whatever becomes of who asked
-        return await _json({"reloaded": not errors, "errors": errors}, 422 if errors else 200)
+        return await _json(request, lambda: {"reloaded": not errors, "errors": errors}, 422 if errors else 200)
 
-    async def drain(self, request: web.Request) -> web.Response:
+    async def drain(self, request: web.Request) -> web.StreamResponse:
         """`POST /drain`: stop being ready, and let calls run out."""
         self._view.drain()
-        return await _json({"draining": True}, 202)
+        return await _json(request, lambda: {"draining": True}, 202)
 
 
 def is_count(text: str) -> bool:
@@ -101,7 +108,31 @@ def is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-async def _json(value: Any, status: int = 200) -> web.Response:
-    """An answer in JSON. It is written in a thread: that of a thousand upstreams takes a tenth of a second."""
-    text = await asyncio.to_thread(json.dumps, value, indent=2)
-    return web.Response(status=status, text=f"{text}\n", content_type="application/json")
+async def _json(request: web.Request, made: Callable[[], Any], status: int = 200) -> web.StreamResponse:
+    """Answer with what is made, as JSON, in a thread: of a thousand upstreams it takes a tenth of a second."""
+    return await _send(request, await asyncio.to_thread(_written, made), "application/json; charset=utf-8", status)
+
+
+def _written(made: Callable[[], Any]) -> bytes:
+    """JSON of what is made. The collector would stop every thread to look through what is gone in a moment."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return f"{json.dumps(made(), indent=2)}\n".encode()
+    finally:
+        if collects:
+            gc.enable()
+
+
+async def _send(request: web.Request, body: bytes, kind: str, status: int = 200) -> web.StreamResponse:
+    """Answer with a body that may be large, in pieces: to hand the system megabytes at once holds the loop."""
+    if len(body) <= PIECE:
+        return web.Response(status=status, body=body, headers={"Content-Type": kind})
+    response = web.StreamResponse(status=status, headers={"Content-Type": kind})
+    response.content_length = len(body)
+    await response.prepare(request)
+    if request.method != "HEAD":
+        for start in range(0, len(body), PIECE):
+            await response.write(body[start : start + PIECE])
+            await a_turn()
+    return response
