@@ -32,16 +32,18 @@ class Clock:
 
     def at(self, when: float, rank: int, act: Callable[..., None], *args: Any) -> None:
         """Schedule; a time that has passed is now. Nothing is ever cancelled: an event finds out that it is stale."""
-        self._sequence += 1
-        when = max(when, self.now)
-        heapq.heappush(self._heap, (_instant(when), rank, self._sequence, when, act, args))
+        sequence = self._sequence = self._sequence + 1
+        if when < self.now:
+            when = self.now
+        heapq.heappush(self._heap, (_instant(when), rank, sequence, when, act, args))
 
     def run(self, until: float = math.inf) -> None:
         """Let events happen until none is left, or the next one is after `until`."""
-        heap, last = self._heap, _instant(until)
+        heap, last, pop = self._heap, _instant(until), heapq.heappop
         while heap and heap[0][0] <= last:
-            _, _, _, when, act, args = heapq.heappop(heap)
-            self.now = max(when, self.now)
+            _, _, _, when, act, args = pop(heap)
+            if when > self.now:  # events of one instant may be less than a nanosecond apart
+                self.now = when
             act(*args)
 
 

@@ -7,9 +7,9 @@ nothing is decided in this module.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
 from proxy.retry.actions import (
@@ -81,7 +81,6 @@ class Driver:
     __slots__ = (
         "_alarm",
         "_buffers",
-        "_carrying",
         "_flying",
         "_held",
         "_kept",
@@ -129,8 +128,7 @@ class Driver:
         self._held: dict[int, Sending] = {}
         self._sendings = 0
         self._alarm: float | None = None
-        self._pending: deque[Action] = deque()
-        self._carrying = False
+        self._pending: list[Action] | None = None  # what is still to be carried out; None: nothing is being
         self._overflowed = False
 
     # what a subclass may watch
@@ -200,39 +198,50 @@ class Driver:
     # actions
 
     def _carry_out(self, actions: Actions) -> None:
-        self._pending.extend(actions)
-        if self._carrying:
+        """Carry out actions, and those that carrying them out brings, in the order in which they were asked for."""
+        if self._pending is not None:  # by the loop below, which is under way
+            self._pending.extend(actions)
             return
-        self._carrying = True
-        while self._pending:
-            self._do(self._pending.popleft())
-            if self._overflowed and not self._pending:
-                self._lose_replay()
-        self._carrying = False
+        pending = self._pending = list(actions)
+        for action in pending:  # it grows meanwhile
+            self._do(action)
+        while self._overflowed:
+            pending.clear()
+            self._lose_replay()
+            for action in pending:
+                self._do(action)
+        self._pending = None
 
     def _do(self, action: Action) -> None:
-        match action:
-            case Launch():
-                self._launch(action.attempt)
-            case WakeAt():
-                self.set_alarm(action.at)
-            case Peek():
-                self._peek(action)
-            case Ask():
-                self._ask(action.price)
-            case Cancel():
-                self._flying.pop(action.attempt, None)
-                self.cancelled(action.attempt)
-            case Deliver():
-                self._deliver(action.attempt)
-            case Answer():
-                self.answer = action
-            case Finish():
-                self._finish(action.outcome)
-            case Discard():
-                self._held.pop(action.attempt, None)
-            case Hold():
-                pass  # an answer that has come whole is kept anyway
+        _CARRIED_OUT[type(action)](self, action)
+
+    def _then(self, actions: Actions) -> None:
+        """What is to be carried out after all that was asked for before."""
+        assert self._pending is not None
+        self._pending.extend(actions)
+
+    def _do_launch(self, action: Launch) -> None:
+        self._launch(action.attempt)
+
+    def _do_wake_at(self, action: WakeAt) -> None:
+        self.set_alarm(action.at)
+
+    def _do_ask(self, action: Ask) -> None:
+        assert self.call is not None and self.call.scope.bucket is not None
+        self.call.scope.bucket.ask(action.price, self.clock.now, self._answered)
+
+    def _do_cancel(self, action: Cancel) -> None:
+        self._flying.pop(action.attempt, None)
+        self.cancelled(action.attempt)
+
+    def _do_answer(self, action: Answer) -> None:
+        self.answer = action
+
+    def _do_discard(self, action: Discard) -> None:
+        self._held.pop(action.attempt, None)
+
+    def _do_hold(self, action: Hold) -> None:
+        """Nothing: an answer that has come whole is kept anyway."""
 
     def _launch(self, attempt: int) -> None:
         now = self.clock.now
@@ -262,31 +271,27 @@ class Driver:
         if self.finished is None and self.delivered is None:
             assert self.call is not None
             sending = (attempt for attempt, (_, fate) in self._flying.items() if not _connecting(fate))
-            self._pending.extend(self.call.replay_lost(self.clock.now, min(sending, default=0)))
+            self._then(self.call.replay_lost(self.clock.now, min(sending, default=0)))
 
-    def _deliver(self, attempt: int) -> None:
+    def _do_deliver(self, action: Deliver) -> None:
         """All of an answer comes at once, so the delivery ends with its beginning."""
-        self.delivered = attempt
+        attempt = self.delivered = action.attempt
         self._free()
         flying = self._flying.pop(attempt, None)
         sending = self._held.pop(attempt) if flying is None else flying[1]
         assert self.call is not None and sending.reply is not None
         self.delivered_status = sending.reply.status
-        self._pending.extend(self.call.ended(attempt, self.clock.now, sending.trailers))
+        self._then(self.call.ended(attempt, self.clock.now, sending.trailers))
 
     def _free(self) -> None:
         if self._kept and self._buffers is not None:
             self._buffers.free(self._kept)
             self._kept = 0
 
-    def _peek(self, action: Peek) -> None:
+    def _do_peek(self, action: Peek) -> None:
         flying = self._flying.get(action.attempt)
         if flying is not None and self.call is not None:
-            self._pending.extend(self.call.peeked(action.attempt, flying[1].body[: action.limit], self.clock.now))
-
-    def _ask(self, price: float) -> None:
-        assert self.call is not None and self.call.scope.bucket is not None
-        self.call.scope.bucket.ask(price, self.clock.now, self._answered)
+            self._then(self.call.peeked(action.attempt, flying[1].body[: action.limit], self.clock.now))
 
     def _answered(self, price: float, granted: bool) -> None:
         """The bucket's answer, whenever it comes: a call that is over gives a grant back."""
@@ -294,10 +299,10 @@ class Driver:
         tell = self.call.granted if granted else self.call.refused
         self._carry_out(tell(price, self.clock.now))
 
-    def _finish(self, outcome: Outcome) -> None:
+    def _do_finish(self, action: Finish) -> None:
         if self.finished is None:
             self.finished = self.clock.now
-            self.outcome = outcome
+            self.outcome = action.outcome
             self._free()
             self.over()
 
@@ -305,3 +310,18 @@ class Driver:
 def _connecting(sending: Sending) -> bool:
     """`timeouts.attempt` runs from the last byte of the request: it does not bound the connecting."""
     return sending.fault is not None and sending.fault.kind is FaultKind.CONNECT_FAILURE
+
+
+#: How each action is carried out: looked up by its type, since a simulation does so a million times.
+_CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], None]] = {
+    Launch: Driver._do_launch,
+    WakeAt: Driver._do_wake_at,
+    Peek: Driver._do_peek,
+    Ask: Driver._do_ask,
+    Cancel: Driver._do_cancel,
+    Deliver: Driver._do_deliver,
+    Answer: Driver._do_answer,
+    Finish: Driver._do_finish,
+    Discard: Driver._do_discard,
+    Hold: Driver._do_hold,
+}

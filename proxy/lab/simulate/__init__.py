@@ -19,8 +19,10 @@ from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import Figures, figures
 from proxy.lab.simulate.playing import play
 from proxy.lab.simulate.plot import picture
+from proxy.lab.simulate.progress import shown
 from proxy.lab.simulate.report import as_json, print_table
 from proxy.lab.simulate.scenario import Scenario, read_scenario
+from proxy.lab.simulate.side_by_side import play_all
 
 __all__ = ["Figures", "Scenario", "run_scenario", "simulate"]
 
@@ -43,7 +45,12 @@ def simulate(
             print(problem, file=sys.stderr)
         return 2
     print(taken(config, surroundings), file=sys.stderr)
-    done = [figures(found, play(found, column)) for column in played]
+    try:
+        with shown(played) as watch:
+            done = play_all(found, played, watch)
+    except ChildProcessError as error:  # killed where memory is short, say
+        print(f"redrive: {error}", file=sys.stderr)
+        return 2
     if json:
         print(as_json(found, done))
     else:
@@ -64,5 +71,5 @@ def _draw(file: str, svg: str) -> int:
 
 
 def run_scenario(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> list[Figures]:
-    """The same in one step, for tests."""
+    """The same in one step and one process, for tests."""
     return [figures(scenario, play(scenario, column)) for column in columns(config, scenario, environ)[0]]

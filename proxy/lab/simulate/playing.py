@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from proxy.lab.clock import BEGIN, DEADLINE, Clock
@@ -102,8 +103,9 @@ class _Simulated(Driver):
 class _Run:
     """The play of one column."""
 
-    def __init__(self, scenario: Scenario, column: Column) -> None:
+    def __init__(self, scenario: Scenario, column: Column, tell: Callable[[float], None]) -> None:
         self.clock = Clock()
+        self._tell = tell
         self.played = Played(column.name)
         self._scenario = scenario
         self._column = column
@@ -154,6 +156,7 @@ class _Run:
             if driver.finished is None:
                 self.clock.at(deadline, DEADLINE, driver.expire)
         self._watched.clear()
+        self._tell(self.clock.now)
         if self.clock.now < self._scenario.duration:
             self.clock.at(self.clock.now + _SWEEP, BEGIN, self._sweep)
 
@@ -166,8 +169,10 @@ class _Run:
         played.seconds.append(self.clock.now - began)
         if driver.outcome is Outcome.SUCCESS:
             played.succeeded[int(began)] += 1
+        driver.call.forget_alarm()  # else call and driver would keep each other until the collector comes
+        driver.call = None
 
 
-def play(scenario: Scenario, column: Column) -> Played:
-    """Play one column."""
-    return _Run(scenario, column).play()
+def play(scenario: Scenario, column: Column, tell: Callable[[float], None] = lambda now: None) -> Played:
+    """Play one column. `tell` hears how far it is, every few seconds of the scenario's time."""
+    return _Run(scenario, column, tell).play()

@@ -1,0 +1,117 @@
+"""Columns played side by side, each in a process of its own.
+
+Law: the figures are those that one process would come to. Columns share nothing but the scenario, and each draws from
+sources of its own, which the scenario's seed begins.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from proxy.lab.simulate.columns import Column
+from proxy.lab.simulate.figures import Figures, figures
+from proxy.lab.simulate.playing import play
+from proxy.lab.simulate.scenario import Scenario
+from proxy.server.processors import processes
+
+#: Is told how far a column is: its number, and the share of the scenario's time, from 0 to 1.
+Watch = Callable[[int, float], None]
+
+
+def play_all(scenario: Scenario, columns: Sequence[Column], watch: Watch, cores: int | None = None) -> list[Figures]:
+    """Play every column, as many at a time as there are cores (None: as many as this process may use).
+
+    Gives their figures in the columns' order. `ChildProcessError`: a process ended before its column's end.
+    """
+    at_a_time = min(len(columns), processes(cores))
+    if at_a_time < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        return [_play(scenario, column, partial(watch, number)) for number, column in enumerate(columns)]
+    return _Apart(scenario, columns, watch).play(at_a_time)
+
+
+def _play(scenario: Scenario, column: Column, tell: Callable[[float], None]) -> Figures:
+    """One column. `tell` hears of each hundredth that has been played."""
+    told = 0
+
+    def at(now: float) -> None:
+        nonlocal told
+        hundredths = int(100 * now / scenario.duration)
+        if hundredths > told:
+            told = hundredths
+            tell(min(1.0, hundredths / 100))
+
+    made = figures(scenario, play(scenario, column, at))
+    tell(1.0)
+    return made
+
+
+class _Apart:
+    """The processes, and what they have told. They are forked: a policy may hold a user's objects, which need not be
+    such as can be sent.
+    """
+
+    def __init__(self, scenario: Scenario, columns: Sequence[Column], watch: Watch) -> None:
+        self._scenario = scenario
+        self._columns = columns
+        self._watch = watch
+        self._context = multiprocessing.get_context("fork")
+        self._playing: dict[Connection, tuple[int, Any]] = {}
+        self._done: dict[int, Figures] = {}
+
+    def play(self, at_a_time: int) -> list[Figures]:
+        """All columns, so many at a time. No process outlives this, whatever ends it."""
+        waiting = iter(range(len(self._columns)))
+        try:
+            self._begin(waiting, at_a_time)
+            while self._playing:
+                for ready in wait(list(self._playing)):
+                    assert isinstance(ready, Connection)
+                    if self._hear(ready):
+                        self._begin(waiting, 1)
+        finally:
+            for _, process in self._playing.values():
+                process.kill()
+                process.join()
+        return [self._done[number] for number in range(len(self._columns))]
+
+    def _begin(self, waiting: Iterator[int], most: int) -> None:
+        for _, number in zip(range(most), waiting, strict=False):  # in this order none is taken in vain
+            receiving, sending = self._context.Pipe(duplex=False)
+            args = (self._scenario, self._columns[number], sending)
+            process = self._context.Process(target=_play_here, args=args, daemon=True)
+            process.start()
+            sending.close()  # it ends with the process that has the other copy
+            self._playing[receiving] = number, process
+
+    def _hear(self, receiving: Connection) -> bool:
+        """Take what a process says; whether that was the last."""
+        number, process = self._playing[receiving]
+        try:
+            said = receiving.recv()
+        except EOFError:
+            process.join()
+            why = f"signal {-process.exitcode}" if process.exitcode < 0 else f"status {process.exitcode}"
+            raise ChildProcessError(f"the process that played {self._columns[number].name} ended by {why}") from None
+        if isinstance(said, float):
+            self._watch(number, said)
+            return False
+        self._done[number] = said
+        del self._playing[receiving]
+        receiving.close()
+        process.join()
+        return True
+
+
+def _play_here(scenario: Scenario, column: Column, sending: Connection) -> None:
+    """What a process does. Ctrl-C is its parent's to heed; where that is gone nobody wants the figures."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        sending.send(_play(scenario, column, sending.send))
+    except BrokenPipeError:
+        os._exit(1)
