@@ -20,7 +20,7 @@ from proxy.config.read import read_text
 from proxy.config.units import written
 from proxy.config.yaml_text import parse
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
-from proxy.retry.policy import Classify, Dialect, ResetField, Rule
+from proxy.retry.policy import BodyDelay, Classify, Dialect, IdempotencyKey, Repeats, ResetField, Rule
 
 _PACKS = Path(__file__).parent / "dialects"
 #: The later one wins.
@@ -28,9 +28,16 @@ _PRECEDENCE = (Class.TRANSIENT, Class.TIMEOUT, Class.THROTTLING)
 
 
 def classify(
-    typed: Mapping[str, Any], dialects: tuple[Dialect, ...], service_codes: frozenset[int] | None, retried: bool
+    typed: Mapping[str, Any],
+    dialects: tuple[Dialect, ...],
+    service_codes: frozenset[int] | None,
+    retried: bool,
+    own_dialects: bool = False,
+    key: IdempotencyKey = IdempotencyKey(),  # noqa: B008  it is frozen
 ) -> Classify:
-    """The compiled classification out of a policy's read `classify` section. `retried`: by a service config's."""
+    """The compiled classification out of a policy's read `classify` section. `retried`: by a service config's;
+    `own_dialects`: the upstream itself names them; `key`: the policy's idempotency key.
+    """
     statuses: dict[int, Class] = {}
     grpc: dict[int, Class] = {}
     faults: dict[FaultKind, Class] = {}
@@ -44,7 +51,11 @@ def classify(
                 else:
                     grpc[GRPC_STATUS_NUMBERS[each]] = cls
     rules = tuple(rule(each, f"rule {number}") for number, each in enumerate(typed["rules"], 1))
-    return Classify(statuses, grpc, faults, rules, dialects, service_codes, typed["unsafe_methods"], retried)
+    return Classify(
+        *(statuses, grpc, faults, rules, dialects, service_codes, typed["unsafe_methods"], retried, own_dialects),
+        key_header=key.header.lower(),
+        keys_injected=key.inject,
+    )
 
 
 def rule(typed: Mapping[str, Any], because: str) -> Rule:
@@ -55,7 +66,7 @@ def rule(typed: Mapping[str, Any], because: str) -> Rule:
         because,
         statuses=statuses,
         headers=tuple((name.lower(), glob) for name, glob in typed.get("header", {}).items()),
-        json=tuple((tuple(path.split(".")), glob) for path, glob in typed.get("json", {}).items()),
+        json=_by_path(typed.get("json", {})),
         xml=tuple(typed.get("xml", {}).items()),
         grpc=None if grpc is None else frozenset(GRPC_STATUS_NUMBERS[name] for name in grpc),
         faults=faults,
@@ -118,7 +129,7 @@ def _pack(file: str, named_at: Mark, path: str) -> tuple[Dialect | None, tuple[A
 
 
 def _defaults() -> Map:
-    tree = adopt({key: value for key, value in PACK.defaults().items() if key != "codes"})
+    tree = adopt({key: value for key, value in PACK.defaults().items() if key not in ("codes", "repeats")})
     assert isinstance(tree, Map)
     return tree
 
@@ -128,9 +139,34 @@ def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
     rules = [rule(each, f"rule {n}" if own else _words(each)) for n, each in enumerate(typed["rules"], 1)]
     if "codes" in typed:
         rules += _code_rules(typed["codes"])
-    resets = tuple(ResetField(each["field"], each["format"], each.get("remaining")) for each in typed["resets"])
+    resets = tuple(
+        ResetField(each["field"], each["format"], each.get("remaining"), _by_path(each.get("limit", {})))
+        for each in typed["resets"]
+    )
     source, stop_field = " ".join(typed["source"]), typed.get("stop_field", "")
-    return Dialect(typed["name"], tuple(rules), resets, typed["grpc"], source, stop_field)
+    delays = tuple(BodyDelay(tuple(each["json"].split(".")), each["format"]) for each in typed["delays"])
+    repeats = _repeats(typed["repeats"]) if "repeats" in typed else None
+    return Dialect(typed["name"], tuple(rules), resets, typed["grpc"], source, stop_field, delays, repeats)
+
+
+def _repeats(typed: Mapping[str, Any]) -> Repeats:
+    return Repeats(
+        typed["client"],
+        statuses=_all(typed.get("status")) or frozenset(),
+        idempotent_statuses=_all(typed.get("idempotent")) or frozenset(),
+        faults=_all(typed.get("faults")) or frozenset(),
+        transient_codes=typed.get("transient_codes", False),
+        should_retry=typed.get("should_retry", False),
+        retry_after=typed.get("retry_after", False),
+        headers=tuple((name.lower(), glob) for name, glob in typed.get("header", {}).items()),
+        keyed=typed.get("keyed", False),
+        alone=typed.get("alone", False),
+        within=typed.get("within"),
+    )
+
+
+def _by_path(globs: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...]:
+    return tuple((tuple(path.split(".")), glob) for path, glob in globs.items())
 
 
 def _words(typed: Mapping[str, Any]) -> str:

@@ -65,6 +65,7 @@ def compile_tree(
     routes = Routes(policies, problems)
     upstreams = Upstreams(tree, policies, routes, problems)
     defaults = _defaults(tree, top, submap(builtin, "defaults"), policies, aws_layer(environ, problems))
+    policies.defaults = defaults
     named = upstreams.named(defaults)
     fallback = upstreams.fallback(defaults)
     files += [each for each in routes.files if each not in files]

@@ -15,7 +15,9 @@ from proxy.config.scalars import (
     address,
     address_or_off,
     duration,
+    fault,
     flag,
+    glob,
     header_name,
     like,
     network,
@@ -45,6 +47,26 @@ CODES = Section(
     },
 )
 
+TIME_FORMAT = one_word("seconds", "epoch", "epoch_ms", "duration", "http_date", "rfc3339")
+
+REPEATS = Section(
+    "repeats",
+    "What the provider's official client repeats by default, whatever the method (unsafe_methods: provider).",
+    {
+        "client": Key(word, required=True, doc="where that was read: the client, its version and file"),
+        "status": Key(ListOf(status)),
+        "idempotent": Key(ListOf(status), "statuses that it repeats for idempotent methods alone"),
+        "faults": Key(ListOf(fault)),
+        "transient_codes": Key(flag, False, "what this pack's own rules class transient"),
+        "should_retry": Key(flag, False, "any failure with x-should-retry: true"),
+        "retry_after": Key(flag, False, "any failure with Retry-After"),
+        "header": Key(MapOf(glob), doc="only requests with these fields are its own"),
+        "keyed": Key(flag, False, "only requests with the idempotency key, or of an idempotent method"),
+        "alone": Key(flag, False, "only where amz-sdk-request does not say that it retries by itself"),
+        "within": Key(duration, doc="only so long after the first attempt"),
+    },
+)
+
 PACK = Section(
     "pack",
     "A provider's way of speaking.",
@@ -55,6 +77,20 @@ PACK = Section(
         "grpc": Key(flag, False, "gRPC's reading of HTTP codes and faults on application/grpc calls"),
         "rules": Key(ListOf(RULE), [], "the first match wins"),
         "codes": Key(CODES),
+        "delays": Key(
+            ListOf(
+                Section(
+                    "delay",
+                    "A delay in the JSON body of a failure.",
+                    {
+                        "json": Key(word, required=True, doc="its dotted path"),
+                        "format": Key(TIME_FORMAT, required=True),
+                    },
+                )
+            ),
+            [],
+        ),
+        "repeats": Key(REPEATS),
         "resets": Key(
             ListOf(
                 Section(
@@ -62,10 +98,9 @@ PACK = Section(
                     "A field that says when a quota is whole again.",
                     {
                         "field": Key(header_name, required=True),
-                        "format": Key(
-                            one_word("seconds", "epoch", "epoch_ms", "duration", "http_date"), "seconds", required=True
-                        ),
+                        "format": Key(TIME_FORMAT, "seconds", required=True),
                         "remaining": Key(header_name, doc="read only where this field is 0"),
+                        "limit": Key(MapOf(glob), doc="dotted.path: glob; or where a 429's body names the limit so"),
                     },
                 )
             ),

@@ -64,6 +64,7 @@ class Policies:
         self._packs: dict[tuple[str, ...], tuple[Dialect, ...]] = {}
         self._classified: dict[object, Classify] = {}
         self.trees: dict[tuple[str, str], Map] = {}
+        self.defaults: Map | None = None  # what every upstream inherits; None while that is put together
 
     def layer(self, over: Map, under: Map, path: KeyPath) -> Map:
         """One layer of a policy over the one it inherits (contract, section 3)."""
@@ -115,6 +116,7 @@ class Policies:
         rate = self._bucket(tree, "rate", strategy, path, groups.get("rate") or "rate")
         typed = {name: self._typed(tree, name) for name in DEFAULTS.keys if name in tree and name not in _ELSEWHERE}
         idempotency, pushback = typed["idempotency_key"], typed["pushback"]
+        key = IdempotencyKey(idempotency["header"], idempotency["inject"])
         policy = Policy(
             place.upstream,
             place.route,
@@ -123,9 +125,9 @@ class Policies:
             rate[0],
             _scope(typed["scope"]),
             Timeouts(**typed["timeouts"]),
-            self._classify(tree, method, path),
+            self._classify(tree, method, key, path),
             frozenset(typed["attempt_headers"]),
-            IdempotencyKey(idempotency["header"], idempotency["inject"]),
+            key,
             PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["spread"]),
             typed["mode"],
             _edits(typed["headers"]["request"]),
@@ -147,11 +149,14 @@ class Policies:
             known = self._read[name, id(value)] = value, typed
         return known[1]
 
-    def _classify(self, tree: Map, method: MethodPolicy | None, path: KeyPath) -> Classify:
+    def _classify(
+        self, tree: Map, method: MethodPolicy | None, idempotency_key: IdempotencyKey, path: KeyPath
+    ) -> Classify:
         """Lists, rules and packs; the same ones are compiled once."""
         typed, names = self._typed(tree, "classify"), self._typed(tree, "dialects")
         codes, retried = (None, False) if method is None else (method.codes, method.retried)
-        key = id(typed), id(names), codes, retried, method is None
+        inherited = self.defaults is None or tree.keys_at["dialects"] == self.defaults.keys_at["dialects"]
+        key = id(typed), id(names), codes, retried, method is None, inherited, idempotency_key
         known = self._classified.get(key)
         if known is None:
             named = tree["dialects"]
@@ -162,7 +167,7 @@ class Policies:
             if packs is None:
                 packs = dialects(names, marks, (*path, "dialects"), self._problems)
                 self._packs[names] = packs
-            known = self._classified[key] = classify(typed, packs, codes, retried)
+            known = self._classified[key] = classify(typed, packs, codes, retried, not inherited, idempotency_key)
         return known
 
     def _bucket(

@@ -21,6 +21,8 @@ order of checks is in `proxy.retry.checks`, what may hold a call in `proxy.retry
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Hold, Launch, Peek, WakeAt
 from proxy.retry.answers import own_answer
 from proxy.retry.app_words import read_app_words
@@ -40,7 +42,7 @@ from proxy.retry.facts import (
     first,
 )
 from proxy.retry.judged import HAIR
-from proxy.retry.reasons import GATES, OUT_OF_TIME, OUTGREW, SHUT_DOWN, held_too_long
+from proxy.retry.reasons import GATES, NO_LONGER_SAFE, OUT_OF_TIME, OUTGREW, SHUT_DOWN, held_too_long
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
 PEEK_LIMIT = 64 * 1024
@@ -111,6 +113,7 @@ class Call(Ending):
         """As much of the body as was asked for, or all of it."""
         if self.phase is not Phase.PEEKING or self._reply is None:
             return ()
+        self._reply = replace(self._reply, peeked=body)
         verdict = classify(self.policy.classify, self.request, self._reply, body)
         assert not isinstance(verdict, NeedsBody)  # it has been looked at
         return self._answered(attempt, self._reply, verdict, now)
@@ -238,9 +241,11 @@ class Call(Ending):
     def _admit(self, now: float) -> Actions:
         """An attempt is due: launch it, or wait where a gate says so."""
         at, no, gate = self._ask_gates(now)
-        if no is None and at <= now:
+        if no is None and at <= now <= self._safe_until + HAIR:
             return self._launch(now)
         why = ""
+        if max(at, now) > self._safe_until + HAIR:
+            no, why = Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
         if no is None and self.deadline is not None and at > self.deadline + HAIR:
             no, why = Outcome.DEADLINE, held_too_long(gate, at - now, self.deadline - now)
         if no is None and not self._take_place("held"):

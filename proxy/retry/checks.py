@@ -36,6 +36,8 @@ def is_safe(verdict: Verdict, fault: Fault | None, *, idempotent: bool, unsafe_m
         return True
     if unsafe_methods == "never":
         return False
+    if verdict.repeated_by:
+        return True
     return verdict.unprocessed or (fault is not None and fault.progress is Progress.REFUSED)
 
 

@@ -22,6 +22,7 @@ itself sent and that something here names; a made-up one where a service config 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from proxy.retry.evidence import ReplyEvidence
@@ -37,6 +38,8 @@ from proxy.retry.facts import (
     Verdict,
 )
 from proxy.retry.policy import Classify, Rule
+from proxy.retry.pushback import looks_into_body
+from proxy.retry.repeats import with_repeats
 from proxy.retry.ruleset import NEEDS_BODY, NeedsBody, ruleset
 
 __all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault", "names"]
@@ -67,8 +70,12 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
     verdict = _by_rules(rules, reply, body, grpc, own) or _by_lists_of_reply(rules, request, reply.status, grpc, own)
     if isinstance(verdict, NeedsBody):
         return verdict
+    if rules.repeats:
+        verdict = with_repeats(rules, request, reply, verdict)
+    if body is None and rules.delays_in_bodies and verdict.cls.retryable and looks_into_body(rules.dialects, reply):
+        return NEEDS_BODY
     if _proves_unprocessed(verdict, request, reply.status):
-        verdict = Verdict(verdict.cls, verdict.because, unprocessed=True)
+        verdict = replace(verdict, unprocessed=True)
     if known is not None and reply.status != 425:  # of which the request's Early-Data says more
         known[reply.status] = verdict
     return verdict
@@ -78,9 +85,11 @@ def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
     """The class of an attempt that ended without a whole answer."""
     grpc = _grpc_status(rules, request, None, fault.kind in _UNAVAILABLE_FAULTS)
     verdict = _by_rules_of_fault(rules, fault, grpc) or _by_lists_of_fault(rules, request, fault, grpc)
+    if rules.repeats:
+        verdict = with_repeats(rules, request, fault, verdict)
     refused = fault.progress in (Progress.NEVER_SENT, Progress.REFUSED) or fault.kind is FaultKind.REFUSED_STREAM
     if refused or (verdict.cls is Class.THROTTLING and not verdict.unprocessed):
-        return Verdict(verdict.cls, verdict.because, unprocessed=True)
+        return replace(verdict, unprocessed=True)
     return verdict
 
 
@@ -136,7 +145,7 @@ def _by_rules(
         found = step.match_reply(evidence, grpc)
         if isinstance(found, Rule):
             named = found.grpc is not None and own is not None
-            return Verdict(found.as_, _because(dialect, found), unprocessed=named)
+            return Verdict(found.as_, _because(dialect, found), unprocessed=named, dialect=dialect)
         if found is not None:
             return found
     return None
@@ -146,7 +155,7 @@ def _by_rules_of_fault(rules: Classify, fault: Fault, grpc: int | None) -> Verdi
     for dialect, step in ruleset(rules).steps:
         found = step.match_fault(fault, grpc)
         if found is not None:
-            return Verdict(found.as_, _because(dialect, found))
+            return Verdict(found.as_, _because(dialect, found), dialect=dialect)
     return None
 
 

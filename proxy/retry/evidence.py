@@ -12,11 +12,16 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from fnmatch import translate
 from functools import lru_cache
 
 from proxy.retry.facts import Reply
 
+#: Contract, section 4: so much of what comes out of gzip or deflate is looked at.
+DECODED = 64 * 1024
+
+_CODINGS = frozenset({"", "gzip", "x-gzip", "deflate"})
 _ABSENT = object()
 _UNREAD = object()
 
@@ -30,8 +35,10 @@ class ReplyEvidence:
 
     def __init__(self, reply: Reply, body: bytes | None) -> None:
         self._reply = reply
-        self.body = b"" if body is None and reply.end else body
         self._found: dict[tuple[str, ...] | str, list[str]] = {}
+        self.body = b"" if body is None and reply.end else body
+        if self.body:
+            self.body = _decoded(self.body, self._coding())
         self._document: object = _UNREAD
         self._text: str | None = None
 
@@ -42,10 +49,12 @@ class ReplyEvidence:
 
     @property
     def may_look(self) -> bool:
-        """Whether a body may decide: on status 400 and above, where no content coding hides it."""
-        if self._reply.status < 400:
-            return False
-        return all(value.lower() in ("", "identity") for value in self.header("content-encoding"))
+        """Whether a body may decide: on status 400 and above, where no content coding hides it but gzip or deflate."""
+        return self._reply.status >= 400 and self._coding() in _CODINGS
+
+    def _coding(self) -> str:
+        """The content coding; several are one that nobody reads."""
+        return ",".join(value.lower() for value in self.header("content-encoding") if value.lower() != "identity")
 
     def header(self, name: str) -> list[str]:
         """Every value of a field."""
@@ -82,6 +91,19 @@ class ReplyEvidence:
                 self._text = (self.body or b"").decode("utf-8", "replace")
             values = self._found[key] = [_resolved(text.strip()) for text in _element(element).findall(self._text)]
         return values
+
+
+def _decoded(body: bytes, coding: str) -> bytes:
+    """What is there of a body without its content coding, at most DECODED bytes; b"" where it can't be undone."""
+    if not coding:
+        return body
+    # zlib reads gzip and zlib's own form (RFC 1950, what "deflate" means) alike; some send bare RFC 1951 as deflate.
+    for wbits in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):
+        try:
+            return zlib.decompressobj(wbits).decompress(body, DECODED)
+        except zlib.error:
+            continue
+    return b""
 
 
 def _resolved(text: str) -> str:

@@ -198,7 +198,7 @@ class Reply:
 
     `end`: nothing follows this head (no body; a trailers-only gRPC answer). `trailers` are those that came with it.
     `plain`: whoever read the head has seen that no field in it is one that says anything of retrying (PUSHBACK_FIELDS),
-    and that no trailers came, so that there is nothing to look for.
+    and that no trailers came, so that there is nothing to look for. `peeked` is what was looked at of its body.
     """
 
     status: int
@@ -206,6 +206,7 @@ class Reply:
     end: bool = False
     trailers: Fields | None = None
     plain: bool = False
+    peeked: bytes | None = None
 
     @property
     def grpc_status(self) -> int | None:
@@ -257,12 +258,18 @@ class Verdict:
     """What an attempt's end was classed as, and why.
 
     `because` is for people: "rule 2", "dialect aws: SlowDown", "transient: 503". `unprocessed`: the answer itself
-    proves that the upstream did not carry the request out (contract, section 4, safety 2).
+    proves that the upstream did not carry the request out (contract, section 4, safety 2). `dialect`: whose rule it
+    was, "" where it was none's. `repeated_by`: the dialect
+    whose provider's own client repeats this call after such an end, "" where none does (section 4, "Repeats"), and
+    `repeated_within`: for so many seconds after its first attempt alone (None: no such limit).
     """
 
     cls: Class
     because: str
     unprocessed: bool = False
+    repeated_by: str = ""
+    repeated_within: float | None = None
+    dialect: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ In every state an attempt is in flight, or the alarm of the next hedge is set, o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Hold, Launch, Peek, WakeAt
 from proxy.retry.bucket import ASK
@@ -83,6 +84,7 @@ class HedgedCall(Call):
         reply = self._peeking.pop(attempt, None)
         if reply is None or self.phase is Phase.DELIVERING:
             return ()
+        reply = replace(reply, peeked=body)
         verdict = classify(self.policy.classify, self.request, reply, body)
         assert not isinstance(verdict, NeedsBody)  # it has been looked at
         return self._answered(attempt, reply, verdict, now)

@@ -6,6 +6,8 @@ last of them has passed.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from proxy.retry.bucket import ASK, Bucket
 from proxy.retry.checks import Failure, first_no, is_safe, too_long
 from proxy.retry.classify import names
@@ -19,6 +21,7 @@ from proxy.retry.waits import WaitSeries
 
 #: Sums of floating-point seconds may miss a deadline that they meet exactly; a wait that ends at it is begun.
 HAIR = 1e-9
+NEVER = float("inf")
 
 
 class Judged(Gated):
@@ -29,6 +32,7 @@ class Judged(Gated):
     _reply: Reply | None = None
     _flying_since: float = 0.0
     _due: float = 0.0
+    _safe_until: float = NEVER  # when another attempt stops being safe
     _series: WaitSeries | None = None
     _custom: CustomToken | None = None
 
@@ -50,7 +54,8 @@ class Judged(Gated):
         wall = now + self.env.wall_offset
         dialects = self.policy.classify.dialects
         trailers = reply.trailers if reply.trailers is not reply.fields else None  # read once, else they contradict
-        return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=trailers)
+        peeked = reply.peeked
+        return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=trailers, peeked=peeked)
 
     def _verdict_on(self, failure: Failure, now: float) -> Outcome | None:
         """Tell everybody who learns from failures, then put the checks in their order."""
@@ -64,18 +69,33 @@ class Judged(Gated):
             self._start_cooldown(pushback.cooldown, now)
         if mode == "observe" and not self.words.disabled:
             return self._observed_no(failure, bucket, retryable, now)
-        no = self._first_no(failure, retryable, self._disabled)
+        no = self._first_no(failure, retryable, self._disabled, now)
         return no if no is not None else self._grant(failure, bucket, now)
 
-    def _first_no(self, failure: Failure, retryable: bool, disabled: bool) -> Outcome | None:
+    def _first_no(self, failure: Failure, retryable: bool, disabled: bool, now: float) -> Outcome | None:
         safe = is_safe(
             failure.verdict,
             failure.fault,
             idempotent=self.idempotent,
             unsafe_methods=self.policy.classify.unsafe_methods,
         )
+        if safe:
+            self._safe_until = self._repeatable_until(failure)
+            safe = now <= self._safe_until + HAIR
         left = self.attempts < self.policy.strategy.max_attempts
         return first_no(failure, retryable=retryable, committed=self.committed, disabled=disabled, safe=safe, left=left)
+
+    def _repeatable_until(self, failure: Failure) -> float:
+        """Until when another attempt is safe: for ever, but where it is only since the provider's own client repeats
+        the call, and that client does so for a while alone (AWS: its signature expires).
+        """
+        verdict, unsafe_methods = failure.verdict, self.policy.classify.unsafe_methods
+        if verdict.repeated_within is None or is_safe(
+            replace(verdict, repeated_by=""), failure.fault, idempotent=self.idempotent, unsafe_methods=unsafe_methods
+        ):
+            return NEVER
+        first_sent = self.history[0].started if self.history else self._flying_since
+        return first_sent + verdict.repeated_within
 
     def _grant(self, failure: Failure, bucket: Bucket | None, now: float) -> Outcome | None:
         """The checks from the tokens to the waiting room; then, at once, the price is taken."""
@@ -90,6 +110,8 @@ class Judged(Gated):
         if wait is None:
             wait = self._next_wait(failure)
         self._due = now + wait
+        if self._due > self._safe_until + HAIR:
+            return Outcome.NOT_RETRYABLE
         if self.deadline is not None and self._due > self.deadline + HAIR:
             return Outcome.DEADLINE
         if wait > 0 and not self._take_place("backoff"):
@@ -111,17 +133,17 @@ class Judged(Gated):
 
     def _observed_no(self, failure: Failure, shadow: Bucket | None, retryable: bool, now: float) -> Outcome:
         """Mode observe: work out what would have happened against the shadow, and let it show in the record."""
-        real = self._first_no(failure, retryable, disabled=True)
+        real = self._first_no(failure, retryable, disabled=True, now=now)
         if real is not None and real is not Outcome.DISABLED:
             return real  # a check ahead of the mode's: the same in every mode
-        no = self._first_no(failure, retryable, disabled=False)
+        no = self._first_no(failure, retryable, disabled=False, now=now)
         if no is None:
             no = self._grant(failure, shadow, now)
             self._leave_room()
             self._granted = None
         what = f"would retry after {self._due - now:.3f} s" if no is None else f"would not retry ({no.value})"
         because = f"{failure.verdict.because}; observed: {what}"
-        failure.verdict = Verdict(failure.verdict.cls, because, failure.verdict.unprocessed)
+        failure.verdict = replace(failure.verdict, because=because)
         return Outcome.DISABLED
 
     def _goes_on(self, failure: Failure) -> bool:

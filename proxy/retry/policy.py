@@ -15,7 +15,7 @@ from proxy.retry.facts import Class, FaultKind, Verdict
 
 Jitter = Literal["none", "full", "equal", "proportional", "decorrelated"]
 Mode = Literal["enforce", "observe", "off"]
-UnsafeMethods = Literal["never", "unprocessed", "always"]
+UnsafeMethods = Literal["never", "unprocessed", "provider", "always"]
 CooldownMode = Literal["wait", "reject", "off"]
 
 
@@ -148,16 +148,55 @@ class Rule:
         return bool(self.json or self.xml)
 
 
+TimeFormat = Literal["seconds", "epoch", "epoch_ms", "duration", "http_date", "rfc3339"]
+
+
 @dataclass(frozen=True, slots=True)
 class ResetField:
     """A dialect's reset field: read when `remaining` is 0 (or the dialect classed the answer throttling).
 
-    `format`: "seconds" from now, "epoch" seconds, "epoch_ms", "duration" (`1m30s`, `250ms`), "http_date".
+    `format`: "seconds" from now, "epoch" seconds, "epoch_ms", "duration" (`1m30s`, `250ms`, or bare seconds),
+    "http_date", "rfc3339". `limit`: (path, glob) of a 429's body that names this limit as the one that was met; the
+    field is read then whatever remains.
     """
 
     name: str
-    format: Literal["seconds", "epoch", "epoch_ms", "duration", "http_date"]
+    format: TimeFormat
     remaining: str | None = None
+    limit: tuple[tuple[tuple[str, ...], str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BodyDelay:
+    """A delay that a dialect reads in the JSON body of a failure: the value at `path`, in this format."""
+
+    path: tuple[str, ...]
+    format: TimeFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """What a provider's official client repeats by default, whatever the method (contract, section 4, "Repeats").
+
+    `client` says where that was read: the client, its version and file. `statuses`, and for idempotent methods also
+    `idempotent_statuses`; `faults`; `transient_codes`: what the pack's own rules class transient; `should_retry`: any
+    failure with `x-should-retry: true`; `retry_after`: any failure with Retry-After. All of it only for requests that
+    carry every one of `headers` (lower-case name, glob), that are `keyed` (with the policy's idempotency key, or of an
+    idempotent method) and, where it is `alone`, whose client does not retry by itself (`amz-sdk-request`). `within`:
+    seconds after the first attempt for which it holds; None for ever.
+    """
+
+    client: str
+    statuses: frozenset[int] = frozenset()
+    idempotent_statuses: frozenset[int] = frozenset()
+    faults: frozenset[FaultKind] = frozenset()
+    transient_codes: bool = False
+    should_retry: bool = False
+    retry_after: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+    keyed: bool = False
+    alone: bool = False
+    within: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +209,8 @@ class Dialect:
     grpc: bool = False  # the gRPC dialect's reading of HTTP codes and faults on application/grpc calls
     source: str = ""
     stop_field: str = ""  # what its SDKs read in the place of x-should-retry
+    delays: tuple[BodyDelay, ...] = ()
+    repeats: Repeats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +225,20 @@ class Classify:
     service_codes: frozenset[int] | None = None  # a service config's codes, in place of lists and grpc dialect
     unsafe_methods: UnsafeMethods = "unprocessed"
     service_retries: bool = False  # a service config's retryPolicy, under which an attempt timeout is one to retry
+    own_dialects: bool = False  # the upstream itself names its dialects, so that what their clients repeat counts
+    key_header: str = "idempotency-key"  # the policy's, in lower case
+    keys_injected: bool = False
     # Worked out from the above: whether nothing but a grpc-status could name an answer below 400, so that it needs no
-    # further look; whether one of the dialects is gRPC's, or names reset fields; the fields that tell the
-    # dialects' SDKs not to retry; the verdicts on answers known so far, where nothing but the status decides (None:
-    # more does); and, when first asked for, the rules made ready (ruleset.py).
+    # further look; whether one of the dialects is gRPC's, names reset fields or delays, and of these some for which a
+    # body must be looked at; the fields that tell the dialects' SDKs not to retry; what their providers' own clients
+    # repeat, where that counts; the verdicts on answers known so far, where nothing but the status decides (None: more
+    # does); and, when first asked for, the rules made ready (ruleset.py).
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
     grpc_dialect: bool = field(init=False, repr=False, compare=False, default=False)
     resets: bool = field(init=False, repr=False, compare=False, default=False)
+    delays_in_bodies: bool = field(init=False, repr=False, compare=False, default=False)
     stop_fields: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
+    repeats: tuple[tuple[str, Repeats], ...] = field(init=False, repr=False, compare=False, default=())
     known: dict[int, Verdict] | None = field(init=False, repr=False, compare=False, default=None)
     ruleset: Any = field(init=False, repr=False, compare=False, default=None)
 
@@ -200,10 +247,14 @@ class Classify:
         plain = min(self.statuses, default=400) >= 400 and not any(_can_name_below_400(rule) for rule in rules)
         object.__setattr__(self, "plain_below_400", plain)
         object.__setattr__(self, "grpc_dialect", any(dialect.grpc for dialect in self.dialects))
-        object.__setattr__(self, "resets", any(dialect.resets for dialect in self.dialects))
+        object.__setattr__(self, "resets", any(dialect.resets or dialect.delays for dialect in self.dialects))
+        in_bodies = any(each.delays or any(reset.limit for reset in each.resets) for each in self.dialects)
+        object.__setattr__(self, "delays_in_bodies", in_bodies)
         stops = tuple(dialect.stop_field for dialect in self.dialects if dialect.stop_field)
         object.__setattr__(self, "stop_fields", stops)
-        if not rules and self.service_codes is None and not self.grpc_dialect:
+        repeats = tuple((each.name, each.repeats) for each in self.dialects if each.repeats is not None)
+        object.__setattr__(self, "repeats", repeats if self.own_dialects and self.unsafe_methods == "provider" else ())
+        if not rules and not self.repeats and self.service_codes is None and not self.grpc_dialect:
             object.__setattr__(self, "known", {})
 
 

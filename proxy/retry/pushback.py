@@ -9,7 +9,7 @@ What is read where:
     stop             from any failure: status 400 and above, or a non-zero grpc-status
     should-retry     from status 400 and above
     cooldown         the part of the delay that holds other callers too: Retry-After, Retry-After-Ms,
-                     x-ms-retry-after-ms or a reset field, on 429 and 503
+                     x-ms-retry-after-ms, a reset field or a delay in a body, on 429 and 503
 
 Clocks that disagree. Moments (HTTP dates, epochs) are counted from the answer's own `Date`, since the same clock wrote
 both; without one, from the clock on our wall. A `Date` is not believed where it puts the moment more than a day ahead
@@ -26,15 +26,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from proxy.retry.facts import NO_PUSHBACK, Class, Fields, NoFields, Pushback
+from proxy.retry.evidence import ReplyEvidence, any_matches
+from proxy.retry.facts import NO_PUSHBACK, Class, Fields, NoFields, Pushback, Reply
 from proxy.retry.http_date import read_http_date
-from proxy.retry.policy import Dialect, ResetField
+from proxy.retry.policy import Dialect, ResetField, TimeFormat
 
 #: Longer than anybody means it, and still safe to add to a clock (about 31,000 years).
 LONGEST = 1e12
 
 _WHOLE = re.compile(r"[0-9]+")
 _DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
 _DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 #: One member of a structured-field list, quoted strings kept whole; and one parameter or dictionary entry of it. A
@@ -59,22 +61,38 @@ def read_pushback(
     wall: float,
     *,
     trailers: Fields | None = None,
+    peeked: bytes | None = None,
 ) -> Pushback:
     """What an answer of this status and class says. `wall`: seconds since the epoch, when the answer came.
 
-    `trailers`: those that came with the head (gRPC sends its fields there). `delay` and `cooldown` are seconds.
+    `trailers`: those that came with the head (gRPC sends its fields there). `peeked`: what was looked at of the body.
+    `delay` and `cooldown` are seconds.
     """
     if cls is Class.SUCCESS:
         return NO_PUSHBACK
-    return _Reading(fields, trailers or NoFields(), status, wall).read(cls, dialects)
+    evidence = ReplyEvidence(Reply(status, fields), peeked) if peeked else None
+    return _Reading(fields, trailers or NoFields(), status, wall, evidence).read(cls, dialects)
+
+
+def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
+    """Whether the body of this failure may name a delay, or the limit that was met, and can be looked at."""
+    if reply.end or not ReplyEvidence(reply, None).may_look:
+        return False
+    if any(dialect.delays for dialect in dialects):
+        return True
+    limits = (reset for dialect in dialects for reset in dialect.resets if reset.limit)
+    return reply.status == 429 and any(reply.fields.get_all(reset.name.lower()) for reset in limits)
 
 
 class _Reading:
     """One answer being read: the fields, and the longest delay found so far."""
 
-    __slots__ = ("cooldown", "delay", "fields", "source", "status", "trailers", "wall")
+    __slots__ = ("cooldown", "delay", "evidence", "fields", "source", "status", "trailers", "wall")
 
-    def __init__(self, fields: Fields, trailers: Fields, status: int, wall: float) -> None:
+    def __init__(
+        self, fields: Fields, trailers: Fields, status: int, wall: float, evidence: ReplyEvidence | None
+    ) -> None:
+        self.evidence = evidence
         self.fields = fields
         self.trailers = trailers
         self.status = status
@@ -132,12 +150,20 @@ class _Reading:
         cools = self.status in (429, 503)
         readable = map(self.retry_after, self.values("retry-after"))
         retry_after = [seconds for seconds in readable if seconds is not None]
+        named = bool(retry_after)
         for seconds in retry_after:
             self.note("retry-after", seconds, cools=cools)
         for name in _MILLISECONDS:
             for value in self.values(name):
-                self.note(name, _milliseconds(value), cools=cools)
-        if cools and not retry_after:
+                milliseconds = _milliseconds(value)
+                named = named or (milliseconds is not None and name == "retry-after-ms")
+                self.note(name, milliseconds, cools=cools)
+        for each in (delay for dialect in dialects for delay in dialect.delays):
+            for value in self.evidence.json(each.path) if self.evidence is not None else ():
+                self.note(".".join(each.path), self.moment(each.format, value), cools=cools)
+        if named:  # Retry-After and Retry-After-Ms win over whatever names the end of a window
+            return
+        if cools:
             for name, seconds in self.rate_limit():
                 self.note(name, seconds, cools=True)
         if cools or cls is Class.THROTTLING:
@@ -183,16 +209,25 @@ class _Reading:
                     yield "ratelimit-reset", seconds
 
     def reset(self, field: ResetField) -> Iterator[float]:
-        """A dialect's own field, where nothing remains."""
-        if field.remaining is not None and not any(_is_zero(value) for value in self.values(field.remaining.lower())):
+        """A dialect's own field, where nothing remains, or where the body says that this limit was met."""
+        used_up = field.remaining is None or any(_is_zero(value) for value in self.values(field.remaining.lower()))
+        if not used_up and not self.is_met(field):
             return
         for value in self.values(field.name.lower()):
-            delay = self.reset_value(field, value)
+            delay = self.moment(field.format, value)
             if delay is not None:
                 yield delay
 
-    def reset_value(self, field: ResetField, value: str) -> float | None:
-        match field.format:
+    def is_met(self, field: ResetField) -> bool:
+        """Whether the body of a 429 names this limit: the next request would not fit, whatever remains."""
+        evidence = self.evidence
+        if evidence is None or self.status != 429:
+            return False
+        return any(any_matches(evidence.json(path), glob) for path, glob in field.limit)
+
+    def moment(self, format_: TimeFormat, value: str) -> float | None:
+        """Seconds from now until what a value names; None where it can't be read or has passed."""
+        match format_:
             case "seconds":
                 return _whole(value)
             case "epoch":
@@ -203,6 +238,20 @@ class _Reading:
                 return _duration(value)
             case "http_date":
                 return self.until(read_http_date(value, self.wall))
+            case "rfc3339":
+                return self.until(_rfc3339(value))
+
+
+def _rfc3339(value: str) -> float | None:
+    """Seconds since the epoch of `2026-01-01T00:00:00Z` (RFC 3339), an offset in place of the Z allowed."""
+    if _RFC3339.fullmatch(value) is None:
+        return None
+    from datetime import datetime  # one provider's errors need it
+
+    try:
+        return datetime.fromisoformat(value.upper()).timestamp()
+    except ValueError:  # a month 13
+        return None
 
 
 def _whole(value: str) -> float | None:
@@ -220,7 +269,9 @@ def _is_zero(value: str) -> bool:
 
 
 def _duration(value: str) -> float | None:
-    """Seconds of `1m30s`, `250ms`, `1h2m3.5s`: Go's durations, as OpenAI sends them."""
+    """Seconds of `1m30s`, `250ms`, `1h2m3.5s`: Go's durations, as OpenAI sends them; bare seconds, as Azure does."""
+    if _DECIMAL.fullmatch(value):
+        return min(float(value), LONGEST)
     seconds, at = 0.0, 0
     while part := _DURATION_PART.match(value, at):
         seconds, at = seconds + float(part[1]) * _DURATION_UNITS[part[2]], part.end()

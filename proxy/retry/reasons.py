@@ -22,6 +22,7 @@ GATES = {
 
 OUTGREW = "the request's body outgrew its replay buffer"
 OUT_OF_TIME = "the deadline came first"
+NO_LONGER_SAFE = "the provider's own client would not repeat it any more: its signature may have expired"
 SHUT_DOWN = "the proxy shut down, and waited for it no longer"
 
 
@@ -94,6 +95,8 @@ def _not_retryable(failure: Failure, grounds: Grounds) -> str:
         return "non_fatal does not name it"
     if not grounds.goes_on:
         return "it is named as fatal" if failure.verdict.cls is Class.FATAL else "nothing names it as retryable"
+    if failure.verdict.repeated_by:
+        return NO_LONGER_SAFE
     if failure.verdict.unprocessed:
         return f"{grounds.method} is not idempotent, and unsafe_methods is never"
     return f"{grounds.method} may have been carried out, and is not idempotent"

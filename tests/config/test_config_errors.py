@@ -119,7 +119,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "redrive.yaml:4:14: defaults.timeouts.zzz: unknown key; there is connect, attempt, total, idle",
             "redrive.yaml:5:13: defaults.strategy: no strategy is called 'zzz'; define it under strategies, or",
             "redrive.yaml:6:11: defaults.bucket: no bucket is called 'zzz'; define it under buckets",
-            "redrive.yaml:7:14: defaults.dialects[0]: no dialect is called 'zzz'; there is aws, azure, github",
+            "redrive.yaml:7:14: defaults.dialects[0]: no dialect is called 'zzz'; there is anthropic, aws, azure",
             "redrive.yaml:8:27: defaults.classify.throttling[0]: 'zzz' is neither an HTTP status, nor a gRPC status, "
             "nor a fault kind; write it as 503, 5xx, 520-527, UNAVAILABLE or reset",
             "redrive.yaml:8:41: defaults.classify.rules[0].as: is missing: transient, throttling, timeout",

@@ -62,7 +62,7 @@ def test_the_defaults_are_the_contracts() -> None:
         **dict.fromkeys((408, 504), Class.TIMEOUT),
     }
     assert policy.classify.faults[FaultKind.ATTEMPT_TIMEOUT] is Class.TIMEOUT
-    assert (policy.mode, policy.scope.by, policy.classify.unsafe_methods) == ("enforce", "host", "unprocessed")
+    assert (policy.mode, policy.scope.by, policy.classify.unsafe_methods) == ("enforce", "host", "provider")
     assert (policy.idempotency_key.header, policy.idempotency_key.inject) == ("Idempotency-Key", False)
 
 

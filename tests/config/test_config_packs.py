@@ -40,7 +40,7 @@ def judged(rules: Classify, status: int, headers: dict[str, str] | None = None, 
 
 
 def test_the_packs_that_the_contract_names() -> None:
-    assert built_in_names() == ["aws", "azure", "github", "grpc", "http", "openai", "stripe"]
+    assert built_in_names() == ["anthropic", "aws", "azure", "github", "google", "grpc", "http", "openai", "stripe"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,13 @@ def test_aws(packs: dict[str, Classify], code: str, cls: str) -> None:
         ("stripe", 409, {}, {"error": {"code": "lock_timeout"}}, "transient"),
         ("stripe", 409, {}, {"error": {"code": "idempotency_key_in_use"}}, "transient"),
         ("stripe", 429, {}, {"error": {"code": "lock_timeout"}}, "throttling"),
-        ("stripe", 409, {}, {"error": {"code": "resource_already_exists"}}, "unnamed"),
+        ("stripe", 409, {}, {"error": {"code": "resource_already_exists"}}, "transient"),  # as its client has it
+        ("anthropic", 529, {}, None, "transient"),
+        ("anthropic", 400, {}, {"type": "error", "error": {"type": "overloaded_error"}}, "transient"),
+        ("anthropic", 400, {}, {"type": "error", "error": {"type": "rate_limit_error"}}, "throttling"),
+        ("anthropic", 400, {}, {"type": "error", "error": {"type": "invalid_request_error"}}, "unnamed"),
+        ("google", 429, {}, {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}, "throttling"),
+        ("google", 409, {}, {"error": {"code": 409, "status": "ABORTED"}}, "unnamed"),
         ("stripe", 429, {}, {"error": {"code": "rate_limit"}}, "throttling"),
         ("http", 403, {"x-ratelimit-remaining": "0"}, None, "unnamed"),
     ],

@@ -175,7 +175,7 @@ def test_a_hedge(explain) -> None:  # type: ignore[no-untyped-def]
     )
     says(
         explain("POST", "http://api.payments.example/v1/search", "--status", "404"),
-        "repeating POST is not idempotent; unsafe_methods is unprocessed: not hedged, one attempt after another",
+        "repeating POST is not idempotent; unsafe_methods is provider: not hedged, one attempt after another",
         "attempt 1 not retried: not_retryable, non_fatal does not name it",
     )
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gzip
 import json
 import sys
+import zlib
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.retry.classify import NEEDS_BODY, SUCCESS, classify, classify_fault
-from proxy.retry.evidence import ReplyEvidence
+from proxy.retry.evidence import DECODED, ReplyEvidence
 from proxy.retry.facts import (
     GRPC_STATUS_NUMBERS,
     Class,
@@ -199,7 +201,9 @@ RATE_LIMITED = body_rule(json=((("error", "code"), "rate_limited"),))
 def test_a_body_is_asked_for_only_where_it_could_decide() -> None:
     assert classify(RATE_LIMITED, GET, reply(400), None) is NEEDS_BODY
     assert of(RATE_LIMITED, 500, body=None).cls is Class.TRANSIENT
-    assert of(RATE_LIMITED, 400, ("content-encoding", "gzip"), body=None).cls is Class.UNNAMED
+    assert classify(RATE_LIMITED, GET, reply(400, ("content-encoding", "GZIP")), None) is NEEDS_BODY
+    assert of(RATE_LIMITED, 400, ("content-encoding", "br"), body=None).cls is Class.UNNAMED
+    assert of(RATE_LIMITED, 400, ("content-encoding", "gzip, gzip"), body=None).cls is Class.UNNAMED
     assert classify(RATE_LIMITED, GET, reply(400, ("content-encoding", "identity")), None) is NEEDS_BODY
     assert of(body_rule(200, json=((("a",), "*"),)), 200, body=None).cls is Class.SUCCESS
     bodiless = Reply(400, MappingFields([]), end=True)
@@ -208,6 +212,29 @@ def test_a_body_is_asked_for_only_where_it_could_decide() -> None:
         rules=(Rule(Class.FATAL, "1", headers=(("x-fatal", "*"),)), *RATE_LIMITED.rules),
     )
     assert of(by_header_first, 400, ("x-fatal", "1"), body=None).cls is Class.FATAL
+
+
+def test_gzip_and_deflate_are_undone_for_the_look_alone() -> None:
+    said = b'{"error": {"code": "rate_limited"}}'
+    bare = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    for coding, body in (
+        ("gzip", gzip.compress(said)),
+        ("x-gzip", gzip.compress(said)),
+        ("deflate", zlib.compress(said)),
+        ("deflate", bare.compress(said) + bare.flush()),
+        ("identity", said),
+    ):
+        assert of(RATE_LIMITED, 400, ("content-encoding", coding), body=body).cls is Class.THROTTLING, coding
+    assert of(RATE_LIMITED, 400, ("content-encoding", "gzip"), body=said).cls is Class.UNNAMED  # it is no gzip
+    cut = gzip.compress(said + b" " * 50_000)[:-9]
+    assert of(RATE_LIMITED, 400, ("content-encoding", "gzip"), body=cut).cls is Class.THROTTLING
+
+
+def test_a_body_that_grows_without_end_is_looked_at_up_to_its_bound() -> None:
+    bomb = gzip.compress(b" " * 50_000_000 + b'{"error": {"code": "rate_limited"}}')
+    assert len(bomb) < 64 * 1024
+    evidence = ReplyEvidence(reply(400, ("content-encoding", "gzip")), bomb)
+    assert len(evidence.body or b"") == DECODED
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,8 @@ def test_retry_after_wins_over_the_ietf_fields() -> None:
     limits = (("RateLimit", '"default";r=0;t=300'), ("RateLimit-Remaining", "0"), ("RateLimit-Reset", "300"))
     assert read(("Retry-After", "2"), *limits).delay == 2
     assert read(("Retry-After", "soon"), *limits).delay == 300
-    assert read(("Retry-After-Ms", "2000"), *limits).delay == 300
+    assert read(("Retry-After-Ms", "2000"), *limits).delay == 2
+    assert read(("Retry-After-Ms", "soon"), *limits).delay == 300
 
 
 def test_a_dialects_reset() -> None:

@@ -133,6 +133,8 @@ def safety(play: Play, verdict: Verdict, fault: Fault | None, *, safe: bool) -> 
     rule = call.policy.classify.unsafe_methods
     if rule == "always":
         return "repeated because unsafe_methods is always"
+    if safe and verdict.repeated_by and not verdict.unprocessed:
+        return f"repeated because {verdict.repeated_by}'s own client repeats it (unsafe_methods: {rule})"
     if safe:
         return "safe to repeat: the upstream did not carry the request out"
     if verdict.unprocessed:
