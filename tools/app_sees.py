@@ -305,13 +305,14 @@ Only where there is no answer to hand on does the proxy write its own, as `appli
 | --- | --- |
 | 502 | no connection, a broken one, or a malformed answer |
 | 504 | `timeouts.attempt`, or the deadline |
-| 503 | `cooling`, `rate_limited`, `overloaded`; with `Retry-After` |
+| 503 | `rate_limited`, `overloaded`; with `Retry-After` |
+| 429 or 503 | `cooling`, as the answer that began the cooldown; with `Retry-After` |
 | 403 | the destination is denied |
 | 404 | no upstream has this Host or prefix |
 | 400, 413, 414, 431 | the request cannot be forwarded |
 
 To an `application/grpc` call it is HTTP 200, trailers-only, with the matching `grpc-status`. `client_gone` is seen by
-nobody but the log, and `overloaded` is a 503 as `cooling` is.
+nobody but the log, and `overloaded` is a 503.
 
 The transcripts are made under this configuration:
 """

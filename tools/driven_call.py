@@ -135,7 +135,7 @@ def events(driven: Driven) -> Iterator[Event]:
 def _cool_down(driven: Driven) -> Actions:
     """Another call of the scope meets a pushback: no event of this call, but it will find a gate closed."""
     driven.cooled = True
-    driven.call.scope.cooldown.start(2.0, 0.1, driven.now)
+    driven.call.scope.cooldown.start(driven.call.request.fields, 503, 2.0, sent=driven.now, now=driven.now)
     return ()
 
 

@@ -67,7 +67,7 @@ def _replay(policy: Policy, room: int, cooling: bool, path: tuple[str, ...]) -> 
     request = Request("GET", "u.test", "/")
     scope = Commons(Elsewhere()).scope(policy, request)
     if cooling:
-        scope.cooldown.start(1.0, 0.1, 0.0)
+        scope.cooldown.start(request.fields, 503, 1.0, sent=0.0, now=0.0)
     env = Env(random.Random(0), 0.0, WaitingRoom(room))  # noqa: TID251, S311 - nothing draws from it: no jitter
     driven: Driven | None = None
 

@@ -50,6 +50,7 @@ class _Advice:
         for policy, at, path in self._placed:
             self._timeouts(policy, at, path)
             self._hedging(policy, at, path)
+            self._spread(policy, at, path)
             self._bucket(policy, at, path)
             self._backoff(policy, at, path)
         for upstream in self._settings.router.upstreams:
@@ -70,6 +71,12 @@ class _Advice:
             if value is not None and value >= limits.total:
                 message = f"has no effect: {value:g}s is not shorter than timeouts.total, {limits.total:g}s"
                 self._tell(policy, at, path, ("timeouts", key), message)
+
+    def _spread(self, policy: Policy, at: Mark, path: KeyPath) -> None:
+        """A key of earlier versions."""
+        if "spread" in self._tree_of(policy)["pushback"]:
+            message = "has no effect any more: held calls return by a slow start, and pushback.hold bounds how long"
+            self._tell(policy, at, path, ("pushback", "spread"), message)
 
     def _hedging(self, policy: Policy, at: Mark, path: KeyPath) -> None:
         strategy = policy.strategy

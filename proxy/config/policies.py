@@ -128,7 +128,7 @@ class Policies:
             self._classify(tree, method, key, path),
             frozenset(typed["attempt_headers"]),
             key,
-            PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["spread"]),
+            PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["hold"]),
             typed["mode"],
             _edits(typed["headers"]["request"]),
             _edits(typed["headers"]["response"]),

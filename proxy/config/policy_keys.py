@@ -170,7 +170,8 @@ PUSHBACK = Section(
     {
         "max_delay": Key(duration, "60s", "a longer delay ends the call with that answer"),
         "cooldown": Key(one_word("wait", "reject", "off"), "wait", "what the scope's other calls meet meanwhile"),
-        "spread": Key(share, "10%", "of the delay, over which waiting calls are let go"),
+        "hold": Key(duration, "20s", "for how long a cooldown holds one call at most, in all"),
+        "spread": Key(share, doc="has no effect any more: held calls return by a slow start, see hold"),
     },
 )
 

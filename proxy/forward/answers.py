@@ -41,7 +41,7 @@ def own_answer(
 ) -> tuple[int, bytes, bytes]:
     """(status, head without its last empty line, body). The stream puts its own framing lines in between."""
     lines = [] if changes is None else list(changes.add)
-    if retry_after is not None and status == 503:
+    if retry_after is not None and status in (429, 503):
         lines.append(("Retry-After", str(max(0, math.ceil(retry_after)))))
     if grpc:
         said = f"{title}: {detail}" if detail else title

@@ -26,18 +26,26 @@ _BY_OUTCOME: dict[Outcome, tuple[int, str, str, str]] = {
 
 
 def own_answer(
-    outcome: Outcome, fault: Fault | None, *, detail: str | None = None, retry_after: float | None = None
+    outcome: Outcome,
+    fault: Fault | None,
+    *,
+    detail: str | None = None,
+    retry_after: float | None = None,
+    status: int | None = None,
 ) -> Answer:
-    """The answer for a call that ends with `outcome` and, where its last attempt met one, `fault`."""
+    """The answer for a call that ends with `outcome` and, where its last attempt met one, `fault`.
+
+    `retry_after` is seconds. `status` takes the place of the outcome's own, where no fault says more.
+    """
     if fault is not None and outcome not in (Outcome.DENIED, Outcome.BAD_REQUEST):
         # A connection that did not come in time is a timeout too (RFC 9209 section 2.3.9 recommends 504 for it).
         timed_out = fault.kind is FaultKind.ATTEMPT_TIMEOUT or fault.error == "connection_timeout"
-        status, title = (504, "Gateway timeout") if timed_out else (502, "Bad gateway")
-        return Answer(status, title, detail or fault.detail or _FAULTS[fault.kind], outcome, retry_after, fault.error)
-    status, title, text, error = _BY_OUTCOME[outcome]
+        code, title = (504, "Gateway timeout") if timed_out else (502, "Bad gateway")
+        return Answer(code, title, detail or fault.detail or _FAULTS[fault.kind], outcome, retry_after, fault.error)
+    usual, title, text, error = _BY_OUTCOME[outcome]
     if detail == SHUT_DOWN:  # RFC 9209 section 2.3.8: there was room; it was this end that closed
         error = "connection_terminated"
-    return Answer(status, title, detail or text, outcome, retry_after, error)
+    return Answer(status or usual, title, detail or text, outcome, retry_after, error)
 
 
 _FAULTS = {

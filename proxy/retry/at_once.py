@@ -28,7 +28,7 @@ def may_go_at_once(policy: Policy, request: Request) -> bool:
 
 def nothing_holds(scope: ScopeState, now: float) -> bool:
     """Whether a call would be launched now."""
-    return scope.ungated and not scope.cooldown.holds(now)
+    return scope.ungated and now >= scope.cooldown.quiet_from
 
 
 def began(scope: ScopeState, now: float) -> None:

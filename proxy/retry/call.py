@@ -41,7 +41,7 @@ from proxy.retry.facts import (
     Verdict,
     first,
 )
-from proxy.retry.judged import HAIR
+from proxy.retry.gated import HAIR
 from proxy.retry.reasons import GATES, NO_LONGER_SAFE, OUT_OF_TIME, OUTGREW, SHUT_DOWN, held_too_long
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
@@ -86,7 +86,7 @@ class Call(Ending):
             return self._launch(now)
         if policy.strategy.custom is not None:
             return self._start_custom(now)
-        if self.scope.ungated and not self.scope.cooldown.holds(now):
+        if self.scope.ungated and now >= self.scope.cooldown.quiet_from:
             return self._launch(now)
         return self._admit(now)
 
@@ -106,6 +106,8 @@ class Call(Ending):
         if isinstance(verdict, NeedsBody):
             self._reply = reply
             self.phase = Phase.PEEKING
+            if self._cooled:
+                self._landed(now, self._flying_since, well=None)
             return (Peek(attempt, PEEK_LIMIT),)
         return self._answered(attempt, reply, verdict, now)
 
@@ -243,7 +245,7 @@ class Call(Ending):
         at, no, gate = self._ask_gates(now)
         if no is None and at <= now <= self._safe_until + HAIR:
             return self._launch(now)
-        why = ""
+        why = gate if no is Outcome.COOLING else ""
         if max(at, now) > self._safe_until + HAIR:
             no, why = Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
         if no is None and self.deadline is not None and at > self.deadline + HAIR:
@@ -267,7 +269,7 @@ class Call(Ending):
         self.attempts += 1
         self._flying_since = now
         self.phase = Phase.FLYING
-        if self.attempts == 1 and self.scope.ungated and not self._parked:
+        if self.attempts == 1 and self.scope.ungated and not self._parked and not self._cooled:
             return _LAUNCH_FIRST
         self._let_go(self.attempts, now)
         self._paid_rate = self._paid_pace = False
@@ -279,6 +281,8 @@ class Call(Ending):
     def _let_go(self, attempt: int, now: float) -> None:
         """Nothing holds this attempt any more."""
         self._leave_room()
+        if self._cooled:
+            self._cooled = self.scope.cooldown.sent(self)
         if self._held_since is not None:
             self._held, self._held_attempt = now - self._held_since, attempt
             self._held_since = None
@@ -303,6 +307,8 @@ class Call(Ending):
         self._processed = True
         self._reply = reply
         if verdict.cls is Class.SUCCESS:
+            if self._cooled:
+                self._landed(now, self._flying_since, well=True)
             self.phase = Phase.DELIVERING
             self.delivered = attempt
             self.deadline = None
@@ -319,6 +325,7 @@ class Call(Ending):
             why = self._why_not(no, failure, now)
             self._note(failure.attempt, now, failure=failure, decision=no.value, why=why)
             return self._give_up(no, now)
+        self._claim_place()
         wait = self._due - now
         self._note(failure.attempt, now, failure=failure, decision="retried", delay=wait)
         if self._owed is not None:

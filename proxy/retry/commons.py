@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from proxy.retry.bucket import Bucket, RateBucket, make_bucket
+from proxy.retry.cooldown import Cooldown
 from proxy.retry.facts import Request
-from proxy.retry.gates import Cooldown, TokenGate
-from proxy.retry.making import Announce, Key, Making, SeenKeys
+from proxy.retry.gates import TokenGate
+from proxy.retry.making import Key, Making, SeenKeys
 from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, RateSpec, Strategy
 
@@ -30,12 +31,11 @@ class ScopeState:
     """All that the calls of one policy and one scope value share.
 
     `ungated`: no rate bucket and no limiter, so that only a cooldown could hold a call. `shadow` is the bucket that
-    `mode: observe` plays with instead of the real one. `announce`: whom to tell when a call starts the cooldown.
+    `mode: observe` plays with instead of the real one.
     """
 
     __slots__ = (
         "_shadow",
-        "announce",
         "bucket",
         "cooldown",
         "limiter",
@@ -57,7 +57,6 @@ class ScopeState:
         limiter: TokenGate | None,
         cooldown: Cooldown,
         seen: SeenKeys,
-        announce: Announce | None = None,
     ) -> None:
         self.value = value
         self.bucket = bucket
@@ -67,7 +66,6 @@ class ScopeState:
         self.limiter = limiter
         self.cooldown = cooldown
         self.seen = seen
-        self.announce = announce
         self.ungated = rate is None and limiter is None
         self._shadow: Bucket | None = None
 
@@ -218,9 +216,8 @@ class Commons:
         if policy.strategy.paced:
             pacing, limiter = self._limiter(own, now)
         cooldown, seen = self._place(policy.upstream, value)
-        announce = self._making.announcing(policy.upstream, value)
         bucket = self._bucket(policy.bucket, own, now)
-        return ScopeState(value, bucket, rate_gate, rate, pacing, limiter, cooldown, seen, announce)
+        return ScopeState(value, bucket, rate_gate, rate, pacing, limiter, cooldown, seen)
 
     def _definition(self, policy: Policy) -> str:
         """What tells one strategy definition of an upstream from another: its name, numbered where two share one.

@@ -54,12 +54,13 @@ class Ending(Judged):
     def _refuse(self, no: Outcome, now: float, why: str = "") -> Actions:
         fault = self._failure.fault if self._failure is not None else None
         left = {
-            Outcome.COOLING: lambda: self.scope.cooldown.seconds_left(now),
+            Outcome.COOLING: lambda: self._cooling[0],
             Outcome.RATE_LIMITED: lambda: self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0,
             Outcome.OVERLOADED: lambda: 1.0,
         }.get(no)
         detail = None if fault is not None else why or None
-        answer = own_answer(no, fault, detail=detail, retry_after=left() if left is not None else None)
+        status = self._cooling[1] if no is Outcome.COOLING else None
+        answer = own_answer(no, fault, detail=detail, retry_after=left() if left is not None else None, status=status)
         return (answer, *self._finish(no, now))
 
     def _stop_waiting(self, no: Outcome, now: float, why: str = "") -> Actions:
@@ -96,6 +97,8 @@ class Ending(Judged):
         """The deadline, or the end of the process, ends what flies."""
         attempt = self.attempts
         self._learn(False, now)
+        if self._cooled:
+            self._landed(now, self._flying_since, well=False)
         self._note(attempt, now, decision=no.value, because=because)
         if self.phase is Phase.PEEKING and self._reply is not None:
             unnamed = Verdict(Class.UNNAMED, "its body did not come in time")
@@ -134,6 +137,8 @@ class Ending(Judged):
     def _finish(self, outcome: Outcome, now: float) -> Actions:
         self.phase = Phase.DONE
         self.outcome = outcome
+        if self._cooled:
+            self._leave_gates(now)
         if self._parked:
             self._leave_room()
         return _FINISH[outcome]

@@ -15,9 +15,15 @@ from proxy.retry.commons import ScopeState
 from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome, Request, first
 from proxy.retry.gates import REJECTED
 from proxy.retry.policy import Policy
+from proxy.retry.reasons import held_in_vain
 from proxy.retry.records import AttemptRecord
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.retry.waits import Chance
+
+#: Sums of floating-point seconds may miss a deadline that they meet exactly; a wait that ends at it is begun.
+HAIR = 1e-9
+
+NEVER = float("inf")
 
 
 @dataclass(slots=True)
@@ -50,7 +56,12 @@ class Gated:
     _held_attempt: int = 0
     _paid_rate: bool = False
     _paid_pace: bool = False
-    _own_cooldown: float = float("-inf")
+    _cooled: bool = False  # the cooldown knows of it: it queues there, or has a place
+    _own_delays: tuple[float, ...] = ()  # when the delays are over that began with answers to it
+    _cooled_since: float | None = None  # since when the cooldown holds it
+    _cooled_before: float = 0.0  # for how long it did so ahead of earlier attempts
+    _patience: float = NEVER  # until when it may: after that the call is answered
+    _cooling: tuple[float, int] = (0.0, 503)  # what was left when it refused the call, and the status that began it
 
     def __init__(
         self,
@@ -70,6 +81,7 @@ class Gated:
     def retime(self, at: float) -> None:
         """A gate's word changed: ask again at another time, and at the deadline at the latest."""
         if self._alarm is not None:
+            at = min(at, self._patience)
             self._alarm(at if self.deadline is None else min(at, self.deadline))
 
     def alarm_by(self, alarm: Callable[[float], None]) -> None:
@@ -95,6 +107,11 @@ class Gated:
     def app_retry(self) -> bool:
         """Whether the app had tried this before by itself."""
         return self.words.retries_itself
+
+    @property
+    def was_cooled(self) -> bool:
+        """Whether a cooldown has held it."""
+        return self._cooled_before > 0
 
     @property
     def _bucket(self) -> Bucket | None:
@@ -135,15 +152,15 @@ class Gated:
         return True
 
     def _ask_gates(self, now: float) -> tuple[float, Outcome | None, str]:
-        """Ask cooldown, rate and limiter in turn: (when, the *no* if it is one, which of them holds)."""
-        scope, pushback = self.scope, self.policy.pushback
-        if pushback.cooldown != "off" and scope.cooldown.until > self._own_cooldown and scope.cooldown.holds(now):
-            if pushback.cooldown == "reject" and scope.cooldown.seconds_left(now) > 0:
-                return REJECTED, Outcome.COOLING, "cooldown"
-            at = scope.cooldown.ask(self, now)
+        """Ask cooldown, rate and limiter in turn: (when, the *no* if it is one, which of them holds or why not)."""
+        scope = self.scope
+        if scope.cooldown.holds(now) and self.policy.pushback.cooldown != "off" and not self.words.disabled:
+            at, why = self._ask_cooldown(now)
             if at > now:
                 self._leave_lines(now)  # who is held here must not stand in the way of others there
-                return at, None, "cooldown"
+                return at, (Outcome.COOLING if at == REJECTED else None), why or "cooldown"
+        if self._cooled_since is not None:
+            self._end_hold(now)
         if scope.rate is not None and not self._paid_rate:
             at = scope.rate.ask(self, now)
             if at > now:
@@ -156,6 +173,42 @@ class Gated:
                 return at, None, "limiter"
             self._paid_pace = True
         return now, None, ""
+
+    def _ask_cooldown(self, now: float) -> tuple[float, str]:
+        """Now, or when to ask again; or REJECTED and why: the call would be held for longer than it may."""
+        cooldown, rules, fields = self.scope.cooldown, self.policy.pushback, self.request.fields
+        at = cooldown.ask(self, fields, now, self._own_delays)
+        self._cooled = True
+        if at <= now:
+            return now, ""
+        if self._cooled_since is None:
+            self._cooled_since = now
+        limit = self._cooled_since + rules.hold - self._cooled_before
+        why = "hold"
+        if self.deadline is not None and self.deadline < limit:
+            limit, why = self.deadline, "deadline"
+        wait = cooldown.wait_of(self, now)
+        if rules.cooldown == "wait" and now < limit - HAIR and now + wait <= limit + HAIR:
+            self._patience = limit
+            return min(at, limit), ""
+        left, status = cooldown.left_for(fields, now)
+        self._cooling = max(left, wait) if wait < NEVER else left, status
+        if rules.cooldown == "reject":
+            return REJECTED, held_in_vain(wait, None)
+        return REJECTED, held_in_vain(wait, None if why == "deadline" else rules.hold, limit - now)
+
+    def _end_hold(self, now: float) -> None:
+        """The cooldown does not hold it any more."""
+        if self._cooled_since is not None:
+            self._cooled_before += now - self._cooled_since
+            self._cooled_since, self._patience = None, NEVER
+
+    def _landed(self, now: float, sent: float, *, well: bool | None) -> None:
+        """The attempt sent at `sent` has a head or an end; `well`: it is no failure of the upstream's; None: that is
+        told later.
+        """
+        self.scope.cooldown.landed(self, sent, now, well=well)
+        self._cooled = well is None
 
     def _take_place(self, place: str) -> bool:
         """Take a place in the waiting room, or change the one taken for another kind."""
@@ -173,8 +226,10 @@ class Gated:
             self._parked = ""
 
     def _leave_gates(self, now: float) -> None:
-        if self in self.scope.cooldown.queue:
+        if self._cooled:
+            self._end_hold(now)
             self.scope.cooldown.leave(self, now)
+            self._cooled = False
         self._leave_lines(now)
 
     def _leave_lines(self, now: float) -> None:

@@ -8,7 +8,6 @@ Queues are in order of arrival.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Protocol
 
 #: Asked of a gate that holds nobody: the call is refused at once.
@@ -97,76 +96,6 @@ class TokenGate:
     def seconds_left(self, now: float) -> float:
         """How long a newcomer would wait."""
         return self.faucet.wait(now, len(self.queue) + 1)
-
-
-class Cooldown:
-    """One upstream's word to a caller, kept by all callers of its scope (contract, section 5, "Cooldown").
-
-    Until `until` nobody goes; then those that waited go in order of arrival, evenly over `span` seconds, so that they
-    do not return as one herd. Who comes meanwhile goes after them.
-    """
-
-    __slots__ = ("_slots", "queue", "span", "until")
-
-    def __init__(self) -> None:
-        self.until = float("-inf")
-        self.span = 0.0
-        self.queue: dict[Waiter, None] = {}
-        self._slots: dict[Waiter, float] = {}
-
-    def start(self, delay: float, spread: float, now: float) -> bool:
-        """Hold everybody for `delay` seconds. A shorter word than the one in force changes nothing."""
-        if now + delay <= self.until or delay <= 0:
-            return False
-        self.until = now + delay
-        self.span = spread * delay
-        self._slots.clear()
-        for waiter in list(self.queue):
-            waiter.retime(now)  # it asks again at once: who has not so long is answered now, and does not wait in vain
-        return True
-
-    def holds(self, now: float) -> bool:
-        """Whether a newcomer would be held now."""
-        return now < self.until or bool(self.queue)
-
-    def seconds_left(self, now: float) -> float:
-        """Seconds until the first one goes; 0 when open."""
-        return max(0.0, self.until - now)
-
-    def ask(self, waiter: Waiter, now: float) -> float:
-        """Now, or the time to ask again."""
-        if not self.queue and now >= self.until:
-            return now
-        self.queue.setdefault(waiter)
-        if now < self.until:
-            return self.until
-        if not self._slots:
-            self._open(waiter)
-        slot = self._slots.setdefault(waiter, max(self._slots.values(), default=self.until))
-        if slot > now:
-            return slot
-        if waiter is not next(iter(self.queue)):
-            return _just_after(now)  # those before are due as well: their alarms ring first
-        self._remove(waiter)
-        return now
-
-    def _open(self, asking: Waiter) -> None:
-        share = self.span / len(self.queue)
-        for place, waiter in enumerate(list(self.queue)):
-            self._slots[waiter] = self.until + share * place
-            if waiter is not asking:
-                waiter.retime(self._slots[waiter])
-
-    def leave(self, waiter: Waiter, now: float) -> None:
-        """Give up one's place."""
-        self._remove(waiter)
-
-    def _remove(self, waiter: Waiter) -> None:
-        self.queue.pop(waiter, None)
-        self._slots.pop(waiter, None)
-
-    def __iter__(self) -> Iterator[Waiter]:
-        return iter(self.queue)
 
 
 #: A waiter whose turn has come, but behind others whose turn has come too, asks again after them: one step of a

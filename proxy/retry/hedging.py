@@ -22,8 +22,7 @@ from proxy.retry.classify import NeedsBody, classify, classify_fault
 from proxy.retry.commons import ScopeState
 from proxy.retry.ending import Phase
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Progress, Reply, Request, Verdict
-from proxy.retry.gated import Env
-from proxy.retry.judged import HAIR
+from proxy.retry.gated import HAIR, Env
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import OUT_OF_TIME
 
@@ -190,7 +189,7 @@ class HedgedCall(Call):
         at = self.scope.rate.ask(self, now)
         return at, (Outcome.RATE_LIMITED if at == float("inf") else None), "rate"
 
-    def _start_cooldown(self, seconds: float, now: float) -> None:
+    def _start_cooldown(self, failure: Failure, seconds: float, now: float) -> None:
         return
 
     def _launch(self, now: float) -> Actions:

@@ -13,15 +13,11 @@ from proxy.retry.checks import Failure, first_no, is_safe, too_long
 from proxy.retry.classify import names
 from proxy.retry.custom import CustomToken
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Pushback, Reply, Verdict
-from proxy.retry.gated import Gated
+from proxy.retry.gated import HAIR, NEVER, Gated
 from proxy.retry.pushback import read_pushback
 from proxy.retry.reasons import Grounds, why_not
 from proxy.retry.records import AttemptRecord
 from proxy.retry.waits import WaitSeries
-
-#: Sums of floating-point seconds may miss a deadline that they meet exactly; a wait that ends at it is begun.
-HAIR = 1e-9
-NEVER = float("inf")
 
 
 class Judged(Gated):
@@ -29,6 +25,7 @@ class Judged(Gated):
 
     committed: bool = False
 
+    _began_cooldown: bytes | None = None  # whose, by the failure that is being judged
     _reply: Reply | None = None
     _flying_since: float = 0.0
     _due: float = 0.0
@@ -65,8 +62,12 @@ class Judged(Gated):
         retryable = self._goes_on(failure)
         if bucket is not None and (retryable or pushback.stop):
             bucket.failed(now)
+        self._began_cooldown = None
         if mode == "enforce" and pushback.cooldown is not None:
-            self._start_cooldown(pushback.cooldown, now)
+            self._start_cooldown(failure, pushback.cooldown, now)
+        if self._cooled:
+            well = failure.status is not None and not failure.verdict.cls.retryable
+            self._landed(now, self._flying_since, well=well)
         if mode == "observe" and not self.words.disabled:
             return self._observed_no(failure, bucket, retryable, now)
         no = self._first_no(failure, retryable, self._disabled, now)
@@ -161,15 +162,20 @@ class Judged(Gated):
             self._series = WaitSeries(self.policy.strategy)
         return self._series.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING, self.env.rng)
 
-    def _start_cooldown(self, seconds: float, now: float) -> None:
-        rules = self.policy.pushback
-        if rules.cooldown == "off":
+    def _start_cooldown(self, failure: Failure, seconds: float, now: float) -> None:
+        """The upstream asked all callers to wait. With X-Retry-Disable a call begins no cooldown."""
+        rules, scope = self.policy.pushback, self.scope
+        if rules.cooldown == "off" or self.words.disabled or failure.status is None:
             return
-        delay = min(seconds, rules.max_delay)
-        if self.scope.cooldown.start(delay, rules.spread, now):
-            self._own_cooldown = self.scope.cooldown.until
-            if self.scope.announce is not None:
-                self.scope.announce(delay, rules.spread * delay)
+        delay, fields, sent = min(seconds, rules.max_delay), self.request.fields, self._flying_since
+        if delay > 0:
+            self._began_cooldown = scope.cooldown.start(fields, failure.status, delay, sent=sent, now=now)
+
+    def _claim_place(self) -> None:
+        """The call that began a cooldown, and will be tried again, has its first place."""
+        if self._began_cooldown is not None:
+            self._own_delays = (*self._own_delays, self.scope.cooldown.until(self._began_cooldown))
+            self._cooled = self.scope.cooldown.claim(self, self._began_cooldown, self._due)
 
     def _learn(self, throttled: bool, now: float) -> None:
         """The adaptive limiter learns from the end of every attempt."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
 
 from proxy.retry.bucket import Bucket, RateBucket, make_bucket
-from proxy.retry.gates import Cooldown, TokenGate
+from proxy.retry.cooldown import Cooldown
+from proxy.retry.gates import TokenGate
 from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketSpec, RateSpec
 
@@ -21,9 +21,6 @@ KEY_SECONDS = 600.0
 
 #: What a bucket or limiter is kept by: (upstream, definition, scope value), or ("", name) for a named one.
 Key = tuple[object, ...]
-
-#: Told of a cooldown that a call has started: (seconds, seconds over which those that waited are let go).
-Announce = Callable[[float, float], None]
 
 
 class SeenKeys:
@@ -71,10 +68,6 @@ class Making:
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this upstream and scope value."""
         return Cooldown()
-
-    def announcing(self, upstream: str, value: str) -> Announce | None:
-        """Whom to tell when a call starts that cooldown."""
-        return None
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         """The seen keys of this upstream and scope value."""

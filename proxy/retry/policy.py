@@ -276,11 +276,11 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class PushbackPolicy:
-    """`spread` is a fraction of the delay."""
+    """`hold`: seconds for which a cooldown holds one call at most, in all."""
 
     max_delay: float = 60.0
     cooldown: CooldownMode = "wait"
-    spread: float = 0.1
+    hold: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,17 @@ def held_too_long(gate: str, wait: float, left: float | None) -> str:
     return f"{GATES[gate]} lets it go in {seconds(wait)}, {_left(left)}"
 
 
+def held_in_vain(wait: float, hold: float | None, left: float | None = None) -> str:
+    """Why a call is answered that the cooldown would hold for `wait` seconds: `hold` is the bound that it would go
+    beyond; None: its deadline, which is in `left` seconds, or none, where the policy holds nobody.
+    """
+    if left is None:
+        return "the upstream asked its callers to wait, and pushback.cooldown is reject"
+    if hold is None:
+        return held_too_long("cooldown", wait, left)
+    return f"{GATES['cooldown']} would hold it for {seconds(wait)} more, beyond pushback.hold, {seconds(hold)} in all"
+
+
 def seconds(amount: float) -> str:
     """`0.25 s`."""
     return f"{round(amount, 3):g} s" if amount < 1e6 else f"{amount:g} s"

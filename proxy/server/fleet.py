@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from proxy.config.settings import Settings
 from proxy.extras import is_installed
 from proxy.retry.bucket import Bucket, RateBucket
-from proxy.retry.gates import Cooldown, TokenGate
-from proxy.retry.making import Announce, Key, Making, SeenKeys
+from proxy.retry.cooldown import Cooldown
+from proxy.retry.gates import TokenGate
+from proxy.retry.making import Key, Making, SeenKeys
 from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketSpec, RateSpec
 from proxy.transport.clock import monotonic
@@ -154,10 +155,6 @@ class Fleet(Making):
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this upstream and scope value."""
         return self._making.cooldown(upstream, value)
-
-    def announcing(self, upstream: str, value: str) -> Announce | None:
-        """Whom to tell when a call starts that cooldown."""
-        return self._making.announcing(upstream, value)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         """The seen keys of this upstream and scope value."""

@@ -191,6 +191,14 @@ class Table:
         finally:
             robust.free(held)
 
+    def knows(self, key: int) -> bool:
+        """Whether there is a record with this key."""
+        held = self.memory.lock_directory()
+        try:
+            return bool(self._probe(key)[1])
+        finally:
+            robust.free(held)
+
     def _probe(self, key: int) -> tuple[list[int], list[int]]:
         """Places for this key, in order, and the records among them that have it."""
         words = self.memory.words

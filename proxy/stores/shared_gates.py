@@ -1,4 +1,4 @@
-"""Limiters, cooldowns and seen keys that the workers of one machine share.
+"""Limiters and seen keys that the workers of one machine share.
 
 Law: the definitions of `proxy.retry` are the only ones. What is shared is that very class, its state read from memory
 before an operation and published after it, under the record's lock; nothing is decided here.
@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 
 from proxy.retry.faucet import TokenBucket
-from proxy.retry.gates import Cooldown, Waiter
 from proxy.retry.making import KEY_SECONDS, SeenKeys
 from proxy.retry.pacing import CubicLimiter
 from proxy.stores import robust
@@ -116,57 +115,6 @@ class SharedLimiter(CubicLimiter):
 
     def _publish(self) -> None:
         self.cell.publish(*limiter_state(self))
-
-
-class SharedCooldown(Cooldown):
-    """A cooldown in shared memory: any worker's word holds the calls of all. Each lets its own queue go."""
-
-    __slots__ = ("_opened_for", "cell")
-
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
-        self._opened_for = -math.inf
-        self.queue = {}
-        self._slots = {}
-
-    @property
-    def until(self) -> float:  # type: ignore[override]
-        """Until when nobody goes: one value, read without a lock."""
-        return self.cell.peek()
-
-    @property
-    def span(self) -> float:  # type: ignore[override]
-        """Seconds over which those that waited go."""
-        cell = self.cell
-        return cell.doubles[cell.value + 1]
-
-    def start(self, delay: float, spread: float, now: float) -> bool:
-        """Hold everybody for `delay` seconds. A shorter word than the one in force changes nothing."""
-        if delay <= 0:
-            return False
-        cell = self.cell
-        cell.open()
-        try:
-            until = now + delay
-            if until <= cell.doubles[cell.value]:
-                return False
-            # The span before the time: whoever sees the time sees its span, and a span alone holds nobody.
-            cell.doubles[cell.value + 1] = spread * delay
-            cell.doubles[cell.value] = until
-        finally:
-            cell.close()
-        self._slots.clear()
-        for waiter in list(self.queue):
-            waiter.retime(now)
-        return True
-
-    def ask(self, waiter: Waiter, now: float) -> float:
-        """Now, or the time to ask again."""
-        until = self.until
-        if until != self._opened_for:  # another worker's word: whoever was to be let go is held again
-            self._opened_for = until
-            self._slots.clear()
-        return super().ask(waiter, now)
 
 
 class SharedSeen(SeenKeys):

@@ -12,8 +12,8 @@ from struct import Struct
 from typing import cast
 
 from proxy.retry.bucket import Bucket, QuotaBucket, RateBucket, ThrottleBucket
+from proxy.retry.cooldown import Cooldown
 from proxy.retry.faucet import TokenBucket
-from proxy.retry.gates import Cooldown
 from proxy.retry.making import Key, Making, SeenKeys
 from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
@@ -21,10 +21,11 @@ from proxy.stores import ring
 from proxy.stores.cell import Cell
 from proxy.stores.memory import STATE, Definition, Former, Memory, digest
 from proxy.stores.shared_buckets import SharedBudget, SharedQuota, SharedRate, SharedRefilledQuota, SharedThrottle
+from proxy.stores.shared_cooldown import QUIET, SharedCooldown
+from proxy.stores.shared_cooldown import STATE as COOLDOWN_STATE
 from proxy.stores.shared_gates import (
     SEEN_ROWS,
     SEEN_WAYS,
-    SharedCooldown,
     SharedLimiter,
     SharedSeen,
     limiter_state,
@@ -116,9 +117,18 @@ class SharedMaking(Making):
         self.made.append(("cooldown", key, None))
 
         def begin(at: int, former: Former | None) -> None:
-            _PAIR.pack_into(self.memory.map, at * 8, -math.inf, 0.0)
+            self.memory.doubles[at] = -math.inf
 
-        return SharedCooldown(Cell(self.memory.small, self._definition("cooldown", key, None), begin))
+        def begin_group(at: int, former: Former | None) -> None:
+            COOLDOWN_STATE.pack_into(self.memory.map, at * 8, *QUIET)
+
+        def attach(name: bytes, make: bool) -> Cell | None:
+            wanted = self._definition("cooldown", (*key, name), None)
+            if not make and not self.memory.small.knows(wanted.key):
+                return None
+            return Cell(self.memory.small, wanted, begin_group, COOLDOWN_STATE)
+
+        return SharedCooldown(Cell(self.memory.small, self._definition("cooldown", key, None), begin), attach)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         """The seen keys of this upstream and scope value."""

@@ -53,7 +53,7 @@ def test_the_defaults_are_the_contracts() -> None:
     assert policy.strategy == BUILT_IN["standard"]
     assert policy.bucket is not None
     assert policy.bucket.spec == QuotaSpec()
-    assert (policy.pushback.max_delay, policy.pushback.cooldown, policy.pushback.spread) == (60, "off", 0.1)
+    assert (policy.pushback.max_delay, policy.pushback.cooldown, policy.pushback.hold) == (60, "off", 20)
     timeouts = policy.timeouts
     assert (timeouts.connect, timeouts.attempt, timeouts.total, timeouts.idle) == (5, None, 900, 900)
     assert policy.classify.statuses == {

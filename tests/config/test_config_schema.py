@@ -129,4 +129,4 @@ def test_what_the_reference_shows_is_the_default() -> None:
 
 
 def _without_cooldown(pushback: Any) -> tuple[float, float]:
-    return pushback.max_delay, pushback.spread
+    return pushback.max_delay, pushback.hold

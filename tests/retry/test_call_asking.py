@@ -13,11 +13,12 @@ from proxy.retry.actions import Ask, Cancel, Deliver, Discard, Finish, Hold, Lau
 from proxy.retry.bucket import RateBucket
 from proxy.retry.call import PATIENCE
 from proxy.retry.commons import Commons
+from proxy.retry.cooldown import NO_CREDENTIAL, Cooldown
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.gated import Env
 from proxy.retry.gates import REJECTED, TokenGate
 from proxy.retry.hedging import make_call
-from proxy.retry.making import Announce, Making
+from proxy.retry.making import Making
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
 from proxy.retry.waiting_room import WaitingRoom
 
@@ -329,18 +330,29 @@ def test_a_gate_that_is_being_asked_turns_nobody_away() -> None:
 
 
 def test_who_starts_a_cooldown_says_so() -> None:
-    told: list[tuple[float, float]] = []
+    told: list[tuple[bytes, int, float]] = []
+
+    class Telling:
+        def began(self, group: bytes, status: int, delay: float) -> None:
+            told.append((group, status, delay))
+
+        def opened(self, group: bytes) -> None:
+            told.append((group, 0, 0.0))
 
     class Announcing(Making):
-        def announcing(self, upstream: str, value: str) -> Announce:
-            return lambda delay, span: told.append((delay, span))
+        def cooldown(self, upstream: str, value: str) -> Cooldown:
+            made = super().cooldown(upstream, value)
+            made.fleet = Telling()
+            return made
 
     policy = replace(POLICY, bucket=None)
     book = Playbook(policy, commons=Commons(Announcing()))
     assert (
         book >> start() << Launch(1) >> reply(1, 429, at=1.0, headers={"retry-after": "20"}) << Hold(1) << WakeAt(21.0)
     )
-    assert told == [(20.0, 2.0)]
+    assert told == [(NO_CREDENTIAL, 429, 20.0)]
+    assert book >> wake(21.0) << Discard(1) << Launch(2) >> reply(2, 200, at=21.1) << Deliver(2, Outcome.SUCCESS)
+    assert told[1:] == [(NO_CREDENTIAL, 0, 0.0)]  # it was served: others may go too
 
 
 class Waiting:

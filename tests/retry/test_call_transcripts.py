@@ -31,7 +31,6 @@ from proxy.retry.policy import (
     Classify,
     Dialect,
     Policy,
-    PushbackPolicy,
     QuotaSpec,
     RateSpec,
     Rule,
@@ -842,15 +841,17 @@ class TestGates:
 
     def test_a_cooldown_holds_other_calls_and_not_the_one_that_met_it(self) -> None:
         commons = Commons()
-        policy = replace(STANDARD, pushback=PushbackPolicy(spread=0.0))
+        policy = STANDARD
         one = Playbook(policy, commons=commons)
         assert one >> start(0) << Launch(1) >> reply(1, 429, headers={"retry-after": "2"}, at=0) << Hold(1) << WakeAt(2)
         two = Playbook(policy, commons=commons)
-        assert two >> start(1) << WakeAt(2.0) >> wake(2.0) << Launch(1)
+        assert two >> start(1) << WakeAt(2.0)
+        assert one >> wake(2.0) << Discard(1) << Launch(2) >> reply(2, 200, at=2.0) << Deliver(2, Outcome.SUCCESS)
+        assert two >> wake(2.0) << Launch(1)
 
     def test_a_cooldown_that_another_call_made_longer_is_never_missed(self) -> None:
         commons = Commons()
-        policy = replace(STANDARD, pushback=PushbackPolicy(spread=0.0))
+        policy = STANDARD
         flying = Playbook(policy, commons=commons)
         assert flying >> start(0) << Launch(1)
         first = Playbook(policy, commons=commons)
@@ -860,7 +861,9 @@ class TestGates:
         held = Playbook(policy, commons=commons)
         assert held >> start(1) << WakeAt(2.0)
         assert flying >> reply(1, 429, headers={"retry-after": "5"}, at=1.5) << Hold(1) << WakeAt(6.5)
-        assert held >> wake(2.0) << WakeAt(6.5) >> wake(6.5) << Launch(1)
+        assert held >> wake(2.0) << WakeAt(6.5)
+        assert first >> app_gone(at=3) << Discard(1) << Finish(Outcome.CLIENT_GONE)
+        assert held >> wake(6.5) << Launch(1)
 
     def test_no_room_to_wait_in(self) -> None:
         room = WaitingRoom(0)

@@ -13,6 +13,7 @@ from support.certificates import make
 from support.ports import free_port
 from support.redis_server import RedisServer, needs_redis
 
+from proxy.retry.cooldown import EVERYBODY
 from proxy.retry.facts import Request
 from proxy.retry.policy import QuotaSpec
 from proxy.stores.redis.link import BadUrlError, Link
@@ -52,13 +53,11 @@ async def hears(one: Sidecar, other: Sidecar) -> None:
     ours, theirs = (each.commons.scope(policy, request, each.now) for each in (one, other))
     other.making.listen()
     await other.making.listening.wait()
-    assert ours.announce is not None
-    ours.announce(30.0, 3.0)
+    ours.cooldown.start(request.fields, 503, 30.0, sent=one.now, now=one.now)
     async with asyncio.timeout(20):
         while not theirs.cooldown.holds(other.now):
             await one.store.look()
     assert theirs.cooldown.seconds_left(other.now) == pytest.approx(30, abs=0.01)
-    assert theirs.cooldown.span == pytest.approx(3, abs=0.01)
 
 
 async def test_plain(redis_server: RedisServer, sidecars: Make) -> None:
@@ -69,10 +68,10 @@ async def test_plain(redis_server: RedisServer, sidecars: Make) -> None:
 async def test_who_comes_later_hears_of_a_cooldown_in_force(redis_server: RedisServer, sidecars: Make) -> None:
     one, later = sidecars(redis_server), sidecars(redis_server)
     request, policy = Request("GET", "u.test", "/"), policy_of(QUOTA)
-    announce = one.commons.scope(policy, request, one.now).announce
-    assert announce is not None
-    announce(30.0, 3.0)
-    announce(10.0, 1.0)  # a shorter word changes nothing
+    fleet = one.commons.scope(policy, request, one.now).cooldown.fleet
+    assert fleet is not None
+    fleet.began(EVERYBODY, 503, 30.0)
+    fleet.began(EVERYBODY, 503, 10.0)  # a shorter word changes nothing
     await one.trip()
     await later.store.open()
     later.making.listen()

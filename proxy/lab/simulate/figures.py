@@ -30,6 +30,8 @@ class Figures:
     latency: dict[str, float]
     outcomes: dict[str, int]
     series: tuple[tuple[int, int, int], ...]
+    cooled_until: float = 0.0
+    longest_pushback: int = 0
 
     @property
     def success_rate(self) -> float:
@@ -70,6 +72,8 @@ def figures(scenario: Scenario, played: Played) -> Figures:
         latency={name: _quantile(ordered, share) for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))},
         outcomes={outcome.value: count for outcome, count in sorted(played.outcomes.items())},
         series=series,
+        cooled_until=played.cooled_until,
+        longest_pushback=played.longest_pushback,
     )
 
 

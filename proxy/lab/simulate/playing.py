@@ -10,10 +10,10 @@ import random
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proxy.lab.clock import BEGIN, DEADLINE, Clock
-from proxy.lab.driver import Driver
+from proxy.lab.driver import Driver, Sending
 from proxy.lab.fresh import Fresh
 from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.scenario import Scenario
@@ -21,7 +21,7 @@ from proxy.lab.simulate.world import World
 from proxy.retry.bucket import Bucket, RateBucket
 from proxy.retry.call import Call
 from proxy.retry.commons import Commons, ScopeState
-from proxy.retry.facts import Outcome
+from proxy.retry.facts import MappingFields, Outcome, Request
 from proxy.retry.gated import Env
 from proxy.retry.hedging import make_call
 from proxy.retry.making import Key, Making
@@ -34,7 +34,11 @@ _SWEEP = 2.0
 
 @dataclass(slots=True)
 class Played:
-    """What became of a column's calls. Counts are by the second in which a call began; `requests` when one came."""
+    """What became of a column's calls. Counts are by the second in which a call began; `requests` when one came.
+
+    `cooled_until` is when the last call was held by a cooldown, `longest_pushback` the longest delay that the upstream
+    named; both in seconds.
+    """
 
     name: str
     begun: Counter[int] = field(default_factory=Counter)
@@ -43,6 +47,8 @@ class Played:
     attempts: int = 0
     seconds: array[float] = field(default_factory=lambda: array("d"))
     outcomes: Counter[Outcome] = field(default_factory=Counter)
+    cooled_until: float = 0.0
+    longest_pushback: int = 0
 
 
 class _Fleet(Making):
@@ -64,24 +70,39 @@ class _Fleet(Making):
 
 
 class _Sidecar:
-    """One redrive: its policy, what its calls share, its waiting room."""
+    """One redrive: its policy, what its calls share, its waiting room, and the endpoint whose turn it is."""
 
-    __slots__ = ("env", "policy", "scope")
+    __slots__ = ("env", "policy", "scope", "turn")
 
     def __init__(self, column: Column, fleet: _Fleet, env: Env) -> None:
         self.policy: Policy = Fresh().policy(column.policy)
         self.scope: ScopeState = Commons(fleet).scope(self.policy, column.request)
         self.env = env
+        self.turn = 0
 
 
 class _Simulated(Driver):
-    """One call; it tells its column when it is over."""
+    """One call with one of the keys, at one sidecar; it tells its column when it is over."""
 
-    __slots__ = ("run",)
+    __slots__ = ("_failed_at", "_key", "_sidecar", "_world", "run")
 
-    def __init__(self, run: _Run, world: World, timeout: float | None) -> None:
-        super().__init__(run.clock, world, attempt_timeout=timeout)
+    def __init__(self, run: _Run, world: World, timeout: float | None, key: int, sidecar: _Sidecar) -> None:
+        super().__init__(run.clock, self._fate, attempt_timeout=timeout)
         self.run = run
+        self._world = world
+        self._key = key
+        self._sidecar = sidecar
+        self._failed_at: tuple[int, ...] = ()  # endpoints that it has been sent to
+
+    def _fate(self, attempt: int, now: float) -> Sending:
+        count, sidecar = self.run.endpoints, self._sidecar
+        if count == 1:
+            return self._world.fate(now, self._key, 0)
+        turns = range(sidecar.turn, sidecar.turn + count)
+        endpoint = next((turn % count for turn in turns if turn % count not in self._failed_at), sidecar.turn % count)
+        sidecar.turn = endpoint + 1
+        self._failed_at = (*self._failed_at, endpoint)
+        return self._world.fate(now, self._key, endpoint)
 
     def begin(self, call: Call) -> None:
         """As the driver does, but for the deadline: it is watched by the run, since few calls live to see it."""
@@ -106,6 +127,8 @@ class _Run:
     def __init__(self, scenario: Scenario, column: Column, tell: Callable[[float], None]) -> None:
         self.clock = Clock()
         self._tell = tell
+        self.endpoints = scenario.endpoints
+        self._requests = _requests(column, scenario.keys)
         self.played = Played(column.name)
         self._scenario = scenario
         self._column = column
@@ -125,6 +148,7 @@ class _Run:
         self.clock.at(_SWEEP, BEGIN, self._sweep)
         self.clock.run()
         self.played.requests = self._world.requests
+        self.played.longest_pushback = self._world.longest_pushback
         return self.played
 
     def _next(self, now: float) -> float:
@@ -141,8 +165,9 @@ class _Run:
         self._number += 1
         self.played.begun[int(now)] += 1
         policy = sidecar.policy
-        driver = _Simulated(self, self._world, policy.timeouts.attempt)
-        driver.begin(make_call(self._column.request, policy, sidecar.scope, sidecar.env, driver.set_alarm))
+        key = int(self._arrivals.random() * len(self._requests)) if len(self._requests) > 1 else 0
+        driver = _Simulated(self, self._world, policy.timeouts.attempt, key, sidecar)
+        driver.begin(make_call(self._requests[key], policy, sidecar.scope, sidecar.env, driver.set_alarm))
 
     def watch(self, driver: _Simulated, deadline: float) -> None:
         """Mind this call's deadline, if it is still there when the next sweep comes."""
@@ -167,10 +192,20 @@ class _Run:
         played.attempts += driver.call.attempts
         played.outcomes[driver.outcome] += 1
         played.seconds.append(self.clock.now - began)
+        if driver.call.was_cooled:
+            played.cooled_until = max(played.cooled_until, self.clock.now)
         if driver.outcome is Outcome.SUCCESS:
             played.succeeded[int(began)] += 1
         driver.call.forget_alarm()  # else call and driver would keep each other until the collector comes
         driver.call = None
+
+
+def _requests(column: Column, keys: int) -> list[Request]:
+    """The scenario's request with each of the keys."""
+    if keys == 1:
+        return [column.request]
+    fields = [MappingFields([("authorization", f"Bearer {key}")]) for key in range(keys)]
+    return [replace(column.request, fields=each) for each in fields]
 
 
 def play(scenario: Scenario, column: Column, tell: Callable[[float], None] = lambda now: None) -> Played:

@@ -53,6 +53,10 @@ UPSTREAM = Section(
         ),
         "overload": Key(_KIND, 503, "how it is refused"),
         "retry_after": Key(duration, 0, "the Retry-After of refusals, in whole seconds; 0: none"),
+        "limit": Key(whole(1), doc="requests that it takes from one key in each `window`; off without it"),
+        "window": Key(positive_duration, "1m", "how long a window is; Retry-After names the next one's beginning"),
+        "keys": Key(whole(1, 1000), 1, "how many credentials the apps have, each as often"),
+        "endpoints": Key(whole(1, 100), 1, "how many there are; retries avoid those that failed the call"),
     },
 )
 
@@ -67,6 +71,11 @@ OUTAGE = Section(
         "after": Key(duration, "5ms", "how long such a failure takes to come"),
         "retry_after": Key(duration, 0, "the Retry-After of failures with a status; 0: none"),
         "capacity": Key(_CAPACITY, doc="another capacity meanwhile"),
+        "recovers": Key(duration, 0, "how long after it the usual capacity is there again, little by little"),
+        "latency": Key(positive_duration, doc="another latency meanwhile"),
+        "limit": Key(whole(1), doc="another limit meanwhile"),
+        "key": Key(whole(1), doc="the number of the one credential that it is about"),
+        "endpoint": Key(whole(1), doc="the number of the one endpoint that it is about"),
     },
 )
 
@@ -102,7 +111,9 @@ SCENARIO = Section(
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """See OUTAGE; seconds, shares from 0 to 1. `capacity` is that of the upstream where none is named."""
+    """See OUTAGE; seconds, shares from 0 to 1. `capacity`, `latency` and `limit` are those of the upstream where none
+    is named; `key` and `endpoint` count from 0, None for all.
+    """
 
     at: float
     until: float
@@ -111,6 +122,15 @@ class Outage:
     after: float
     retry_after: int
     capacity: float | None
+    recovers: float
+    latency: float
+    limit: int | None
+    key: int | None
+    endpoint: int | None
+
+    def is_about(self, key: int, endpoint: int) -> bool:
+        """Whether requests with this key to this endpoint meet it."""
+        return (self.key is None or self.key == key) and (self.endpoint is None or self.endpoint == endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +152,21 @@ class Scenario:
     queue: float
     overload: Kind
     retry_after: int
+    limit: int | None
+    window: float
+    keys: int
+    endpoints: int
     outages: tuple[Outage, ...]
     policy: Map | None
     compare: Map
 
-    def outage(self, now: float) -> Outage | None:
-        """What prevails."""
-        return next((outage for outage in self.outages if outage.at <= now < outage.until), None)
+    def prevailing(self, now: float) -> tuple[Outage, ...]:
+        """What there is of outages now, in the order of the file."""
+        return tuple(outage for outage in self.outages if outage.at <= now < outage.until)
+
+    def recovering(self, now: float) -> Outage | None:
+        """The outage after which the capacity is not yet what it usually is."""
+        return next((each for each in self.outages if each.until <= now < each.until + each.recovers), None)
 
 
 def read_scenario(file: str) -> tuple[Scenario | None, list[Problem]]:
@@ -176,7 +204,6 @@ def _sensible(file: str, found: dict[str, Any], tree: Map, problems: Problems) -
 def _scenario(file: str, found: dict[str, Any], tree: Map) -> Scenario:
     whole_file = _filled(SCENARIO, found)
     upstream, request = _filled(UPSTREAM, found.get("upstream", {})), found.get("request", {})
-    capacity = upstream["capacity"]
     return Scenario(
         file=file,
         name=whole_file["name"],
@@ -189,27 +216,36 @@ def _scenario(file: str, found: dict[str, Any], tree: Map) -> Scenario:
         url=request.get("url"),
         latency=upstream["latency"],
         failing=upstream["failing"],
-        capacity=capacity,
+        capacity=upstream["capacity"],
         queue=upstream["queue"],
         overload=upstream["overload"],
         retry_after=_seconds(upstream["retry_after"]),
-        outages=tuple(_outage(each, capacity) for each in found.get("outages", ())),
+        limit=upstream.get("limit"),
+        window=upstream["window"],
+        keys=upstream["keys"],
+        endpoints=upstream["endpoints"],
+        outages=tuple(_outage(each, upstream) for each in found.get("outages", ())),
         policy=tree.get("policy"),
         compare=tree.get("compare") or Map(),
     )
 
 
-def _outage(found: dict[str, Any], capacity: float | None) -> Outage:
+def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> Outage:
     full = _filled(OUTAGE, found)
     kinds = full["kinds"] if isinstance(full["kinds"], tuple) else (full["kinds"],)
     return Outage(
-        full["at"],
-        full["at"] + full["lasts"],
-        full["share"],
-        kinds,
-        full["after"],
-        _seconds(full["retry_after"]),
-        full.get("capacity", capacity) if "capacity" in found else capacity,
+        at=full["at"],
+        until=full["at"] + full["lasts"],
+        share=full["share"],
+        kinds=kinds,
+        after=full["after"],
+        retry_after=_seconds(full["retry_after"]),
+        capacity=full["capacity"] if "capacity" in found else upstream["capacity"],
+        recovers=full["recovers"],
+        latency=full.get("latency", upstream["latency"]),
+        limit=full.get("limit", upstream.get("limit")),
+        key=full["key"] - 1 if "key" in found else None,
+        endpoint=full["endpoint"] - 1 if "endpoint" in found else None,
     )
 
 

@@ -3,7 +3,8 @@
 Theory. It answers after a latency drawn from a log-normal distribution about its median. With a capacity it is one
 queue: each request takes 1/capacity of its time, waits for those before it, and is refused where it would wait longer
 than `queue`. Work once begun is done, whether anybody still waits for the answer or not, so that retries which come too
-early cost capacity as in life. An outage's failures cost it nothing.
+early cost capacity as in life. An outage's failures cost it nothing. Each endpoint has its share of the capacity. A
+limit is counted for each key in windows that begin with the play, as APIs that allow so many requests a minute do.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from proxy.retry.facts import Fault, FaultKind, MappingFields, NoFields, Progres
 
 #: Log-normal: 99 of 100 latencies are within twice the median (ln 2 over the normal's 99 % point).
 _SIGMA = math.log(2) / 2.3263
+#: Seconds that a refusal takes.
+_REFUSAL = 0.001
 #: Where nothing ever comes.
 _NEVER = 86_400.0
 
@@ -30,51 +33,83 @@ _FINE = Reply(200, NoFields(), end=True)
 
 
 class World:
-    """One column's upstream. `requests` are counted by the second in which they came."""
+    """One column's upstream. `requests` are counted by the second in which they came; `longest_pushback` is the longest
+    delay that was named (seconds).
+    """
 
     def __init__(self, scenario: Scenario, seed: str, *, deaf: bool) -> None:
         self.requests: dict[int, int] = {}
+        self.longest_pushback = 0
         self._scenario = scenario
         self._rng = random.Random(seed)  # noqa: S311, TID251 - a driver: it plays the world's part
         self._deaf = deaf
-        self._free_at = 0.0
-        self._edges = sorted({0.0, *(edge for outage in scenario.outages for edge in (outage.at, outage.until))})
+        self._free_at = [0.0] * scenario.endpoints
+        self._windows: dict[int, tuple[int, int]] = {}  # of each key: the window's number, and what it has had in it
+        edges = [edge for outage in scenario.outages for edge in (outage.at, outage.until)]
+        self._edges = sorted({0.0, *edges, *(each.until + each.recovers for each in scenario.outages)})
         self._until = -1.0
-        self._outage: Outage | None = None
+        self._outages: tuple[Outage, ...] = ()
+        self._recovering: Outage | None = None
         self._replies: dict[tuple[int, int], Reply] = {}
 
-    def __call__(self, attempt: int, now: float) -> Sending:
-        """The fate of a request that is sent now."""
+    def fate(self, now: float, key: int, endpoint: int) -> Sending:
+        """What becomes of a request with this key that is sent to this endpoint now."""
         scenario, rng = self._scenario, self._rng
         second = int(now)
         self.requests[second] = self.requests.get(second, 0) + 1
-        outage = self._prevailing(now)
+        if now >= self._until:
+            self._look_up(now)
+        outage = None
+        if self._outages:
+            outage = next((each for each in self._outages if each.is_about(key, endpoint)), None)
         if outage is not None and rng.random() < outage.share:
             kind = outage.kinds[int(rng.random() * len(outage.kinds))] if len(outage.kinds) > 1 else outage.kinds[0]
             return self._failing(kind, outage.after, outage.retry_after)
         if scenario.failing and rng.random() < scenario.failing:
             return self._failing(503, scenario.latency, 0)
+        limit = scenario.limit if outage is None else outage.limit
+        if limit is not None and not self._within(limit, key, now):
+            return self._failing(scenario.overload, _REFUSAL, math.ceil(scenario.window - now % scenario.window))
         capacity = scenario.capacity if outage is None else outage.capacity
+        if self._recovering is not None and outage is None:
+            capacity = self._capacity_again(self._recovering, now)
         wait = 0.0
         if capacity is not None:
-            wait = max(0.0, self._free_at - now)
+            capacity /= scenario.endpoints
+            wait = max(0.0, self._free_at[endpoint] - now)
             if wait > scenario.queue:
-                return self._failing(scenario.overload, 0.001, scenario.retry_after)
-            self._free_at = now + wait + 1.0 / capacity
-        return Sending(wait + scenario.latency * math.exp(_SIGMA * rng.gauss(0.0, 1.0)), _FINE)
+                return self._failing(scenario.overload, _REFUSAL, scenario.retry_after)
+            self._free_at[endpoint] = now + wait + 1.0 / capacity
+        latency = scenario.latency if outage is None else outage.latency
+        return Sending(wait + latency * math.exp(_SIGMA * rng.gauss(0.0, 1.0)), _FINE)
 
-    def _prevailing(self, now: float) -> Outage | None:
-        """Looked up once for each stretch of time."""
-        if now >= self._until:
-            self._outage = self._scenario.outage(now)
-            self._until = next((edge for edge in self._edges if edge > now), math.inf)
-        return self._outage
+    def _look_up(self, now: float) -> None:
+        """Once for each stretch of time."""
+        self._outages = self._scenario.prevailing(now)
+        self._recovering = self._scenario.recovering(now)
+        self._until = next((edge for edge in self._edges if edge > now), math.inf)
+
+    def _within(self, limit: int, key: int, now: float) -> bool:
+        """Whether the window of this key has room for one more, which is then counted."""
+        number = int(now // self._scenario.window)
+        before, had = self._windows.get(key, (number, 0))
+        had = had if before == number else 0
+        self._windows[key] = number, had + (had < limit)
+        return had < limit
+
+    def _capacity_again(self, outage: Outage, now: float) -> float | None:
+        """What there is of the capacity again, which grows evenly."""
+        usual = self._scenario.capacity
+        if usual is None or outage.capacity is None:
+            return usual
+        return outage.capacity + (usual - outage.capacity) * (now - outage.until) / outage.recovers
 
     def _failing(self, kind: Kind, after: float, retry_after: int) -> Sending:
         if kind is FaultKind.ATTEMPT_TIMEOUT:
             return Sending(_NEVER, fault=_FAULTS[kind])
         if isinstance(kind, FaultKind):
             return Sending(after, fault=_FAULTS[kind])
+        self.longest_pushback = max(self.longest_pushback, retry_after)
         said = 0 if self._deaf else retry_after
         reply = self._replies.get((kind, said))
         if reply is None:

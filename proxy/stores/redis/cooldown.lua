@@ -1,16 +1,22 @@
 -- A cooldown for the fleet: kept while it lasts, for who comes later, and published to who is there.
 --
--- Law: a shorter word than the one in force changes nothing. The hash has a field for each place: until when (seconds
--- of this server's clock), and over how many seconds those that waited are let go.
-local key, place, channel = KEYS[1], ARGV[1], ARGV[2]
-local delay, span = tonumber(ARGV[3]), tonumber(ARGV[4])
+-- Law: a shorter word than the one in force changes nothing. The hash has a field for each place and group of callers:
+-- until when (seconds of this server's clock), and the status of the answer that began it. A status of 0 is told to who
+-- is there, and kept nowhere: somebody was served after the delay.
+local key, place, group, channel = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local status, delay = ARGV[4], tonumber(ARGV[5])
 local most = 256
 
+if status == '0' then
+  redis.call('PUBLISH', channel, string.format('%s %s 0 0', place, group))
+  return 1
+end
+local field = place .. ' ' .. group
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
-local before = redis.call('HGET', key, place)
+local before = redis.call('HGET', key, field)
 if before and tonumber(string.match(before, '^%S+')) >= now + delay then return 0 end
-redis.call('HSET', key, place, string.format('%.6f %.6f', now + delay, span))
+redis.call('HSET', key, field, string.format('%.6f %s', now + delay, status))
 if redis.call('PTTL', key) < delay * 1000 then redis.call('PEXPIRE', key, math.ceil(delay * 1000) + 1000) end
 if redis.call('HLEN', key) > most then
   local all = redis.call('HGETALL', key)
@@ -18,5 +24,5 @@ if redis.call('HLEN', key) > most then
     if tonumber(string.match(all[i + 1], '^%S+')) < now then redis.call('HDEL', key, all[i]) end
   end
 end
-redis.call('PUBLISH', channel, string.format('%s %.6f %.6f', place, delay, span))
+redis.call('PUBLISH', channel, string.format('%s %s %s %.6f', place, group, status, delay))
 return 1

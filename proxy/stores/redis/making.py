@@ -16,8 +16,9 @@ from collections.abc import Callable
 
 from proxy.retry.bucket import Bucket, BudgetBucket, RateBucket
 from proxy.retry.commons import MOST_SCOPES
-from proxy.retry.gates import Cooldown, TokenGate
-from proxy.retry.making import Announce, Key, Making, SeenKeys
+from proxy.retry.cooldown import Cooldown
+from proxy.retry.gates import TokenGate
+from proxy.retry.making import Key, Making, SeenKeys
 from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.stores.redis.holding import Holding, key_of
@@ -29,8 +30,6 @@ from proxy.stores.redis.store import RedisStore
 
 #: Seconds between tries to listen.
 _LISTEN_AGAIN = 1.0
-#: What a cooldown that is heard of may be longer by without being another one: it was on its way.
-_SAME = 0.02
 
 
 class RedisMaking(Making):
@@ -43,7 +42,7 @@ class RedisMaking(Making):
         self._prefix = prefix
         self._clock = clock
         self._cooldowns: OrderedDict[str, Cooldown] = OrderedDict()
-        self._heard: OrderedDict[str, tuple[float, float]] = OrderedDict()  # of places that nobody here uses yet
+        self._heard: OrderedDict[str, dict[bytes, tuple[float, int]]] = OrderedDict()  # of places not used here yet
         self._listener: asyncio.Task[None] | None = None
         #: Cooldowns are heard of, and those in force are known.
         self.listening = asyncio.Event()
@@ -104,20 +103,10 @@ class RedisMaking(Making):
             self._cooldowns[place] = cooldown
             if len(self._cooldowns) > MOST_SCOPES:
                 self._cooldowns.popitem(last=False)
-            until, span = self._heard.pop(place, (-math.inf, 0.0))
-            self._hold(cooldown, until, span)
+            cooldown.fleet = _Telling(self, place)
+            for group, (until, status) in self._heard.pop(place, {}).items():
+                self._hold(cooldown, group, until, status)
         return cooldown
-
-    def announcing(self, upstream: str, value: str) -> Announce | None:
-        """Whom to tell when a call starts a cooldown."""
-        if upstream not in self.upstreams:
-            return self.inner.announcing(upstream, value)
-        place, key, channel = _place(upstream, value), f"{self._prefix}{{cooldowns}}", f"{self._prefix}cooldowns"
-
-        def announce(delay: float, span: float) -> None:
-            self.store.send(Command("cooldown", key, (place, channel, repr(delay), repr(span))))
-
-        return announce
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         """The seen keys: each machine's own."""
@@ -165,31 +154,66 @@ class RedisMaking(Making):
     async def _hear(self, link: Link) -> None:
         async for message in link.listen(f"{self._prefix}cooldowns"):
             if message is not None:
-                place, delay, span = message.decode().split()
-                self._begin(place, float(delay), float(span))
+                place, group, status, delay = message.decode().split()
+                self._begin(place, bytes.fromhex(group), int(status), float(delay))
                 continue
             server, known = await link.fields(f"{self._prefix}{{cooldowns}}")
             for field, value in known.items():
-                until, span = value.decode().split()
-                self._begin(field.decode(), float(until) - server, float(span))
+                place, group = field.decode().split()
+                until, status = value.decode().split()
+                self._begin(place, bytes.fromhex(group), int(status), float(until) - server)
             self.listening.set()
 
-    def _begin(self, place: str, delay: float, span: float) -> None:
-        until = self._clock() + delay
-        if delay <= 0 or not (math.isfinite(delay) and math.isfinite(span)):
-            return
+    def _begin(self, place: str, group: bytes, status: int, delay: float) -> None:
+        """A cooldown of this group began, or where the status is 0 somebody was served again."""
         cooldown = self._cooldowns.get(place)
+        if not status:
+            if cooldown is not None:
+                cooldown.heed_opened(group, self._clock())
+            return
+        until = self._clock() + delay
+        if delay <= 0 or not math.isfinite(delay):
+            return
         if cooldown is not None:
-            self._hold(cooldown, until, span)
-        else:
-            self._heard[place] = until, span
-            if len(self._heard) > MOST_SCOPES:
-                self._heard.popitem(last=False)
+            self._hold(cooldown, group, until, status)
+            return
+        self._heard.setdefault(place, {})[group] = until, status
+        if len(self._heard) > MOST_SCOPES:
+            self._heard.popitem(last=False)
 
-    def _hold(self, cooldown: Cooldown, until: float, span: float) -> None:
+    def _hold(self, cooldown: Cooldown, group: bytes, until: float, status: int) -> None:
         now = self._clock()
-        if until > cooldown.until + _SAME and until > now:
-            cooldown.start(until - now, span / (until - now), now)
+        if until > now:
+            cooldown.heed(group, status, until - now, now)
+
+    def tell(self, place: str, group: bytes, status: int, delay: float) -> None:
+        """Tell the fleet of a cooldown that began here; status 0: that somebody was served after it."""
+        channel = f"{self._prefix}cooldowns"
+        self.store.send(
+            Command("cooldown", f"{self._prefix}{{cooldowns}}", (place, group.hex(), channel, str(status), repr(delay)))
+        )
+
+
+class _Telling:
+    """Tells the fleet of one place's cooldown (`proxy.retry.cooldown.Fleet`)."""
+
+    __slots__ = ("_making", "_opened", "_place")
+
+    def __init__(self, making: RedisMaking, place: str) -> None:
+        self._making = making
+        self._place = place
+        self._opened: set[bytes] = set()  # groups of which it was told that they opened
+
+    def began(self, group: bytes, status: int, delay: float) -> None:
+        """An answer with this status asked for a delay (seconds)."""
+        self._opened.discard(group)
+        self._making.tell(self._place, group, status, delay)
+
+    def opened(self, group: bytes) -> None:
+        """After it somebody was served again: told once."""
+        if group not in self._opened:
+            self._opened.add(group)
+            self._making.tell(self._place, group, 0, 0.0)
 
 
 def _shared(spec: BucketSpec) -> bool:

@@ -1,0 +1,220 @@
+"""One upstream's word to a caller, kept by all callers of its scope (contract, section 5, "Cooldown").
+
+After a 429 those with the same credential are held, since limits belong to a key; after a 503 all are. Each group
+returns by a slow start of its own (`proxy.retry.slow_start`). A call may be in two: it queues with its credential's
+first, and keeps what it has there while it waits for the other, so that neither queue passes it by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from proxy.retry.facts import Fields
+from proxy.retry.gates import Waiter
+from proxy.retry.slow_start import SlowStart
+
+#: What tells one key of an API from another. The source of the names: `Authorization` RFC 9110, 11.6.2; `api-key` Azure
+#: OpenAI; `x-api-key` Anthropic and API gateways; `x-goog-api-key` Google's APIs.
+CREDENTIAL_FIELDS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")
+#: Groups of one scope that are remembered: those whose cooldown is over give way.
+MOST_GROUPS = 1000
+#: That of calls without a credential.
+NO_CREDENTIAL = b"-"
+#: Seconds by which a delay that is heard of may be longer without being another one: it was on its way.
+SAME = 0.02
+#: The group of all callers.
+EVERYBODY = b"*"
+
+_NEVER = float("inf")
+
+
+def credential_of(fields: Fields) -> bytes:
+    """A hash of what the call says who it is; that of nothing is a credential too."""
+    values = [tuple(fields.get_all(name)) for name in CREDENTIAL_FIELDS]
+    if not any(values):
+        return NO_CREDENTIAL
+    return hashlib.blake2b(repr(values).encode("utf-8", "surrogateescape"), digest_size=12).digest()
+
+
+class Fleet(Protocol):
+    """Who tells other machines of a cooldown. Groups go by their names."""
+
+    def began(self, group: bytes, status: int, delay: float) -> None:
+        """An answer with this status asked for a delay (seconds)."""
+        ...
+
+    def opened(self, group: bytes) -> None:
+        """After it somebody was served again."""
+        ...
+
+
+class Cooldown:
+    """What holds the calls of one scope. `quiet_from`: from then on nobody is held (seconds, the callers' clock)."""
+
+    __slots__ = ("_groups", "_in", "fleet", "quiet_from")
+
+    def __init__(self) -> None:
+        self.quiet_from = -_NEVER
+        self.fleet: Fleet | None = None
+        self._groups: OrderedDict[bytes, SlowStart] = OrderedDict()
+        self._in: dict[Waiter, tuple[SlowStart, ...]] = {}  # the groups in which a call queues or has a place
+
+    def holds(self, now: float) -> bool:
+        """Whether anybody is held now, so that a newcomer has to ask."""
+        return now < self.quiet_from
+
+    def start(self, fields: Fields, status: int, delay: float, *, sent: float, now: float) -> bytes | None:
+        """An answer with this status asked for a delay (seconds), of a call whose request has these fields and whose
+        attempt was sent at `sent`. The name of the group, where a cooldown began with it that is this call's own.
+        """
+        name = EVERYBODY if status == 503 else credential_of(fields)
+        group = self._group(name, now)
+        if group is None:
+            return None
+        began = group.start(delay, status, sent, now)
+        self.quiet_from = max(self.quiet_from, group.until)
+        everybody = self._groups.get(EVERYBODY)
+        if everybody is not None and everybody is not group:
+            for waiter in everybody:
+                waiter.retime(now)
+        if began and self.fleet is not None:
+            self.fleet.began(name, status, delay)
+        return name if began else None
+
+    def until(self, name: bytes) -> float:
+        """When the delay of this group is over."""
+        return self._groups[name].until
+
+    def claim(self, waiter: Waiter, name: bytes, due: float) -> bool:
+        """The call with which this group's cooldown began will try again at `due`. Whether it has the first place: if
+        that is before the delay is over.
+        """
+        group = self._groups.get(name)
+        if group is None or not group.claim(waiter, due):
+            return False
+        self._in[waiter] = (group,)
+        return True
+
+    def heed(self, name: bytes, status: int, delay: float, now: float) -> None:
+        """An answer with this status asked callers on another machine for a delay (seconds)."""
+        group = self._group(name, now)
+        if group is not None and now + delay > group.until + SAME:
+            group.heed(delay, status, now)
+            self.quiet_from = max(self.quiet_from, group.until)
+
+    def heed_opened(self, name: bytes, now: float) -> None:
+        """Callers on another machine were served again."""
+        group = self._find(name)
+        if group is not None:
+            group.opened(now)
+            self._look((group,))
+
+    def ask(self, waiter: Waiter, fields: Fields, now: float, own: Sequence[float] = ()) -> float:
+        """Now: it may go. Else when it is to ask again; infinity where it will be told. `own`: when the delays are
+        over that the call itself met, which do not hold it.
+        """
+        groups = self._groups_of(fields)
+        at = now
+        for group in groups:
+            if at > now:
+                group.leave(waiter, now)  # who is held by one must not have a place of another
+            elif group.until not in own or now >= group.until or group.has(waiter):
+                at = group.ask(waiter, now)
+        joined = tuple(group for group in groups if group.has(waiter))
+        if joined:
+            self._in[waiter] = joined
+        else:
+            self._in.pop(waiter, None)
+        self._look(groups)
+        return at
+
+    def sent(self, waiter: Waiter) -> bool:
+        """Its attempt is being sent. Whether it has a place, so that it has to tell when it `landed`."""
+        for group in self._in.get(waiter, ()):
+            group.sent(waiter)
+        return waiter in self._in
+
+    def landed(self, waiter: Waiter, sent: float, now: float, *, well: bool | None) -> None:
+        """Its attempt, sent at `sent`, has a head or an end; `well`: its answer is no failure of the upstream's; None:
+        that is told later.
+        """
+        groups = self._in.get(waiter, ()) if well is None else self._in.pop(waiter, ())
+        for group in groups:
+            group.landed(waiter, sent, now, well=bool(well))
+        if well and self.fleet is not None:
+            for name, group in self._groups.items():
+                if group in groups:
+                    self.fleet.opened(name)
+        self._look(groups)
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """It waits no longer, and sends nothing."""
+        groups = self._in.pop(waiter, ())
+        for group in groups:
+            group.leave(waiter, now)
+        self._look(groups)
+
+    # -- what is told of it -------------------------------------------------------------------------------------------
+
+    def wait_of(self, waiter: Waiter, now: float) -> float:
+        """Seconds until this call, which asked, will go at the pace so far, as far as can be told."""
+        return max((group.wait_of(waiter, now) for group in self._in.get(waiter, ())), default=0.0)
+
+    def left_for(self, fields: Fields, now: float) -> tuple[float, int]:
+        """Seconds of the delay that are left for a call with these fields, and the status of the answer that began it;
+        (0, 503) where nothing holds it.
+        """
+        held = [(group.until - now, group.status) for group in self._groups_of(fields) if not group.is_over(now)]
+        left, status = max(held, default=(0.0, 503))
+        return max(0.0, left), status
+
+    def seconds_left(self, now: float) -> float:
+        """The longest delay that is left for anybody; 0 when none is."""
+        return max(0.0, *(group.until - now for group in self._groups.values()), 0.0)
+
+    def held(self) -> int:
+        """How many calls are held."""
+        return sum(len(group.queue) for group in self._groups.values())
+
+    def groups(self) -> Iterator[SlowStart]:
+        """Each group that has been held."""
+        return iter(self._groups.values())
+
+    # -- groups -----------------------------------------------------------------------------------------------------
+
+    def _groups_of(self, fields: Fields) -> list[SlowStart]:
+        """Those that a call is in; its credential is looked at only here, while something cools."""
+        found = self._find(credential_of(fields)), self._find(EVERYBODY)
+        return [group for group in found if group is not None]
+
+    def _find(self, name: bytes) -> SlowStart | None:
+        """The group of this name, if any answer was to one."""
+        return self._groups.get(name)
+
+    def _group(self, name: bytes, now: float) -> SlowStart | None:
+        """The group of this name; None where too many others are held."""
+        group = self._groups.get(name)
+        if group is None:
+            if len(self._groups) >= MOST_GROUPS:
+                for quiet in [other for other, held in self._groups.items() if held.is_over(now)]:
+                    del self._groups[quiet]
+            if len(self._groups) >= MOST_GROUPS:
+                return None
+            group = self._groups[name] = self._make(name)
+        return group
+
+    def _make(self, name: bytes) -> SlowStart:
+        return SlowStart()
+
+    def _look(self, changed: Sequence[SlowStart]) -> None:
+        """Work out from when on nobody is held, after these groups changed."""
+        for group in changed:
+            if group.queue:
+                self.quiet_from = _NEVER
+                return
+        if self.quiet_from == _NEVER:
+            groups = self._groups.values()
+            self.quiet_from = max((_NEVER if group.queue else group.until for group in groups), default=-_NEVER)

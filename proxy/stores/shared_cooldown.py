@@ -1,0 +1,244 @@
+"""A cooldown that the workers of one machine share: any worker's word holds the calls of all, and places are counted
+over all of them.
+
+Law: the definitions of `proxy.retry` are the only ones; their numbers are read from memory before an operation and
+published after it, under the record's lock. Who waits, waits in its own worker, in order of arrival there; the first of
+each worker looks every POLL seconds whether a place is free.
+
+Theory of places that outlive their worker. A place in use is counted in the generation in which it was taken. There are
+three, a new one begins every half of a place's time, and the oldest goes, with whatever is counted in it: the places of
+who has died. Who lives gives its own back in time, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from struct import Struct
+
+from proxy.retry.cooldown import Cooldown
+from proxy.retry.gates import Waiter
+from proxy.retry.slow_start import SlowStart
+from proxy.stores.cell import Cell
+
+#: Seconds between two looks at places that other workers may have given back.
+POLL = 0.01
+#: Seconds for which a worker's calls count as held after it said so; it says so with every look.
+HELD = 0.25
+#: Generations of places in use, and how many fit into the number that counts those of one.
+GENERATIONS, _BASE = 3, 65536
+
+STATE = Struct("11d")
+_NEVER = float("inf")
+
+#: The state of a group that nobody has asked to wait: as below, in `_publish`.
+QUIET = (-_NEVER, 0.0, 503.0, 1.0, _NEVER, -_NEVER, -_NEVER, -_NEVER, 0.0, 0.0, 0.0)
+
+
+class SharedSlowStart(SlowStart):
+    """One group's slow start, in shared memory."""
+
+    __slots__ = ("_cell", "_counts", "_held", "_opened", "_seen", "_turn", "_turns")
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__()
+        self._cell = cell
+        self._held = -_NEVER  # until when some worker's calls are held
+        self._opened = 0.0  # when the newest generation was begun,
+        self._turn = 0  # its number,
+        self._counts = [0] * GENERATIONS  # and the places taken in each, by number
+        self._turns: dict[Waiter, int] = {}  # in which generation a place of this worker was taken
+        self._seen = -_NEVER  # the word that this worker's calls know of
+
+    def start(self, delay: float, status: int, sent: float, now: float) -> bool:
+        """As there."""
+        self._open(now)
+        try:
+            return super().start(delay, status, sent, now)
+        finally:
+            self._close(now)
+
+    def heed(self, delay: float, status: int, now: float) -> None:
+        """As there; the first worker that hears of it keeps it for all."""
+        self._open(now)
+        try:
+            if SlowStart.start(self, delay, status, now, now):
+                self.places = 0.0
+        finally:
+            self._close(now)
+
+    def opened(self, now: float) -> None:
+        """As there."""
+        self._open(now)
+        try:
+            super().opened(now)
+        finally:
+            self._close(now)
+
+    def claim(self, waiter: Waiter, due: float) -> bool:
+        """As there."""
+        self._open(None)
+        try:
+            return super().claim(waiter, due)
+        finally:
+            self._close(None)
+
+    def ask(self, waiter: Waiter, now: float) -> float:
+        """As there; who is first looks again soon."""
+        self._open(now)
+        try:
+            if self._seen != self.begun:  # another worker's word: everybody here asks again
+                self._seen = self.begun
+                for other in list(self.queue):
+                    other.retime(now)
+            return super().ask(waiter, now)
+        finally:
+            self._close(now)
+
+    def landed(self, waiter: Waiter, sent: float, now: float, *, well: bool) -> None:
+        """As there."""
+        self._open(now)
+        try:
+            super().landed(waiter, sent, now, well=well)
+        finally:
+            self._close(now)
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """As there."""
+        self._open(now)
+        try:
+            super().leave(waiter, now)
+        finally:
+            self._close(now)
+
+    def is_over(self, now: float) -> bool:
+        """Whether nobody is held in any worker."""
+        return now >= self._held and super().is_over(now)
+
+    def in_use(self) -> int:
+        """How many places are in use, in all workers."""
+        return sum(self._counts)
+
+    def _next(self, now: float) -> float:
+        return self.until if now < self.until else min(super()._next(now), now + POLL)
+
+    def _occupy(self, waiter: Waiter, now: float) -> None:
+        super()._occupy(waiter, now)
+        self._turns[waiter] = self._turn
+        self._counts[self._turn % GENERATIONS] += 1
+
+    def _vacate(self, waiter: Waiter) -> None:
+        super()._vacate(waiter)
+        turn = self._turns.pop(waiter, -GENERATIONS)
+        if turn > self._turn - GENERATIONS and self._counts[turn % GENERATIONS]:
+            self._counts[turn % GENERATIONS] -= 1
+
+    def _forget_places(self) -> None:
+        super()._forget_places()
+        self._turns.clear()
+        self._turn += GENERATIONS  # what others give back of earlier ones counts no more
+        self._counts = [0] * GENERATIONS
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def _open(self, now: float | None) -> None:
+        self._cell.open()
+        (
+            self.until,
+            self.delay,
+            status,
+            self.places,
+            self._threshold,
+            self.begun,
+            self._well,
+            self._held,
+            self._opened,
+            turn,
+            counts,
+        ) = self._cell.load()
+        self.status, self._turn = int(status), int(turn)
+        self._counts = [int(counts) // _BASE**n % _BASE for n in range(GENERATIONS)]
+        if now is not None:
+            self._begin_generations(now)
+
+    def _begin_generations(self, now: float) -> None:
+        half = self.place_seconds / 2
+        for _ in range(GENERATIONS):
+            if now < self._opened + half:
+                return
+            self._turn += 1
+            self._counts[self._turn % GENERATIONS] = 0
+            self._opened += half
+        self._opened = max(self._opened, now)
+
+    def _close(self, now: float | None) -> None:
+        if self.queue and now is not None:
+            self._held = max(self._held, now + HELD, self.until + HELD)
+        counts = sum(min(count, _BASE - 1) * _BASE**n for n, count in enumerate(self._counts))
+        self._cell.publish(
+            self.until,
+            self.delay,
+            self.status,
+            self.places,
+            self._threshold,
+            self.begun,
+            self._well,
+            self._held,
+            self._opened,
+            self._turn,
+            counts,
+        )
+        self._cell.close()
+
+    @property
+    def held(self) -> float:
+        """Until when some worker's calls are held (seconds)."""
+        return self._held
+
+
+class SharedCooldown(Cooldown):
+    """The cooldown of one scope in shared memory. `quiet` has the moment from which on nobody is held."""
+
+    __slots__ = ("_attach", "_quiet")
+
+    def __init__(self, quiet: Cell, attach: Callable[[bytes, bool], Cell | None]) -> None:
+        """`attach` has a group's record by its name; None where there is none and it is not to be made."""
+        self._quiet = quiet
+        self._attach = attach
+        super().__init__()
+
+    @property
+    def quiet_from(self) -> float:
+        """From when on nobody is held: one value, read without a lock."""
+        return self._quiet.peek()
+
+    @quiet_from.setter
+    def quiet_from(self, value: float) -> None:
+        if math.isfinite(value):
+            self._quiet.close_value(max(value, self._quiet.open_value()))
+
+    def seconds_left(self, now: float) -> float:
+        """The longest delay that is left for anybody, in any worker; 0 when none is."""
+        return max(0.0, self.quiet_from - now)
+
+    def _look(self, changed: object) -> None:
+        quiet = -_NEVER
+        for group in self._groups.values():
+            quiet = max(quiet, group.until)
+            if group.queue and isinstance(group, SharedSlowStart):
+                quiet = max(quiet, group.held)
+        if quiet > self._quiet.peek():
+            self.quiet_from = quiet
+
+    def _find(self, name: bytes) -> SlowStart | None:
+        group = self._groups.get(name)
+        if group is None:
+            cell = self._attach(name, False)
+            if cell is not None:
+                group = self._groups[name] = SharedSlowStart(cell)
+        return group
+
+    def _make(self, name: bytes) -> SlowStart:
+        cell = self._attach(name, True)
+        assert cell is not None
+        return SharedSlowStart(cell)

@@ -1,0 +1,99 @@
+"""Contract, section 9: the simulator is the judge of the defaults (no key set but the dialect)."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.config.nodes import Map
+from proxy.lab.simulate import Figures, Scenario
+from proxy.lab.simulate.columns import columns
+from proxy.lab.simulate.figures import figures
+from proxy.lab.simulate.playing import play
+from proxy.lab.simulate.scenario import read_scenario
+
+EXAMPLES = sorted((Path(__file__).parent.parent.parent / "config/examples/scenarios").glob("*.yaml"))
+#: By how much large ones are made smaller, sidecars, calls and capacities alike.
+SCALE = {
+    "fleet": 0.03,
+    "herd": 0.1,
+    "long_outage": 0.5,
+    "outage": 0.2,
+    "overload": 0.2,
+    "brownout": 0.3,
+    "one_bad_endpoint": 0.3,
+}
+#: Of the strategy standard.
+MOST_ATTEMPTS = 3
+
+
+def scaled(scenario: Scenario, by: float) -> Scenario:
+    def part(amount: float | None) -> float | None:
+        return None if amount is None else amount * by
+
+    return replace(
+        scenario,
+        sidecars=max(1, round(scenario.sidecars * by)),
+        calls=scenario.calls * by,
+        capacity=part(scenario.capacity),
+        outages=tuple(replace(each, capacity=part(each.capacity)) for each in scenario.outages),
+    )
+
+
+@functools.cache
+def played(file: Path) -> tuple[Scenario, Figures, dict[str, Figures]]:
+    """The scenario, what the defaults make of it, and every other column."""
+    found, problems = read_scenario(str(file))
+    assert found is not None, problems
+    scenario = scaled(found, SCALE.get(file.stem, 1.0))
+    if scenario.policy is not None:  # all but its timeouts, which belong to the app that is played
+        assert set(scenario.policy) <= {"timeouts"}, "the defaults are judged as they are"
+    scenario = replace(scenario, url="http://u.test/", policy=scenario.policy or _defaults())
+    done = [figures(scenario, play(scenario, column)) for column in columns(None, scenario, {})[0]]
+    return scenario, done[0], {each.name: each for each in done[1:]}
+
+
+def _defaults() -> Map:
+    return Map()
+
+
+def end(scenario: Scenario) -> float:
+    return max((each.until + each.recovers for each in scenario.outages), default=0.0)
+
+
+def named(file: Path) -> str:
+    return file.stem
+
+
+def test_there_are_ten_that_differ() -> None:
+    assert len(EXAMPLES) >= 10
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=named)
+def test_the_defaults_are_never_worse_than_no_retries(file: Path) -> None:
+    _, ours, others = played(file)
+    assert ours.success_rate >= others["none"].success_rate - 0.001
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=named)
+def test_the_load_is_bounded(file: Path) -> None:
+    _, ours, others = played(file)
+    if ours.longest_pushback:
+        assert ours.amplification <= others["adaptive"].amplification * 1.1
+    else:
+        assert ours.amplification <= MOST_ATTEMPTS * 1.1
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=named)
+def test_where_pushback_is_given_a_cooldown_costs_nothing(file: Path) -> None:
+    scenario, ours, others = played(file)
+    pushback = max(each.longest_pushback for each in (ours, *others.values()))
+    if not pushback:
+        return
+    assert ours.success_rate >= max(each.success_rate for each in others.values()) - 0.002
+    assert ours.latency["p50"] <= 1.5 * others["none"].latency["p50"]
+    assert ours.latency["p99"] <= others["adaptive"].latency["p99"] + pushback
+    assert ours.cooled_until - end(scenario) <= 2 * pushback + 10

@@ -1,0 +1,217 @@
+"""What holds for every slow start, whatever comes back and whoever leaves (hypothesis)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.lab.clock import ALARM, BEGIN, UPSTREAM, Clock
+from proxy.retry.slow_start import SlowStart
+
+HOLD = 20.0
+
+times = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0, 3.7])
+ends = st.one_of(
+    st.tuples(st.just("well"), times),
+    st.tuples(st.just("badly"), times),
+    st.tuples(st.just("never"), times),
+    st.tuples(st.sampled_from([429, 503]), times, st.sampled_from([0.5, 1.0, 3.0])),
+)
+callers = st.fixed_dictionaries(
+    {"at": times, "end": ends, "gone": st.one_of(st.none(), st.none(), times), "again": st.booleans()}
+)
+
+
+class Caller:
+    """Asks when it comes and when its alarm rings; what it met is its script's."""
+
+    def __init__(self, play: Play, number: int, spec: dict[str, Any]) -> None:
+        self.play, self.number, self.spec = play, number, spec
+        self.alarm = math.inf
+        self.came = self.sent_at = self.held = math.nan
+        self.state = "new"
+
+    def come(self) -> None:
+        self.came, self.state = self.play.clock.now, "held"
+        self.ask()
+
+    def ask(self) -> None:
+        now, gate = self.play.clock.now, self.play.gate
+        if not gate.has(self) and gate.is_over(now):
+            self.go()
+            return
+        at = gate.ask(self, now)
+        if at <= now:
+            self.play.went(self)
+            self.go()
+        elif now >= self.came + HOLD - 1e-9 or now + gate.wait_of(self, now) > self.came + HOLD:
+            gate.leave(self, now)
+            self.state = "refused"
+        else:
+            self.retime(min(at, self.came + HOLD))
+
+    def retime(self, at: float) -> None:
+        self.alarm = min(at, self.came + HOLD)
+        self.play.clock.at(self.alarm, ALARM, self.ring, self.alarm)
+
+    def ring(self, at: float) -> None:
+        if self.state == "held" and at == self.alarm:
+            self.ask()
+
+    def go(self) -> None:
+        gate, now = self.play.gate, self.play.clock.now
+        gate.sent(self)
+        self.state, self.sent_at = "flying", now
+        if self.spec["end"][0] != "never":
+            self.play.clock.at(now + self.spec["end"][1], UPSTREAM, self.end)
+        self.play.check()
+
+    def end(self) -> None:
+        gate, now, (how, *_, delay) = self.play.gate, self.play.clock.now, self.spec["end"]
+        if self.state != "flying":
+            return
+        if how in (429, 503):
+            began = gate.start(delay, how, self.sent_at, now)
+            gate.landed(self, self.sent_at, now, well=False)
+            if began and self.spec["again"] and gate.claim(self, now + delay):
+                self.spec = {**self.spec, "end": ("well", 0.1)}
+                self.came = self.play.clock.now + delay
+                self.state = "held"
+                self.alarm = now + delay
+                self.play.clock.at(self.alarm, ALARM, self.ring, self.alarm)
+                self.play.check()
+                return
+        else:
+            gate.landed(self, self.sent_at, now, well=how == "well")
+        self.state = "done"
+        self.play.check()
+
+    def leave(self) -> None:
+        if self.state in ("held", "flying"):
+            self.play.gate.leave(self, self.play.clock.now)
+            self.state = "gone"
+            self.play.check()
+
+
+class Play:
+    """All of them at one gate."""
+
+    def __init__(self, specs: list[dict[str, Any]], delay: float) -> None:
+        self.clock, self.gate = Clock(), SlowStart()
+        self.gate.start(delay, 503, 0.0, 0.0)
+        self.callers = [Caller(self, number, spec) for number, spec in enumerate(specs)]
+        for caller in self.callers:
+            self.clock.at(caller.spec["at"], BEGIN, caller.come)
+            if caller.spec["gone"] is not None:
+                self.clock.at(caller.spec["at"] + caller.spec["gone"], UPSTREAM, caller.leave)
+
+    def went(self, caller: Caller) -> None:
+        now = self.clock.now
+        assert now >= self.gate.until - 1e-9, "never early"
+        assert now - caller.came <= HOLD + 1e-9, "nobody is held for longer than that"
+        ahead = [other.number for other in self.gate.queue if isinstance(other, Caller) and other.came < caller.came]
+        assert not ahead, "in order of arrival"
+
+    def check(self) -> None:
+        gate, now = self.gate, self.clock.now
+        assert gate.in_use() >= 0
+        assert gate.places >= 1
+        if gate.queue and now >= gate.until:
+            alarms = [caller.alarm for caller in self.callers if caller.state == "held" and caller in gate.queue]
+            assert gate._admitted or gate._taken or min(alarms) < math.inf
+
+    def run(self) -> None:
+        self.clock.run()
+        assert not self.gate.queue, "nobody is stranded"
+        assert not self.gate._admitted
+        assert {caller.state for caller in self.callers} <= {"done", "gone", "refused", "flying"}
+        for caller in self.callers:
+            if caller.state == "flying":
+                assert caller.spec["end"][0] == "never"
+            else:
+                assert caller not in self.gate._taken, "places come back"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(callers, min_size=1, max_size=12), st.sampled_from([0.5, 2.0, 5.0]))
+def test_the_laws_of_a_slow_start(specs: list[dict[str, Any]], delay: float) -> None:
+    Play(specs, delay).run()
+
+
+class Still:
+    def retime(self, at: float) -> None:
+        """It asks when the test says so."""
+
+
+def held(count: int, *, until: float = 2.0) -> tuple[SlowStart, list[Still]]:
+    gate, waiting = SlowStart(), [Still() for _ in range(count)]
+    gate.start(until, 429, 0.0, 0.0)
+    for each in waiting:
+        gate.ask(each, 0.0)
+    return gate, waiting
+
+
+def go(gate: SlowStart, waiting: list[Still], now: float) -> list[Still]:
+    """Those that go now, of those that wait."""
+    gone = [each for each in waiting if each in gate.queue and gate.ask(each, now) == now]
+    gone += [each for each in waiting if each in gate._admitted and each not in gone]
+    for each in gone:
+        gate.sent(each)
+    return gone
+
+
+def test_places_double_with_each_round_trip() -> None:
+    gate, waiting = held(15)
+    now, counts = 2.0, []
+    while gate.queue:
+        gone = go(gate, waiting, now)
+        counts.append(len(gone))
+        now += 0.1
+        for each in gone:
+            gate.landed(each, now - 0.1, now, well=True)
+        counts[-1] = len(gone)
+        waiting = [each for each in waiting if each not in gone]
+    assert counts[:4] == [1, 2, 4, 8]
+
+
+def test_a_word_before_it_is_over_halves_them_once_and_they_grow_with_care() -> None:
+    gate, waiting = held(40)
+    now = 2.0
+    for _ in range(3):
+        gone = go(gate, waiting, now)
+        for each in gone:
+            gate.landed(each, now, now + 0.1, well=True)
+        now += 0.1
+    assert gate.places == 8
+    gone = go(gate, waiting, now)
+    assert len(gone) == 8
+    assert gate.start(2.0, 429, now, now + 0.1)
+    assert not gate.start(2.0, 429, now, now + 0.15), "sent before the word that is in force"
+    assert (gate.places, gate.until) == (4, pytest.approx(now + 2.15))
+    for each in gone:
+        gate.landed(each, now, now + 0.2, well=True)
+    assert gate.places == 4, "an answer from before it tells of the time before it"
+    now = gate.until
+    gone = go(gate, waiting, now)
+    assert len(gone) == 4
+    for each in gone:
+        gate.landed(each, now, now + 0.1, well=True)
+    assert int(gate.places) == 4 and gate.places > 4.8, "one more a round trip"
+
+
+def test_who_is_behind_others_waits_for_two_delays_of_an_outage() -> None:
+    gate = SlowStart()
+    gate.start(2.0, 503, 0.0, 0.0)
+    first, second = Still(), Still()
+    gate.ask(first, 1.0)
+    gate.ask(second, 1.0)
+    assert (gate.wait_of(first, 1.0), gate.wait_of(second, 1.0)) == (1.0, 1.0)
+    gate.start(2.0, 503, 2.0, 2.1)
+    assert gate.wait_of(second, 2.1) < math.inf
+    gate.start(2.0, 503, 4.1, 4.2)
+    assert gate.wait_of(first, 4.2) == 2.1  # half as long again as nobody has been served
+    assert gate.wait_of(second, 4.2) == math.inf
