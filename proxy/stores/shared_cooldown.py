@@ -120,7 +120,7 @@ class SharedSlowStart(SlowStart):
         return sum(self._counts)
 
     def _next(self, now: float) -> float:
-        return self.until if now < self.until else min(super()._next(now), now + POLL)
+        return self.until if now < self.until else now + POLL  # a place of a worker that died may come back at any time
 
     def _occupy(self, waiter: Waiter, now: float) -> None:
         super()._occupy(waiter, now)

@@ -252,7 +252,7 @@ def test_the_places_of_a_dead_worker_come_back(memory: Memory) -> None:
     at = 12.0
     while at < 20.0 and (again := other.ask(waiting, NoFields(), at)) > at:
         at = again
-    assert 16.0 <= at <= 18.0  # 2 x the delay, to half of that
+    assert 16.0 <= at < 18.1  # 2 x the delay, to half of that
 
 
 def test_one_workers_cooldown_holds_the_calls_of_all(memory: Memory) -> None:
