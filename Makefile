@@ -91,10 +91,11 @@ bench: $(SERVE) ## measure redrive beside its peers (ARGS="--rounds 3 --only red
 	@$(BIN)/python bench/run.py $(ARGS)
 
 .PHONY: docs
-docs: $(DOCS) ## write the generated pages of docs/ anew, and make the site of them (build/site)
+docs: $(DOCS) $(DEV) ## write the generated pages of docs/ anew, and make the site of them (build/site)
 	@$(BIN)/python tools/transitions.py --write
 	@$(BIN)/python tools/app_sees.py --write
 	@$(BIN)/python tools/config_keys.py --write
+	@$(BIN)/python tools/sdk_repeats.py --write
 	@$(BIN)/mkdocs build --strict  # -q would leave the warnings uncounted
 
 .PHONY: clean

@@ -93,7 +93,7 @@ TABLES = answer(200, b'{"TableNames": ["orders"]}', "Content-Type: application/x
 
 
 async def test_boto3_never_sees_a_throttling_that_is_ridden_out(tmp_path: Path) -> None:
-    more = f"{{kind: standard, {AT_ONCE}}}\n    classify: {{unsafe_methods: always}}"
+    more = f"{{kind: standard, {AT_ONCE}}}"
     async with (
         Upstream(THROTTLED, answer(500), TABLES) as upstream,
         Redrive(tmp_path, aws(upstream, more)) as redrive,
@@ -195,18 +195,18 @@ COMPLETION = answer(
 FAILED = answer(500, b'{"error": {"message": "no"}}', "Content-Type: application/json", "Retry-After-Ms: 1")
 
 
-def openai_config(upstream: Upstream, more: str = "") -> str:
-    lines = ["upstreams:", "  openai:", f"    url: {upstream.url}", "    dialects: [http, openai]", more]
+def openai_config(upstream: Upstream, more: str = "", dialect: str = "openai") -> str:
+    lines = ["upstreams:", "  openai:", f"    url: {upstream.url}", f"    dialects: [http, {dialect}]", more]
     return "\n".join(lines) + "\n"
 
 
-ALWAYS = f"    classify: {{unsafe_methods: always}}\n    strategy: {{kind: standard, max_attempts: 2, {AT_ONCE}}}"
+TWICE = f"    strategy: {{kind: standard, max_attempts: 2, {AT_ONCE}}}"  # POSTs too, as the client itself does
 
 
 async def test_openai_never_sees_a_failure_that_is_ridden_out(tmp_path: Path) -> None:
     async with (
         Upstream(FAILED, COMPLETION) as upstream,
-        Redrive(tmp_path, openai_config(upstream, ALWAYS)) as redrive,
+        Redrive(tmp_path, openai_config(upstream, TWICE)) as redrive,
     ):
         got = await ask(complete(openai_client(redrive, retries=0)))
     assert got.choices[0].message.content == "hi"
@@ -216,7 +216,7 @@ async def test_openai_never_sees_a_failure_that_is_ridden_out(tmp_path: Path) ->
 async def test_openai_stops_where_the_sidecar_has_given_up(tmp_path: Path) -> None:
     async with (
         Upstream(FAILED) as upstream,
-        Redrive(tmp_path, openai_config(upstream, ALWAYS)) as redrive,
+        Redrive(tmp_path, openai_config(upstream, TWICE)) as redrive,
     ):
         with pytest.raises(openai.InternalServerError) as caught:
             await ask(complete(openai_client(redrive, retries=5)))
@@ -227,9 +227,10 @@ async def test_openai_stops_where_the_sidecar_has_given_up(tmp_path: Path) -> No
 
 
 async def test_openai_may_go_on_where_nothing_was_retried_here_and_is_charged_for_it(tmp_path: Path) -> None:
+    never = "    classify: {unsafe_methods: unprocessed}"  # a POST, and a 500 proves nothing: not retried here
     async with (
         Upstream(FAILED) as upstream,
-        Redrive(tmp_path, openai_config(upstream)) as redrive,  # a POST, and a 500 proves nothing: not retried here
+        Redrive(tmp_path, openai_config(upstream, never)) as redrive,
     ):
         with pytest.raises(openai.InternalServerError) as caught:
             await ask(complete(openai_client(redrive, retries=2)))
@@ -237,6 +238,32 @@ async def test_openai_may_go_on_where_nothing_was_retried_here_and_is_charged_fo
         assert await app_retries(redrive) == 2
     assert "x-should-retry" not in caught.value.response.headers
     assert [request.one("x-stainless-retry-count") for request in upstream.requests] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("dialect", ["openai", "azure"])
+async def test_a_limit_of_tokens_is_waited_for_whatever_remains_of_it(tmp_path: Path, dialect: str) -> None:
+    """Nobody waits here: 9.816 s are above one `max_delay` and within the other, and then beyond the app's deadline."""
+    limited = answer(
+        429,
+        b'{"error": {"message": "Limit 10000, Used 8554", "type": "tokens", "code": "rate_limit_exceeded"}}',
+        "Content-Type: application/json",
+        "x-ratelimit-remaining-requests: 59",
+        "x-ratelimit-reset-requests: 1s",
+        "x-ratelimit-remaining-tokens: 1446",
+        "x-ratelimit-reset-tokens: 9.816s",
+    )
+    outcomes = []
+    for longest, deadline in (("9815ms", "60s"), ("9816ms", "9.8s")):
+        async with (
+            Upstream(limited) as upstream,
+            Redrive(tmp_path, openai_config(upstream, f"    pushback: {{max_delay: {longest}}}", dialect)) as redrive,
+        ):
+            client = openai_client(redrive, retries=0).with_options(default_headers={"x-retry-timeout": deadline})
+            with pytest.raises(openai.RateLimitError):
+                await ask(complete(client))
+            outcomes.append((await redrive.call())["outcome"])
+        assert len(upstream.requests) == 1
+    assert outcomes == ["pushback_too_long", "deadline"]
 
 
 async def test_an_injected_key_is_one_for_each_call(tmp_path: Path) -> None:

@@ -168,9 +168,15 @@ class Upstream:
     steps: tuple[Step, ...]
     requests: list[Received] = field(default_factory=list)
     connections: int = 0
+    port: int = 0
 
     def __init__(
-        self, *steps: Step, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", path: str | None = None
+        self,
+        *steps: Step,
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+        path: str | None = None,
+        sock: socket.socket | None = None,
     ) -> None:
         self.steps = steps or (answer(200, b"ok"),)
         self.requests = []
@@ -179,16 +185,19 @@ class Upstream:
         self.gone = asyncio.Event()
         self.arrived = asyncio.Condition()
         self.failures: list[BaseException] = []
-        self._tls, self._host, self._path = tls, host, path
+        self._tls, self._host, self._path, self._sock = tls, host, path, sock
         self._tasks: set[asyncio.Task[None]] = set()
         self._next = 0
 
     async def __aenter__(self) -> Self:
         if self._path is not None:
             self._server = await asyncio.start_unix_server(self._serve, self._path, ssl=self._tls)
+        elif self._sock is not None:
+            self._server = await asyncio.start_server(self._serve, sock=self._sock, ssl=self._tls)
+            self.port = self._sock.getsockname()[1]
         else:
             self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=self._tls)
-            self.port: int = self._server.sockets[0].getsockname()[1]
+            self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(

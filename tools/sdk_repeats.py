@@ -1,0 +1,393 @@
+"""What the providers' SDKs repeat, and what redrive repeats in their place: docs/reference/sdk-repeats.md.
+
+Every SDK is the installed one, unmodified, and every recipe the file of config/examples: the upstream's url and the
+waits are what changes. A scripted upstream fails once in one way and then answers 200, or goes on failing. Each call
+is made three ways: by the SDK with its own retries, straight; with them switched off, through redrive; with them on,
+through redrive.
+
+    python tools/sdk_repeats.py            print the page
+    python tools/sdk_repeats.py --write    write it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import aiohttp
+import yaml
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.process import Redrive  # noqa: E402
+from support.scripted import Step, Turn, Upstream, answer, hang, reset  # noqa: E402
+from support.sdks import JSON, SDKS, Call, Place, Sdk, alone  # noqa: E402
+
+PAGE = ROOT / "docs" / "reference" / "sdk-repeats.md"
+EXAMPLES = ROOT / "config" / "examples"
+
+#: How an attempt fails, in the words of the page.
+FAILURES = ("408", "409", "429", "500", "502", "503", "504", "529", "reset", "timeout", "refused")
+#: What nobody should repeat after: tried too, so that nothing is repeated that the SDK would not.
+OTHERS = ("400", "404", "501", "507")
+#: With these an upstream goes on failing.
+LASTING = ("429", "500", "503", "reset")
+
+#: What takes its time: nobody answers, nobody listens.
+SLOW = ("timeout", "refused")
+#: How long a client alone waits for an answer in the row `timeout`, in seconds, and redrive for an attempt; and how
+#: long redrive waits before it dials again where nobody listened, so that it can be seen to wait.
+CLIENT_TIMEOUT, ATTEMPT_TIMEOUT, REDIAL = 0.5, "1s", "400ms"
+
+Way = Literal["sdk", "redrive", "both"]
+WAYS: tuple[Way, ...] = ("sdk", "redrive", "both")
+Cell = tuple[Call, str, Way]
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """A client's wait before its next try: `begun` in the client's thread, `over` when the upstream is ready for it."""
+
+    begun: asyncio.Event
+    over: threading.Event
+
+
+#: The wait that the client of this context is to make.
+_wait: contextvars.ContextVar[_Wait | None] = contextvars.ContextVar("_wait", default=None)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came of one call: whether it succeeded, and how often the upstream got it."""
+
+    succeeded: bool
+    sent: int
+
+
+@dataclass
+class Results:
+    """An SDK's results, by call, failure and way: the upstream failed once, or went on failing."""
+
+    sdk: Sdk
+    once: dict[Cell, Seen] = field(default_factory=dict)
+    lasting: dict[Cell, Seen] = field(default_factory=dict)
+
+
+def failures(sdk: Sdk) -> tuple[str, ...]:
+    """The failures that an SDK is shown: those of all, and the one where its provider asks for another try."""
+    return (*FAILURES, *([] if sdk.asks is None else ["{} with `{}`".format(*sdk.asks)]))
+
+
+async def play(sdk: Sdk) -> Results:
+    """Make every call of an SDK under every failure, three ways."""
+    results = Results(sdk)
+    async with _Stage.set(sdk) as stage:
+        cells = [(call, failure, way) for call in sdk.calls for way in WAYS for failure in (*failures(sdk), *OTHERS)]
+        hanging = [cell for cell in cells if cell[1] == "timeout"]
+        results.once.update(zip(hanging, await asyncio.gather(*map(stage.once, hanging)), strict=True))
+        for cell in cells:
+            if cell not in hanging:
+                results.once[cell] = await stage.once(cell)
+        for cell in [(call, failure, way) for call in sdk.calls for way in WAYS for failure in LASTING]:
+            results.lasting[cell] = await stage.lasting(cell)
+    return results
+
+
+def recipe(sdk: Sdk, urls: dict[str, str]) -> str:
+    """The recipe's policy for each of these upstreams, without waits of its own.
+
+    `adaptive` is a limiter, whose waits are its purpose: what it repeats is what `standard` repeats. The bucket is so
+    large that no call here pays for another.
+    """
+    policy = yaml.safe_load((EXAMPLES / sdk.recipe).read_text())["upstreams"][sdk.upstream]
+    strategy = policy.get("strategy", "standard")
+    strategy = {"kind": strategy} if isinstance(strategy, str) else strategy
+    if strategy["kind"] == "adaptive":
+        strategy["kind"] = "standard"
+    upstreams = {}
+    for name, url in urls.items():
+        wait = REDIAL if name.startswith("refused-") else "0s"
+        attempt = {"attempt": ATTEMPT_TIMEOUT} if name.startswith("timeout-") else {}
+        upstreams[name] = policy | {
+            "url": url,
+            "strategy": strategy | {"backoff": {"base": wait, "throttling_base": wait, "jitter": "none"}},
+            "timeouts": policy["timeouts"] | attempt,
+            "bucket": {"kind": "quota", "capacity": 1_000_000},
+        }
+    return yaml.safe_dump({"upstreams": upstreams})
+
+
+class _Stage:
+    """One SDK's upstreams and the redrive before them, which has the recipe.
+
+    Failures that take their time (`SLOW`) have an upstream for each cell of the table, so that they go on at once.
+    """
+
+    def __init__(self, sdk: Sdk, upstream: Upstream, slow: dict[Cell, socket.socket], threads: Executor) -> None:
+        self._sdk, self._upstream, self._slow, self._threads = sdk, upstream, slow, threads
+        self._clients: dict[tuple[str, Way, str], Any] = {}
+        self._loop = asyncio.get_running_loop()
+        self.redrive: Redrive
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def set(cls, sdk: Sdk) -> AsyncIterator[_Stage]:
+        cells: list[Cell] = [(call, failure, way) for call in sdk.calls for failure in SLOW for way in WAYS]
+        async with contextlib.AsyncExitStack() as stack:
+            upstream = await stack.enter_async_context(Upstream())
+            slow = {cell: stack.enter_context(_bound()) for cell in cells}
+            threads = stack.enter_context(ThreadPoolExecutor(len(cells)))
+            stage = cls(sdk, upstream, slow, threads)
+            stack.enter_context(alone(stage.slept))
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            urls = {sdk.upstream: upstream.url} | {stage.name(cell): _url(sock) for cell, sock in slow.items()}
+            stage.redrive = await stack.enter_async_context(Redrive(folder, recipe(sdk, urls)))
+            yield stage
+
+    def name(self, cell: Cell) -> str:
+        """What the upstream of a slow cell is called in redrive's configuration."""
+        call, failure, way = cell
+        return f"{failure}-{way}-{self._sdk.calls.index(call)}"
+
+    def slept(self) -> None:
+        """The SDK would wait now, in a thread of its own."""
+        wait = _wait.get()
+        if wait is not None:
+            self._loop.call_soon_threadsafe(wait.begun.set)
+            wait.over.wait(30)
+
+    async def once(self, cell: Cell) -> Seen:
+        """A call whose first attempt fails."""
+        call, failure, way = cell
+        ok = _asking_for_the_body(call.ok)
+        if failure == "refused":
+            return await self._refused(cell, ok)
+        if failure == "timeout":
+            async with Upstream(hang, ok, sock=self._slow[cell]) as upstream:
+                succeeded = await self._asked(call, way, self.name(cell), upstream.url, CLIENT_TIMEOUT)
+                return Seen(succeeded, len(upstream.requests))
+        return await self._made(call, way, _failing(failure), ok)
+
+    async def lasting(self, cell: Cell) -> Seen:
+        """A call of which every attempt fails."""
+        call, failure, way = cell
+        return await self._made(call, way, _failing(failure))
+
+    async def _made(self, call: Call, way: Way, *steps: Step) -> Seen:
+        upstream = self._upstream
+        upstream.steps, upstream._next = steps, 0
+        upstream.requests.clear()
+        succeeded = await self._asked(call, way, self._sdk.upstream, upstream.url)
+        return Seen(succeeded, len(upstream.requests))
+
+    async def _refused(self, cell: Cell, ok: Step) -> Seen:
+        """Nobody listens, until whoever calls waits before its next try."""
+        call, _, way = cell
+        sock, wait = self._slow[cell], _Wait(asyncio.Event(), threading.Event())
+        _wait.set(wait)
+        asking = asyncio.create_task(self._asked(call, way, self.name(cell), _url(sock)))
+        waiting = asyncio.create_task(wait.begun.wait() if way == "sdk" else self._until_redrive_waits())
+        try:
+            await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return Seen(asking.result(), 0)
+            async with Upstream(ok, sock=sock) as upstream:
+                wait.over.set()
+                return Seen(await asking, len(upstream.requests))
+        finally:
+            wait.over.set()
+            waiting.cancel()
+
+    async def _until_redrive_waits(self) -> None:
+        async with aiohttp.ClientSession() as session:
+            while True:
+                async with session.get(f"{self.redrive.admin}/metrics") as got:
+                    if "\nredrive_waiting_calls 1" in await got.text():
+                        return
+
+    async def _asked(self, call: Call, way: Way, name: str, url: str, patience: float | None = None) -> bool:
+        """Make the call, with one client for each call, way and upstream; whether it succeeded.
+
+        `patience` is the client's own timeout, in seconds, where it goes straight to the provider.
+        """
+        if way == "sdk":
+            place = Place(url)
+        elif self._sdk.by_proxy:
+            place = Place(url, proxy=self.redrive.url)
+        else:
+            place = Place(url, prefix=f"{self.redrive.url}/{name}")
+
+        def ask() -> bool:
+            key = call.name, way, name
+            if key not in self._clients:
+                timeout = patience if way == "sdk" else None
+                self._clients[key] = self._sdk.connect(place, retries=way != "redrive", timeout=timeout)
+            try:
+                call.make(self._clients[key])
+            except self._sdk.errors:
+                return False
+            return True
+
+        asking = self._loop.run_in_executor(self._threads, contextvars.copy_context().run, ask)
+        return await asyncio.wait_for(asking, 60)
+
+
+def _bound() -> socket.socket:
+    """A port of the system's on which nobody listens yet: who dials it is refused."""
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+def _url(sock: socket.socket) -> str:
+    return f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+def _failing(failure: str) -> Step:
+    if failure == "reset":
+        return _asking_for_the_body(reset)
+    status, *fields = failure.replace("`", "").split(" with ")
+    return _asking_for_the_body(answer(int(status), b'{"error": {"message": "no"}}', JSON, *fields))
+
+
+def _asking_for_the_body(then: Step) -> Step:
+    """As a provider does it to whom a client says that it waits before it sends the body (S3).
+
+    No connection is used twice: one that was, and then breaks, is repeated at once and counts as no failure.
+    """
+
+    async def step(turn: Turn) -> None:
+        if turn.request.one("expect") is not None:
+            await turn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if isinstance(then, bytes):
+            await turn.read_body()
+            await turn.write(then.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            turn.close()
+        else:
+            await then(turn)
+
+    return step
+
+
+_HEAD = """# What SDKs repeat
+
+Who switches an SDK's own retries off and lets redrive retry is not to be worse off. So a [dialect](dialects.md) knows
+what its provider's official client repeats, and `unsafe_methods: provider`, the default, repeats it too
+([classification](classification.md#safety)).
+
+This page is made by `python tools/sdk_repeats.py --write`, and a test keeps it current: the official SDKs, unmodified,
+and an upstream on this machine that fails once and then answers 200. Each call is made by the SDK alone, with its own
+retries on, and through redrive with the SDK's retries off, under the policy of
+[config/examples](../../config/examples) without its waits. Which of the two rode the failure out:
+
+| | |
+| --- | --- |
+| **both** | the SDK's own retries, and redrive |
+| **redrive** | redrive alone: the failure shows that nothing was carried out, or the call is idempotent |
+| **SDK** | the SDK alone: there is none |
+| neither | the failure goes to the app |
+
+*reset* is a connection broken before the answer, *timeout* no answer in time, *refused* a port on which nobody listens
+for a moment. Each second table tells how many attempts an upstream gets that goes on failing: from the SDK alone,
+through the recipe, and where both retry.
+"""
+_NOTES = """
+## What it takes
+
+- **A time for an attempt.** redrive has none by itself: it is `timeouts.attempt`, which every recipe sets. The app's
+  own timeout must outlast all attempts together.
+- **One layer.** openai, anthropic and stripe stop where redrive gave up and says so. boto3 and azure-core read no such
+  word, so where both retry their attempts multiply; boto3's are
+  [recognised and paid for](pushback.md#an-app-that-retries-by-itself), and its POSTs that may have been carried out are
+  repeated by it alone. Switch the SDK's off.
+- **As many attempts.** `max_attempts` in a recipe is what the SDK makes by default.
+- Google's clients repeat nothing by default that may have been carried out, so the dialect `google` does not either.
+"""
+
+
+def render(results: list[Results], versions: dict[str, str]) -> str:
+    """The whole page. `versions` are the packages', as they are to be shown."""
+    return _HEAD + "".join(section(each, versions[each.sdk.package]) for each in results) + _NOTES
+
+
+def section(results: Results, installed: str) -> str:
+    """One SDK's part of the page."""
+    sdk = results.sdk
+    heads = [call.name if call.name == call.method else f"`{call.name}` ({call.method})" for call in sdk.calls]
+    lines = [
+        "",
+        f"## {sdk.name}",
+        "",
+        f"{sdk.package} {installed}, its retries off by {sdk.off}; "
+        f"[{sdk.recipe}](../../config/examples/{sdk.recipe}), upstream `{sdk.upstream}`.",
+        "",
+        f"| it fails once with | {' | '.join(heads)} |",
+        "| --- |" + " --- |" * len(heads),
+    ]
+    for failure in failures(sdk):
+        lines.append(f"| {failure} | {' | '.join(_rider(results, call, failure) for call in sdk.calls)} |")
+    lines += [
+        "",
+        f"| attempts where it goes on with | {' | '.join(heads)} |",
+        "| --- |" + " --- |" * len(heads),
+    ]
+    for failure in LASTING:
+        told = [", ".join(str(results.lasting[call, failure, way].sent) for way in WAYS) for call in sdk.calls]
+        lines.append(f"| {failure} | {' | '.join(told)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _rider(results: Results, call: Call, failure: str) -> str:
+    alone = results.once[call, failure, "sdk"].succeeded
+    ours = results.once[call, failure, "redrive"].succeeded
+    return {(True, True): "**both**", (False, True): "**redrive**", (True, False): "**SDK**"}.get(
+        (alone, ours), "neither"
+    )
+
+
+def installed_versions() -> dict[str, str]:
+    """The SDKs' versions, as they are installed."""
+    return {sdk.package: version(sdk.package) for sdk in SDKS}
+
+
+def pinned_versions() -> dict[str, str]:
+    """The SDKs' versions, as constraints.txt has them."""
+    pinned = dict[str, str](line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    return {sdk.package: pinned[sdk.package] for sdk in SDKS}
+
+
+def page() -> str:
+    """Play everything, and render."""
+
+    async def played() -> list[Results]:
+        return [await play(sdk) for sdk in SDKS]
+
+    return render(asyncio.run(played()), installed_versions())
+
+
+def main() -> int:
+    """Print the page, or write it; the exit status."""
+    if "--write" not in sys.argv[1:]:
+        sys.stdout.write(page())
+    elif installed_versions() != pinned_versions():
+        print("the SDKs that are installed are not those of constraints.txt: make dev", file=sys.stderr)
+        return 2
+    else:
+        PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
