@@ -55,6 +55,7 @@ chaos: $(STAMP) ## calls, faults, reloads, kills; then balance the books (CHAOS_
 
 .PHONY: check
 check: $(DEV) ## style, types, floors, deployment files, and whether generated files are current
+	@git diff --check $$(git hash-object -t tree /dev/null) -- . ':!docs/reference/what-your-app-sees.md'
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
