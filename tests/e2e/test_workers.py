@@ -310,17 +310,17 @@ async def test_one_upstream_s_held_calls_take_half_of_the_room_of_all_workers(tm
 
         told, waiting = await ask(12)
         assert told == [503] * 10
-        victims = workers_of(running.pid)
-        for victim in victims:
+        for restarts, victim in enumerate(workers_of(running.pid), 1):  # one after the other: others stand in for it
             os.kill(victim, signal.SIGKILL)
+            await ended({victim})
+
+            async def is_whole(restarts: int = restarts) -> bool:
+                counted = await metrics(running)
+                ready = counted("redrive_workers", state="ready") == 3
+                return ready and counted("redrive_worker_restarts_total") == restarts
+
+            await until(is_whole)
         await asyncio.gather(*waiting, return_exceptions=True)
-        await ended(victims)
-
-        async def is_whole() -> bool:
-            counted = await metrics(running)
-            return counted("redrive_workers", state="ready") == 3 and counted("redrive_worker_restarts_total") == 3
-
-        await until(is_whole)
         told, waiting = await ask(12)
         assert told == [503] * 10
         for each in waiting:
