@@ -15,18 +15,32 @@ calls, gives r: they meet where r·(1 - p^n) = c·(p + … + p^(n-1)).
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import lru_cache
 
 from proxy.config.compile import Compiled
-from proxy.config.nodes import Map, place
+from proxy.config.nodes import Map, Seq, place
 from proxy.config.problem import Mark, Problems, Severity, dotted
 from proxy.config.problem import Path as KeyPath
 from proxy.config.read import is_file
 from proxy.config.units import is_off
 from proxy.extras import is_installed, remedy
+from proxy.retry.backoff import delay
 from proxy.retry.facts import IDEMPOTENT_METHODS
 from proxy.retry.policy import BudgetSpec, Policy, QuotaSpec, ThrottleSpec
 from proxy.retry.router import HostPattern, Upstream, shadows
+
+#: Attempts that need no wait between them to do little harm.
+FEW_ATTEMPTS = 3
+#: Seconds, all waits of a call together at the most, that are no backoff.
+NO_TIME = 0.1
+#: Waits that are looked at: more than that many attempts are an error of another kind.
+MOST_WAITS = 1000
+#: Seconds from which a `max_delay` is longer than any app's patience.
+LONG_DELAY = 3600.0
+#: What stands in regular expressions and hardly ever in a path.
+_REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\]]*\][*+]?|\w\+$")
 
 #: Earlier routes that each is compared with: more than anybody writes by hand, and no square of thousands.
 MOST_EARLIER = 200
@@ -53,10 +67,16 @@ class _Advice:
             self._spread(policy, at, path)
             self._bucket(policy, at, path)
             self._backoff(policy, at, path)
+            self._attempts(policy, at, path)
+            self._max_delay(policy, at, path)
+            self._lists(policy, at, path)
         for upstream in self._settings.router.upstreams:
             self._routes(upstream)
+            self._paths(upstream)
             self._reach(upstream)
+            self._in_the_clear(upstream)
         self._hosts()
+        self._taken_hosts()
         self._redis()
 
     # -- one policy --------------------------------------------------------------------------------------------------
@@ -144,6 +164,32 @@ class _Advice:
             where = ("strategy", "backoff", "multiplier")
             self._tell(policy, at, path, where, "has no effect: jitter decorrelated does not multiply")
 
+    def _attempts(self, policy: Policy, at: Mark, path: KeyPath) -> None:
+        """Many attempts within less time than any trouble takes to pass."""
+        strategy = policy.strategy
+        if strategy.max_attempts <= FEW_ATTEMPTS or strategy.custom is not None or strategy.hedging_delay is not None:
+            return
+        longest = replace(strategy.backoff, jitter="none")
+        waits = (delay(longest, number, 0.0) for number in range(1, min(strategy.max_attempts, MOST_WAITS)))
+        if sum(waits) < NO_TIME:
+            message = f"makes {strategy.max_attempts} attempts with next to no wait between them: give backoff a base"
+            self._tell(policy, at, path, ("strategy",), message)
+
+    def _max_delay(self, policy: Policy, at: Mark, path: KeyPath) -> None:
+        """A pushback that no app waits for."""
+        longest = policy.pushback.max_delay
+        if longest >= LONG_DELAY:
+            message = f"lets an upstream hold a call for {longest / 3600:g} h; apps give up long before: say 60s"
+            self._tell(policy, at, path, ("pushback", "max_delay"), message)
+
+    def _lists(self, policy: Policy, at: Mark, path: KeyPath) -> None:
+        """A status below 400 among failures."""
+        for status, cls in sorted(policy.classify.statuses.items()):
+            if status < 400:
+                message = f"{status} is no failure, and would be retried: take what is below 400 out of the list"
+                self._tell(policy, at, path, ("classify", cls.value), message)
+                return
+
     # -- upstreams and routes ----------------------------------------------------------------------------------------
 
     def _routes(self, upstream: Upstream) -> None:
@@ -161,6 +207,58 @@ class _Advice:
             line = f" in line {other[0].line}" if other is not None and other[0].line else ""
             message = f"is never reached: the route {earlier.policy.route}{line} takes all its calls"
             self._warn(found[0], found[1], message)
+
+    def _paths(self, upstream: Upstream) -> None:
+        """A route's path that is written as a regular expression."""
+        for route in upstream.routes:
+            found = self._routes_at.get(route.policy)
+            for path in route.match.paths if found is not None else ():
+                if found is not None and (sign := _REGEX.search(path)):
+                    glob = as_glob(path)
+                    hint = f" (did you mean {glob}?)" if glob else ""
+                    message = (
+                        f"{sign[0]} reads like a regular expression; here * is any text within a segment, ** across"
+                    )
+                    at, path_of = found[0], (*found[1], "match", "path")
+                    mark = place(self._tree, path_of)
+                    near = mark.file == at.file and mark.line >= at.line  # else the route is one of defaults
+                    self._warn(mark if near else at, path_of, message + hint)
+
+    def _in_the_clear(self, upstream: Upstream) -> None:
+        """A host written for https, of an upstream that is spoken to without TLS."""
+        tree = self._tree["upstreams"][upstream.name]
+        if "hosts" not in tree or all(end.scheme == "https" or end.unix for end in upstream.target.endpoints):
+            return
+        for mark, where, host in self._written_hosts(upstream):
+            if host.port == 443:
+                message = f"an https request for {host} would leave in the clear: url is http; make it https"
+                self._warn(mark, where, message)
+
+    def _written_hosts(self, upstream: Upstream) -> list[tuple[Mark, KeyPath, HostPattern]]:
+        """The entries of a written `hosts`, each with its place; none where `hosts` is the default."""
+        tree = self._tree["upstreams"][upstream.name]
+        written, path = tree.get("hosts"), ("upstreams", upstream.name, "hosts")
+        if not isinstance(written, Seq):
+            return [(tree.values_at["hosts"], path, host) for host in upstream.hosts] if written is not None else []
+        marked = zip(written.marks, upstream.hosts, strict=True)
+        return [(mark, (*path, number), host) for number, (mark, host) in enumerate(marked)]
+
+    def _taken_hosts(self) -> None:
+        """A host written for any port, whose usual ports another upstream has by its url: the longer pattern wins."""
+        upstreams = self._settings.router.upstreams
+        implied: dict[str, list[tuple[Upstream, HostPattern]]] = {}
+        for upstream in upstreams:
+            if "hosts" not in self._tree["upstreams"][upstream.name]:
+                for host in upstream.hosts:
+                    implied.setdefault(host.host, []).append((upstream, host))
+        for upstream in upstreams:
+            for mark, where, host in self._written_hosts(upstream) if implied else ():
+                taken = implied.get(host.host, []) if host.port is None else []
+                if taken:
+                    names = ", ".join(dict.fromkeys(each.name for each, _ in taken))
+                    patterns = ", ".join(dict.fromkeys(str(pattern) for _, pattern in taken))
+                    message = f"{names} takes {patterns} first, the hosts of its url; give it hosts of its own"
+                    self._warn(mark, where, message)
 
     def _reach(self, upstream: Upstream) -> None:
         upstreams = self._tree["upstreams"]
@@ -182,8 +280,9 @@ class _Advice:
             self._warn(mark, (*path, "connect"), f"needs the local CA, {ca.cert}: redrive ca init makes it")
 
     def _hosts(self) -> None:
-        """A host that an earlier upstream has already."""
+        """A host that an earlier upstream has already. Of those that share the hosts of their urls it is told once."""
         first: dict[HostPattern, str] = {}
+        by_prefix: dict[tuple[str, ...], list[tuple[Mark, KeyPath, str, str]]] = {}
         for upstream in self._settings.router.upstreams:
             tree = self._tree["upstreams"][upstream.name]
             taken = {first[host] for host in upstream.hosts if host in first}
@@ -195,12 +294,22 @@ class _Advice:
             key = "hosts" if "hosts" in tree else "url"
             names = ", ".join(dict.fromkeys(map(str, lost)))
             message = f"{' and '.join(sorted(taken))} has {names} already: "
-            message += f"{upstream.name} is reached by its prefix alone" if upstream.prefix else "it comes first"
             path: KeyPath = ("upstreams", upstream.name, key)
+            if key == "url" and upstream.prefix and len(lost) == len(upstream.hosts):
+                shared = by_prefix.setdefault(tuple(sorted(taken)), [])
+                shared.append((tree.values_at[key], path, message, upstream.name))
+                continue
+            message += f"{upstream.name} is reached by its prefix alone" if upstream.prefix else "it comes first"
             if len(lost) == len(upstream.hosts):
                 self._warn(tree.values_at[key], path, message)
             elif key == "hosts":
                 self._warn(tree.values_at[key], path, message.partition(": ")[0])
+
+        for shared in by_prefix.values():
+            mark, path, message, name = shared[0]
+            names = ", ".join(each[3] for each in shared[:3]) + (f" and {len(shared) - 3} more" if shared[3:] else "")
+            alone = f"{name} is reached by its prefix" if len(shared) == 1 else f"{names} are reached by their prefixes"
+            self._warn(mark, path, f"{message}{alone} alone")
 
     def _redis(self) -> None:
         """Buckets in Redis, and nobody who speaks to it."""
@@ -235,6 +344,17 @@ class _Advice:
 
     def _warn(self, mark: Mark, path: KeyPath, message: str) -> None:
         self._problems.warn(mark, path, message)
+
+
+def as_glob(regex: str) -> str:
+    """The glob that a regular expression of a path was probably meant to be, "" where that can't be told."""
+    glob = regex.removeprefix("^").removesuffix("$").replace("\\/", "/").replace("\\.", ".")
+    glob = re.sub(
+        r"\(\?:?|\\[dwS][+*]|\[\^/\][+*]|\[[\w-]+\][+*]", lambda found: "*" if found[0][0] != "(" else "(", glob
+    )
+    glob = re.sub(r"\.[*+]", "**", glob)
+    glob = re.sub(r"\((\*+)\)", r"\1", glob)
+    return glob if glob.startswith("/") and not re.search(r"[\^$()\[\]{}|+?\\]", glob) else ""
 
 
 def _too_small(spec: QuotaSpec) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from proxy.config.blanks import stray_blank
 from proxy.config.nodes import Map, Seq
 from proxy.config.problem import Mark, Path, meant
 from proxy.config.units import word as any_word
@@ -48,7 +49,7 @@ class Word:
         try:
             return self.reader(tree)
         except ValueError as error:
-            tell(at, path, str(error))
+            tell(at, path, stray_blank(tree, self.reader) or str(error))
             return BAD
 
     def schema(self, named: Definitions) -> dict[str, Any]:
@@ -98,7 +99,7 @@ class MapOf:
             try:
                 self.key(name)
             except ValueError as error:
-                tell(tree.keys_at[name], (*path, name), str(error))
+                tell(tree.keys_at[name], (*path, name), stray_blank(name, self.key) or str(error))
                 tree.drop(name)
                 continue
             twin = spelled.get(name.lower()) if self.caseless else None
@@ -166,6 +167,9 @@ class Section:
             if key is None:
                 if not self.open:
                     there = self.belongs.get(name)
+                    head = name.partition(":")[0].strip()
+                    if head != name and head in self.keys:  # `url:http://…`, or a blank too many
+                        there = f"{head}: …, with a blank behind the colon" if ":" in name else head
                     hint = f" (did you mean {there}?)" if there else meant(name, self.keys, self._many_keys)
                     tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     tree.drop(name)

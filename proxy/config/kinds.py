@@ -15,7 +15,7 @@ from proxy.config.bucket_specs import bucket_spec, told_already
 from proxy.config.custom import CustomError, imported
 from proxy.config.layers import lay
 from proxy.config.nodes import Map, adopt
-from proxy.config.policy_keys import STRATEGY
+from proxy.config.policy_keys import IN_STRATEGY, STRATEGY
 from proxy.config.problem import DEFAULT, Mark, Path, Problems, did_you_mean, meant
 from proxy.config.spelled import (
     ALIASES,
@@ -143,7 +143,11 @@ class Kinds:
         wrong = [key for key in tree if key != "kind" and key not in allowed]
         for key in wrong:
             others = [other for other, keys in table.items() if key in keys]
-            hint = f"; it belongs to {', '.join(others)}" if others else did_you_mean(key, allowed)
+            meant_here = IN_STRATEGY.get(key) if what == "strategy" else None
+            if others:
+                hint = f"; it belongs to {', '.join(others)}"
+            else:
+                hint = f" (did you mean {meant_here}?)" if meant_here else did_you_mean(key, allowed)
             self._problems.add(tree.keys_at[key], (*path, key), f"unknown key for the kind {kind}{hint}")
         twice = [key for key in ALIASES if key in tree and ALIASES[key] in (tree.get("backoff") or {})]
         for key in twice:

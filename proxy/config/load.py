@@ -19,7 +19,7 @@ from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
 from proxy.config.environment import replace
 from proxy.config.form import Section
-from proxy.config.model import FILE, INCLUDED
+from proxy.config.model import EXTENSION, FILE, INCLUDED
 from proxy.config.nodes import Map, Seq, adopt
 from proxy.config.problem import Mark, Problem, Problems
 from proxy.config.read import read_text
@@ -117,6 +117,8 @@ def _read(file: str, form: Section, environ: Mapping[str, str], problems: Proble
     tree = parse(text, file, problems)
     if tree is None and problems.fatal and not before:
         return None
+    if tree is None:
+        problems.warn(Mark(file, 1, 1), "", "is empty, or all of it is a comment: it says nothing")
     return _checked(tree, file, form, environ, problems)
 
 
@@ -127,6 +129,8 @@ def _checked(tree: Any, file: str, form: Section, environ: Mapping[str, str], pr
         mark = tree.mark if isinstance(tree, Seq) else Mark(file, 1, 1)
         problems.add(mark, "", f"a configuration is a mapping of keys, not {written(tree)}")
         return None
+    for name in [name for name in tree if name.startswith(EXTENSION)]:
+        tree.drop(name)
     replace(tree, environ, problems)
     form.read(tree, tree.mark, (), problems.add)
     return tree

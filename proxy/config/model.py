@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.config import places, units
 from proxy.config.form import Either, Key, ListOf, MapOf, Section, Word
-from proxy.config.policy_keys import BUCKET, DEFAULTS, RULE, STRATEGY, UPSTREAM
+from proxy.config.policy_keys import BUCKET, DEFAULTS, ELSEWHERE, RULE, STRATEGY, UPSTREAM
 from proxy.config.scalars import (
     address,
     address_or_off,
@@ -121,13 +121,17 @@ ADMIN = Section(
     },
 )
 
+#: What a top-level key begins with that is the user's own, for anchors say, as in a compose file: it is left alone.
+EXTENSION = "x-"
+_LEFT_ALONE: dict[str, Any] = {"patternProperties": {f"^{EXTENSION}": {}}}
+
 _INCLUDED: dict[str, Key] = {
     "buckets": Key(MapOf(BUCKET, key=places.name), doc="buckets by name"),
     "strategies": Key(MapOf(STRATEGY, key=places.name), doc="strategies by name"),
     "upstreams": Key(MapOf(UPSTREAM, key=places.name), doc="upstreams by name"),
 }
 
-INCLUDED = Section("included", "What an included file may hold.", _INCLUDED)
+INCLUDED = Section("included", "What an included file may hold.", _INCLUDED, more=_LEFT_ALONE)
 
 FILE = Section(
     "file",
@@ -219,8 +223,10 @@ FILE = Section(
         "defaults": Key(DEFAULTS, doc="an upstream policy without a place; every upstream starts from it"),
         "upstreams": _INCLUDED["upstreams"],
     },
+    more=_LEFT_ALONE,
     belongs={name: "upstreams.NAME." + name for name in UPSTREAM.keys}
-    | {name: "defaults." + name for name in DEFAULTS.keys},
+    | {name: "defaults." + name for name in DEFAULTS.keys}
+    | {name: f"defaults.{there}" for name, there in ELSEWHERE.items()},
 )
 
 

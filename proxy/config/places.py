@@ -28,6 +28,9 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _OURS = NOT_EDITED | {"x-attempt-count"}
 
 
+_PORT = "a port is a number from 1 to 65535"
+
+
 def token(value: Any) -> str:
     """A method, or any other RFC 9110 token."""
     found = scalar(value, "a method such as GET")
@@ -80,7 +83,7 @@ def address(value: Any) -> Address:
         hint = f" (did you mean 127.0.0.1:{found}?)" if found.isdigit() else ""
         raise ValueError(f"{written(value)} is no address; write it as HOST:PORT or unix:/path{hint}")
     if int(port) > 65535:
-        raise ValueError(f"{written(value)} has a port above 65535")
+        raise ValueError(f"{written(value)} has a port above 65535; a port is a number from 0 to 65535")
     if host.startswith("[") and host.endswith("]"):
         host = _ipv6(host[1:-1], value)
     elif ":" in host:
@@ -161,6 +164,8 @@ def endpoint(value: Any) -> Endpoint:
         parts = urlsplit(found)
         port, host = parts.port, parts.hostname
     except ValueError as error:
+        if "port" in str(error).lower():
+            raise ValueError(f"{_masked(value)} has no valid port; {_PORT}") from None
         raise ValueError(f"{_masked(value)} is no url: {error}") from None
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", found):
         hint = "" if "@" in found or "?" in found else f" (did you mean https://{found.lstrip('/')}?)"
@@ -176,7 +181,7 @@ def endpoint(value: Any) -> Endpoint:
         raise ValueError(f"{written(value)} holds a character that no url has")
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
     if port == 0:
-        raise ValueError(f"{written(value)} has port 0")
+        raise ValueError(f"{written(value)} has port 0; {_PORT}")
     written_path = str(getattr(value, "raw", value)).partition("://")[2].partition("/")[2]
     return Endpoint(
         scheme,
@@ -197,7 +202,7 @@ def host_pattern(value: Any) -> HostPattern:
     if not colon or host.count("[") != host.count("]"):
         host, port = found, ""
     elif not port.isdigit() or not 0 < int(port) <= 65535:
-        raise ValueError(f"{written(value)} has no valid port")
+        raise ValueError(f"{written(value)} has no valid port; {_PORT}, and a host without one is meant at any port")
     if ":" in host and not host.startswith("["):
         raise ValueError(f"{written(value)} is no host; an IPv6 address stands in brackets")
     return HostPattern(pattern_host(_host(host, value)), int(port) if port else None)

@@ -105,6 +105,40 @@ STRATEGY = Section(
     open=True,
 )
 
+#: What well-known clients call what a strategy has: urllib3, requests, botocore, axios-retry, tenacity, Envoy, Polly.
+IN_STRATEGY = {
+    **dict.fromkeys(
+        ("retries", "max_retries", "num_retries", "retry_count", "retry_limit", "attempts", "retry_attempts", "tries",
+         "total_max_attempts", "max_attempt_number", "max_retry_attempts", "stop_after_attempt"),
+        "max_attempts, which counts the first attempt too",
+    ),
+    **dict.fromkeys(
+        ("backoff_factor", "retry_delay", "initial_delay", "base_delay", "min_delay", "base_interval", "delay",
+         "base_ms", "initial_interval"),
+        "backoff.base",
+    ),
+    **dict.fromkeys(
+        ("max_backoff", "backoff_max", "retry_max_delay", "max_interval", "max_backoff_time", "retry_wait_max"),
+        "backoff.max",
+    ),
+    **dict.fromkeys(("exponential_base", "backoff_multiplier", "backoff_rate"), "backoff.multiplier"),
+    **dict.fromkeys(("backoff_jitter",), "backoff.jitter"),
+}  # fmt: skip
+#: And what they call what a policy has, with the place of it here.
+ELSEWHERE = {
+    **{name: f"strategy.{there}" for name, there in IN_STRATEGY.items()},
+    **{name: f"strategy.{name}" for name in ("max_attempts", "backoff")},
+    **dict.fromkeys(("retry", "retry_policy", "retry_strategy"), "strategy"),
+    **dict.fromkeys(("request_timeout", "read_timeout", "deadline"), "timeouts.total"),
+    **dict.fromkeys(("per_try_timeout", "try_timeout", "attempt_timeout"), "timeouts.attempt"),
+    **dict.fromkeys(("connect_timeout", "connection_timeout"), "timeouts.connect"),
+    **dict.fromkeys(("idle_timeout",), "timeouts.idle"),
+    **dict.fromkeys(("status_forcelist", "retry_on", "retryable_status_codes"), "classify.transient"),
+    **dict.fromkeys(("allowed_methods", "method_whitelist", "retry_non_idempotent"), "classify.unsafe_methods"),
+    **dict.fromkeys(("respect_retry_after_header", "retry_after"), "pushback"),
+    **dict.fromkeys(("rate_limit", "ratelimit", "requests_per_second"), "rate"),
+}
+
 # -- a policy ----------------------------------------------------------------------------------------------------------
 
 TIMEOUTS = Section(
@@ -240,6 +274,7 @@ ROUTE = Section(
     "route",
     "A policy for some of an upstream's calls.",
     {"match": Key(MATCH, doc="which calls it is for, as {path: /v1/*}", required=True), **POLICY_KEYS},
+    belongs=ELSEWHERE,
 )
 
 _PLACELESS: dict[str, Key] = {
@@ -253,15 +288,21 @@ _PLACELESS: dict[str, Key] = {
     "routes": Key(ListOf(ROUTE), [], "the first match wins"),
 }
 
-DEFAULTS = Section("defaults", "An upstream policy without a place; every upstream starts from it.", _PLACELESS)
+DEFAULTS = Section(
+    "defaults", "An upstream policy without a place; every upstream starts from it.", _PLACELESS, belongs=ELSEWHERE
+)
 
 UPSTREAM = Section(
     "upstream",
     "A named destination with one policy.",
     {
         "url": Key(words, doc="one url or a list of endpoints; without it, where the request said"),
-        "hosts": Key(words, doc="its hosts, * within; without a port any; the hosts of url by default"),
+        "hosts": Key(
+            words,
+            doc="its hosts, * within; without a port any; by default those of url, at its port, 80, and 443 if https",
+        ),
         "prefix": Key(word, doc="for reverse use: /NAME by default, or off"),
         **_PLACELESS,
     },
+    belongs=ELSEWHERE,
 )

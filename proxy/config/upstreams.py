@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from proxy.config import places
+from proxy.config.blanks import stray_blank
 from proxy.config.layers import lay, submap
 from proxy.config.nodes import Map, Seq, adopt
 from proxy.config.policies import Policies, relative_to
@@ -101,17 +102,21 @@ class Upstreams:
                 found.append((reader(item), mark))
             except ValueError as error:
                 where = (*path, key, number) if isinstance(value, Seq) else (*path, key)
-                self._problems.add(mark, where, str(error))
+                self._problems.add(mark, where, stray_blank(item, reader) or str(error))
         if isinstance(value, Seq) and not value and key == "url":
             self._problems.add(tree.values_at[key], (*path, key), "must not be empty")
         return found
 
     def _hosts(self, tree: Map, endpoints: list[Endpoint], path: Path) -> tuple[HostPattern, ...]:
-        """As written, or the hosts of url, each for the url's own port and for 80 and 443."""
+        """As written, or the hosts of url, each for the url's own port, for 80, and for 443 where the url is https:
+        what an app asks for as https never leaves in the clear by default (contract, section 3).
+        """
         if "hosts" in tree:
             return tuple(pattern for pattern, _ in self._each(tree, "hosts", places.host_pattern, path))
         named = [end for end in endpoints if end.unix is None]
-        ports = [(end.host, port) for end in named for port in (end.port, 80, 443)]
+        ports = [
+            (end.host, port) for end in named for port in (end.port, 80, *((443,) if end.scheme == "https" else ()))
+        ]
         return tuple(HostPattern(places.pattern_host(host), port) for host, port in dict.fromkeys(ports))
 
     def _prefix(self, name: str, tree: Map, path: Path) -> str | None:
@@ -123,7 +128,8 @@ class Upstreams:
         try:
             return places.prefix(value)
         except ValueError as error:
-            self._problems.add(tree.values_at["prefix"], (*path, "prefix"), str(error))
+            message = stray_blank(value, places.prefix) or str(error)
+            self._problems.add(tree.values_at["prefix"], (*path, "prefix"), message)
             return None
 
 

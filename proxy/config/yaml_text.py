@@ -196,7 +196,12 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
         if error.context and error.context_mark is not None:
             message += f" ({error.context} that began in line {error.context_mark.line + 1})"
         if at is not None and text.splitlines()[at.line : at.line + 1] and _char(text, at) == "\t":
-            message = "a tab where YAML wants spaces"
+            message = "a tab where YAML wants spaces; indent with spaces"
+        begun = error.context_mark if "scanning an alias" in message else at
+        if begun is not None and (remedy := _alias(message, text, begun)):
+            message = remedy
+        if "mapping values are not allowed" in message or "expected ':'" in message:
+            message += "; a key's colon has a blank behind it, and a text with a colon and a blank in it is quoted"
         if at is not None and "${" in "".join(text.splitlines()[at.line : at.line + 1]):
             message += "; within { } or [ ] a ${NAME} stands in quotes"
         mark = Mark(file, at.line + 1, at.column + 1) if at is not None else Mark(file, 1, 1)
@@ -207,6 +212,20 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
         mark = Mark(file, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
         return mark, f"this is no YAML: a character that must not stand here ({getattr(error, 'reason', 'unknown')})"
     return Mark(file, 1, 1), f"this is no YAML: {_one_line(str(error))}"
+
+
+def _alias(message: str, text: str, at: yaml.Mark) -> str:
+    """What to do where `*name` was read as an alias and names nothing, or no name; "" where that is not the trouble."""
+    line = (text.splitlines()[at.line : at.line + 1] or [""])[0]
+    found = re.match(r"\*[^\s,\]}]*", line[at.column :])
+    undefined = "undefined alias" in message
+    if found is None or not (undefined or "scanning an alias" in message):
+        return ""
+    if undefined and re.fullmatch(r"\*[\w-]+", found[0]):
+        return (
+            f"{found[0]} is an alias, and no anchor is called &{found[0][1:]} above it; a text is quoted: '{found[0]}'"
+        )
+    return f"a text that begins with * is quoted, else it is an alias: '{found[0]}'"
 
 
 def _char(text: str, at: yaml.Mark) -> str:

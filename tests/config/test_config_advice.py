@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from configs import lines, loaded
 
-from proxy.config.advice import draining_share
+from proxy.config.advice import as_glob, draining_share
 
 A = "upstreams:\n  a:\n    url: http://x.test\n"
 
@@ -86,7 +86,61 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "a host that is taken": (
         A + "  b: {url: http://x.test}\n",
-        ["4:12: upstreams.b.url: warning: a has x.test:80, x.test:443 already: b is reached by its prefix alone"],
+        ["4:12: upstreams.b.url: warning: a has x.test:80 already: b is reached by its prefix alone"],
+    ),
+    "hosts that many share": (
+        "upstreams:\n" + "".join(f"  u{number}: {{url: 'https://x.test/{number}'}}\n" for number in range(30)),
+        [
+            "3:13: upstreams.u1.url: warning: u0 has x.test:443, x.test:80 already: "
+            "u1, u2, u3 and 26 more are reached by their prefixes alone"
+        ],
+    ),
+    "a host that another has by its url": (
+        "upstreams:\n  b: {url: http://127.0.0.1:9, hosts: [x.test, y.test]}\n  a: {url: https://x.test}\n",
+        [
+            "2:40: upstreams.b.hosts[0]: warning: "
+            "a takes x.test:443, x.test:80 first, the hosts of its url; give it hosts of its own"
+        ],
+    ),
+    "https that would leave in the clear": (
+        "upstreams:\n  a: {url: http://x.test, hosts: ['x.test:443', 'x.test:80']}\n  b: {url: https://y}\n",
+        [
+            "2:35: upstreams.a.hosts[0]: warning: "
+            "an https request for x.test:443 would leave in the clear: url is http; make it https"
+        ],
+    ),
+    "a path that is a regular expression": (
+        A + "    routes:\n      - {match: {path: '^/v1/.*$'}}\n      - {match: {path: /a/**/x}}\n",
+        [
+            "5:24: upstreams.a.routes[0].match.path: warning: ^ reads like a regular expression; "
+            "here * is any text within a segment, ** across (did you mean /v1/**?)"
+        ],
+    ),
+    "a success among failures": (
+        A + "    classify: {transient: [200, 503], throttling: [429]}\n",
+        [
+            "4:27: upstreams.a.classify.transient: warning: "
+            "200 is no failure, and would be retried: take what is below 400 out of the list"
+        ],
+    ),
+    "many attempts at once": (
+        A + "    strategy: {max_attempts: 10, backoff: {base: 0}}\n",
+        [
+            "4:15: upstreams.a.strategy: warning: "
+            "makes 10 attempts with next to no wait between them: give backoff a base"
+        ],
+    ),
+    "a few attempts at once": (A + "    strategy: {max_attempts: 3, backoff: {base: 0}}\n", []),
+    "a delay of hours": (
+        A + "    pushback: {max_delay: 2h}\n",
+        [
+            "4:27: upstreams.a.pushback.max_delay: warning: "
+            "lets an upstream hold a call for 2 h; apps give up long before: say 60s"
+        ],
+    ),
+    "a file that says nothing": (
+        "# to be done\n",
+        ["1:1: warning: is empty, or all of it is a comment: it says nothing"],
     ),
     "one host of two that is taken": (
         A + "  b: {url: http://y, hosts: [x.test:80, y.test]}\n",
@@ -170,3 +224,30 @@ def test_an_optional_part_that_is_missing_is_told_with_its_command(
         "redrive.yaml:3:40: upstreams.a.connect: warning: needs the package cryptography: "
         "pip install 'redrive[intercept]', or in a checkout make extras",
     ]
+
+
+@pytest.mark.parametrize(
+    ("regex", "glob"),
+    [
+        ("^/v1/.*$", "/v1/**"),
+        (r"/v1/\d+", "/v1/*"),
+        ("/v1/[^/]+/x", "/v1/*/x"),
+        (r"/v1/(\d+)/x\.json", "/v1/*/x.json"),
+        ("/v1/(a|b)", ""),
+        ("(", ""),
+    ],
+)
+def test_the_glob_that_was_meant(regex: str, glob: str) -> None:
+    assert as_glob(regex) == glob
+
+
+@pytest.mark.parametrize("path", ["(", r"/v1/\d", "/a+$", "/v1/.+", "^/x", "/[a-z]/x"])
+def test_paths_that_read_like_regular_expressions(tmp_path: Path, path: str) -> None:
+    found = lines(tmp_path, loaded(tmp_path, A + f"    routes: [{{match: {{path: '{path}'}}}}]\n"), "warning")
+    assert any("reads like a regular expression" in line for line in found)
+
+
+@pytest.mark.parametrize("path", ["/v1/*", "/**", "/a.b/c", "/x-y/~z", "/v1/models:generate", "/a+b/*"])
+def test_paths_that_do_not(tmp_path: Path, path: str) -> None:
+    found = lines(tmp_path, loaded(tmp_path, A + f"    routes: [{{match: {{path: '{path}'}}}}]\n"), "warning")
+    assert not any("regular expression" in line for line in found)

@@ -370,3 +370,51 @@ def test_a_file_s_name_beyond_all_measure_is_told_where_it_stands(tmp_path: Path
     told = str(load(str(file), {}).errors[0])
     assert told.startswith(f"{file}:{where}")
     assert len(told) < 600
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("listen: 127.0.0.1 :8080\n", "1:9: listen: a space before ':' does not belong there; take it away"),
+        ("upstreams: {a: {url: 'http://x '}}\n", "1:22: upstreams.a.url: a space at its end does not belong there"),
+        ('upstreams: {a: {url: "http://x\\t"}}\n', "1:22: upstreams.a.url: a tab at its end does not belong there"),
+        ("upstreams: {a: {url: http://x, prefix: '/a '}}\n", "1:40: upstreams.a.prefix: a space at its end"),
+        ("upstreams: {'a ': {url: http://x}}\n", "1:13: upstreams.a : a space at its end does not belong there"),
+        ("'listen ': 127.0.0.1:1\n", "1:1: listen : unknown key (did you mean listen?)"),
+        ("upstreams: {a: {url:http://x}}\n", "unknown key (did you mean url: …, with a blank behind the colon?)"),
+        ("upstreams:\n\ta: {}\n", "2:1: this is no YAML: a tab where YAML wants spaces; indent with spaces"),
+        (
+            "upstreams: {a: {strategy: *fast}}\n",
+            "1:27: this is no YAML: *fast is an alias, and no anchor is called &fast",
+        ),
+        (
+            "upstreams: {a: {hosts: [*.x.test]}}\n",
+            "a text that begins with * is quoted, else it is an alias: '*.x.test'",
+        ),
+        ("listen: 127.0.0.1:99999\n", "a port is a number from 0 to 65535"),
+        ("upstreams: {a: {url: 'http://x:abc'}}\n", "has no valid port; a port is a number from 1 to 65535"),
+        ("upstreams: {a: {url: http://x, hosts: ['x:0']}}\n", "has no valid port; a port is a number from 1 to 65535"),
+        ("retries: 3\n", "retries: unknown key (did you mean defaults.strategy.max_attempts, which counts the first"),
+        ("upstreams: {a: {retries: 3}}\n", "a.retries: unknown key (did you mean strategy.max_attempts, which counts"),
+        (
+            "upstreams: {a: {strategy: {max_retries: 3}}}\n",
+            "(did you mean max_attempts, which counts the first attempt too?)",
+        ),
+        (
+            "defaults: {backoff_factor: 1}\n",
+            "defaults.backoff_factor: unknown key (did you mean strategy.backoff.base?)",
+        ),
+    ],
+)
+def test_what_is_hard_to_see_and_what_others_call_it(tmp_path: Path, text: str, told: str) -> None:
+    found = lines(tmp_path, loaded(tmp_path, text))
+    assert len(found) == 1 and told in found[0], found
+
+
+def test_keys_of_the_user_s_own_are_left_alone(tmp_path: Path) -> None:
+    text = "x-fast: &fast {max_attempts: 2, kind: standard}\nx-note: '${NOWHERE}'\n"
+    text += "upstreams: {a: {url: http://x, strategy: *fast}}\n"
+    result = loaded(tmp_path, text)
+    assert result.settings is not None, lines(tmp_path, result)
+    assert result.settings.router.upstreams[0].policy.strategy.max_attempts == 2
+    assert lines(tmp_path, loaded(tmp_path, "upstreams: {x-a: {x-b: 1}}\n")), "at the top alone"

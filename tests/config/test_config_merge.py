@@ -375,7 +375,7 @@ def test_places_of_an_upstream(tmp_path: Path) -> None:
         """,
     )
     a, b = found.router.upstreams
-    assert [str(host) for host in a.hosts] == ["x.test:81", "x.test:80", "x.test:443", "[::1]:443", "[::1]:80"]
+    assert [str(host) for host in a.hosts] == ["x.test:81", "x.test:80", "[::1]:443", "[::1]:80"]
     assert (a.target.via_proxy, b.target.via_proxy) == ("http://parent:3128", None)
     assert (b.target.endpoints, b.prefix) == ((), None)
     assert {81, 80, 443} <= found.router.named_ports

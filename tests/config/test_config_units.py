@@ -118,7 +118,7 @@ WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
     (places.endpoint, "unix:/" + "x" * 107, "takes a path of at most 107 bytes"),
     (places.endpoint, "api.example.com", "(did you mean https://api.example.com?)"),
     (places.endpoint, "htps://x", "(did you mean https?)"),
-    (places.endpoint, "http://x:99999", "is no url"),
+    (places.endpoint, "http://x:99999", "has no valid port; a port is a number from 1 to 65535"),
     (places.endpoint, "http://x/?a=b", "query"),
     (places.endpoint, "http://", "names no host"),
     (places.host_pattern, "https://api.example.com/x", "(did you mean api.example.com?)"),
