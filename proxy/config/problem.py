@@ -31,11 +31,13 @@ class Mark(NamedTuple):
 #: Known words that a wrong one is compared with, so that many mistakes beside many names cost no square.
 MOST_KNOWN = 1000
 #: Words beyond this are cut in messages: they are a mistake themselves, or a path that its ends tell.
-_LONG = re.compile(r"\S{241,}")
+_LONGEST = 240
+_WORD = re.compile(r"\S++")
 
 
 def _shorten(word: re.Match[str]) -> str:
-    return f"{word[0][:120]}...{word[0][-60:]}"
+    text = word[0]
+    return text if len(text) <= _LONGEST else f"{text[:120]}...{text[-60:]}"
 
 
 #: Where a value comes from that nobody wrote.
@@ -74,8 +76,8 @@ class Problems:
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
         """Note one problem at a place. A word of the user's that no line has room for is cut short."""
-        where = _LONG.sub(_shorten, path if isinstance(path, str) else dotted(path))
-        message = _LONG.sub(_shorten, message)
+        where = _WORD.sub(_shorten, path if isinstance(path, str) else dotted(path))
+        message = _WORD.sub(_shorten, message)
         key = mark, where.rpartition(".")[2], message
         if key not in self._seen:
             self._seen.add(key)
