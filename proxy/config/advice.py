@@ -40,7 +40,7 @@ MOST_WAITS = 1000
 #: Seconds from which a `max_delay` is longer than any app's patience.
 LONG_DELAY = 3600.0
 #: What stands in regular expressions and hardly ever in a path.
-_REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\]]*\][*+]?|\w\+$")
+_REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$")
 
 #: Earlier routes that each is compared with: more than anybody writes by hand, and no square of thousands.
 MOST_EARLIER = 200
