@@ -86,8 +86,8 @@ class Results:
 
 
 def failures(sdk: Sdk) -> tuple[str, ...]:
-    """The failures that an SDK is shown: those of all, and the one where its provider asks for another try."""
-    return (*FAILURES, *([] if sdk.asks is None else ["{} with `{}`".format(*sdk.asks)]))
+    """The failures that an SDK is shown: those of all, and its provider's own."""
+    return (*FAILURES, *sdk.answers)
 
 
 async def play(sdk: Sdk) -> Results:
@@ -111,7 +111,8 @@ def recipe(sdk: Sdk, urls: dict[str, str]) -> str:
     `adaptive` is a limiter, whose waits are its purpose: what it repeats is what `standard` repeats. The bucket is so
     large that no call here pays for another.
     """
-    policy = yaml.safe_load((EXAMPLES / sdk.recipe).read_text())["upstreams"][sdk.upstream]
+    whole = yaml.safe_load((EXAMPLES / sdk.recipe).read_text())
+    policy = whole["upstreams"][sdk.upstream]
     strategy = policy.get("strategy", "standard")
     strategy = {"kind": strategy} if isinstance(strategy, str) else strategy
     if strategy["kind"] == "adaptive":
@@ -126,7 +127,7 @@ def recipe(sdk: Sdk, urls: dict[str, str]) -> str:
             "timeouts": policy["timeouts"] | attempt,
             "bucket": {"kind": "quota", "capacity": 1_000_000},
         }
-    return yaml.safe_dump({"upstreams": upstreams})
+    return yaml.safe_dump(whole | {"upstreams": upstreams})
 
 
 class _Stage:
@@ -178,12 +179,18 @@ class _Stage:
             async with Upstream(hang, ok, sock=self._slow[cell]) as upstream:
                 succeeded = await self._asked(call, way, self.name(cell), upstream.url, CLIENT_TIMEOUT)
                 return Seen(succeeded, len(upstream.requests))
-        return await self._made(call, way, _failing(failure), ok)
+        return await self._made(call, way, self._failing(failure), ok)
 
     async def lasting(self, cell: Cell) -> Seen:
         """A call of which every attempt fails."""
         call, failure, way = cell
-        return await self._made(call, way, _failing(failure))
+        return await self._made(call, way, self._failing(failure))
+
+    def _failing(self, failure: str) -> Step:
+        if failure == "reset":
+            return _asking_for_the_body(reset)
+        own = self._sdk.answers.get(failure)
+        return _asking_for_the_body(own or answer(int(failure), b'{"error": {"message": "no"}}', JSON))
 
     async def _made(self, call: Call, way: Way, *steps: Step) -> Seen:
         upstream = self._upstream
@@ -255,13 +262,6 @@ def _url(sock: socket.socket) -> str:
     return f"http://127.0.0.1:{sock.getsockname()[1]}"
 
 
-def _failing(failure: str) -> Step:
-    if failure == "reset":
-        return _asking_for_the_body(reset)
-    status, *fields = failure.replace("`", "").split(" with ")
-    return _asking_for_the_body(answer(int(status), b'{"error": {"message": "no"}}', JSON, *fields))
-
-
 def _asking_for_the_body(then: Step) -> Step:
     """As a provider does it to whom a client says that it waits before it sends the body (S3).
 
@@ -312,7 +312,13 @@ _NOTES = """
   word, so where both retry their attempts multiply; boto3's are
   [recognised and paid for](pushback.md#an-app-that-retries-by-itself), and its POSTs that may have been carried out are
   repeated by it alone. Switch the SDK's off.
-- **As many attempts.** `max_attempts` in a recipe is what the SDK makes by default.
+- **As many attempts.** `max_attempts` in a recipe is what the SDK makes by default, or more.
+- **A buffer for the body.** What is larger than `buffers.per_request` is sent once, and no `timeouts.attempt` ends it;
+  the recipes make it large enough for prompts and for the parts of uploads (here 1.5 MB, above the default).
+- **A bucket that can pay.** openai, anthropic, stripe and azure-core retry whatever the share of failures. Here the
+  [bucket](buckets.md) ends that in an outage, so that it is not made worse; `redrive check` says from which share on.
+- **Delays within `max_delay`.** A `Retry-After` above it ends the call; azure-core waits for any, openai for up to two
+  minutes.
 - Google's clients repeat nothing by default that may have been carried out, so the dialect `google` does not either.
 """
 

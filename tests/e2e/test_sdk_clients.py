@@ -8,6 +8,7 @@ own is never touched. gRPC's client (grpcio) speaks HTTP/2 alone, which redrive 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -240,13 +241,17 @@ async def test_openai_may_go_on_where_nothing_was_retried_here_and_is_charged_fo
     assert [request.one("x-stainless-retry-count") for request in upstream.requests] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("dialect", ["openai", "azure"])
-async def test_a_limit_of_tokens_is_waited_for_whatever_remains_of_it(tmp_path: Path, dialect: str) -> None:
+@pytest.mark.parametrize(("dialect", "coding"), [("openai", ""), ("openai", "gzip"), ("azure", "")])
+async def test_a_limit_of_tokens_is_waited_for_whatever_remains_of_it(
+    tmp_path: Path, dialect: str, coding: str
+) -> None:
     """Nobody waits here: 9.816 s are above one `max_delay` and within the other, and then beyond the app's deadline."""
+    told = b'{"error": {"message": "Limit 10000, Used 8554", "type": "tokens", "code": "rate_limit_exceeded"}}'
     limited = answer(
         429,
-        b'{"error": {"message": "Limit 10000, Used 8554", "type": "tokens", "code": "rate_limit_exceeded"}}',
+        gzip.compress(told) if coding else told,
         "Content-Type: application/json",
+        *(f"Content-Encoding: {each}" for each in (coding,) if each),
         "x-ratelimit-remaining-requests: 59",
         "x-ratelimit-reset-requests: 1s",
         "x-ratelimit-remaining-tokens: 1446",

@@ -13,7 +13,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 from unittest import mock
 
@@ -71,7 +71,7 @@ class Sdk:
     """`package` as it is installed, `off` how a user takes its retries away, `errors` what its calls raise.
 
     `by_proxy`: the app comes by HTTP_PROXY, since it signs the host; else by a base URL. `stops`: it heeds redrive's
-    last word. `asks`: a field with which its provider asks for another try, and the status that it is tried on.
+    last word. `answers`: failures that only its provider answers with, by what the page calls them.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Sdk:
     errors: tuple[type[Exception], ...]
     by_proxy: bool = False
     stops: bool = True
-    asks: tuple[int, str] | None = None
+    answers: dict[str, bytes] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -147,7 +147,7 @@ def _azure(place: Place, *, retries: bool, timeout: float | None) -> PipelineCli
 
 def _asked(method: str) -> Callable[[PipelineClient[Any, Any]], Any]:
     def make(client: PipelineClient[Any, Any]) -> Any:
-        body = None if method in ("GET", "DELETE") else {"some": "thing"}
+        body = None if method in ("GET", "DELETE") else {"block": "x" * _LARGE}
         response = client.send_request(HttpRequest(method, client.format_url("/things/1"), json=body))
         response.raise_for_status()
         return response
@@ -176,8 +176,11 @@ _MESSAGE = {
     "stop_sequence": None,
     "usage": {"input_tokens": 1, "output_tokens": 1},
 }
-_HELLO: list[Any] = [{"role": "user", "content": "hello"}]
-_DYNAMODB = answer(200, b"{}", "Content-Type: application/x-amz-json-1.0")
+#: More than the default of buffers.per_request, as an image in a prompt or a part of an upload is.
+_LARGE = 1_500_000
+_HELLO: list[Any] = [{"role": "user", "content": "hello" * (_LARGE // 5)}]
+_AMZ_JSON, _XML = "Content-Type: application/x-amz-json-1.0", "Content-Type: application/xml"
+_DYNAMODB = answer(200, b"{}", _AMZ_JSON)
 
 SDKS = (
     Sdk(
@@ -204,6 +207,12 @@ SDKS = (
         (BotoCoreError, ClientError),
         by_proxy=True,
         stops=False,
+        answers={
+            f"400 `{code}`": answer(
+                400, b'{"__type": "com.amazonaws.dynamodb.v20120810#%b"}' % code.encode(), _AMZ_JSON
+            )
+            for code in ("ThrottlingException", "RequestTimeoutException")
+        },
     ),
     Sdk(
         "boto3 (S3)",
@@ -216,7 +225,7 @@ SDKS = (
             Call(
                 "PutObject",
                 "PUT",
-                lambda client: client.put_object(Bucket="bucket", Key="key", Body=b"body"),
+                lambda client: client.put_object(Bucket="bucket", Key="key", Body=bytes(_LARGE)),
                 answer(200, b"", 'ETag: "0123"'),
             ),
             Call(
@@ -232,13 +241,17 @@ SDKS = (
                 answer(
                     200,
                     b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>",
-                    "Content-Type: application/xml",
+                    _XML,
                 ),
             ),
         ),
         (BotoCoreError, ClientError),
         by_proxy=True,
         stops=False,
+        answers={
+            f"{status} `{code}`": answer(status, b"<Error><Code>%b</Code></Error>" % code.encode(), _XML)
+            for status, code in ((503, "SlowDown"), (400, "RequestTimeout"))
+        },
     ),
     Sdk(
         "openai",
@@ -257,7 +270,7 @@ SDKS = (
             Call("models.list", "GET", lambda client: client.models.list(), _json({"object": "list", "data": []})),
         ),
         (openai.OpenAIError,),
-        asks=(400, "x-should-retry: true"),
+        answers={"400 with `x-should-retry: true`": answer(400, b"{}", JSON, "x-should-retry: true")},
     ),
     Sdk(
         "anthropic",
@@ -276,7 +289,7 @@ SDKS = (
             Call("models.list", "GET", lambda client: client.models.list(), _json({"data": [], "has_more": False})),
         ),
         (anthropic.AnthropicError,),
-        asks=(400, "x-should-retry: true"),
+        answers={"400 with `x-should-retry: true`": answer(400, b"{}", JSON, "x-should-retry: true")},
     ),
     Sdk(
         "stripe",
@@ -306,7 +319,7 @@ SDKS = (
             ),
         ),
         (stripe.StripeError,),
-        asks=(400, "Stripe-Should-Retry: true"),
+        answers={"400 with `Stripe-Should-Retry: true`": answer(400, b"{}", JSON, "Stripe-Should-Retry: true")},
     ),
     Sdk(
         "azure-core",
@@ -319,6 +332,6 @@ SDKS = (
         (AzureError,),
         by_proxy=True,
         stops=False,
-        asks=(409, "Retry-After: 0"),
+        answers={"409 with `Retry-After: 0`": answer(409, b"{}", JSON, "Retry-After: 0")},
     ),
 )
