@@ -96,7 +96,13 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     add("run", run, "serve until SIGTERM or Ctrl-C; a file that changes is loaded again")
-    add("check", check, "validate a configuration; print every error and warning")
+    checked = add("check", check, "validate a configuration; print every error and warning")
+    checked.add_argument(
+        "--format",
+        choices=("text", "json", "github"),
+        default="text",
+        help="text for people, json for editors, github for annotations of a pull request; %(default)s unless named",
+    )
     asked = add("explain", explain, "which upstream, route, strategy, bucket apply, and what would happen next")
     asked.add_argument("method", metavar="METHOD")
     asked.add_argument("url", metavar="URL", help="http://…, /… as a base URL's path, or HOST:PORT for CONNECT")
@@ -113,8 +119,17 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="'Name: value'",
-        help="a field of the request; as often as need be",
+        help="a field of the request and of the answer, each of which reads its own; as often as need be",
     )
+    for side in ("request", "answer"):
+        asked.add_argument(
+            f"--{side}-header",
+            action="append",
+            default=[],
+            metavar="'Name: value'",
+            help=f"a field of the {side} alone",
+        )
+    asked.add_argument("--json", action="store_true", help="print the same as one JSON object")
     asked.add_argument("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
     tests = add("test", test, "run policy tests", config=False)
     tests.add_argument("files", nargs="+", metavar="FILE")
@@ -175,7 +190,7 @@ def run(options: argparse.Namespace) -> int:
     from proxy.ending import end_early
 
     end_early()
-    file, loaded = _load(options, "warning", told=False)  # the banner names the file
+    file, loaded = _load(options, "error", "warning", told=False)  # the banner names the file
     if loaded.settings is None:
         return BAD_INPUT
     from proxy.server.late_roots import import_aiohttp
@@ -190,15 +205,24 @@ def run(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Say everything that is wrong, or that nothing is."""
-    file, loaded = _load(options, "warning", "note")
-    settings = loaded.settings
-    if settings is None:
-        return BAD_INPUT
-    if file is None:
-        print("redrive: warning: no configuration file was found: the defaults alone are checked", file=sys.stderr)
-    names = len(settings.router.upstreams)
-    print(f"{file or 'the defaults'}: fine, {names} upstream{'' if names == 1 else 's'}")
-    return FINE
+    from proxy.config import told
+
+    as_text = options.format == "text"
+    file, loaded = _load(options, *(("error", "warning", "note") if as_text else ("none",)))
+    problems, settings = loaded.problems, loaded.settings
+    names = None if settings is None else len(settings.router.upstreams)
+    if options.format == "json":
+        print(told.as_json(file, names, problems))
+    elif options.format == "github":
+        print("".join(f"{told.as_github(problem)}\n" for problem in problems), end="")
+    else:
+        if file is None:
+            print("redrive: warning: no configuration file was found: the defaults alone are checked", file=sys.stderr)
+        if names is not None:
+            print(told.summary(file, names, problems))
+        elif sys.stderr.isatty():  # else errors stand there alone, one a line
+            print(told.summary(file, names, problems), file=sys.stderr)
+    return BAD_INPUT if settings is None else FINE
 
 
 def explain(options: argparse.Namespace) -> int:
@@ -213,6 +237,9 @@ def explain(options: argparse.Namespace) -> int:
         status=options.status,
         fail=options.fail,
         body=options.body,
+        of_request=options.request_header,
+        of_answer=options.answer_header,
+        json=options.json,
     )
 
 
@@ -306,8 +333,8 @@ def healthcheck(options: argparse.Namespace) -> int:
 
 
 def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[str | None, LoadResult]:
-    """The file a verb works on, and what came of loading it. Errors are printed, and problems of these kinds, and
-    unless told otherwise which file it was.
+    """The file a verb works on, and what came of loading it. Problems of these kinds are printed (errors, where none
+    is named), and unless told otherwise which file it was.
     """
     from proxy.config.load import find, load, taken
     from proxy.config.uncollected import uncollected
@@ -317,8 +344,13 @@ def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[
         result = load(file, os.environ)
     if told and result.settings is not None:  # errors begin with the file's name
         print(taken(options.config, os.environ), file=sys.stderr)
-    for problem in result.problems:
-        if problem.severity == "error" or problem.severity in kinds:
+    shown = [problem for problem in result.problems if problem.severity in (kinds or ("error",))]
+    if shown and sys.stderr.isatty():
+        from proxy.config.told import to_terminal
+
+        to_terminal(shown)
+    else:
+        for problem in shown:
             print(problem, file=sys.stderr)
     return file, result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def test_upstream_route_strategy_bucket_and_scope(explain) -> None:  # type: ign
         "GET http://api.payments.example/v1/x",
         "upstream payments, by host api.payments.example:80 (r.yaml:6)",
         "route none of its routes matches",
-        "sent to https://api.payments.example",
+        "sent to https://api.payments.example/v1/x",
         "strategy patient (standard): 5 attempts; retry n waits r · min(20s, 200ms · 2^(n-1))",
         "bucket its own: quota of 500; a retry pays 5, after a timeout 5, after throttling 5; "
         "a first attempt's success gives 1",
@@ -87,8 +88,8 @@ def test_the_schedule_of_possible_attempts(explain) -> None:  # type: ignore[no-
         "attempt 4 retried after 0s to 1.6s",
         "attempt 5 not retried: attempts_exhausted, that was the last of 5 attempts",
         "attempt earliest latest pays bucket after",
-        "1 0s 0s 0 495",
-        "3 0s 600ms 5 485",
+        "1 0s 0s 0 500",
+        "3 0s 600ms 5 490",
         "5 0s 3s 5 480",
         "the app gets 503 after 0s to 3s: that answer, outcome attempts_exhausted",
         "X-Attempt-Count: 5",
@@ -345,3 +346,71 @@ def test_ranges_of_a_strategy_with_its_own_chance_run_forwards(
         "2 3s 5s",
         "3 4s 7s",
     )
+
+
+def test_fields_of_one_side_alone(explain) -> None:  # type: ignore[no-untyped-def]
+    url = "http://api.payments.example/v1/x"
+    assert "retried after 7s (retry-after)" in explain(
+        "GET", url, "--status", "429", "--answer-header", "Retry-After: 7"
+    )
+    assert "(retry-after)" not in explain("GET", url, "--status", "429", "--request-header", "Retry-After: 7")
+    disabled = ("--status", "503", "--request-header", "X-Retry-Disable: true")
+    assert "not retried: disabled" in explain("GET", url, *disabled)
+    assert "not retried: disabled" not in explain(
+        "GET", url, "--status", "503", "--answer-header", "X-Retry-Disable: true"
+    )
+    assert "needs --status" in explain("GET", url, "--answer-header", "A: b", status=2)
+
+
+COOLDOWNS = [
+    (
+        ("--status", "429"),
+        "cooldown: none, since the answer names no delay; with Retry-After other calls of the scope wait",
+    ),
+    (("--status", "429", "-H", "Retry-After: 7"), "cooldown: other calls of the scope wait for 7s (retry-after)"),
+    (("--status", "503", "-H", "Retry-After: 700"), "cooldown: other calls of the scope wait for 1m (retry-after)"),
+]
+
+
+@pytest.mark.parametrize(("asked", "told"), COOLDOWNS)
+def test_what_other_calls_meet(explain, asked: tuple[str, ...], told: str) -> None:  # type: ignore[no-untyped-def]
+    assert told in explain("GET", "http://api.payments.example/v1/x", *asked)
+
+
+def test_the_path_of_the_url_stands_in_front_by_prefix_alone(
+    tmp_path: Path,
+    explain,  # type: ignore[no-untyped-def]
+) -> None:
+    (tmp_path / "r.yaml").write_text("upstreams: {a: {url: 'https://a.example/base'}}\n")
+    says(explain("GET", "http://a.example/x?key=1"), "sent to https://a.example/x?key=***")
+    says(explain("GET", "/a/x"), "sent to https://a.example/base/x")
+
+
+def test_json_says_what_the_text_says(explain) -> None:  # type: ignore[no-untyped-def]
+    asked = ("GET", "http://api.payments.example/v1/x", "--status", "503")
+    text, told = " ".join(explain(*asked).split()), json.loads(explain(*asked, "--json"))
+    assert told["refused"] is None and told["request"] in text
+    for name, value in told["applies"].items():
+        assert f"{name} {' '.join(value.split())}" in text
+    (end,) = told["ends"]
+    assert f"class {end['class']} ({end['because']})" in text
+    for each in end["judgements"]:
+        assert f"attempt {each['attempt']} {each['decision']}" in text
+    assert [each["bucket_after"] for each in end["schedule"]] == [500, 495, 490, 485, 480]
+    assert [each["latest"] for each in end["schedule"]] == pytest.approx([0, 0.2, 0.6, 1.4, 3])
+    assert f"the app gets {end['status']} after 0s to {end['latest']:g}s: that answer, outcome {end['outcome']}" in text
+    for name, value in end["headers"]:
+        assert f"{name}: {value}" in text
+    assert f"cooldown: {end['cooldown']}" in text
+    for each in told["values"]:
+        assert each["key"] in text and each["from"] in text
+    assert "hunter2" not in json.dumps(told)
+    for warning in told["warnings"]:
+        assert warning in text
+
+
+def test_json_of_all_ends_a_tunnel_and_a_refusal(explain) -> None:  # type: ignore[no-untyped-def]
+    told = json.loads(explain("POST", "http://api.payments.example/v1/x", "--json"))
+    assert [each["end"] for each in told["ends"]][:3] == ["connect_failure", "refused_stream", "reset"]
+    assert json.loads(explain("CONNECT", "inside.example:443", "--json"))["applies"]["connect"].startswith("intercept")
+    assert json.loads(explain("GET", "/nowhere", "--json"))["refused"]["status"] == 404

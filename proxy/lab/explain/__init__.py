@@ -11,12 +11,14 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from json import dumps
+from typing import Any
 
 from proxy.config.load import find, load, taken
 from proxy.config.problem import Problem
 from proxy.config.settings import Settings
 from proxy.lab.explain import layout, report
-from proxy.lab.explain.choosing import connects, denied, how_chosen, notes
+from proxy.lab.explain.choosing import connect_rows, connects, denied, how_chosen, notes
 from proxy.lab.explain.question import Question, read_question, through_listener
 from proxy.lab.policy_tests.choosing import Refused, choose
 from proxy.retry.facts import Outcome
@@ -35,12 +37,17 @@ def explain(
     status: str | None = None,
     fail: str | None = None,
     body: str = "",
+    of_request: Sequence[str] = (),
+    of_answer: Sequence[str] = (),
+    json: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> int:
     """The verb. Exit status: 0 answered, 2 bad input or a configuration that is refused."""
     environ = os.environ if environ is None else environ
     try:
-        question = read_question(method, url, fields, status=status, fail=fail, body=body)
+        question = read_question(
+            method, url, fields, status=status, fail=fail, body=body, of_request=of_request, of_answer=of_answer
+        )
     except ValueError as error:
         print(f"redrive: {error}", file=sys.stderr)
         return _BAD_INPUT
@@ -51,6 +58,9 @@ def explain(
         return _BAD_INPUT
     print(taken(config, environ), file=sys.stderr)
     wall = time.time()  # noqa: TID251 - this drives a call: HTTP dates are read against the wall
+    if json:
+        print(dumps(explanation(result.settings, result.problems, question, wall), indent=2))
+        return _FINE
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in lines(result.settings, result.problems, question, wall):
         for piece in layout.fit(line, width):
@@ -87,6 +97,34 @@ def lines(settings: Settings, problems: Sequence[Problem], question: Question, w
     if worth := [problem for problem in problems if _concerns(problem, policy.upstream)]:
         yield ""
         yield from layout.advice(worth)
+
+
+def explanation(settings: Settings, problems: Sequence[Problem], question: Question, wall: float) -> dict[str, Any]:
+    """The same as data, made of the very rows of the text; times in seconds (docs/reference/explain.md has its shape).
+
+    `wall`: seconds since the epoch.
+    """
+    told: dict[str, Any] = {"request": report.question_line(question), "refused": None, "applies": {}, "notes": []}
+    told |= {"ends": [], "values": [], "warnings": []}
+    if question.connects:
+        told["applies"] = dict(connect_rows(settings, question.ask.url))
+        return told
+    ask = through_listener(settings, question.ask)
+    chosen = choose(settings, ask)
+    if isinstance(chosen, Refused):
+        told["refused"] = {"status": chosen.status, "outcome": chosen.outcome.value, "why": chosen.why}
+        return told
+    told["applies"] = dict(report.applies(settings, chosen, how_chosen(settings, chosen, ask)))
+    told["notes"] = list(notes(settings, chosen, ask))
+    if why := denied(settings, chosen):
+        told["refused"] = {"status": 403, "outcome": Outcome.DENIED.value, "why": why}
+    else:
+        told["ends"] = report.ends_as_data(settings, chosen, question.fate, wall)
+    policy = chosen.policy
+    found = settings.provenance.of(policy.upstream, policy.route)
+    told["values"] = [{"key": key, "value": value, "from": place} for key, value, place in layout.masked(found)]
+    told["warnings"] = [str(problem) for problem in problems if _concerns(problem, policy.upstream)]
+    return told
 
 
 def _concerns(problem: Problem, upstream: str) -> bool:

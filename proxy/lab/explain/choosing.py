@@ -56,10 +56,18 @@ def _pattern(upstream: Upstream, host: str, port: int) -> str:
 
 def connects(settings: Settings, authority: str) -> Iterator[str]:
     """What becomes of a CONNECT to this host:port."""
+    rows = list(connect_rows(settings, authority))
+    if rows[0][0] == "refused":
+        yield f"  refused: {rows[0][1]}"
+    else:
+        yield from columns(rows)
+
+
+def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
+    """The same as rows of a name and a text."""
     place = split_authority(authority, 443)
     if place is None or authority.endswith(":"):
-        yield "  refused: 400, outcome bad_request (this is no host:port)"
-        return
+        return [("refused", "400, outcome bad_request (this is no host:port)")]
     router, loopback = settings.router, settings.listen[0].is_loopback
     ports = settings.connect_ports_on(loopback=loopback)
     upstream = router.by_authority(authority, 443)
@@ -75,7 +83,7 @@ def connects(settings: Settings, authority: str) -> Iterator[str]:
         rows.append(("connect", f"refused: 403, limits.connect_ports does not have {place[1]}"))
     else:
         rows.append(("connect", f"{mode}: {_CONNECT[mode]}"))
-    yield from columns(rows)
+    return rows
 
 
 def notes(settings: Settings, chosen: Chosen, ask: Ask) -> Iterator[str]:

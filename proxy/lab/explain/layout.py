@@ -34,9 +34,14 @@ def origins(found: Sequence[Origin]) -> Iterator[str]:
     """Every effective value, with the file and line that says so."""
     yield "Where each value comes from:"
     yield ""
-    rows = [(each.path, _masked(each), str(each.mark)) for each in found]
+    rows = masked(found)
     beside = sum(max(len(row[place]) for row in rows) for place in (0, 2))
     yield from columns(_folded(rows, max(_NARROWEST, _WIDTH - beside - 6)))
+
+
+def masked(found: Sequence[Origin]) -> list[tuple[str, str, str]]:
+    """Key, value with its secrets masked, and place of every effective value."""
+    return [(each.path, _masked(each), str(each.mark)) for each in found]
 
 
 def _folded(rows: Iterable[tuple[str, str, str]], room: int) -> Iterator[Row]:

@@ -2,7 +2,8 @@
 
 Law: whatever is asked wrongly is told in one line and never raises further than ValueError. A field given with -H
 stands in the request and, where there is an answer, in the answer as well: each side reads only what is meant for it
-(a `Retry-After` in a request says nothing, and neither does an `X-Retry-Disable` in an answer).
+(a `Retry-After` in a request says nothing, and neither does an `X-Retry-Disable` in an answer). Those for one side
+alone are given apart.
 """
 
 from __future__ import annotations
@@ -57,19 +58,27 @@ def read_question(
     status: str | None = None,
     fail: str | None = None,
     body: str = "",
+    of_request: Sequence[str] = (),
+    of_answer: Sequence[str] = (),
 ) -> Question:
-    """The question of a command line; ValueError says what is wrong with it. `body` is the answer's."""
+    """The question of a command line; ValueError says what is wrong with it. `fields` stand on both sides, `of_request`
+    and `of_answer` on one. `body` is the answer's.
+    """
     if not _TOKEN.fullmatch(method):
         raise ValueError(f"{method!r} is no method")
     pattern, wanted = (_PLACE, "HOST:PORT") if method == "CONNECT" else (_URL, "http://…, https://… or /…")
     if not pattern.fullmatch(url):
         raise ValueError(f"the url should be {wanted}, not {mask.url(url)!r}")
-    pairs = tuple(map(_read_field, fields))
+    both = tuple(map(_read_field, fields))
+    ask = Ask(method, url, (*both, *map(_read_field, of_request)))
+    answered = (*both, *map(_read_field, of_answer))
+    if of_answer and status is None:
+        raise ValueError("a field of the answer needs --status: without it there is no one answer")
     if fail is not None:
-        return Question(Ask(method, url, pairs), fate_of_fault(fail))
+        return Question(ask, fate_of_fault(fail))
     if status is not None:
-        return Question(Ask(method, url, pairs), fate_of_status(status, pairs, body.encode(errors="surrogateescape")))
-    return Question(Ask(method, url, pairs))
+        return Question(ask, fate_of_status(status, answered, body.encode(errors="surrogateescape")))
+    return Question(ask)
 
 
 def _read_field(text: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 from proxy.config.settings import Settings
 from proxy.forward.headers import answer_fields, told
@@ -21,6 +22,7 @@ from proxy.retry.checks import is_safe
 from proxy.retry.classify import NeedsBody, classify, classify_fault
 from proxy.retry.facts import GRPC_STATUS_NAMES, FaultKind, Outcome, Verdict
 from proxy.retry.hedging import HedgedCall
+from proxy.retry.pushback import read_pushback
 from proxy.retry.records import AttemptRecord
 
 #: What is tried where the question names no end: what upstreams do most, and one answer that nothing names.
@@ -30,6 +32,11 @@ _GRPC = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED", "I
 
 def what_applies(settings: Settings, chosen: Chosen, how: str) -> Iterator[str]:
     """Upstream, route, strategy, bucket, scope."""
+    yield from columns(applies(settings, chosen, how))
+
+
+def applies(settings: Settings, chosen: Chosen, how: str) -> list[tuple[str, str]]:
+    """The same as rows of a name and a text."""
     policy = chosen.policy
     upstream = settings.router.by_name.get(policy.upstream)
     one = play(settings, chosen, fate_of_status("200"), LEAST, 0.0)
@@ -39,7 +46,7 @@ def what_applies(settings: Settings, chosen: Chosen, how: str) -> Iterator[str]:
     rows = [
         ("upstream", f"{policy.upstream}, {how}{_at(settings, policy.upstream)}"),
         ("route", f"{policy.route}{_at(settings, policy.upstream, policy.route)}" if policy.route else no_route),
-        ("sent to", _endpoints(chosen)),
+        ("sent to", _endpoints(chosen, by_prefix=how.startswith("by prefix"))),
         ("strategy", wording.strategy(policy.strategy)),
         ("bucket", wording.bucket(policy.bucket)),
         ("scope", wording.scope(policy, one.scope.value)),
@@ -59,7 +66,7 @@ def what_applies(settings: Settings, chosen: Chosen, how: str) -> Iterator[str]:
         rows.append(("app says", "X-Retry-Disable: one attempt"))
     if one.call.words.retries_itself:
         rows.append(("app says", "this is a retry of its own: it pays a retry's price, and is never refused for it"))
-    yield from columns(rows)
+    return rows
 
 
 def _at(settings: Settings, upstream: str, route: str = "") -> str:
@@ -68,12 +75,17 @@ def _at(settings: Settings, upstream: str, route: str = "") -> str:
     return f" ({tree.mark})" if tree is not None and tree.mark.line else ""
 
 
-def _endpoints(chosen: Chosen) -> str:
+def _endpoints(chosen: Chosen, *, by_prefix: bool) -> str:
+    """The urls that are asked for, masked: the path of an upstream's url is put in front by `prefix` alone."""
     ends = chosen.policy.target.endpoints if chosen.policy.target is not None else ()
     if not ends:
         return f"{chosen.request.authority}, where the request says"
+    path = mask.target(chosen.request.path)
     return ", ".join(
-        f"unix:{end.unix}" if end.unix else f"{end.scheme}://{end.authority}{end.shown_path}" for end in ends
+        f"unix:{end.unix}, {path}"
+        if end.unix
+        else f"{end.scheme}://{end.authority}{end.shown_path if by_prefix else ''}{path}"
+        for end in ends
     )
 
 
@@ -104,6 +116,27 @@ def every_attempt(settings: Settings, chosen: Chosen, fate: Fate, wall: float) -
         yield from columns(_schedule(least, greatest))
     yield ""
     yield from _answer_lines(least, greatest, fate)
+    if text := _cooldown(chosen, fate, wall):
+        yield ""
+        yield f"  cooldown: {text}"
+
+
+def _cooldown(chosen: Chosen, fate: Fate, wall: float) -> str:
+    """What becomes of the scope's other calls behind a 429 or 503, "" where the answer is another."""
+    policy, reply = chosen.policy, fate.sending(chosen.policy.timeouts.attempt).reply
+    rules, verdict = policy.pushback, verdict_on(chosen, fate)
+    if reply is None or reply.status not in (429, 503) or verdict is None or policy.mode != "enforce":
+        return ""
+    if rules.cooldown == "off":
+        return "off: other calls of the scope are not held"
+    if policy.strategy.hedging_delay is not None:
+        return "none: hedged calls begin none"
+    body = fate.sending(policy.timeouts.attempt).body
+    said = read_pushback(reply.fields, reply.status, verdict.cls, policy.classify.dialects, wall, peeked=body)
+    held = "wait" if rules.cooldown == "wait" else "are refused"
+    if said.cooldown is None:
+        return f"none, since the answer names no delay; with Retry-After other calls of the scope {held} as long"
+    return f"other calls of the scope {held} for {span(min(said.cooldown, rules.max_delay))} ({said.source})"
 
 
 def _class_lines(settings: Settings, chosen: Chosen, fate: Fate, one: Play) -> Iterator[str]:
@@ -180,14 +213,27 @@ def _schedule(least: Play, greatest: Play) -> Iterator[Row]:
     """When each attempt goes, at the earliest and at the latest, what it pays, and what the bucket is left with."""
     has_bucket = bucket_of(greatest) is not None
     yield ("attempt", "earliest", "latest", *(("pays", "bucket after") if has_bucket else ()))
+    for attempt, soonest, last, *paid in _schedule_in_figures(least, greatest):
+        begun = (span(soonest), "never" if last is None else span(last))
+        yield (str(attempt), *begun, *("" if figure is None else f"{figure:g}" for figure in paid))
+
+
+def _schedule_in_figures(least: Play, greatest: Play) -> Iterator[tuple[Any, ...]]:
+    """Attempt, earliest, latest (None: it may never go), and where there is a bucket price and level behind it."""
+    has_bucket = bucket_of(greatest) is not None
     for place in range(max(len(least.starts), len(greatest.starts))):
         longer = greatest if place < len(greatest.starts) else least
         begun = sorted(each.starts[place] for each in (least, greatest) if place < len(each.starts))
-        times = (*map(span, begun), "never")[:2]
         level = longer.levels[place] if place < len(longer.levels) else None
-        pays = next((record.price for record in longer.history if record.attempt == place + 1), 0.0)
-        shown = f"{level:g}" if level is not None else ""
-        yield (str(place + 1), *times, *((f"{pays:g}", shown) if has_bucket else ()))
+        # What the next attempt pays is taken as this one ends; hedges pay as they go.
+        following = 0.0 if isinstance(longer.call, HedgedCall) else _price(longer, place + 2)
+        paid = (_price(longer, place + 1), None if level is None else level + following) if has_bucket else ()
+        yield (place + 1, begun[0], begun[1] if len(begun) > 1 else None, *paid)
+
+
+def _price(one: Play, attempt: int) -> float:
+    """What this attempt paid."""
+    return next((record.price for record in one.history if record.attempt == attempt), 0.0)
 
 
 def _answer_lines(least: Play, greatest: Play, fate: Fate) -> Iterator[str]:
@@ -231,15 +277,45 @@ def by_what_comes_back(settings: Settings, chosen: Chosen, wall: float) -> Itera
     yield from columns([("", "class", "attempts", "outcome", "waits, or why not"), *_ends(settings, chosen, wall)])
 
 
+def _fates(chosen: Chosen) -> list[Fate]:
+    """What is tried where the question names no end."""
+    faults = [fate_of_fault(kind) for kind in FaultKind if _can_happen(kind, chosen)]
+    return faults + [fate_of_status(each) for each in ((*_GRPC, "503") if chosen.request.is_grpc else _STATUSES)]
+
+
 def _ends(settings: Settings, chosen: Chosen, wall: float) -> Iterator[Row]:
-    fates = [fate_of_fault(kind) for kind in FaultKind if _can_happen(kind, chosen)]
-    fates += [fate_of_status(status) for status in ((*_GRPC, "503") if chosen.request.is_grpc else _STATUSES)]
-    for fate in fates:
+    for fate in _fates(chosen):
         least, one = (play(settings, chosen, fate, draw, wall) for draw in (LEAST, GREATEST))
         verdict = verdict_on(chosen, fate)
         cls = "depends on the body" if verdict is None else wording.briefly(verdict, fate.label)
         outcome = str(one.outcome or Outcome.SUCCESS)
         yield (fate.label, cls, str(one.call.attempts), outcome, _waits(least, one) or _why(one))
+
+
+def ends_as_data(settings: Settings, chosen: Chosen, fate: Fate | None, wall: float) -> list[dict[str, Any]]:
+    """Each end that was asked for as data, out of the plays that the text is made of. Times in seconds."""
+    return [_as_data(settings, chosen, each, wall) for each in ([fate] if fate is not None else _fates(chosen))]
+
+
+def _as_data(settings: Settings, chosen: Chosen, fate: Fate, wall: float) -> dict[str, Any]:
+    least, greatest = (play(settings, chosen, fate, draw, wall) for draw in (LEAST, GREATEST))
+    verdict = verdict_on(chosen, fate)
+    names = ("attempt", "earliest", "latest", "pays", "bucket_after")
+    return {
+        "end": fate.label,
+        "class": None if verdict is None else str(verdict.cls),
+        "because": "" if verdict is None else f"{verdict.because}{_rule_at(settings, chosen, verdict)}",
+        "judgements": [{"attempt": int(who.split()[1]), "decision": why} for who, why in _judgements(greatest, least)],
+        "schedule": [dict(zip(names, row, strict=False)) for row in _schedule_in_figures(least, greatest)],
+        "attempts": greatest.call.attempts,
+        "outcome": str(greatest.outcome or Outcome.SUCCESS),
+        "status": greatest.status,
+        "earliest": round(least.elapsed, 6),
+        "latest": round(greatest.elapsed, 6),
+        "own_answer": None if greatest.answer is None else greatest.answer.title,
+        "headers": [list(pair) for pair in _fields(greatest, fate)],
+        "cooldown": _cooldown(chosen, fate, wall),
+    }
 
 
 def _waits(least: Play, greatest: Play) -> str:
