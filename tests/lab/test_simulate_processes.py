@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -80,11 +81,11 @@ def test_whatever_ends_it_leaves_no_process(scenario: Scenario) -> None:
 def test_a_process_that_dies_is_told_in_a_line(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(side_by_side, "_play", lambda *args: os.abort())
+    monkeypatch.setattr(side_by_side, "_play", lambda *args: os.kill(os.getpid(), signal.SIGKILL))
     monkeypatch.setattr(side_by_side, "processes", lambda cores: 2)
     assert main(["simulate", "--scenario", "s.yaml"]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.splitlines()[-1] == "redrive: the process that played defaults: standard ended by signal 6"
+    assert out == "" and err.splitlines()[-1] == "redrive: the process that played defaults: standard ended by signal 9"
     assert not multiprocessing.active_children()
 
 
