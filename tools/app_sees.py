@@ -51,6 +51,9 @@ upstreams:
   cool:
     url: http://127.0.0.1:49000
     pushback: {cooldown: reject}
+  held:
+    url: http://127.0.0.1:49000
+    pushback: {cooldown: reject}
   counted:
     url: http://127.0.0.1:49000
     strategy: {backoff: {base: 0s}}
@@ -75,6 +78,7 @@ class Scene:
     body: bytes = b""
     shows_upstream: bool = False
     before: str = ""  # a call that is made first and not shown
+    meanwhile: str = ""  # one that is made while the first attempt is under way, and not shown
 
 
 async def half(turn: Turn) -> None:
@@ -190,6 +194,17 @@ SCENES = [
         (OK,),
         "GET /cool/y",
     ),
+    Scene(
+        "cooling",
+        "A cooldown that began meanwhile",
+        "While the first attempt was under way another call met a 429 with `Retry-After: 3600`. This one met a 503 "
+        "with `Retry-After: 0`; there is no second attempt, and its answer goes on as it came, but for its "
+        "`Retry-After`: it is never below what is left of the cooldown, so that the app does not meet it again. A 429 "
+        "or 503 without one is given one.",
+        (answer(503, b"busy\n", "Retry-After: 0"), answer(429, b"later\n", "Retry-After: 3600")),
+        "GET /held/y",
+        meanwhile="GET /held/x",
+    ),
     Scene("denied", "A place that is not allowed", "", (OK,), "GET http://169.254.169.254/latest/meta-data"),
     Scene("denied", "No upstream has this prefix", "", (OK,), "GET /nobody/x"),
     Scene("bad_request", "A word that cannot be read", "", (OK,), "GET /a/x\nX-Retry-Timeout: soon"),
@@ -213,7 +228,7 @@ async def play() -> list[tuple[Scene, str, list[str]]]:
                 port = int(redrive.authority.rpartition(":")[2])
                 one_form = _OneForm(port, upstream.port, config)
                 for scene in SCENES:
-                    upstream.steps, upstream._next = scene.steps, 0
+                    upstream.steps, upstream._next = _steps_of(scene, port), 0
                     if scene.before:
                         await _call(port, scene.before, b"")
                     upstream.requests.clear()
@@ -221,6 +236,20 @@ async def play() -> list[tuple[Scene, str, list[str]]]:
                     received = [one_form(request.head.decode("latin-1")) for request in upstream.requests]
                     played.append((scene, one_form(raw), received))
     return played
+
+
+def _steps_of(scene: Scene, port: int) -> tuple[Step, ...]:
+    """What the upstream does; the call that is made meanwhile is made, and answered, before the first step."""
+    if not scene.meanwhile:
+        return scene.steps
+    first, *others = scene.steps
+    assert isinstance(first, bytes)
+
+    async def step(turn: Turn) -> None:
+        await _call(port, scene.meanwhile, b"")
+        await turn.write(first)
+
+    return (step, *others)
 
 
 async def _closed_port() -> int:
@@ -294,6 +323,7 @@ The app gets the last attempt's answer as it came: status, fields, body byte for
 | `X-Attempt-Count` | on every answer: the attempts made in all |
 | `Via` | on every answer that came from an upstream |
 | `Proxy-Status` | more than one attempt, a failure that was not retried, or the proxy's own answer (RFC 9209) |
+| `Retry-After` | `cooling`, where the answer named less than is left of the cooldown, or is a 429 or 503 without it |
 | `x-should-retry: false` | the sidecar gave up ([which outcomes](pushback.md#an-app-that-retries-by-itself)) |
 
 In `Proxy-Status`, `outcome=` is what the call came to ([troubleshooting](../guides/troubleshooting.md)), and `details=`

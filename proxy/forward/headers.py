@@ -17,6 +17,7 @@ from proxy.retry.app_words import read_grpc_timeout
 from proxy.retry.call import Call
 from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first
 from proxy.retry.policy import HeaderEdits, Policy
+from proxy.retry.pushback import MILLISECONDS
 from proxy.retry.records import AttemptRecord
 from proxy.wire.head import ResponseHead
 from proxy.wire.names import NOT_EDITED
@@ -25,6 +26,10 @@ from proxy.wire.names import NOT_EDITED
 OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
 #: Ends of attempts that an answer tells of; the log has all of them.
 _MOST_TOLD = 5
+#: Answers that a cooldown begins with: one of ours has Retry-After, and so has one that is handed on in its place.
+_ASKS_TO_WAIT = (429, 503)
+#: Digits of a Retry-After that counts seconds; what is longer is never over, and goes on as it came.
+_MOST_DIGITS = 18
 _NO_NAMES: frozenset[bytes] = frozenset()
 _NOT_VISIBLE = re.compile("[^ -~]").sub
 
@@ -118,12 +123,15 @@ def answer_fields(
     error: str = "",
     detail: str = "",
     held: float = 0.0,
+    cooling: float = 0.0,
+    named: float = 0.0,
 ) -> Changes:
     """What an answer carries beside its own fields; `Via` is not among it.
 
     `status`: what the upstream said, where its answer is handed on; `error`: the RFC 9209 error type, where the
     answer is the proxy's own; `detail`: the text of `details=`. `held`: seconds since the answer arrived. `fields`:
-    the answer's own.
+    the answer's own. `cooling`: seconds that are left of the cooldown which ended the call, `named` those that the
+    answer itself asked for when it arrived.
     """
     changes = Changes(drop={"x-attempt-count"})
     changes.add.append(("X-Attempt-Count", str(attempts)))
@@ -145,8 +153,8 @@ def answer_fields(
         said = fields is not None and fields.get_all("stripe-should-retry")
         if said and "stripe-should-retry" not in changes.drop:  # the same word to another SDK
             changes.put("Stripe-Should-Retry", "false")
-    if held >= 1.0 and fields is not None:
-        _reduce_retry_after(changes, fields, held)
+    if fields is not None and (held >= 1.0 or cooling):
+        _settle_retry_after(changes, fields, status=status, held=held, cooling=cooling, named=named - held)
     if attempts > 1 or error or outcome is not Outcome.SUCCESS:
         changes.add.append(("Proxy-Status", proxy_status(outcome, attempts, status=status, error=error, detail=detail)))
     return changes
@@ -157,6 +165,7 @@ def handed_on(
 ) -> tuple[frozenset[bytes], bytes]:
     """What an upstream's answer loses and gains on its way to the app: lower-case names, and ready-made lines."""
     policy, attempts = call.policy, call.attempts
+    cooling, named = call.kept_off if outcome is Outcome.COOLING else (0.0, 0.0)
     if answers_plainly(policy):
         if attempts == 1 and outcome is Outcome.SUCCESS:
             return _NO_NAMES, plain_lines(via, head.minor, 1)
@@ -171,6 +180,8 @@ def handed_on(
         status=head.status,
         detail=told(call.history),
         held=held,
+        cooling=cooling,
+        named=named,
     )
     return changes.names(), changes.lines() + via_line(via, head.minor)
 
@@ -230,11 +241,29 @@ def quoted(text: str) -> str:
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _reduce_retry_after(changes: Changes, fields: Fields, held: float) -> None:
-    values: Sequence[str] = fields.get_all("retry-after")
-    if len(values) == 1 and values[0].isascii() and values[0].isdigit():
+def _settle_retry_after(
+    changes: Changes, fields: Fields, *, status: int | None, held: float, cooling: float, named: float
+) -> None:
+    """What is left of the delay that an answer names, once it was held for so many seconds.
+
+    `cooling`: seconds left of the cooldown that ended the call; 0: none did. An app that comes back when the answer
+    says so must not meet it again, so no less is named, in milliseconds either, which SDKs read first. `named`: seconds
+    that are left of what the answer asked for, whichever field said so.
+    """
+    values = fields.get_all("retry-after")
+    value = values[0] if len(values) == 1 else ""
+    if "retry-after" in changes.drop:
+        pass  # the policy says what becomes of it
+    elif value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS:
         # Whole seconds that have passed: what is left is never sooner than was asked for.
-        changes.put("Retry-After", str(max(0, int(values[0]) - math.floor(held))))
+        left = max(0, int(value) - math.floor(held), math.ceil(cooling))
+        if left != int(value):
+            changes.put("Retry-After", str(left))
+    elif cooling > named and (values or status in _ASKS_TO_WAIT):
+        changes.put("Retry-After", str(math.ceil(cooling)))
+    for name in MILLISECONDS:
+        if cooling > named and fields.get_all(name) and name not in changes.drop:
+            changes.put(name, str(math.ceil(cooling * 1000)))
 
 
 def _edit(changes: Changes, edits: HeaderEdits) -> None:

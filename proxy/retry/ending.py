@@ -40,6 +40,14 @@ class Ending(Judged):
     _failure: Failure | None = None
     _app_paid: float | None = None
 
+    @property
+    def kept_off(self) -> tuple[float, float]:
+        """Of a call that a cooldown ended: the seconds that are left of it, and those that its last answer asked for
+        when it came.
+        """
+        failure = self._failure
+        return self._cooling[0], (failure.pushback.delay or 0.0) if failure is not None else 0.0
+
     def _give_up(self, no: Outcome, now: float, why: str = "") -> Actions:
         """No further attempt: the last answer goes to the app as it came, or the proxy's own where there is none."""
         failure = self._failure

@@ -46,7 +46,7 @@ _REMAINING = re.compile(r"(?:^|[;,\s])(?:r|remaining)\s*=\s*([0-9]{1,15})\s*(?=[
 _RESET = re.compile(r"(?:^|[;,\s])(?:t|reset)\s*=\s*([0-9]+)\s*(?=[;,]|$)")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 
-_MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
+MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
 _GRPC = ("grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms")
 _SHOULD_RETRY = ("x-should-retry", "stripe-should-retry")
 _DAY = 86400.0
@@ -153,7 +153,7 @@ class _Reading:
         named = bool(retry_after)
         for seconds in retry_after:
             self.note("retry-after", seconds, cools=cools)
-        for name in _MILLISECONDS:
+        for name in MILLISECONDS:
             for value in self.values(name):
                 milliseconds = _milliseconds(value)
                 named = named or (milliseconds is not None and name == "retry-after-ms")

@@ -235,3 +235,46 @@ async def test_a_defect_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.undo()
             assert [str(context["exception"]) for context in said] == ["a defect"]
             assert (await app.ask("GET", "/api/y")).status == 200
+
+
+KEPT_OFF = {
+    "no time at all": (busy("Retry-After: 0", status=429), "60", None),
+    "a date that is over": (busy("Retry-After: Thu, 01 Jan 2015 00:00:00 GMT", status=429), "60", None),
+    "nothing": (busy(status=429), "60", None),
+    "milliseconds": (busy("Retry-After-Ms: 0"), "60", "60000"),
+    "no time, in an answer that asks nobody to wait": (busy("Retry-After: 0", status=500), "60", None),
+    "nothing, in such an answer": (busy(status=500), None, None),
+    "more digits than time": (busy(f"Retry-After: {'9' * 40}"), "9" * 40, None),
+}
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+@pytest.mark.parametrize("name", KEPT_OFF)
+async def test_an_answer_handed_on_in_a_cooldown_names_what_is_left_of_it(name: str, in_pieces: bool) -> None:
+    """While the first attempt is under way another call is asked to wait for an hour: nobody is sent for a minute."""
+    last, seconds, milliseconds = KEPT_OFF[name]
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def first(turn: Turn) -> None:
+        arrived.set()
+        await go_on.wait()
+        await pieces(*((last[:9], last[9:]) if in_pieces else (last,)))(turn)
+
+    rejects = PushbackPolicy(cooldown="reject")
+    async with (
+        Upstream(first, busy("Retry-After: 3600", status=429)) as upstream,
+        Front(to("api", upstream.url, pushback=rejects)) as front,
+        front.app() as app,
+        front.app() as other,
+    ):
+        held = asyncio.create_task(app.ask("GET", "/api/held"))
+        await arrived.wait()
+        assert (await other.ask("GET", "/api/other")).one("retry-after") == "3600"
+        go_on.set()
+        answered = await held
+        told = answered.one("retry-after"), answered.one("retry-after-ms")
+        assert (answered.status, answered.body) == (int(last[9:12]), b"busy")
+        assert told[0] == seconds or (seconds == "60" and 50 < int(told[0] or 0) < 60)
+        assert told[1] == milliseconds or 50_000 < int(told[1] or 0) <= 60_000
+        cooled = Outcome.PUSHBACK_TOO_LONG if len(seconds or "") == 40 else Outcome.COOLING
+        assert front.told.outcomes == [Outcome.PUSHBACK_TOO_LONG, cooled]
