@@ -319,6 +319,8 @@ _NOTES = """
   [bucket](buckets.md) ends that in an outage, so that it is not made worse; `redrive check` says from which share on.
 - **Delays within `max_delay`.** A `Retry-After` above it ends the call; azure-core waits for any, openai for up to two
   minutes.
+- **A rule for what one AWS service calls retryable.** botocore reads that from the service's model (DynamoDB's
+  `ReplicatedWriteConflictException`, a few more); the dialect `aws` knows the codes that all services share.
 - Google's clients repeat nothing by default that may have been carried out, so the dialect `google` does not either.
 """
 
