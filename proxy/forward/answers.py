@@ -10,9 +10,11 @@ import json
 import math
 from http import HTTPStatus
 
-from proxy.forward.headers import Changes
+from proxy.forward.headers import Changes, answer_fields
 from proxy.observe import mask
+from proxy.retry.actions import Answer
 from proxy.retry.facts import Outcome
+from proxy.retry.policy import Policy
 from proxy.wire.head import RequestHead
 
 #: The contract, section 4: "the matching grpc-status (4, 14, 8)"; the others as gRPC maps HTTP statuses.
@@ -62,6 +64,30 @@ def own_answer(
     body = json.dumps(members).encode() + b"\n"
     lines.insert(0, ("Content-Type", "application/problem+json"))
     return status, head(status, lines), body
+
+
+def answer_of(action: Answer, policy: Policy, *, attempts: int, grpc: bool) -> tuple[int, bytes, bytes]:
+    """The same for a call that ends with an answer of the proxy's own; `attempts` were made of it."""
+    changes = answer_fields(
+        policy,
+        None,
+        outcome=action.outcome,
+        attempts=attempts,
+        grpc=grpc,
+        error=action.error,
+        detail=action.detail,
+    )
+    return own_answer(
+        action.status,
+        action.title,
+        action.detail,
+        outcome=action.outcome,
+        upstream=policy.upstream,
+        attempts=attempts,
+        grpc=grpc,
+        changes=changes,
+        retry_after=action.retry_after,
+    )
 
 
 def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes]:

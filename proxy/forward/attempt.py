@@ -4,6 +4,8 @@ Law: an attempt knows nothing of other attempts, nor of what its answer will be 
 keeps what nobody has asked for yet, and tells its exchange. States, as the call decides them:
 
     FLYING -> PEEKING -> HOLDING -> DELIVERING -> GONE        (each may be left out)
+
+The first attempt of a call that needed no decision is kept, with its exchange, for the next call.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 #: Contract, section 4: what is kept of an answer while its call waits.
 HELD = 64 * 1024
 
+_NEVER = float("inf")
 _PUSHBACK = frozenset(name.encode() for name in PUSHBACK_FIELDS)
 
 
@@ -42,12 +45,6 @@ class State(Enum):
 FLYING, PEEKING, HOLDING, DELIVERING, GONE = State
 
 
-def reply_of(head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> Reply:
-    """An answer's head, with what came with it, as it is judged."""
-    fields = trailer_fields(trailers) if trailers else None
-    return Reply(head.status, head, end and not data, fields, fields is None and _PUSHBACK.isdisjoint(head.specials))
-
-
 class Attempt:
     """See the module. Implements `proxy.transport.http1.Listener`.
 
@@ -55,25 +52,29 @@ class Attempt:
     `fault`: how the answer ended, where it did before it was asked for.
     """
 
-    # Defaults live on the class: an attempt that is answered at once sets few of them.
+    __slots__ = (
+        *("arrived", "cursor", "ended", "exchange", "fault", "head", "kept", "kept_size", "limit", "number", "origin"),
+        *("sent_at", "state", "stream", "task", "trailers"),
+    )
+
     head: ResponseHead
     arrived: float
-    state: State = FLYING
-    stream: Connection | None = None
-    task: asyncio.Task[None] | None = None
-    cursor: int = 0
-    sent_at: float | None = None
-    kept: list[bytes] | None = None
-    kept_size: int = 0
-    limit: int = 0
-    ended: bool = False
-    trailers: bytes = b""
-    fault: Fault | None = None
+    limit: int
 
     def __init__(self, exchange: Exchange, number: int, origin: Origin) -> None:
         self.exchange = exchange
         self.number = number
         self.origin = origin
+        self.state = FLYING
+        self.stream: Connection | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.cursor = 0
+        self.sent_at: float | None = None
+        self.kept: list[bytes] | None = None
+        self.kept_size = 0
+        self.ended = False
+        self.trailers = b""
+        self.fault: Fault | None = None
 
     # -- sending --------------------------------------------------------------------------------------------------
 
@@ -99,29 +100,29 @@ class Attempt:
             exchange.failed(self, faults.closed(sent=False, answered=False, reused=False))
             return
         self.stream = connection
-        request = exchange.head
+        request, upload = exchange.plan.head, exchange.upload
         head = exchange.head_for(self, now)
-        replay = exchange.replay
-        if replay is None and request.upgrade is None:
+        if upload is None and request.upgrade is None:
             connection.send_whole(self, request.method, head)
             self._sent(now)
         else:
-            self._begin_with_body(connection, head, replay or Replay(exchange.means.store, done=True))
+            replay = upload.replay if upload is not None else Replay(exchange.means.store, done=True)
+            self._begin_with_body(connection, head, replay)
 
     def _begin_with_body(self, connection: Connection, head: bytes, replay: Replay) -> None:
-        exchange = self.exchange
+        exchange, request = self.exchange, self.exchange.plan.head
         body = replay.read(0)
         self.cursor = len(body)
         end = replay.done and self.cursor == replay.end
         connection.send(
             self,
-            exchange.head.method,
+            request.method,
             head,
             body,
             end=end,
-            chunked=exchange.head.chunked,
+            chunked=request.chunked,
             trailers=replay.trailers if end else b"",
-            upgrade=exchange.head.upgrade,
+            upgrade=request.upgrade,
         )
         if end:
             self._sent(monotonic())
@@ -131,9 +132,10 @@ class Attempt:
 
     def pump(self) -> None:
         """Give the stream what it has not had of the request's body, while it takes it."""
-        stream, replay = self.stream, self.exchange.replay
-        if stream is None or replay is None or self.sent_at is not None:
+        stream, upload = self.stream, self.exchange.upload
+        if stream is None or upload is None or self.sent_at is not None:
             return
+        replay = upload.replay
         while not stream.blocked and self.cursor < replay.end:
             piece = replay.read(self.cursor)
             self.cursor += len(piece)
@@ -149,10 +151,19 @@ class Attempt:
             return -2
         return -1 if self.stream is None else max(0, self.cursor - self.stream.unsent)
 
+    @property
+    def due(self) -> float:
+        """When the attempt's own timeout is over: it runs from the last byte of the request to the final head."""
+        timeout = self.exchange.policy.timeouts.attempt
+        if timeout is None or self.sent_at is None or self.state is not FLYING or self.exchange.has_outgrown:
+            return _NEVER
+        return self.sent_at + timeout
+
     def _sent(self, now: float) -> None:
         self.sent_at = now
-        if self.exchange.attempt_timeout is not None:
-            self.exchange.due_by(now + self.exchange.attempt_timeout)
+        timeout = self.exchange.policy.timeouts.attempt
+        if timeout is not None:
+            self.exchange.due_by(now + timeout)
 
     # -- what the stream tells ------------------------------------------------------------------------------------
 
@@ -163,11 +174,13 @@ class Attempt:
     def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> None:
         """The final head."""
         exchange = self.exchange
+        if not exchange.decided and not trailers and exchange.hand_on_success(self, head, data, end):
+            return
         now = monotonic()
         self.head = head
         self.arrived = exchange.moved = now
-        if head.login_bound or exchange.head.login_bound:
-            self._pin(exchange)
+        if self.stream is not None and (head.login_bound or exchange.plan.login_bound):
+            exchange.app.pin(self.stream)
         if end:
             self.stream = None
             self.ended = True
@@ -175,8 +188,11 @@ class Attempt:
         if data:
             self.kept = [data]
             self.kept_size = len(data)
-        reply = reply_of(head, data, end, trailers)
-        exchange.tell(now, exchange.call.head, self.number, reply, now)
+        fields = trailer_fields(trailers) if trailers else None
+        says_nothing = fields is None and _PUSHBACK.isdisjoint(head.specials)
+        reply = Reply(head.status, head, end and not data, fields, says_nothing)
+        call = exchange.call if exchange.decided else exchange.decider()
+        exchange.tell(now, call.head, self.number, reply, now)
 
     def on_data(self, data: bytes) -> None:
         """More of the answer's body."""
@@ -199,7 +215,7 @@ class Attempt:
         """The answer is whole; in a tunnel, the upstream sends no more."""
         exchange = self.exchange
         exchange.moved = monotonic()
-        if exchange.tunnelling:
+        if exchange.pipe is not None:
             exchange.upstream_ended()
             return
         self.stream = None
@@ -230,15 +246,6 @@ class Attempt:
         self.limit = limit
         if self.ended or self.kept_size >= limit:
             self._peeked()
-
-    def keep(self, head: ResponseHead, data: bytes, arrived: float) -> None:
-        """Have an answer that came whole before, and is held."""
-        self.head, self.arrived = head, arrived
-        self.state = HOLDING
-        self.ended = True
-        if data:
-            self.kept = [data]
-            self.kept_size = len(data)
 
     def hold(self) -> None:
         """Keep the answer."""
@@ -274,7 +281,3 @@ class Attempt:
         now = monotonic()
         body = b"".join(self.kept or ())
         exchange.tell(now, exchange.call.peeked, self.number, body[: self.limit], now)
-
-    def _pin(self, exchange: Exchange) -> None:
-        if self.stream is not None:
-            exchange.app.pin(self.stream)

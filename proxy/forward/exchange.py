@@ -5,6 +5,11 @@ time, and the actions that it answers with are carried out in order. Nothing is 
 call needs while it lasts: its attempts, the body kept for another one, one alarm; `Finish` releases all of it, tells
 the observers (the exchange is itself the event, see `proxy.observe.events`), and gives the app's stream back.
 
+Nearly every call goes one way: nothing holds it, a connection rests in the pool, the answer is a success. Then there is
+nothing to decide, and no `Call` is made: the exchange sends the request, hands the answer on, and is kept by its app
+connection for the next request. Whatever else happens is told to the `Call`, which is made then (`decider`) as it would
+stand if it had been there from the start.
+
 Law: nothing leads from an action that ends the call to anything else of it, so an action that may bring the next
 event about at once (Peek, Deliver, Ask) is always the last of its tuple.
 """
@@ -12,116 +17,209 @@ event about at once (Peek, Deliver, Ask) is always the last of its tuple.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from proxy.forward.answers import own_answer
+from proxy.forward.alarm import Alarm
+from proxy.forward.answers import answer_of, own_answer
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
-from proxy.forward.headers import answer_fields, gave_up, handed_on, via_line
-from proxy.forward.patience import Patience
+from proxy.forward.headers import gave_up, handed_on, plain_lines, via_line, wants_key
+from proxy.forward.means import Means
+from proxy.forward.pipe import Pipe
+from proxy.forward.plan import Plan
+from proxy.forward.streams import AppStream
+from proxy.forward.upload import Upload
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.call import Call
-from proxy.retry.facts import Fault, Outcome, Reply
+from proxy.retry.classify import is_plain_success
+from proxy.retry.commons import ScopeState
+from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Reply, Request
 from proxy.retry.hedging import make_call
+from proxy.retry.policy import Policy
 from proxy.retry.reasons import GATES, SHUT_DOWN
+from proxy.retry.records import AttemptRecord
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection
 from proxy.transport.origins import Origin
 from proxy.wire.head import ResponseHead
 
+NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
 
 
-class Exchange(Patience):
+class Exchange:
     """One call of an app, from its request's head to the last byte of its answer.
 
-    What it knows is in `forward.life`, what its attempts send in `forward.sending`, how the request's body goes in
-    `forward.upload`, what it waits for in `forward.patience`.
+    It is what the app connection tells of the request, what the watch looks at (`proxy.forward.watch.Timed`), and the
+    event that observers read (`proxy.observe.events.EndedCall`). `call` is there once something had to be `decided`;
+    `flights` are the attempts whose answers are still of interest, by number. `moved`: when last anything came or went.
     """
+
+    __slots__ = (
+        *("_alarm", "_body", "_failed", "_first", "_head_seen", "_head_sent", "_key", "_request_seen", "_scope"),
+        *("_verdict", "app", "app_retry", "attempts", "bytes_in", "bytes_out", "call", "client", "decided", "detail"),
+        *("due", "ended", "endpoint", "flights", "history", "means", "moved", "outcome", "over", "pipe", "plan"),
+        *("policy", "request", "started", "status", "upload", "wall_started"),
+    )
+
+    call: Call
+    plan: Plan
+    policy: Policy
+    request: Request
+    outcome: Outcome
+    started: float
+    ended: float
+    wall_started: float
+    moved: float
+    attempts: int
+    app_retry: bool
+    history: Sequence[AttemptRecord]
+    _scope: ScopeState
 
     _attempt: ClassVar[type[Attempt]] = Attempt
 
+    def __init__(self, means: Means, app: AppStream) -> None:
+        self.means = means
+        self.app = app
+        self.client = app.client
+        self.decided = False
+        self.flights: dict[int, Attempt] = {}
+        self.upload: Upload | None = None
+        self.pipe: Pipe | None = None  # of a tunnel
+        self.over = True
+        self.due = NEVER
+        self.status = 0
+        self.bytes_in = self.bytes_out = 0
+        self.detail = self.endpoint = ""
+        self._first: Attempt | None = None  # of calls without a `Call`
+        self._body = b""  # what it sent behind the head
+        self._failed: list[Origin] = []  # where attempts failed: later ones go elsewhere if there is elsewhere
+        self._alarm: Alarm | None = None
+        self._key: str | None = None  # the idempotency key that was made for this call
+        self._verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
+        self._head_seen = b""  # the head of the last answer that was handed on without a `Call`,
+        self._head_sent = b""  # how it was handed on,
+        self._request_seen: Request | None = None  # and to which request
+
     # -- from the app ---------------------------------------------------------------------------------------------
 
-    def start(self, now: float, body: bytes = b"", done: bool = True, trailers: bytes = b"") -> None:
+    def start(self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: bytes = b"") -> None:
         """The request's head is whole; `body` came with it, all of it if `done`."""
-        means, policy = self.means, self.policy
+        means, app = self.means, self.app
+        self.plan = plan
+        policy = self.policy = plan.policy
+        request = self.request = plan.request
         self.started = self.moved = now
-        if body or not done or self.head.chunked:
-            self._receive(body, done, trailers)
+        self.over = False
+        self.status = 0
         try:
-            scope = means.commons.scope(policy, self.request, now)
-            call = self.call = make_call(self.request, policy, scope, means.env, self.wake_at)
-            actions = call.start(now)
-            if call.deadline is not None:
-                self.due = call.deadline
-            if not done and policy.timeouts.idle is not None:
-                self.due = min(self.due, now + policy.timeouts.idle)
-            if not self.app.watched:
-                means.watch.enter(self.app, now)
+            scope = self._scope = means.commons.scope(policy, request, now)
+            connection = None
+            if plan.plain and done and not app.own and scope.admits(now):
+                destination = plan.destination
+                origin = destination.only or destination.next((), now)
+                connection = means.pool.lease(origin, now, idempotent=request.method in IDEMPOTENT_METHODS)
+            if connection is None:
+                self._start_decided(now, body, done, trailers)
+                return
+            scope.began(now)
+            if destination.only is None:
+                destination.took(origin)
+            first = self._first
+            if first is None:
+                first = self._first = self.flights[1] = self._attempt(self, 1, origin)
+            first.origin, first.stream, first.sent_at = origin, connection, now
+            self._body = body
+            self.due = now + plan.patience
+            if not app.watched:
+                means.watch.enter(app, now)
             if self.due <= means.watch.next:
                 means.watch.sooner(self)
-            self.carry_out(actions, now)
+            head = plan.rendered
+            if not head:
+                head = plan.plain_head(origin, 1, means.via)
+                if destination.only is not None:
+                    plan.rendered = head
+            connection.send_whole(first, request.method, head + body if body else head)
         except Exception as error:
             self.break_down(error, now)
 
-    def take_over(self, since: float, connection: Connection, origin: Origin, body: bytes) -> Attempt:
-        """Go on with a call that went without being decided on (`forward.swift`): attempt 1 flies since then."""
-        means = self.means
-        scope = means.commons.scope(self.policy, self.request, since)
-        call = make_call(self.request, self.policy, scope, means.env)
-        call.flown(since)
-        attempt = self.carry_on(call, 1, origin, since)
-        attempt.stream = connection
+    def _start_decided(self, now: float, body: bytes, done: bool, trailers: bytes) -> None:
+        """The same of a call that something may have to be decided of: its `Call` is there from the start."""
+        means, policy, head = self.means, self.policy, self.plan.head
+        self.flights.clear()
+        self._body, self.bytes_out = b"", 0
+        if body or not done or head.chunked:
+            self._receive(body, done=done, trailers=head.trailers_to_send(trailers) if trailers else b"")
+        call = self._decide()
+        actions = call.start(now)
+        self.due = NEVER if call.deadline is None else call.deadline
+        if not done and policy.timeouts.idle is not None:
+            self.due = min(self.due, now + policy.timeouts.idle)
+        if not self.app.watched:
+            means.watch.enter(self.app, now)
+        if self.due <= means.watch.next:
+            means.watch.sooner(self)
+        self.carry_out(actions, now)
+
+    def decider(self) -> Call:
+        """The `Call`. Where there is none yet, it is made as it would stand: attempt 1 flies, or is being delivered."""
+        if self.decided:
+            return self.call
+        first, body, call = self._first, self._body, self._decide()
+        assert first is not None  # a call without a `Call` was sent at once
+        call.flown(self.started)
+        self.endpoint = call.endpoints[1] = first.origin.label
         if body:
-            self._receive(body, True, b"")
-            attempt.cursor = len(body)
-        return attempt
+            self._receive(body, done=True)
+            first.cursor = len(body)
+        if first.state is DELIVERING:
+            call.head(1, Reply(first.head.status, first.head), first.arrived)  # it says to deliver: so we do
+        return call
 
-    def carry_on(self, call: Call, number: int, origin: Origin, sent_at: float) -> Attempt:
-        """Go on with a call that something else drove so far; its latest attempt was sent at this time."""
-        self.call = call
-        self.started, self.moved = call.started, sent_at
-        call.alarm_by(self.wake_at)
-        attempt = self.flights[number] = self._attempt(self, number, origin)
-        self.endpoint = origin.label
-        attempt.sent_at = sent_at
-        if call.deadline is not None:
-            self.due_by(call.deadline)
-        if self.attempt_timeout is not None:
-            self.due_by(sent_at + self.attempt_timeout)
-        return attempt
+    def _decide(self) -> Call:
+        self.call = make_call(self.request, self.policy, self._scope, self.means.env, self.wake_at)
+        self.decided = True
+        return self.call
 
-    def take_over_answer(self, attempt: Attempt, head: ResponseHead, size: int, moved: float) -> None:
-        """The same of a call whose answer, a success, is being handed on already: `size` bytes of its body were."""
-        self.call.head(1, Reply(head.status, head), moved)  # it says to deliver, and that is being done
-        attempt.head = head
-        attempt.arrived = moved
-        attempt.state = DELIVERING
-        self.status = head.status
-        self.bytes_out = size
-        self.moved = moved
-        if self.policy.timeouts.idle is not None:
-            self.due_by(moved + self.policy.timeouts.idle)
+    def app_data(self, data: bytes) -> None:
+        """More of the request's body; in a tunnel, bytes."""
+        self.moved = monotonic()
+        if self.pipe is not None:
+            self.bytes_in += len(data)
+            self.pipe.write(data)
+        elif self.upload is not None and not self.over:
+            self.bytes_in += len(data)
+            self.upload.append(data)
+            self._pump(self.upload)
+
+    def app_ended(self, trailers: bytes) -> None:
+        """The request's body is whole; in a tunnel, the app sends no more."""
+        if self.pipe is not None:
+            self.pipe.app_ended()
+            self._end_tunnel(self.pipe)
+        elif self.upload is not None:
+            self.upload.end(self.plan.head.trailers_to_send(trailers) if trailers else b"")
+            self._pump(self.upload)
 
     def app_gone(self) -> None:
         """The app went away."""
         if not self.over:
-            if self.tunnelling:  # one side always leaves a tunnel first: that is no failure
+            if self.pipe is not None:  # one side always leaves a tunnel first: that is no failure
                 self._verdict = Outcome.SUCCESS
             now = monotonic()
-            self.tell(now, self.call.app_gone, now)
+            self.tell(now, self.decider().app_gone, now)
 
     def cut(self) -> None:
         """The process ends, and waits for this call no longer."""
-        now = monotonic()
+        now, call = monotonic(), self.decider()
         if not self.status:
-            self.tell(now, self.call.cut, now)
+            self.tell(now, call.cut, now)
         if not self.over:  # an answer is under way
             self.detail = SHUT_DOWN
             self.app.reset()
-            self.tell(now, self.call.cut, now)
+            self.tell(now, call.cut, now)
 
     def app_broke(self, detail: str) -> None:
         """The request's body breaks its framing: 400 while nothing of an answer has gone, else the end of it."""
@@ -135,26 +233,55 @@ class Exchange(Patience):
 
     # -- from attempts --------------------------------------------------------------------------------------------
 
+    def hand_on_success(self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool) -> bool:
+        """Hand on an answer that nothing has to be decided of. False: it is no such answer, and nothing has happened.
+
+        `data` is what of its body came with the head, all of it if `end`.
+        """
+        app, plan = self.app, self.plan
+        try:
+            if head.raw == self._head_seen and plan.first is self._request_seen and end and not app.closing:
+                app.respond_again(self._head_sent + data)  # heads that have met before, on whichever connection
+            elif head.login_bound or not is_plain_success(plan.policy.classify, head.status, head):
+                return False
+            else:
+                sent = app.respond(head, _NO_NAMES, plain_lines(self.means.via, head.minor, 1), data, end, b"")
+                if sent:
+                    self._head_seen, self._head_sent, self._request_seen = head.raw, sent, plan.first
+            self.status = head.status
+            self.bytes_out = len(data)
+            if end:
+                attempt.stream = None
+                self._succeed(monotonic())
+            else:
+                attempt.head, attempt.state = head, DELIVERING
+                attempt.arrived = monotonic()
+                self._stream_on(attempt, attempt.arrived)
+        except Exception as error:
+            self.break_down(error, monotonic())
+        return True
+
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:
         """An interim answer: passed on while no final one is (it commits nothing)."""
         self.moved = monotonic()
         if attempt.state is FLYING and not self.over:
-            resent = attempt.number > 1 or self.call.resent
+            resent = attempt.number > 1 or (self.decided and self.call.resent)
             self.app.inform(head, via_line(self.means.via, head.minor), resent=resent)
 
     def failed(self, attempt: Attempt, fault: Fault) -> None:
         """An attempt ended without a whole answer."""
-        now = monotonic()
+        now, call = monotonic(), self.decider()
         if attempt.state is DELIVERING:
             self.app.reset()
         else:
-            self._part_with(attempt)
+            self.flights.pop(attempt.number, None)
+            attempt.drop()
             if not fault.reused:
-                self._avoid(attempt.origin)
+                self._failed.append(attempt.origin)
         if fault.error == faults.PROHIBITED:
-            self.tell(now, self.call.denied, attempt.number, fault.detail, now)
+            self.tell(now, call.denied, attempt.number, fault.detail, now)
         else:
-            self.tell(now, self.call.failed, attempt.number, fault, now)
+            self.tell(now, call.failed, attempt.number, fault, now)
 
     def hand_on(self, attempt: Attempt, data: bytes) -> None:
         """More of the answer that the app is given."""
@@ -167,7 +294,37 @@ class Exchange(Patience):
         """The answer that the app is given is whole."""
         self.app.finish(attempt.trailers)
         now = monotonic()
-        self.tell(now, self.call.ended, attempt.number, now, attempt.trailer_fields())
+        if not self.decided and not attempt.trailers:
+            attempt.state, attempt.ended = FLYING, False  # as the next call finds it
+            self._succeed(now)
+        else:
+            self.tell(now, self.decider().ended, attempt.number, now, attempt.trailer_fields())
+
+    def upstream_ended(self) -> None:
+        """In a tunnel, the upstream sends no more."""
+        if self.pipe is not None:
+            self.pipe.upstream_ended()
+            self._end_tunnel(self.pipe)
+
+    def upstream_writable(self, attempt: Attempt) -> None:
+        """An attempt's stream takes bytes again."""
+        self.moved = monotonic()
+        if self.pipe is not None:
+            self.app.resume()
+        elif self.upload is not None:
+            self._pump(self.upload)
+
+    def launched(self) -> None:
+        """A request with a body was begun to be sent. Hedges that go at once with it need the body from its beginning:
+        nothing of it is let go before the last of them is on its way.
+        """
+        upload = self.upload
+        if upload is None:
+            return
+        if upload.overfull and max(self.flights, default=0) < self.call.attempts:
+            self.means.loop.call_soon(self._all_launched, upload)
+        else:
+            self._all_launched(upload)
 
     # -- actions --------------------------------------------------------------------------------------------------
 
@@ -188,27 +345,27 @@ class Exchange(Patience):
                 self._deliver(self.flights[action.attempt], action.outcome, now)  # type: ignore[union-attr]
             elif kind is Finish:
                 self._finish(action.outcome, now)  # type: ignore[union-attr]
+            elif kind is WakeAt:
+                self.wake_at(action.at)  # type: ignore[union-attr]
+            elif kind is Hold:
+                attempt = self.flights[action.attempt]  # type: ignore[union-attr]
+                attempt.hold()
+                self._failed.append(attempt.origin)
+            elif kind is Discard or kind is Cancel:
+                flight = self.flights.pop(action.attempt, None)  # type: ignore[union-attr]
+                if flight is not None:
+                    flight.drop()
+            elif kind is Peek:
+                self.flights[action.attempt].peek(action.limit)  # type: ignore[union-attr]
+            elif kind is Ask:
+                self._ask(action.price, now)  # type: ignore[union-attr]
             else:
-                self._run_rare(action, now)  # type: ignore[arg-type]
+                self._answer(action)  # type: ignore[arg-type]
 
-    def _run_rare(self, action: WakeAt | Ask | Peek | Hold | Discard | Cancel | Answer, now: float) -> None:
-        match action:
-            case WakeAt(at):
-                self.wake_at(at)
-            case Ask(price):
-                bucket = self.call.scope.bucket
-                assert bucket is not None  # it was this one that had to be asked
-                bucket.ask(price, now, self._bucket_answered)
-            case Peek(number, limit):
-                self.flights[number].peek(limit)
-            case Hold(number):
-                self.flights[number].hold()
-                self._avoid(self.flights[number].origin)
-            case Discard(number) | Cancel(number):
-                if number in self.flights:
-                    self._part_with(self.flights[number])
-            case Answer():
-                self._answer(action)
+    def _ask(self, price: float, now: float) -> None:
+        bucket = self._scope.bucket
+        assert bucket is not None  # it was this one that had to be asked
+        bucket.ask(price, now, self._bucket_answered)
 
     def _bucket_answered(self, price: float, granted: bool) -> None:
         """The bucket's word, whenever it comes: a call that is over gives a grant back."""
@@ -216,17 +373,16 @@ class Exchange(Patience):
         self.tell(now, self.call.granted if granted else self.call.refused, price, now)
 
     def _launch(self, number: int, fresh: bool, now: float) -> None:
-        origin = self.destination.only or self.destination.choose(self._avoided(), now)
-        attempt = self._attempt(self, number, origin)
-        if number > 1 or fresh:
-            self._label_records()
-            self._label(number, origin)
-        self.flights[number] = attempt
-        self.endpoint = origin.label
+        destination, flights = self.plan.destination, self.flights
+        avoid = () if destination.only else [*self._failed, *(flight.origin for flight in flights.values())]
+        origin = destination.only or destination.choose(avoid, now)
+        self.endpoint = self.call.endpoints[number] = origin.label
+        attempt = flights[number] = self._attempt(self, number, origin)
         connection = None if fresh else self._resting(origin, now)
         if connection is None:
             attempt.dial(fresh=fresh)
-            self._settle_flow()
+            if self.upload is not None:
+                self.upload.settle(self.flights.values())
         else:
             attempt.begin(connection, now)
 
@@ -237,19 +393,46 @@ class Exchange(Patience):
             return own[origin].pop()
         return self.means.pool.lease(origin, now, idempotent=self.call.idempotent)
 
+    async def connect(self, origin: Origin, *, fresh: bool) -> Connection:
+        """A connection for an attempt, where none rests. `fresh`: not one that another call has used."""
+        idempotent = None if fresh else self.call.idempotent
+        return await self.means.pool.connect(origin, within=self.policy.timeouts.connect, idempotent=idempotent)
+
+    def head_for(self, attempt: Attempt, now: float) -> bytes:
+        """The request's head, as this attempt sends it to its origin."""
+        plan = self.plan
+        if plan.plain:
+            return plan.plain_head(attempt.origin, attempt.number, self.means.via)
+        if attempt.stream is not None and plan.login_bound:
+            self.app.pin(attempt.stream)
+        if self._key is None and wants_key(self.request, self.policy):
+            from uuid import uuid4  # and `platform` with it, for a key that few policies ask for
+
+            self._key = str(uuid4())
+        drop, add = self._own_fields(attempt)
+        return plan.attempt_head(
+            *(attempt.origin, attempt.number, self.means.via),
+            elapsed=now - self.started,
+            key=self._key,
+            drop=drop,
+            add=add,
+        )
+
+    def _own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
+        """Names that an attempt's head leaves out, and lines that it adds, whatever the policy says."""
+        return _NO_NAMES, b""
+
     def _deliver(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
-        head = attempt.head
+        head, call = attempt.head, self.call
         attempt.state = DELIVERING
         self.status = head.status
-        call = self.call
         drop, add = handed_on(call, head, self.means.via, outcome=outcome, held=now - attempt.arrived)
         data = attempt.take()
         self.bytes_out += len(data)
         ended = attempt.ended
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
         if ended:
-            trailers = attempt.trailer_fields() if attempt.trailers else None
-            self.tell(now, call.ended, attempt.number, now, trailers)
+            self.tell(now, call.ended, attempt.number, now, attempt.trailer_fields() if attempt.trailers else None)
         elif attempt.fault is not None:
             self.app.reset()
             self.tell(now, call.failed, attempt.number, attempt.fault, now)
@@ -261,50 +444,69 @@ class Exchange(Patience):
         if self.policy.timeouts.idle is not None:
             self.moved = now
             self.due_by(now + self.policy.timeouts.idle)
-        if attempt.stream is None:
+        stream = attempt.stream
+        if stream is None:
             return
         if self.app.blocked:
-            attempt.stream.pause()
+            stream.pause()
         else:
-            attempt.stream.resume()
-        if attempt.head.status == 101 or self.head.method == "CONNECT":
-            self.tunnelling = True
+            stream.resume()
+        if attempt.head.status == 101 or self.plan.head.method == "CONNECT":
+            self.pipe = Pipe(self.app, stream)
             self.app.tunnel()
+
+    def _end_tunnel(self, pipe: Pipe) -> None:
+        """One direction is closed. When both are, the tunnel is over."""
+        if pipe.is_over:
+            now = monotonic()
+            for number in self.flights:
+                self.tell(now, self.call.ended, number, now)
+                return
 
     def _answer(self, action: Answer) -> None:
         """Write the proxy's own answer."""
-        grpc = self.request.is_grpc
-        attempts = self.call.attempts
-        changes = answer_fields(
-            self.policy,
-            None,
-            outcome=action.outcome,
-            attempts=attempts,
-            grpc=grpc,
-            error=action.error,
-            detail=action.detail,
-        )
+        attempts, grpc = self.call.attempts, self.request.is_grpc
         self.detail = action.detail
-        self.status, head, body = own_answer(
-            action.status,
-            action.title,
-            action.detail,
-            outcome=action.outcome,
-            upstream=self.policy.upstream,
-            attempts=attempts,
-            grpc=grpc,
-            changes=changes,
-            retry_after=action.retry_after,
-        )
+        self.status, head, body = answer_of(action, self.policy, attempts=attempts, grpc=grpc)
         self.bytes_out = len(body)
         self.app.answer(head, body)
 
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _succeed(self, now: float) -> None:
+        """The call is over, and there was nothing to decide: tell the observers, give the app's stream back."""
+        means, request, body = self.means, self.request, self._body
+        self.over = True
+        self._scope.succeeded(now)
+        if means.watch.has_alarms:
+            means.watch.remove(self)
+        if means.app_repeats:
+            self._look_for_a_repeat(given_up=False, now=now)
+        assert self._first is not None
+        started = self.started
+        means.observer.succeeded(
+            (
+                started + means.env.wall_offset,
+                now - started,
+                self.policy,
+                request.method,
+                request.authority,
+                request.path,
+                self.client,
+                self.status,
+                len(body),
+                self.bytes_out,
+                self._first.origin.label,
+            )
+        )
+        self.app.done()
+
     def _finish(self, outcome: Outcome, now: float) -> None:
         """The call is over: release everything, tell the observers, give the app's stream back."""
+        means, call = self.means, self.call
         self.over = True
         self.outcome = self._verdict or outcome
         self.ended = now
-        means = self.means
         if means.watch.has_alarms:
             means.watch.remove(self)
         if self._alarm is not None:
@@ -313,36 +515,46 @@ class Exchange(Patience):
         for attempt in self.flights.values():
             if attempt.stream is not None or attempt.task is not None:
                 self._let_go(attempt)
-        call = self.call
-        self.client = self.app.client
         given_up = gave_up(self.policy, self.outcome)
         if given_up or means.app_repeats:
-            self._look_for_a_repeat(given_up, now)
-        if self.replay is not None:
-            self.replay.close()
-        if call.history:
-            self._label_records()
-        elif not call.attempts and call.held_by and not self.detail:
+            self._look_for_a_repeat(given_up=given_up, now=now)
+        if self.upload is not None:
+            self.upload.replay.close()
+        self.attempts, self.history, self.app_retry = call.attempts, call.history, call.app_retry
+        if not call.attempts and call.held_by and not self.detail:
             self.detail = f"{GATES[call.held_by]} held it"
         self.wall_started = self.started + means.env.wall_offset
         means.observer.call_ended(self)
         self.flights.clear()
+        self._first = None
         call.forget_alarm()  # else call and exchange would keep each other until the collector comes
         self.app.done()
 
-    def _look_for_a_repeat(self, given_up: bool, now: float) -> None:
+    def _look_for_a_repeat(self, *, given_up: bool, now: float) -> None:
         """Whether the app repeats by itself what was given up here, and says nothing of it."""
-        body = self.replay.whole() if self.replay is not None else ()
+        body = (self._body,) if self.upload is None else self.upload.replay.whole()
         repeated = self.means.app_repeats.ended(self.client, self.request, body, given_up=given_up, now=now)
-        if repeated and not self.call.app_retry:
+        if repeated and not (self.decided and self.call.app_retry):
             self.means.observer.app_repeated(self.policy)
 
     def _let_go(self, attempt: Attempt) -> None:
         """Of an attempt whose stream is still there when the call ends."""
-        if self.tunnelling and attempt.stream is not None and self._half == 3:
+        if self.pipe is not None and self.pipe.is_over and attempt.stream is not None:
             attempt.stream.close()  # what was written goes out yet
             attempt.stream = None
         attempt.drop()
+
+    def _end_early(self, status: int, title: str, detail: str, outcome: Outcome, error: str) -> None:
+        """The app's own fault ends the call."""
+        if self.over:
+            return
+        now = monotonic()
+        self._verdict = outcome
+        if self.status:
+            self.app.reset()
+        else:
+            self._answer(Answer(status, title, detail, outcome, None, error))
+        self.tell(now, self.call.app_gone, now)
 
     def break_down(self, error: Exception, now: float) -> None:
         """A defect of the proxy: say so to whoever runs it, and to the app that its call has failed."""
@@ -359,5 +571,108 @@ class Exchange(Patience):
             self.app.answer(head, body)
             self.detail = detail
         with contextlib.suppress(Exception):
-            self.call.app_gone(now)  # gives back what it holds; its actions are done below
-        self._finish(Outcome.NOT_RETRYABLE, now)
+            self.decider().app_gone(now)  # gives back what it holds; its actions are done below
+        if self.decided:
+            self._finish(Outcome.NOT_RETRYABLE, now)
+        else:  # there was no telling what it shares with other calls
+            self.over = True
+            self.app.done()
+
+    # -- the request's body ---------------------------------------------------------------------------------------
+
+    def _receive(self, body: bytes, *, done: bool, trailers: bytes = b"") -> None:
+        """The request has a body; this much of it has come."""
+        self.upload = Upload(self.app, self.means.store, body, done=done, trailers=trailers)
+        self.bytes_in = len(body)
+
+    def _pump(self, upload: Upload) -> None:
+        """Pass on what has come of the body."""
+        for attempt in list(self.flights.values()):
+            attempt.pump()
+        if upload.overfull and any(attempt.stream is not None for attempt in self.flights.values()):
+            self._lose(upload)
+        if not self.over:
+            upload.settle(self.flights.values())
+
+    def _all_launched(self, upload: Upload) -> None:
+        if upload.overfull and not self.over:
+            self._lose(upload)
+        if not self.over:
+            upload.settle(self.flights.values())
+
+    def _lose(self, upload: Upload) -> None:
+        """The body outgrew what may be kept: it streams on in what flies now."""
+        if not upload.lose():
+            return
+        now = monotonic()
+        furthest = max(self.flights.values(), key=lambda each: (each.sent, -each.number), default=None)
+        self.tell(now, self.call.replay_lost, now, 0 if furthest is None else furthest.number)
+        if not self.over and self.policy.timeouts.idle is not None:
+            self.due_by(now + self.policy.timeouts.idle)
+
+    # -- what is waited for ---------------------------------------------------------------------------------------
+
+    def due_by(self, at: float) -> None:
+        """Something is due at this time, perhaps before anything else."""
+        if at < self.due:
+            self.due = at
+            self.means.watch.sooner(self)
+
+    def wake_at(self, at: float) -> None:
+        """Set the call's one alarm."""
+        if self.over:
+            return
+        if self._alarm is None:
+            self._alarm = Alarm(self.means.loop, self._ring)
+        self._alarm.set(at)
+
+    def _ring(self, now: float) -> None:
+        self.tell(now, self.call.woke, now)
+
+    def attend(self, now: float) -> float:
+        """See to deadlines and timeouts; when the next one is due."""
+        call = self.decider()
+        if call.deadline is not None and now >= call.deadline:
+            self.tell(now, call.woke, now)
+        for attempt in list(self.flights.values()):
+            if now >= attempt.due:
+                self.failed(attempt, faults.attempt_timeout())
+        if now >= self._silence_due:
+            self._fall_silent(now)
+        if self.over:
+            return NEVER
+        due = NEVER if call.deadline is None or now >= call.deadline else call.deadline
+        return min(due, self._silence_due, *(attempt.due for attempt in self.flights.values()))
+
+    @property
+    def has_outgrown(self) -> bool:
+        """Whether the body outgrew its buffer, so that only silence ends the wait for the head. Attempts that share the
+        request's stream need no buffer: `attempt` and `total` bound them as ever.
+        """
+        return self.upload is not None and self.upload.replay.lost and self.call.committed
+
+    @property
+    def _silence_due(self) -> float:
+        """When the idle timeout is over: of a body either way, a tunnel, the wait of a call that outgrew its buffer."""
+        idle = self.policy.timeouts.idle
+        receiving = self.upload is not None and not self.upload.replay.done
+        if idle is None or self.over or not (receiving or self._flowing):
+            return NEVER
+        return self.moved + idle
+
+    @property
+    def _flowing(self) -> list[Attempt]:
+        """Attempts that only silence ends."""
+        outgrown = self.has_outgrown
+        return [a for a in self.flights.values() if a.state is DELIVERING or (outgrown and a.state is FLYING)]
+
+    def _fall_silent(self, now: float) -> None:
+        """Nothing has moved for too long: what stands still has failed, or else the app has."""
+        blocked = [a for a in self.flights.values() if a.stream is not None and a.stream.blocked]
+        standing = self._flowing or blocked
+        self.moved = now  # what is begun in its place has its own time
+        if standing:
+            self.failed(standing[0], faults.idle_timeout(answered=standing[0].state is DELIVERING))
+        else:
+            detail = "the request's body did not come"
+            self._end_early(408, "Request Timeout", detail, Outcome.CLIENT_GONE, "connection_read_timeout")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxy.forward.exchange import Exchange
-from proxy.forward.headers import answers_plainly, is_plain
-from proxy.forward.means import Means
-from proxy.forward.streams import AppStream
-from proxy.retry.at_once import may_go_at_once
+from proxy.forward.headers import answers_plainly, attempt_fields, is_plain, plain_lines, via_line
+from proxy.retry.call import may_start_undecided
 from proxy.retry.facts import Request
 from proxy.retry.policy import Policy
 from proxy.retry.router import Router, Upstream
@@ -16,31 +13,41 @@ from proxy.transport.origins import Destination, Origin
 from proxy.wire.head import CHUNKED, RequestHead
 
 _NEVER = float("inf")
+_NO_NAMES: frozenset[bytes] = frozenset()
 
 
 class Plan:
     """See the module. Kept by an app connection for as long as its app sends the same head.
 
-    `rest` is the path behind the prefix in prefix use, else None. `swift`: it can go without being decided on.
-    `upstream` is whose it is, where others may follow it (see `follow`), and `first` the first request in such a row.
+    `rest` is the path behind the prefix in prefix use, else None. `plain`: a call of it may start undecided, and both
+    heads go on with nothing but the count and Via put in. `upstream` is whose it is, where others may follow it (see
+    `follow`), and `first` the first request in such a row. `traced`: its attempts are spans of a trace.
     """
 
     __slots__ = (
         "destination",
         "first",
         "head",
+        "login_bound",
         "patience",
+        "plain",
         "policy",
         "rendered",
         "request",
         "rest",
         "silence",
-        "swift",
         "upstream",
     )
 
     def __init__(
-        self, head: RequestHead, request: Request, policy: Policy, destination: Destination, rest: bytes | None
+        self,
+        head: RequestHead,
+        request: Request,
+        policy: Policy,
+        destination: Destination,
+        rest: bytes | None,
+        *,
+        traced: bool = False,
     ) -> None:
         self.head = head
         self.request = request
@@ -49,19 +56,20 @@ class Plan:
         self.rest = rest
         self.upstream: Upstream | None = None
         self.first = request
-        self.rendered = b""  # the head as it goes to the only origin
+        self.rendered = b""  # the head as a first attempt sends it to the only origin
         total, attempt = policy.timeouts.total, policy.timeouts.attempt
-        idle = policy.timeouts.idle
-        self.silence = _NEVER if idle is None else idle
+        #: Seconds until the first thing can be due of a call that was sent.
         self.patience = min(_NEVER if total is None else total, _NEVER if attempt is None else attempt)
-        self.swift = (
-            head.method != "CONNECT"
-            and may_go_at_once(policy, request)
+        self.login_bound = head.login_bound
+        self.plain = (
+            not traced
+            and head.method != "CONNECT"
+            and may_start_undecided(policy, request)
             and is_plain(policy)
             and answers_plainly(policy)
             and head.body_size != CHUNKED
             and head.upgrade is None
-            and not head.login_bound
+            and not self.login_bound
             and policy.target.via_proxy is None
         )
 
@@ -97,15 +105,54 @@ class Plan:
         )
         return True
 
-    def exchange(self, means: Means, app: AppStream) -> Exchange:
-        """The exchange of this call."""
-        return Exchange(means, app, self.head, self.request, self.policy, self.destination, self.rest)
+    def plain_head(self, origin: Origin, number: int, via: str) -> bytes:
+        """The request's head as attempt `number` of a `plain` plan sends it to this origin, out of the one that came.
 
-    def render(self, origin: Origin, add: bytes) -> bytes:
-        """The head as it goes to this origin, with these lines at its end, of a plan that can go so."""
-        if self.rest is None:
-            return self.head.render(add=add)
-        return self.head.render(target=origin.path + self.rest, host=origin.host, add=add)
+        `via`: the name in our Via line.
+        """
+        head, rest = self.head, self.rest
+        add = plain_lines(via, head.minor, number)
+        if rest is None:
+            return head.render(add=add)
+        return head.render(target=origin.path + rest, host=origin.host, add=add)
+
+    def attempt_head(
+        self,
+        origin: Origin,
+        number: int,
+        via: str,
+        *,
+        elapsed: float,
+        key: str | None,
+        drop: frozenset[bytes] = _NO_NAMES,
+        add: bytes = b"",
+    ) -> bytes:
+        """The same of any plan.
+
+        `elapsed`: seconds since the call began; `key`: the idempotency key that was made for the call. `drop` and `add`
+        are lower-case names and ready-made lines beside those of the policy.
+        """
+        head, policy = self.head, self.policy
+        if is_plain(policy) and b"grpc-timeout" not in head.specials:
+            return self._render(origin, drop, plain_lines(via, head.minor, number) + add)
+        changes = attempt_fields(self.request, policy, number, elapsed=elapsed, key=key)
+        return self._render(origin, drop | changes.names(), changes.lines() + via_line(via, head.minor) + add)
+
+    def _render(self, origin: Origin, drop: frozenset[bytes], add: bytes) -> bytes:
+        head, rest = self.head, self.rest
+        if not origin.absolute:
+            if rest is None:
+                return head.render(drop=drop, add=add)
+            return head.render(target=origin.path + rest, host=origin.host, drop=drop, add=add)
+        # The parent connects to what the target names, so it names the endpoint where there is one; Host, which it
+        # should not look at (RFC 9112 section 3.2.2), is as it would be without a parent.
+        target = head.path if rest is None else origin.path + rest
+        ours = self.policy.target is not None and self.policy.target.endpoints
+        authority = origin.host if ours else self.request.authority.encode("latin-1")
+        target = b"http://" + authority + (b"" if target == b"*" else target)
+        return head.render(
+            target=target, host=None if rest is None else origin.host, drop=drop, add=add + origin.credentials
+        )
 
 
 def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:

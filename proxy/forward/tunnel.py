@@ -45,6 +45,8 @@ ESTABLISHED = _established()
 class Dial(Attempt):
     """One attempt to connect."""
 
+    __slots__ = ()
+
     def begin(self, connection: Connection, now: float) -> None:
         """It is connected: that is the answer."""
         if not connection.is_open:
@@ -58,6 +60,8 @@ class Dial(Attempt):
 
 class Tunnel(Exchange):
     """A CONNECT call."""
+
+    __slots__ = ()
 
     _attempt: ClassVar[type[Attempt]] = Dial
 
@@ -77,15 +81,19 @@ class AutoTunnel(Tunnel):
     line and the upstream has said nothing, they are held, for a moment at most; anything else stays blind for good.
     """
 
-    _held: bytes | None = b""  # None: decided
-    _patience: asyncio.TimerHandle | None = None
-    told_blind: Callable[[], None]
+    __slots__ = ("_held", "_patience", "_told_blind")
+
+    def __init__(self, means: Means, app: AppStream, told_blind: Callable[[], None]) -> None:
+        super().__init__(means, app)
+        self._held: bytes | None = b""  # None: decided
+        self._patience: asyncio.TimerHandle | None = None
+        self._told_blind = told_blind
 
     def app_data(self, data: bytes) -> None:
         """The app's bytes; the first ones are looked at."""
         if self.bytes_out:  # the upstream's greeting came with the connection
             self._stay_blind()
-        if self._held is None or not self.tunnelling:
+        if self._held is None or self.pipe is None:
             super().app_data(data)
             return
         self.moved = monotonic()
@@ -119,7 +127,7 @@ class AutoTunnel(Tunnel):
         self._forget_patience()
         if held is None or self.over:
             return
-        self.told_blind()
+        self._told_blind()
         if held:
             super().app_data(held)
 
@@ -130,7 +138,7 @@ class AutoTunnel(Tunnel):
         app = self.app
         app.leave_tunnel(self.request.authority)
         now = monotonic()
-        self.tunnelling = False
+        self.pipe = None
         self.tell(now, self.call.ended, next(iter(self.flights)), now)
         app.data_received(held or b"")
 
@@ -158,10 +166,6 @@ class TunnelPlan(Plan):
 
     told_blind: Callable[[], None] | None
 
-    def exchange(self, means: Means, app: AppStream) -> Exchange:
-        """Its exchange."""
-        kind = Tunnel if self.told_blind is None else AutoTunnel
-        tunnel = kind(means, app, self.head, self.request, self.policy, self.destination)
-        if isinstance(tunnel, AutoTunnel) and self.told_blind is not None:
-            tunnel.told_blind = self.told_blind
-        return tunnel
+    def tunnel(self, means: Means, app: AppStream) -> Tunnel:
+        """The exchange of such a call."""
+        return Tunnel(means, app) if self.told_blind is None else AutoTunnel(means, app, self.told_blind)

@@ -188,8 +188,6 @@ class Ended:
 
 def copied(call: EndedCall) -> Plain | Ended:
     """The same, to be kept."""
-    if type(call) is Ended and call.history:
-        return call
     plain = as_plain(call)
     if plain is not None:
         return plain

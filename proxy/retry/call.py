@@ -38,10 +38,12 @@ from proxy.retry.facts import (
     Outcome,
     Progress,
     Reply,
+    Request,
     Verdict,
     first,
 )
 from proxy.retry.gated import HAIR
+from proxy.retry.policy import Policy
 from proxy.retry.reasons import GATES, NO_LONGER_SAFE, OUT_OF_TIME, OUTGREW, SHUT_DOWN, held_too_long
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
@@ -52,6 +54,22 @@ PATIENCE = 1.0
 
 _LAUNCH_FIRST: Actions = (Launch(1),)
 _DELIVER_FIRST: Actions = (Deliver(1, Outcome.SUCCESS),)
+
+
+def may_start_undecided(policy: Policy, request: Request) -> bool:
+    """Whether `Call.start` would only ask whether the scope admits the call, and `Call.head` would end it with a plain
+    success (`proxy.retry.classify.is_plain_success`): a driver then makes the `Call` when anything else has happened,
+    and says `flown` in the place of `start`. It holds for as long as policy and request do.
+    """
+    return (
+        request.plain
+        and policy.mode == "enforce"
+        and policy.strategy.custom is None
+        and policy.strategy.hedging_delay is None
+        and policy.idempotency_key.header == "Idempotency-Key"  # `plain` looks for that name
+        and not policy.idempotency_key.inject
+        and policy.classify.plain_below_400
+    )
 
 
 class Call(Ending):
@@ -86,12 +104,12 @@ class Call(Ending):
             return self._launch(now)
         if policy.strategy.custom is not None:
             return self._start_custom(now)
-        if self.scope.ungated and now >= self.scope.cooldown.quiet_from:
+        if self.scope.admits(now):
             return self._launch(now)
         return self._admit(now)
 
     def flown(self, since: float) -> None:
-        """In the place of `start`, where `proxy.retry.at_once` has let the call go: attempt 1 flies since then."""
+        """In the place of `start`, where the call began undecided: attempt 1 flies since then."""
         self.started = self._flying_since = since
         if self.policy.timeouts.total is not None:
             self.deadline = since + self.policy.timeouts.total

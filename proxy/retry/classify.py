@@ -32,6 +32,7 @@ from proxy.retry.facts import (
     Class,
     Fault,
     FaultKind,
+    Fields,
     Progress,
     Reply,
     Request,
@@ -42,7 +43,7 @@ from proxy.retry.pushback import looks_into_body
 from proxy.retry.repeats import with_repeats
 from proxy.retry.ruleset import NEEDS_BODY, NeedsBody, ruleset
 
-__all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault", "names"]
+__all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault", "is_plain_success", "names"]
 
 OK: Final = 0
 UNAVAILABLE: Final = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
@@ -57,10 +58,14 @@ _STRENGTH = {Class.THROTTLING: 3, Class.TIMEOUT: 2, Class.TRANSIENT: 1}
 SUCCESS: Final = Verdict(Class.SUCCESS, "success")
 
 
+def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
+    """Whether an answer without trailers is a success for which no rule and no list has to be asked."""
+    return status < 400 and rules.plain_below_400 and not fields.get_all("grpc-status")
+
+
 def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None) -> Verdict | NeedsBody:
     """The class of an answer. `body`: what was peeked of it (b"" where it has none), None where nobody has looked."""
-    plain = reply.status < 400 and rules.plain_below_400 and reply.trailers is None
-    if plain and not reply.fields.get_all("grpc-status"):
+    if reply.trailers is None and is_plain_success(rules, reply.status, reply.fields):
         return SUCCESS  # what nearly every call comes to
     known = rules.known if reply.plain else None
     if known is not None and reply.status in known:

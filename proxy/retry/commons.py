@@ -69,6 +69,20 @@ class ScopeState:
         self.ungated = rate is None and limiter is None
         self._shadow: Bucket | None = None
 
+    def admits(self, now: float) -> bool:
+        """Whether a call may be sent now, without asking any gate: there is none but a cooldown that is over."""
+        return self.ungated and now >= self.cooldown.quiet_from
+
+    def began(self, now: float) -> None:
+        """A call was admitted that needs no `Call` yet (`proxy.retry.call.may_start_undecided`)."""
+        if self.bucket is not None:
+            self.bucket.begin(now)
+
+    def succeeded(self, now: float) -> None:
+        """The first attempt of such a call was a success, and the call is over."""
+        if self.bucket is not None:
+            self.bucket.succeeded(None, now)
+
     @property
     def shadow(self) -> Bucket | None:
         """The observed bucket's double, made when first asked for."""

@@ -76,6 +76,7 @@ class Gated:
         self.scope = scope
         self.env = env
         self.history: list[AttemptRecord] = []
+        self.endpoints: dict[int, str] = {}  # where each attempt went last: the driver says so
         self._alarm = alarm
 
     def retime(self, at: float) -> None:

@@ -219,6 +219,7 @@ class Judged(Gated):
         """Write down what became of a sending."""
         record = AttemptRecord(attempt, self._flying_since, now, decision=decision, price=self._price(attempt))
         record.because, record.why, record.delay = because, why, delay
+        record.endpoint = self.endpoints.get(attempt, "")
         if self._held and attempt == self._held_attempt:
             record.held, record.held_by = self._held, self.held_by
         if failure is not None:

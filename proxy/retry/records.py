@@ -14,8 +14,8 @@ class AttemptRecord:
     `decision` is "delivered", "retried", "transparent" (sent again at once, same number), "cancelled", "hedged on"
     or the outcome that ended the call; `why` is what such a *no* was about. `pushback` is the field that named
     `pushback_delay` (seconds), or said to stop. `price` is what the retry that this attempt is had paid. `held` are the
-    seconds for which a gate (`held_by`: cooldown, rate or limiter) held it before it was sent. `endpoint` is the
-    driver's.
+    seconds for which a gate (`held_by`: cooldown, rate or limiter) held it before it was sent. `endpoint` is
+    where it was sent, if a driver said so (`Call.endpoints`).
     """
 
     attempt: int

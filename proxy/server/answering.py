@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from proxy.forward.again import Again
 from proxy.forward.exchange import Exchange
-from proxy.forward.swift import Swift
 from proxy.wire.body import Body, chunk, end_chunked
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead
 
@@ -48,7 +46,7 @@ class Answering(asyncio.Protocol):
 
     door: Door
     head: RequestHead
-    exchange: Exchange | Swift | Again | None
+    exchange: Exchange | None
     transport: asyncio.Transport | None
     _body: Body | None  # of the request, while it comes
 

@@ -16,9 +16,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from proxy.forward.again import Again
 from proxy.forward.exchange import Exchange
-from proxy.forward.swift import Swift
 from proxy.server.admission import Inside, Place
 from proxy.server.answering import CLOSE
 from proxy.server.leaving import Leaving
@@ -46,8 +44,8 @@ class AppConnection(Leaving):
 
     __slots__ = (
         "_generation",
+        "_kept",
         "_running",
-        "_swift",
         "client",
         "inside",
         "own",
@@ -64,7 +62,7 @@ class AppConnection(Leaving):
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
         self._generation = door.generation
-        self._swift: Swift | None = None
+        self._kept: Exchange | None = None  # of a call that needed no decision, for the next one
         self.inside: Inside | None = None
         self.own: dict[Origin, list[Connection]] | None = None
         self.surplus = False  # one too many: its first request is answered with 503
@@ -128,6 +126,7 @@ class AppConnection(Leaving):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.app_gone()
+        self._kept = None  # else each would keep the other
         if self.own is not None:
             for pins in self.own.values():
                 for connection in list(pins):
@@ -210,16 +209,11 @@ class AppConnection(Leaving):
             plan = self.plan = door.admit(self, head)
             if plan is None:
                 return
-        now = monotonic()
-        if plan.swift and done and not self.own:
-            swift = self._swift
-            if swift is None:
-                swift = self._swift = Swift(door.means, self)
-            if swift.start(plan, payload, now):
-                self.exchange = swift
-                return
-        exchange = self.exchange = plan.exchange(door.means, self)
-        exchange.start(now, payload, done, trailers)
+        exchange = self._kept
+        if exchange is None or not plan.plain:
+            exchange = door.exchange(plan, self)
+        self.exchange = exchange
+        exchange.start(plan, monotonic(), payload, done, trailers)
 
     def _await_head(self) -> None:
         if self.since == 0.0:
@@ -232,7 +226,7 @@ class AppConnection(Leaving):
         """Whether a head has begun to come and is not whole."""
         return self.exchange is None and self._lingered < 0 and self._parser.pending
 
-    def _read_body(self, data: bytes, exchange: Exchange | Swift | Again) -> None:
+    def _read_body(self, data: bytes, exchange: Exchange) -> None:
         body = self._body
         assert body is not None
         try:
@@ -305,7 +299,8 @@ class AppConnection(Leaving):
 
     def done(self) -> None:
         """The call is over; what was written is whole."""
-        self.exchange = None
+        exchange, self.exchange = self.exchange, None
+        self._kept = exchange if exchange is not None and not exchange.decided else None
         if self.transport is None or self._lingered >= 0:
             return
         if self._held:

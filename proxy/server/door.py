@@ -18,11 +18,14 @@ from aiohttp import web
 
 from proxy.config.settings import Address, Settings
 from proxy.forward.answers import last_recipient, own_answer
+from proxy.forward.exchange import Exchange
 from proxy.forward.headers import answers_for_nobody
 from proxy.forward.means import Means
 from proxy.forward.plan import Plan
+from proxy.forward.traced import TracedExchange
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.events import Refusal
+from proxy.observe.tracing import Tracer
 from proxy.retry.facts import Outcome, is_grpc_media
 from proxy.retry.http_date import http_date
 from proxy.retry.router import ClimbsOut
@@ -71,8 +74,8 @@ class Door(web.Server):
         self._date = b""
         self._date_until = 0.0
 
-    #: What the calls of a connection are planned with.
-    plan_type: type[Plan] = Plan
+    #: What makes spans of attempts, where there is one.
+    tracer: Tracer | None = None
 
     # -- aiohttp.web.Server, as `web.ServerRunner` uses it --------------------------------------------------------
 
@@ -205,10 +208,18 @@ class Door(web.Server):
             admitted.request.authority,
             strict=not place.loopback,
         )
-        plan = self.plan_type(head, admitted.request, admitted.policy, destination, admitted.rest)
+        plan = Plan(head, admitted.request, admitted.policy, destination, admitted.rest, traced=self.tracer is not None)
         if head.common and b"via" not in head.specials:  # each Via is looked at for itself
             plan.upstream = admitted.upstream
         return plan
+
+    def exchange(self, plan: Plan, connection: AppConnection) -> Exchange:
+        """Make what drives a call."""
+        if isinstance(plan, TunnelPlan):
+            return plan.tunnel(self.means, connection)
+        if self.tracer is not None:
+            return TracedExchange(self.means, connection, self.tracer)
+        return Exchange(self.means, connection)
 
     def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Plan | None:
         admitted = admit_connect(head, self.settings, connection.place, self.means.via)

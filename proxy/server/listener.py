@@ -19,7 +19,7 @@ from aiohttp import web
 
 from proxy.config.settings import Address, Settings
 from proxy.forward.means import Means
-from proxy.forward.traced import TracingObserver, plan_type
+from proxy.forward.traced import TracingObserver
 from proxy.forward.watch import Watch
 from proxy.observe.events import Observer
 from proxy.observe.tracing import Tracer
@@ -131,7 +131,7 @@ class DataPath:
         store = Store(settings.buffers.per_request, settings.buffers.total)
         self.means = Means(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
         self.door = Door(self.means, settings, tell, enough_for(descriptors))
-        self.door.plan_type = plan_type(tracer)
+        self.door.tracer = tracer
         self.door.seats.others = others or NoOthers()
         pool.most = max(1, descriptors - RESERVED - self.door.seats.most - self.door.seats.told)
         self._runner = web.ServerRunner(self.door)

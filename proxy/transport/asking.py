@@ -1,7 +1,7 @@
 """Requests to bytes: the writing half of a connection to an upstream.
 
 Law: one write for a request that is whole, or for its head and what there is of its body; then each piece as it comes.
-What a listener left is nobody's: whoever cancels, closes or hands over hears nothing more.
+What a listener left is nobody's: whoever cancels or closes hears nothing more.
 """
 
 from __future__ import annotations
@@ -83,13 +83,6 @@ class Asking(asyncio.Protocol):
         elif body:
             head += body
         self.transport.write(head)
-
-    def hand_to(self, listener: Listener) -> bool:
-        """Let another one listen to the stream from now on. False where it is over already."""
-        if self._listener is None:
-            return False
-        self._listener = listener
-        return True
 
     def send_whole(self, listener: Listener, method: str, head: bytes) -> None:
         """Send a request whole, its body (not a chunked one) behind the head. What it finds is as `_over` left it."""

@@ -17,10 +17,8 @@ import pytest
 import uvloop
 from support.front import App, CutError, Front, chunked, policy, request
 
-from proxy.forward.again import Again
 from proxy.forward.attempt import Attempt
 from proxy.forward.exchange import Exchange
-from proxy.forward.swift import Swift
 from proxy.retry.call import Call
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.policy import Backoff, BucketRef, QuotaSpec, Strategy
@@ -31,7 +29,7 @@ from proxy.transport.replay import Replay
 from proxy.wire.fields import FieldBlock
 
 CALLS, APPS = 10_000, 50
-PARTS = (Attempt, Exchange, Swift, Again, Call, AppConnection, Connection, Replay)
+PARTS = (Attempt, Exchange, Call, AppConnection, Connection, Replay)
 #: So large that neither end is ever met, so that each token can be accounted for.
 QUOTA = QuotaSpec(capacity=10_000_000, initial=5_000_000)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

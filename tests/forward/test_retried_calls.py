@@ -1,9 +1,10 @@
-"""Calls that are retried without an exchange: the same as with one, whatever becomes of them."""
+"""Calls that began undecided and are retried: the same as ones decided from the start, whatever becomes of them."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from support.front import CutError, Front, policy, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, hang, reset, then_close
 
-from proxy.forward.again import Again
+from proxy.forward.exchange import Exchange
 from proxy.forward.plan import Plan
 from proxy.retry.actions import Actions
 from proxy.retry.call import Call
@@ -45,7 +46,6 @@ class Case:
     body: bytes = b""
     level: float = 50
     policy: dict[str, Any] = field(default_factory=dict)
-    again: bool = True  # whether the first answer comes whole, so that it is judged without an exchange
 
 
 def pieces(*parts: bytes) -> Step:
@@ -92,9 +92,9 @@ CASES = {
         (BUSY.replace(b"Content-Length: 4\r\n\r\nbusy", b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"), FINE)
     ),
     "an answer until the end": Case((BUSY, then_close(HEAD + b"\r\nall of it"))),
-    "a failure in pieces": Case((pieces(BUSY[:-2], b"sy"), FINE), again=False),
+    "a failure in pieces": Case((pieces(BUSY[:-2], b"sy"), FINE)),
     "a second failure in pieces": Case((BUSY, pieces(BUSY[:-2], b"sy"), FINE)),
-    "a large failure": Case((answer(503, b"x" * 70_000, DATE), FINE), again=False),
+    "a large failure": Case((answer(503, b"x" * 70_000, DATE), FINE)),
     "interim answers": Case((BUSY, b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + FINE)),
     "a connection that closes": Case((busy("Connection: close"), FINE)),
     "a retry that is reset": Case((BUSY, reset, FINE)),
@@ -105,7 +105,7 @@ CASES = {
     "a head": Case((BUSY[: -len(b"busy")], FINE[: -len(b"ok")]), method="HEAD"),
     "a post": Case((BUSY, FINE), method="POST"),
     "a post that was not carried out": Case((busy(status=429), FINE), method="POST"),
-    "a body": Case((BUSY, FINE), method="PUT", body=b"twice", again=False),
+    "a body": Case((BUSY, FINE), method="PUT", body=b"twice"),
     "an attempt that takes too long": Case((BUSY, hang, FINE), policy={"timeouts": Timeouts(attempt=0.3)}),
     "a call that takes too long": Case((BUSY, hang), policy={"timeouts": Timeouts(total=0.4)}),
     "a body that decides": Case((JSON, FINE), policy={"classify": replace(policy().classify, rules=RULES)}),
@@ -150,14 +150,14 @@ def shown(record: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_it_is_the_same_without_an_exchange(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case, judged = CASES[name], []
-    made = Again.__init__
-    monkeypatch.setattr(Again, "__init__", lambda self, *given: (judged.append(name), made(self, *given))[1])
+async def test_it_is_the_same_as_one_decided_from_the_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, began = CASES[name], []
+    monkeypatch.setattr(Call, "flown", _telling(began, Call.flown))
     seen = await played(case)
-    assert bool(judged) is case.again
-    monkeypatch.setattr(Plan, "swift", property(lambda self: False, lambda self, value: None))
+    assert len(began) == 1
+    monkeypatch.setattr(Plan, "plain", property(lambda self: False, lambda self, value: None))
     driven = await played(case)
+    assert len(began) == 1
     port = seen["told"]["endpoint"]
     assert _without(seen, port) == _without(driven, driven["told"]["endpoint"])
 
@@ -167,11 +167,21 @@ def _without(seen: dict[str, Any], endpoint: str) -> str:
     return re.sub(r"Date: [^\\]*", "Date", repr(seen).replace(endpoint, "there"))
 
 
-async def _begun(front: Front) -> Again:
+def _telling(began: list[float], flown: Callable[[Call, float], None]) -> Callable[[Call, float], None]:
+    """The same, which notes when the call began without being decided on."""
+
+    def told(call: Call, since: float) -> None:
+        began.append(since)
+        flown(call, since)
+
+    return told
+
+
+async def _begun(front: Front) -> Exchange:
     """The call in progress, once it is waited with or its second attempt is out."""
     while True:
         for connection in front.path.door.open:
-            if isinstance(connection.exchange, Again):
+            if connection.exchange is not None and connection.exchange.decided:
                 return connection.exchange
         await asyncio.sleep(0)
 

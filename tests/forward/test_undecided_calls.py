@@ -1,4 +1,4 @@
-"""Calls that go without being decided on: the same as any other, whatever becomes of them."""
+"""Calls of which nothing has to be decided at first: the same as any other, whatever becomes of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from support.front import CutError, Front, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, then_close
 
-from proxy.forward.swift import Swift
 from proxy.retry.facts import MappingFields, Outcome, Request
 from proxy.retry.policy import BucketRef, QuotaSpec, Timeouts
 
@@ -46,10 +45,10 @@ class Warm:
         return scope.bucket.level(0.0)
 
     @property
-    def is_swift(self) -> bool:
-        """Whether the call in progress goes that way."""
+    def is_undecided(self) -> bool:
+        """Whether nothing has had to be decided yet of the call in progress."""
         (connection,) = self.front.path.door.open
-        return isinstance(connection.exchange, Swift)
+        return connection.exchange is not None and not connection.exchange.decided
 
 
 async def test_a_success_pays_the_bucket_and_is_told_like_any_other() -> None:
@@ -104,7 +103,7 @@ async def test_an_app_that_leaves() -> None:
     async with Warm(hang) as warm:
         warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
         await warm.upstream.until(2)
-        assert warm.is_swift
+        assert warm.is_undecided
         warm.app.vanish()
         await warm.upstream.gone.wait()
         assert (await warm.front.told.until(2))[1]["outcome"] is Outcome.CLIENT_GONE
@@ -147,7 +146,7 @@ async def test_an_answer_that_comes_in_pieces_goes_on_as_it_comes() -> None:
     async with Warm(gated(more, begun, b"3\r\ntwo\r\n0\r\n\r\n")) as warm:
         warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
         assert (await warm.app.reader.readuntil(b"one\r\n")).count(b"X-Attempt-Count: 1\r\n") == 1
-        assert warm.is_swift
+        assert warm.is_undecided
         more.set()
         assert await warm.app.reader.readuntil(b"0\r\n\r\n") == b"3\r\ntwo\r\n0\r\n\r\n"
         assert (await warm.front.told.until(2))[1]["bytes_out"] == 6
@@ -204,3 +203,20 @@ async def test_a_slow_reader_holds_it_back() -> None:
             await asyncio.sleep(0.001)
         warm.app.writer.transport.resume_reading()
         assert (await warm.app.read()).body == body
+
+
+@pytest.mark.parametrize("where", ["proxy.forward.exchange.is_plain_success", "proxy.retry.commons.Commons.scope"])
+async def test_a_defect_ends_the_call(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bool:
+        raise RuntimeError("a defect")
+
+    async with Warm(DATED) as warm:
+        said: list[dict[str, Any]] = []
+        warm.front.path.means.loop.set_exception_handler(lambda loop, context: said.append(context))
+        for _ in range(2):
+            with monkeypatch.context() as patched:
+                patched.setattr(where, broken)
+                assert (await warm.app.ask("GET", "/api/x")).status == 500
+            assert str(said.pop()["exception"]) == "a defect"
+            assert not said
+            assert (await warm.app.ask("GET", "/api/x")).status == 200

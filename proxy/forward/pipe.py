@@ -1,0 +1,38 @@
+"""A tunnel: two streams that feed each other, each closed when the other end has closed its own."""
+
+from __future__ import annotations
+
+from proxy.forward.streams import AppStream
+from proxy.transport.http1 import Connection
+
+
+class Pipe:
+    """Carries the app's bytes to the upstream's stream; what comes back is the exchange's to hand on, as any answer."""
+
+    __slots__ = ("_app", "_app_ended", "_stream", "_upstream_ended")
+
+    def __init__(self, app: AppStream, stream: Connection) -> None:
+        self._app = app
+        self._stream = stream
+        self._app_ended = self._upstream_ended = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether both directions have ended."""
+        return self._app_ended and self._upstream_ended
+
+    def write(self, data: bytes) -> None:
+        """Send the upstream what the app says; the app is read from while the upstream keeps up."""
+        self._stream.write(data)
+        if self._stream.blocked:
+            self._app.pause()
+
+    def app_ended(self) -> None:
+        """The app sends no more."""
+        self._app_ended = True
+        self._stream.finish()
+
+    def upstream_ended(self) -> None:
+        """The upstream sends no more."""
+        self._app.finish(b"")
+        self._upstream_ended = True
