@@ -212,9 +212,10 @@ async def call_after_call(front: Front, authority: str, number: int) -> None:
 
 
 async def until(settled: Callable[[], bool]) -> None:
-    """Let everything happen that is under way already; what is settled stays so."""
-    while not settled():  # noqa: ASYNC110  nothing tells that nothing is left
-        await asyncio.sleep(0)
+    """Let everything happen that is under way already; what is settled stays so. What is left over fails the test."""
+    async with asyncio.timeout(60):
+        while not settled():  # noqa: ASYNC110  nothing tells that nothing is left
+            await asyncio.sleep(0)
 
 
 def parts() -> Counter[str]:
@@ -249,11 +250,12 @@ async def between(authority: str) -> None:
         }
         assert (path.buffered, path.waiting) == (0, 0)
         assert not path.door.dripping
-        assert all(connection in connection.origin.idle for connection in path.means.pool.connections)
+        pool = path.means.pool  # of which a connection may be closing, which nobody uses any more
+        await until(lambda: all(connection in connection.origin.idle for connection in pool.connections))
         level_is_accounted_for(front, authority)
-        path.means.pool.close_idle()
-        await until(lambda: not path.means.pool.connections and not Upstream.opened)
-        assert all(origin.open == 0 for origin in path.means.pool._origins.values())
+        pool.close_idle()
+        await until(lambda: not pool.connections and not Upstream.opened)
+        assert all(origin.open == 0 for origin in pool._origins.values())
 
 
 def level_is_accounted_for(front: Front, authority: str) -> None:
