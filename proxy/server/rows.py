@@ -40,10 +40,14 @@ class Neighbours:
 
 
 class Rows:
-    """The rows of all workers; row 0 is the parent's, whose first word says how many there are."""
+    """The rows of all workers; row 0 is the parent's, whose first word says how many there are.
+
+    The parent alone gives them out: which are taken is known to its own `Rows` only.
+    """
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
+        self._taken: set[int] = set()
 
     def write(self, row: int, usage: Usage, seen: int, files: int | None) -> None:
         """Write one's own row, but for connections (`Neighbours`). `files` None: as before."""
@@ -54,8 +58,12 @@ class Rows:
         if files is not None:
             words[at + _FILES] = files
 
-    def clear(self, row: int) -> None:
-        """A worker is no more, or not yet."""
+    def free(self, row: int) -> None:
+        """The worker of a row is no more: what it used is free, and so is the row."""
+        self._taken.discard(row)
+        self._clear(row)
+
+    def _clear(self, row: int) -> None:
         at = self._memory.row(row)
         for word in range(at, at + _WORDS):
             self._memory.words[word] = 0
@@ -75,10 +83,11 @@ class Rows:
         """File descriptors in use by workers."""
         return sum(self._memory.words[self._memory.row(row) + _FILES] for row in self._rows())
 
-    def choose(self, taken: set[int]) -> int:
-        """A free row for a new worker. Only the parent asks."""
-        row = next(row for row in range(1, WORKERS) if row not in taken)
-        self.clear(row)
+    def take(self) -> int:
+        """A free row for a new worker, which nobody else gets until it is freed. Only the parent asks."""
+        row = next(row for row in range(1, WORKERS) if row not in self._taken)
+        self._taken.add(row)
+        self._clear(row)
         count = self._memory.row(0)
         self._memory.words[count] = max(self._memory.words[count], row)
         return row

@@ -85,9 +85,13 @@ class Workers:
     async def _spawn(self, slot: Slot, *, takes_over: bool = False) -> WorkerProcess:
         """Start a worker for a place; one that takes over has the place only once it is ready (`roll`)."""
         self._numbers += 1
-        row = self._rows.choose({worker.row for worker in self._all.values()})
+        row = self._rows.take()  # before anything is waited for: others may be started meanwhile
         worker = WorkerProcess(self._numbers, row, self)
-        await worker.start(self._memory.descriptor)
+        try:
+            await worker.start(self._memory.descriptor)
+        except BaseException:
+            self._rows.free(row)
+            raise
         self._all[worker.number] = worker
         if not takes_over and slot not in self._slots.every:  # the place was given up meanwhile
             worker.retiring = True
@@ -157,7 +161,7 @@ class Workers:
         self._all.pop(worker.number, None)
         self._outages.ended(worker.pid)
         self._gathered.ended(worker.number)
-        self._rows.clear(worker.row)
+        self._rows.free(worker.row)
         self._slots.forget(worker)
         slot = self._slots.of(worker)
         if worker.retiring or self._ending or not self._began or slot is None:

@@ -289,43 +289,104 @@ async def test_limits_hold_over_all_workers(tmp_path: Path) -> None:
         await asyncio.gather(*calls, *probes, return_exceptions=True)
 
 
+async def ask_once(running: Redrive) -> int | None:
+    """The status of a call on a connection of its own; None where that broke. aiohttp's client would repeat it."""
+    reader, writer = await asyncio.open_connection(*running.authority.split(":"))
+    try:
+        writer.write(f"GET /a/x HTTP/1.1\r\nHost: {running.authority}\r\nConnection: close\r\n\r\n".encode())
+        answered = await reader.read()
+        return int(answered.split(b" ")[1]) if answered else None
+    except OSError:
+        return None
+    finally:
+        writer.close()
+
+
+async def kill_all(running: Redrive) -> None:
+    victims = workers_of(running.pid)
+    for victim in victims:
+        os.kill(victim, signal.SIGKILL)
+    await ended(victims)
+
+
+async def whole(running: Redrive, workers: int, restarts: int = 0) -> None:
+    """Wait until so many workers are ready, after so many restarts."""
+
+    async def is_whole() -> bool:
+        counted = await metrics(running)
+        ready = counted("redrive_workers", state="ready")
+        return (ready, counted("redrive_worker_restarts_total")) == (workers, restarts)
+
+    await until(is_whole)
+
+
+async def held_and_told(running: Redrive, calls: int, room: int) -> tuple[list[int | None], set[asyncio.Task[Any]]]:
+    """So many calls at once, of which all but `room` are waited for: what those were told, and the others."""
+    asked = [asyncio.create_task(ask_once(running)) for _ in range(calls)]
+
+    async def most_are_told() -> bool:
+        return sum(each.done() for each in asked) >= calls - room
+
+    await until(most_are_told)
+    return [each.result() for each in asked if each.done()], {each for each in asked if not each.done()}
+
+
+ROOM = "limits: {waiting: 4}\ndefaults: {timeouts: {total: 'off'}}\n"
+SLOW_RATE = "    rate: {kind: rate, rate: 1/h, burst: 1}\n"
+
+
 async def test_one_upstream_s_held_calls_take_half_of_the_room_of_all_workers(tmp_path: Path) -> None:
-    """However many workers hold them; what a killed worker's calls had taken is free again."""
-    top = "limits: {waiting: 4}\ndefaults: {timeouts: {total: 'off'}}\n"
-    slow = "    rate: {kind: rate, rate: 1/h, burst: 1}\n"
+    """However many workers hold them; what killed workers' calls had taken is free again, and their successors, begun
+    at once, share the room as before.
+    """
     async with (
         Upstream(answer(200)) as upstream,
-        Redrive(tmp_path, config(upstream, slow, top), listen=LISTEN.format(3)) as running,
+        Redrive(tmp_path, config(upstream, SLOW_RATE, ROOM), listen=LISTEN.format(3)) as running,
     ):
-        assert (await with_aiohttp("GET", f"{running.url}/a/x")).status == 200
-
-        async def ask(calls: int) -> tuple[list[int], set[asyncio.Task[Any]]]:
-            asked = [asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/x")) for _ in range(calls)]
-
-            async def most_are_told() -> bool:
-                return sum(each.done() for each in asked) >= calls - 2
-
-            await until(most_are_told)
-            return [each.result().status for each in asked if each.done()], {each for each in asked if not each.done()}
-
-        told, waiting = await ask(12)
-        assert told == [503] * 10
-        for restarts, victim in enumerate(workers_of(running.pid), 1):  # one after the other: others stand in for it
-            os.kill(victim, signal.SIGKILL)
-            await ended({victim})
-
-            async def is_whole(restarts: int = restarts) -> bool:
-                counted = await metrics(running)
-                ready = counted("redrive_workers", state="ready") == 3
-                return ready and counted("redrive_worker_restarts_total") == restarts
-
-            await until(is_whole)
-        await asyncio.gather(*waiting, return_exceptions=True)
-        told, waiting = await ask(12)
+        assert await ask_once(running) == 200
+        for restarts in (3, 6):
+            told, waiting = await held_and_told(running, 12, 2)
+            assert told == [503] * 10
+            await kill_all(running)
+            assert await asyncio.gather(*waiting) == [None, None]
+            await whole(running, 3, restarts)
+        told, waiting = await held_and_told(running, 12, 2)
         assert told == [503] * 10
         for each in waiting:
             each.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_all_workers_are_killed_at_once_and_no_connection_hangs(tmp_path: Path) -> None:
+    """What a worker had accepted breaks. What comes while there is none is answered by those that begin."""
+    async with (
+        Upstream(answer(200)) as upstream,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(3)) as running,
+    ):
+        going = True
+
+        async def load() -> set[int | None]:
+            came = set()
+            while going:
+                async with asyncio.timeout(SECONDS):
+                    came.add(await ask_once(running))
+            return came
+
+        loads = [asyncio.create_task(load()) for _ in range(6)]
+        for turn in (1, 2, 3, 4):
+            await kill_all(running)
+            late = asyncio.gather(*(ask_once(running) for _ in range(12)))
+            await whole(running, 3, 3 * turn)
+            async with asyncio.timeout(SECONDS):
+                assert await late == [200] * 12
+                assert await asyncio.gather(*(ask_once(running) for _ in range(12))) == [200] * 12
+        going = False
+        assert set.union(*await asyncio.gather(*loads)) <= {200, None}
+
+        async def all_are_gone() -> bool:
+            return (await metrics(running))("redrive_connections") == 0
+
+        await until(all_are_gone)
 
 
 async def test_long_lines_of_two_workers_are_not_mixed(tmp_path: Path) -> None:

@@ -14,7 +14,22 @@ from clients import with_aiohttp
 from support.ports import free_port
 from support.process import Redrive
 from support.scripted import Turn, Upstream, answer
-from test_workers import LISTEN, PATIENT, config, ended, metrics, patient, show, until, workers_of
+from test_workers import (
+    LISTEN,
+    PATIENT,
+    ROOM,
+    SLOW_RATE,
+    ask_once,
+    config,
+    ended,
+    held_and_told,
+    metrics,
+    patient,
+    show,
+    until,
+    whole,
+    workers_of,
+)
 
 #: A user's strategy that takes its time where the test says so: in one process, or in workers that begin.
 SLOW = """
@@ -115,6 +130,22 @@ async def test_calls_do_not_wait_for_workers_that_begin(tmp_path: Path) -> None:
 
         await until(all_are_ready)
         assert await counts(running, 30) == {"3"}
+
+
+async def test_workers_that_begin_at_once_share_the_room(tmp_path: Path) -> None:
+    async with (
+        Upstream(answer(200)) as upstream,
+        Redrive(tmp_path, config(upstream, SLOW_RATE, ROOM), listen=LISTEN.format(2)) as running,
+    ):
+        assert await ask_once(running) == 200
+        running.file.write_text(LISTEN.format(5) + config(upstream, SLOW_RATE, ROOM))
+        await reload(running)
+        await whole(running, 5)
+        told, waiting = await held_and_told(running, 16, 2)
+        assert told == [503] * 14
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_a_place_is_given_up_while_its_worker_begins(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_two_workers_share_one_limit() -> None:
     workers = []
     for _ in range(2):
         of = Seats(10, 1000)
-        of.others = Neighbours(memory, rows.choose(set(range(1, len(workers) + 1))))
+        of.others = Neighbours(memory, rows.take())
         workers.append(of)
     came = [each for turn in range(100) for each in enter(workers[turn % 2], 2)]
     assert [sum(each.how == how for each in came) for how in ("served", "told", "closed")] == [
@@ -89,7 +89,7 @@ def test_two_workers_share_one_limit() -> None:
         200 - 10 - TOLD,
     ]
     assert rows.total().connections == 10 + TOLD
-    rows.clear(1)  # that worker is dead
+    rows.free(1)  # that worker is dead
     assert sum(each.how == "served" for each in enter(workers[1], 10)) == 6
 
 
@@ -98,7 +98,7 @@ def test_the_last_seat_is_not_given_to_two_that_come_at_once() -> None:
     memory = open_memory(descriptor())
     rows = Rows(memory)
     one, other = Seats(1, 10), Seats(1, 10)
-    one.others, other.others = Neighbours(memory, rows.choose(set())), Neighbours(memory, rows.choose({1}))
+    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
     late: list[Connection] = []
 
     class Interrupted(Neighbours):

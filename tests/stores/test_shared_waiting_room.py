@@ -31,10 +31,8 @@ def memory() -> Iterator[Memory]:
 
 
 def rooms(memory: Memory, capacity: int, workers: int = 2) -> list[SharedWaitingRoom]:
-    rows, taken = Rows(memory), set[int]()
-    for _ in range(workers):
-        taken.add(rows.choose(taken))
-    return [SharedWaitingRoom(memory, row, capacity) for row in sorted(taken)]
+    rows = Rows(memory)
+    return [SharedWaitingRoom(memory, rows.take(), capacity) for _ in range(workers)]
 
 
 def test_half_of_the_room_is_counted_over_all_workers(memory: Memory) -> None:
@@ -126,7 +124,7 @@ sys.stdin.readline()
 
 def test_a_killed_worker_gives_its_places_back(memory: Memory) -> None:
     rows = Rows(memory)
-    mine, others = rows.choose(set()), rows.choose({1})
+    mine, others = rows.take(), rows.take()
     room = SharedWaitingRoom(memory, mine, 4)
     command = [sys.executable, "-c", HOLDS, str(memory.descriptor), str(others)]
     with subprocess.Popen(
@@ -137,5 +135,5 @@ def test_a_killed_worker_gives_its_places_back(memory: Memory) -> None:
         assert worker.stdout.readline() == "held\n"
         worker.send_signal(signal.SIGKILL)
     assert not room.enter("a", held=True), "nobody has said that it is gone"
-    rows.clear(others)
+    rows.free(others)
     assert [room.enter("a", held=True) for _ in range(3)] == [True, True, False]
