@@ -176,6 +176,8 @@ class Exchange:
             first.cursor = len(body)
         if first.state is DELIVERING:
             call.head(1, Reply(first.head.status, first.head), first.arrived)  # it says to deliver: so we do
+        if self.upload is not None and self.upload.overfull:  # it has been sent: none is left for another attempt
+            self._lose(self.upload)
         return call
 
     def _decide(self) -> Call:

@@ -169,6 +169,17 @@ async def test_hedges_go_at_once_and_the_first_good_answer_wins() -> None:
             assert sorted(r.one("x-attempt-count") or "" for r in upstream.requests) == ["1", "2", "3"]
 
 
+async def test_what_came_at_once_and_is_above_the_buffer_goes_once_over_a_connection_at_rest_too() -> None:
+    tiny = Buffers(1000, 1000)
+    async with Upstream(answer(200, b"warm"), answer(503, b"no"), answer(200, b"again")) as upstream:
+        async with Front(to("api", upstream.url), buffers=tiny) as front, front.app() as app:
+            await app.ask("GET", "/api/")
+            reply = await app.ask("PUT", "/api/", body=b"x" * 1001)
+            assert (reply.status, reply.body, reply.one("x-attempt-count")) == (503, b"no", "1")
+            assert front.told.outcomes[-1] is Outcome.COMMITTED
+        assert len(upstream.requests) == 2
+
+
 async def test_hedges_share_a_body_that_is_never_kept() -> None:
     tiny = Buffers(1000, 1000)
     async with Upstream(answer(200, b"ok")) as upstream:
