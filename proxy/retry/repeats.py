@@ -15,7 +15,8 @@ from proxy.retry.facts import IDEMPOTENT_METHODS, Class, Fault, Reply, Request, 
 from proxy.retry.policy import Classify, Repeats
 
 _CLASSES = {408: Class.TIMEOUT, 429: Class.THROTTLING}
-_AWS_COUNTS = re.compile(r"(?:^|;)[ \t]*(?:attempt|max)[ \t]*=[ \t]*(\d{1,9})[ \t]*(?=;|$)")
+#: What the SDK says of its own attempts, however it is spelled: what is no 1 may be more.
+_AWS_COUNTS = re.compile(r"\b(?:attempt|max)[ \t]*=[ \t]*([^\s;,]*)", re.IGNORECASE)
 
 
 def with_repeats(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> Verdict:
@@ -64,8 +65,8 @@ def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool
         return False
     if repeats.keyed and not _is_keyed(rules, request):
         return False
-    counts = _AWS_COUNTS.findall(first(fields, "amz-sdk-request") or "") if repeats.alone else ()
-    return all(int(count) <= 1 for count in counts)
+    told = fields.get_all("amz-sdk-request") if repeats.alone else ()
+    return all(count in ("0", "1") for text in told for count in _AWS_COUNTS.findall(text))
 
 
 def _is_keyed(rules: Classify, request: Request) -> bool:
