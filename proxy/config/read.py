@@ -15,10 +15,10 @@ def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, pa
     at = named_at if named_at is not None and named_at.line else Mark(file, 1, 1)
     lead = "" if at.file == file else f"{file}: "
     try:
-        if not Path(file).is_dir() and Path(file).stat().st_size > LARGEST:
+        data = read_start(file)
+        if len(data) > LARGEST:
             problems.add(at, path, f"{lead}larger than {LARGEST // 1024 // 1024} MiB; this is no configuration")
             return None
-        data = Path(file).read_bytes()
     except IsADirectoryError:
         problems.add(at, path, f"{lead}this is a directory, not a file")
         return None
@@ -35,6 +35,14 @@ def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, pa
         kind = "UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else f"byte 0x{data[error.start]:02x}"
         problems.add(Mark(file, line, column), "", f"this is not UTF-8 ({kind})")
         return None
+
+
+def read_start(file: str) -> bytes:
+    """A file's bytes, no more than one above LARGEST. Its size is not asked for: a device has none, and no end either.
+    Raises OSError.
+    """
+    with Path(file).open("rb") as source:
+        return source.read(LARGEST + 1)
 
 
 def is_file(name: str) -> bool:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from proxy.config.aside import AsideError, failed, load_aside
 from proxy.config.load import LoadResult, load
+from proxy.config.read import read_start
 
 #: Seconds between looks at how the files stand, and between looks at what they hold in any case.
 GLANCE, LOOK = 0.2, 1.0
@@ -154,7 +155,7 @@ def digest(files: Iterable[str], patterns: Iterable[str]) -> bytes:
     for file in _watched(files, patterns):
         found.update(file.encode("utf-8", "surrogateescape") + b"\0")
         try:
-            content = Path(file).read_bytes()
+            content = read_start(file)
         except OSError as error:
             content = f"! {error.errno}".encode()
         found.update(len(content).to_bytes(8, "big") + content)

@@ -36,6 +36,19 @@ async def test_a_deep_file_is_told_in_one_line(tmp_path: Path, name: str, verb: 
     assert len(told) < 300
 
 
+@pytest.mark.parametrize(
+    "text", ["include: [/dev/zero]\n", "upstreams: {a: {url: 'http://a', service_config: /dev/zero}}\n"]
+)
+def test_a_file_without_an_end_is_refused(tmp_path: Path, text: str) -> None:
+    (told,) = lines(tmp_path, loaded(tmp_path, text))
+    assert "larger than 64 MiB" in told
+
+
+async def test_policy_tests_without_an_end_are_refused() -> None:
+    status, _, err = await redrive("test", "/dev/zero")
+    assert (status, "larger than 64 MiB" in err) == (2, True)
+
+
 def test_a_file_as_deep_as_it_may_be_is_read(tmp_path: Path) -> None:
     deep = "[" * 50 + "x" + "]" * 50
     many = "".join(f"  u{n}: {{url: 'http://u{n}.example'}}\n" for n in range(600))  # so many that depth is looked at

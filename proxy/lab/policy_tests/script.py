@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from proxy.config.problem import Problem
+from proxy.config.read import LARGEST, read_start
 from proxy.lab.policy_tests.expecting import read_expectations
 from proxy.lab.policy_tests.reading import Reader, is_null
 from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS, FaultKind
@@ -83,12 +84,16 @@ def read_script(path: Path, name: str | None = None) -> tuple[Script | None, lis
     """Read one file. With flaws there is no script."""
     reader = Reader(name or str(path))
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        data = read_start(str(path))
+        text = data.decode("utf-8-sig")
     except OSError as error:
         reader.wrong(None, "", f"cannot be read: {(error.strerror or str(error)).lower()}")
         return None, reader.flaws
     except UnicodeDecodeError as error:
         reader.wrong(None, "", f"is not UTF-8 (byte {error.start})")
+        return None, reader.flaws
+    if len(data) > LARGEST:
+        reader.wrong(None, "", f"larger than {LARGEST // 1024 // 1024} MiB; these are no policy tests")
         return None, reader.flaws
     root = reader.compose(text)
     if root is None:
