@@ -40,14 +40,22 @@ def credential_of(fields: Fields) -> bytes:
 
 
 class Fleet(Protocol):
-    """Who tells other machines of a cooldown. Groups go by their names."""
+    """Who tells other machines of a cooldown, and has its places. Groups go by their names."""
 
-    def began(self, group: bytes, status: int, delay: float) -> None:
-        """An answer with this status asked for a delay (seconds)."""
+    def adopt(self, name: bytes, group: SlowStart) -> None:
+        """This process has calls of this group from now on."""
         ...
 
-    def opened(self, group: bytes) -> None:
-        """After it somebody was served again."""
+    def forget(self, name: bytes) -> None:
+        """It has none any more."""
+        ...
+
+    def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
+        """An answer with this status to an attempt sent at `sent` asked for a delay (seconds)."""
+        ...
+
+    def asked(self, name: bytes, now: float) -> None:
+        """Calls of this group are held, here or elsewhere, or have a place."""
         ...
 
 
@@ -74,14 +82,16 @@ class Cooldown:
         group = self._group(name, now)
         if group is None:
             return None
+        before = group.until
         began = group.start(delay, status, sent, now)
         self.quiet_from = max(self.quiet_from, group.until)
         everybody = self._groups.get(EVERYBODY)
         if everybody is not None and everybody is not group:
             for waiter in everybody:
                 waiter.retime(now)
-        if began and self.fleet is not None:
-            self.fleet.began(name, status, delay)
+        if self.fleet is not None and (began or group.until > before):
+            self._look((group,))
+            self.fleet.began(name, status, delay, sent=sent, now=now)
         return name if began else None
 
     def until(self, name: bytes) -> float:
@@ -104,25 +114,28 @@ class Cooldown:
         if group is not None and now + delay > group.until + SAME:
             group.heed(delay, status, now)
             self.quiet_from = max(self.quiet_from, group.until)
-
-    def heed_opened(self, name: bytes, now: float) -> None:
-        """Callers on another machine were served again."""
-        group = self._find(name)
-        if group is not None:
-            group.opened(now)
             self._look((group,))
+            if self.fleet is not None:
+                self.fleet.asked(name, now)
+
+    def allotted(self, group: SlowStart) -> None:
+        """This group was told of its places in the fleet, and whether other machines hold calls."""
+        self._look((group,))
 
     def ask(self, waiter: Waiter, fields: Fields, now: float, own: Sequence[float] = ()) -> float:
         """Now: it may go. Else when it is to ask again; infinity where it will be told. `own`: when the delays are
         over that the call itself met, which do not hold it.
         """
-        groups = self._groups_of(fields)
+        names = self._names_of(fields)
+        groups = [group for _, group in names]
         at = now
-        for group in groups:
+        for name, group in names:
             if at > now:
                 group.leave(waiter, now)  # who is held by one must not have a place of another
             elif group.until not in own or now >= group.until or group.has(waiter):
                 at = group.ask(waiter, now)
+                if self.fleet is not None:
+                    self.fleet.asked(name, now)
         joined = tuple(group for group in groups if group.has(waiter))
         if joined:
             self._in[waiter] = joined
@@ -144,10 +157,6 @@ class Cooldown:
         groups = self._in.get(waiter, ()) if well is None else self._in.pop(waiter, ())
         for group in groups:
             group.landed(waiter, sent, now, well=bool(well))
-        if well and self.fleet is not None:
-            for name, group in self._groups.items():
-                if group in groups:
-                    self.fleet.opened(name)
         self._look(groups)
 
     def leave(self, waiter: Waiter, now: float) -> None:
@@ -185,10 +194,13 @@ class Cooldown:
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
-    def _groups_of(self, fields: Fields) -> list[SlowStart]:
+    def _names_of(self, fields: Fields) -> list[tuple[bytes, SlowStart]]:
         """Those that a call is in; its credential is looked at only here, while something cools."""
-        found = self._find(credential_of(fields)), self._find(EVERYBODY)
-        return [group for group in found if group is not None]
+        found = [(name, self._find(name)) for name in (credential_of(fields), EVERYBODY)]
+        return [(name, group) for name, group in found if group is not None]
+
+    def _groups_of(self, fields: Fields) -> list[SlowStart]:
+        return [group for _, group in self._names_of(fields)]
 
     def _find(self, name: bytes) -> SlowStart | None:
         """The group of this name, if any answer was to one."""
@@ -201,9 +213,17 @@ class Cooldown:
             if len(self._groups) >= MOST_GROUPS:
                 for quiet in [other for other, held in self._groups.items() if held.is_over(now)]:
                     del self._groups[quiet]
+                    if self.fleet is not None:
+                        self.fleet.forget(quiet)
             if len(self._groups) >= MOST_GROUPS:
                 return None
-            group = self._groups[name] = self._make(name)
+            group = self._keep(name, self._make(name))
+        return group
+
+    def _keep(self, name: bytes, group: SlowStart) -> SlowStart:
+        self._groups[name] = group
+        if self.fleet is not None:
+            self.fleet.adopt(name, group)
         return group
 
     def _make(self, name: bytes) -> SlowStart:
@@ -212,9 +232,10 @@ class Cooldown:
     def _look(self, changed: Sequence[SlowStart]) -> None:
         """Work out from when on nobody is held, after these groups changed."""
         for group in changed:
-            if group.queue:
+            if group.queue or group.elsewhere:
                 self.quiet_from = _NEVER
                 return
         if self.quiet_from == _NEVER:
             groups = self._groups.values()
-            self.quiet_from = max((_NEVER if group.queue else group.until for group in groups), default=-_NEVER)
+            held = (_NEVER if group.queue or group.elsewhere else group.until for group in groups)
+            self.quiet_from = max(held, default=-_NEVER)

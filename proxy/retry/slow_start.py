@@ -41,6 +41,9 @@ class SlowStart:
     status: int     of the answer that began it: 429 or 503
     places: float   how many attempts may be under way at a time, once the delay is over; fractions do not count yet
     begun: float    when the word came that is in force
+    share: float    how many of them this process may have; infinity where it shares them with no other machine
+    grown: float    how many it has added, in all
+    elsewhere: bool whether another machine holds calls, as far as is known
     """
 
     __slots__ = (
@@ -53,8 +56,11 @@ class SlowStart:
         "_well",
         "begun",
         "delay",
+        "elsewhere",
+        "grown",
         "places",
         "queue",
+        "share",
         "status",
         "until",
     )
@@ -65,6 +71,9 @@ class SlowStart:
         self.status = 503
         self.places = 1.0
         self.begun = -_NEVER
+        self.share = _NEVER
+        self.grown = 0.0
+        self.elsewhere = False
         self.queue: dict[Waiter, float] = {}  # in order of arrival, and since when
         self._threshold = _NEVER  # up to so many places they double, above they grow by one, a round trip
         self._well = -_NEVER  # when somebody was served last, or the first word came
@@ -84,6 +93,8 @@ class SlowStart:
         if delay <= 0:
             return False
         new = self._begin(status, sent, now)
+        if new and self.share < _NEVER:
+            self.share, self.elsewhere = max(1.0, self.share // 2), True  # until the fleet says who was first
         if now + delay > self.until:
             self.until, self.delay = now + delay, delay
             self._hold_again(now)
@@ -108,15 +119,22 @@ class SlowStart:
         return True
 
     def heed(self, delay: float, status: int, now: float) -> None:
-        """Callers elsewhere were asked to wait, and have the first place, until it is told that it `opened`."""
-        if self.start(delay, status, now, now):
-            self.places = 0.0
+        """Callers elsewhere were asked to wait, and have the first place, until this process is told of its share."""
+        if self.start(delay, status, now, now) and self.share < _NEVER:
+            self.share = 0.0
 
-    def opened(self, now: float) -> None:
-        """Callers elsewhere were served again."""
-        if self.places < 1:
-            self.places = 1.0
+    def allot(self, places: float, share: float, threshold: float, elsewhere: bool, now: float) -> None:
+        """There are so many places in the fleet, of which this process may have its share. Up to `threshold` they
+        double. `elsewhere`: whether another machine holds calls.
+        """
+        self.elsewhere = elsewhere
+        self.places, self.share, self._threshold = max(1.0, places), share, threshold
+        if now >= self.until:
             self._let_go(now)
+
+    def go_alone(self, now: float) -> None:
+        """There is no fleet any more: all places are this process's."""
+        self.allot(self.places, _NEVER, self._threshold, False, now)
 
     def _hold_again(self, now: float) -> None:
         """Whoever was let go and is not sent yet is held again, before all others."""
@@ -138,7 +156,7 @@ class SlowStart:
 
     def is_over(self, now: float) -> bool:
         """Whether nobody is held."""
-        return now >= self.until and not self.queue
+        return now >= self.until and not self.queue and not self.elsewhere
 
     def ask(self, waiter: Waiter, now: float) -> float:
         """Now: go; else when to ask again at the latest, infinity where it will be told."""
@@ -157,7 +175,7 @@ class SlowStart:
 
     def _is_free_to_go(self, waiter: Waiter, now: float) -> bool:
         """Whether it need not queue: nobody is held, or it met the word in force itself."""
-        if waiter is self._starter and (now >= self.until or self.until == self._own_until):
+        if waiter is self._starter and self.share >= 1 and (now >= self.until or self.until == self._own_until):
             self._starter = None
             self._admitted[waiter] = None
             self._occupy(waiter, now)
@@ -185,7 +203,9 @@ class SlowStart:
             self._round_trip += _NEWEST * (trip - self._round_trip) if self._round_trip else trip
             self._well = now
             if not self.is_over(now):
-                self.places += 1.0 if self.places < self._threshold else 1.0 / self.places
+                more = 1.0 if self.places < self._threshold else 1.0 / self.places
+                self.places += more
+                self.grown += more
         if now >= self.until:
             self._let_go(now)
 
@@ -214,7 +234,8 @@ class SlowStart:
             return left if since >= self.begun else max(left, idle / 2)
         if self.status != _TOO_MANY and now - since + left > PATIENT_DELAYS * self.delay:
             return _NEVER
-        return max(left + math.log2(1 + ahead / max(1.0, self.places)) * self._round_trip, idle)
+        places = max(1.0, min(self.places, self.share))
+        return max(left + math.log2(1 + ahead / places) * self._round_trip, idle)
 
     def _ahead_of(self, waiter: Waiter) -> int:
         if waiter is next(iter(self.queue), None):
@@ -237,13 +258,15 @@ class SlowStart:
         """How many places are in use."""
         return len(self._taken)
 
+    def wanted(self) -> int:
+        """How many places this process would use if it had them: those that it has, and one for each call it holds."""
+        return len(self._taken) + len(self.queue)
+
     def _let_go(self, now: float, asking: Waiter | None = None) -> None:
         """Give the places that are free to the first in the queue, and set the alarm of who is first after them."""
         if now >= self.until and self.queue:
             self._expire(now)
-            if now >= self.until + self.place_seconds:
-                self.places = max(1.0, self.places)  # nothing was heard of a first place elsewhere
-            free = int(self.places) - self.in_use()
+            free = min(int(self.places) - self.in_use(), self.share - len(self._taken))
             while self.queue and free > 0:
                 free -= 1
                 waiter = next(iter(self.queue))
@@ -260,6 +283,8 @@ class SlowStart:
         """When the first in the queue may go, if nothing comes between."""
         if now < self.until:
             return self.until
+        if not self._taken and self.share < _NEVER:
+            return _NEVER  # the places are elsewhere: it is told of its share
         since = next(iter(self._taken.values()), self.until)
         return max(since + self.place_seconds, math.nextafter(now, _NEVER))
 

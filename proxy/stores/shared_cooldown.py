@@ -62,16 +62,26 @@ class SharedSlowStart(SlowStart):
         """As there; the first worker that hears of it keeps it for all."""
         self._open(now)
         try:
-            if SlowStart.start(self, delay, status, now, now):
-                self.places = 0.0
+            if now + delay > self.until:
+                SlowStart.start(self, delay, status, now, now)
+            if self.share < _NEVER:
+                self.share = 0.0
         finally:
             self._close(now)
 
-    def opened(self, now: float) -> None:
+    def allot(self, places: float, share: float, threshold: float, elsewhere: bool, now: float) -> None:
+        """As there; the share is this worker's, the places are those of all."""
+        self._open(now)
+        try:
+            super().allot(places, share, threshold, elsewhere, now)
+        finally:
+            self._close(now)
+
+    def go_alone(self, now: float) -> None:
         """As there."""
         self._open(now)
         try:
-            super().opened(now)
+            SlowStart.allot(self, self.places, _NEVER, self._threshold, False, now)
         finally:
             self._close(now)
 
@@ -172,7 +182,7 @@ class SharedSlowStart(SlowStart):
         self._opened = max(self._opened, now)
 
     def _close(self, now: float | None) -> None:
-        if self.queue and now is not None:
+        if (self.queue or self.elsewhere) and now is not None:
             self._held = max(self._held, now + HELD, self.until + HELD)
         counts = sum(min(count, _BASE - 1) * _BASE**n for n, count in enumerate(self._counts))
         self._cell.publish(
@@ -225,7 +235,7 @@ class SharedCooldown(Cooldown):
         quiet = -_NEVER
         for group in self._groups.values():
             quiet = max(quiet, group.until)
-            if group.queue and isinstance(group, SharedSlowStart):
+            if (group.queue or group.elsewhere) and isinstance(group, SharedSlowStart):
                 quiet = max(quiet, group.held)
         if quiet > self._quiet.peek():
             self.quiet_from = quiet
@@ -235,7 +245,7 @@ class SharedCooldown(Cooldown):
         if group is None:
             cell = self._attach(name, False)
             if cell is not None:
-                group = self._groups[name] = SharedSlowStart(cell)
+                group = self._keep(name, SharedSlowStart(cell))
         return group
 
     def _make(self, name: bytes) -> SlowStart:

@@ -20,6 +20,7 @@ from proxy.retry.gates import REJECTED, TokenGate
 from proxy.retry.hedging import make_call
 from proxy.retry.making import Making
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
+from proxy.retry.slow_start import SlowStart
 from proxy.retry.waiting_room import WaitingRoom
 
 SPEC = QuotaSpec(store="redis", initial=0)
@@ -330,14 +331,20 @@ def test_a_gate_that_is_being_asked_turns_nobody_away() -> None:
 
 
 def test_who_starts_a_cooldown_says_so() -> None:
-    told: list[tuple[bytes, int, float]] = []
+    told: list[object] = []
 
     class Telling:
-        def began(self, group: bytes, status: int, delay: float) -> None:
-            told.append((group, status, delay))
+        def adopt(self, name: bytes, group: SlowStart) -> None:
+            told.append(name)
 
-        def opened(self, group: bytes) -> None:
-            told.append((group, 0, 0.0))
+        def forget(self, name: bytes) -> None:
+            told.append(name)
+
+        def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
+            told.append((name, status, delay, sent, now))
+
+        def asked(self, name: bytes, now: float) -> None:
+            told.append((name, now))
 
     class Announcing(Making):
         def cooldown(self, upstream: str, value: str) -> Cooldown:
@@ -350,9 +357,8 @@ def test_who_starts_a_cooldown_says_so() -> None:
     assert (
         book >> start() << Launch(1) >> reply(1, 429, at=1.0, headers={"retry-after": "20"}) << Hold(1) << WakeAt(21.0)
     )
-    assert told == [(NO_CREDENTIAL, 429, 20.0)]
+    assert told == [NO_CREDENTIAL, (NO_CREDENTIAL, 429, 20.0, 0.0, 1.0)]
     assert book >> wake(21.0) << Discard(1) << Launch(2) >> reply(2, 200, at=21.1) << Deliver(2, Outcome.SUCCESS)
-    assert told[1:] == [(NO_CREDENTIAL, 0, 0.0)]  # it was served: others may go too
 
 
 class Waiting:

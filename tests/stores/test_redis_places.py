@@ -68,10 +68,10 @@ async def test_plain(redis_server: RedisServer, sidecars: Make) -> None:
 async def test_who_comes_later_hears_of_a_cooldown_in_force(redis_server: RedisServer, sidecars: Make) -> None:
     one, later = sidecars(redis_server), sidecars(redis_server)
     request, policy = Request("GET", "u.test", "/"), policy_of(QUOTA)
-    fleet = one.commons.scope(policy, request, one.now).cooldown.fleet
-    assert fleet is not None
-    fleet.began(EVERYBODY, 503, 30.0)
-    fleet.began(EVERYBODY, 503, 10.0)  # a shorter word changes nothing
+    ours = one.commons.scope(policy, request, one.now).cooldown
+    assert ours.fleet is not None
+    ours.start(request.fields, 503, 30.0, sent=one.now, now=one.now)
+    ours.fleet.began(EVERYBODY, 503, 10.0, sent=one.now, now=one.now)  # a shorter word changes nothing
     await one.trip()
     await later.store.open()
     later.making.listen()

@@ -1,16 +1,11 @@
 -- A cooldown for the fleet: kept while it lasts, for who comes later, and published to who is there.
 --
 -- Law: a shorter word than the one in force changes nothing. The hash has a field for each place and group of callers:
--- until when (seconds of this server's clock), and the status of the answer that began it. A status of 0 is told to who
--- is there, and kept nowhere: somebody was served after the delay.
+-- until when (seconds of this server's clock), and the status of the answer that began it.
 local key, place, group, channel = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local status, delay = ARGV[4], tonumber(ARGV[5])
 local most = 256
 
-if status == '0' then
-  redis.call('PUBLISH', channel, string.format('%s %s 0 0', place, group))
-  return 1
-end
 local field = place .. ' ' .. group
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000

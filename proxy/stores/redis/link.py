@@ -49,7 +49,7 @@ def script(name: str) -> Script:
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-SCRIPTS = {name: script(name) for name in ("tokens", "budget", "cooldown")}
+SCRIPTS = {name: script(name) for name in ("tokens", "budget", "cooldown", "places")}
 
 
 @dataclass(slots=True)

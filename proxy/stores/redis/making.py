@@ -21,9 +21,11 @@ from proxy.retry.gates import TokenGate
 from proxy.retry.making import Key, Making, SeenKeys
 from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.slow_start import SlowStart
 from proxy.stores.redis.holding import Holding, key_of
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle
 from proxy.stores.redis.link import Command, Link
+from proxy.stores.redis.places import RedisPlaces
 from proxy.stores.redis.quota import RedisQuota
 from proxy.stores.redis.rate import RedisRate
 from proxy.stores.redis.store import RedisStore
@@ -103,7 +105,7 @@ class RedisMaking(Making):
             self._cooldowns[place] = cooldown
             if len(self._cooldowns) > MOST_SCOPES:
                 self._cooldowns.popitem(last=False)
-            cooldown.fleet = _Telling(self, place)
+            cooldown.fleet = _Telling(self, place, cooldown)
             for group, (until, status) in self._heard.pop(place, {}).items():
                 self._hold(cooldown, group, until, status)
         return cooldown
@@ -165,12 +167,8 @@ class RedisMaking(Making):
             self.listening.set()
 
     def _begin(self, place: str, group: bytes, status: int, delay: float) -> None:
-        """A cooldown of this group began, or where the status is 0 somebody was served again."""
+        """A cooldown of this group began."""
         cooldown = self._cooldowns.get(place)
-        if not status:
-            if cooldown is not None:
-                cooldown.heed_opened(group, self._clock())
-            return
         until = self._clock() + delay
         if delay <= 0 or not math.isfinite(delay):
             return
@@ -187,33 +185,46 @@ class RedisMaking(Making):
             cooldown.heed(group, status, until - now, now)
 
     def tell(self, place: str, group: bytes, status: int, delay: float) -> None:
-        """Tell the fleet of a cooldown that began here; status 0: that somebody was served after it."""
+        """Tell the fleet of a cooldown that began here."""
         channel = f"{self._prefix}cooldowns"
         self.store.send(
             Command("cooldown", f"{self._prefix}{{cooldowns}}", (place, group.hex(), channel, str(status), repr(delay)))
         )
 
+    def places(self, place: str, name: bytes, group: SlowStart, cooldown: Cooldown) -> RedisPlaces:
+        """This process's part of the places of one group."""
+        made = RedisPlaces(group, cooldown, self.store, f"{self._prefix}{{cooldowns}}:{place}:{name.hex()}")
+        self.store.add(made)
+        return made
+
 
 class _Telling:
-    """Tells the fleet of one place's cooldown (`proxy.retry.cooldown.Fleet`)."""
+    """Tells the fleet of one place's cooldown, and shares its places (`proxy.retry.cooldown.Fleet`)."""
 
-    __slots__ = ("_making", "_opened", "_place")
+    __slots__ = ("_cooldown", "_making", "_place", "_places")
 
-    def __init__(self, making: RedisMaking, place: str) -> None:
+    def __init__(self, making: RedisMaking, place: str, cooldown: Cooldown) -> None:
         self._making = making
+        self._cooldown = cooldown
         self._place = place
-        self._opened: set[bytes] = set()  # groups of which it was told that they opened
+        self._places: dict[bytes, RedisPlaces] = {}
 
-    def began(self, group: bytes, status: int, delay: float) -> None:
-        """An answer with this status asked for a delay (seconds)."""
-        self._opened.discard(group)
-        self._making.tell(self._place, group, status, delay)
+    def adopt(self, name: bytes, group: SlowStart) -> None:
+        """This process has calls of this group from now on."""
+        self._places[name] = self._making.places(self._place, name, group, self._cooldown)
 
-    def opened(self, group: bytes) -> None:
-        """After it somebody was served again: told once."""
-        if group not in self._opened:
-            self._opened.add(group)
-            self._making.tell(self._place, group, 0, 0.0)
+    def forget(self, name: bytes) -> None:
+        """It has none any more."""
+        self._places.pop(name, None)
+
+    def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
+        """An answer with this status to an attempt sent at `sent` asked for a delay (seconds)."""
+        self._places[name].tell(sent, delay, now)
+        self._making.tell(self._place, name, status, delay)
+
+    def asked(self, name: bytes, now: float) -> None:
+        """Calls of this group are held, here or elsewhere, or have a place."""
+        self._places[name].asked(now)
 
 
 def _shared(spec: BucketSpec) -> bool:

@@ -1,0 +1,74 @@
+"""This process's part of the places by which callers return from a cooldown that a fleet shares.
+
+The number of places is one for the whole fleet, kept by Redis; each process that holds calls has its share of it. What
+it added to the number and how many it would use goes there every PROMPT seconds while it holds any, and the share comes
+back. Where Redis can't be had each process has a slow start of its own.
+"""
+
+from __future__ import annotations
+
+import math
+
+from proxy.retry.cooldown import Cooldown
+from proxy.retry.slow_start import SlowStart
+from proxy.stores.redis.holding import FRESH, PROMPT, Holding, Store, shown
+
+
+class RedisPlaces(Holding):
+    """The places of one group of callers."""
+
+    script = "places"
+
+    def __init__(self, group: SlowStart, cooldown: Cooldown, store: Store, key: str) -> None:
+        self._group = group
+        self._cooldown = cooldown
+        self._word: tuple[float, float] | None = None  # a word to be told: when its attempt was sent, its delay
+        self._telling: tuple[float, float] | None = None  # the same, of the message that is out
+        self._grown = 0.0  # as of that message,
+        self._wanted = 0  # the same
+        self.hold(store, key, None)
+        group.share = math.inf if store.out else 0.0
+
+    def tell(self, sent: float, delay: float, now: float) -> None:
+        """An answer to an attempt sent at `sent` asked for a delay (seconds)."""
+        self._word = sent, delay + now - sent
+        self.store.soon(self, now)
+
+    def asked(self, now: float) -> None:
+        """Calls are held, here or elsewhere, or have a place."""
+        if not self._wanted and self._group.wanted():
+            self._soon(now)
+        elif self._group.elsewhere:
+            self._soon(max(now + FRESH, self._group.until))
+
+    def part(self, now: float) -> None:
+        """Redis can't be had: a slow start of one's own."""
+        self._word = None
+        self._group.go_alone(now)
+        self._cooldown.allotted(self._group)
+
+    def _report(self, now: float) -> list[object]:
+        group, word = self._group, self._word
+        self._telling, self._grown = word, group.grown
+        self._wanted = 0 if self._leaving else group.wanted()
+        age, delay = (None, 0.0) if word is None else (now - word[0], word[1])
+        queued = 0 if self._leaving else len(group.queue)
+        facts = (group.grown, float(self._wanted), group.places, group.place_seconds, float(queued))
+        return [shown(age), shown(delay), *map(shown, facts)]
+
+    def _learn(self, values: list[float], now: float) -> None:
+        if self._word is not self._telling:
+            return  # another word came meanwhile
+        self._word = None
+        places, share, threshold, others = values
+        more = self._group.grown - self._grown
+        self._group.allot(places + more, share, threshold if threshold >= 0 else math.inf, others > 0, now)
+        self._cooldown.allotted(self._group)
+
+    def _plan(self, now: float) -> None:
+        if self._word is not None:
+            self._soon(now)
+        elif self._wanted or self._group.wanted():
+            self._soon(now + PROMPT)
+        elif self._group.elsewhere:  # who comes is held as long as anybody is
+            self._soon(max(now + FRESH, self._group.until))

@@ -1,0 +1,244 @@
+"""The places by which a fleet's callers return from a cooldown: one number for all, its first given once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+from fleet import Sidecar, policy_of
+from support.redis_server import RedisServer, needs_redis
+
+from proxy.retry.cooldown import EVERYBODY, Cooldown
+from proxy.retry.facts import NoFields, Request
+from proxy.retry.gates import Waiter
+from proxy.retry.policy import QuotaSpec
+from proxy.retry.slow_start import SlowStart
+
+pytestmark = needs_redis
+Make = Callable[..., Sidecar]
+QUOTA = QuotaSpec(capacity=100, store="redis")
+DELAY = 0.05
+
+
+class Caller(Waiter):
+    """A call that waits, and is told when it may go."""
+
+    def __init__(self, due: float = 0.0) -> None:
+        self.at = math.nan
+        self.due = due
+
+    def retime(self, at: float) -> None:
+        self.at = at
+
+
+class Machine:
+    """One sidecar's side of the cooldown, and its callers. `flying`: those whose attempt is under way."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self.sidecar = sidecar
+        self.cooldown: Cooldown = sidecar.commons.scope(policy_of(QUOTA), Request("GET", "u.test", "/"), 0.0).cooldown
+        self.waiting: list[Caller] = []
+        self.flying: dict[Caller, float] = {}
+
+    @property
+    def now(self) -> float:
+        return self.sidecar.now
+
+    @property
+    def group(self) -> SlowStart:
+        group = self.cooldown._find(EVERYBODY)
+        assert group is not None
+        return group
+
+    def meets(self, delay: float = DELAY, status: int = 503, sent: float | None = None) -> None:
+        """An attempt is answered with a delay."""
+        sent = self.now if sent is None else sent
+        name = self.cooldown.start(NoFields(), status, delay, sent=sent, now=self.now)
+        caller = Caller(self.now + delay)
+        if name is not None and self.cooldown.claim(caller, name, self.now + delay):
+            self.waiting.insert(0, caller)
+
+    def come(self, callers: int) -> None:
+        self.waiting += [Caller() for _ in range(callers)]
+        self.go()
+
+    def go(self) -> int:
+        """Let go whoever may: how many are under way."""
+        for caller in list(self.waiting):
+            if caller.due <= self.now and self.cooldown.ask(caller, NoFields(), self.now) <= self.now:
+                self.cooldown.sent(caller)
+                self.waiting.remove(caller)
+                self.flying[caller] = self.now
+        return len(self.flying)
+
+    def land(self, *, well: bool = True) -> None:
+        for caller, sent in self.flying.items():
+            self.cooldown.landed(caller, sent, self.now, well=well)
+        self.flying.clear()
+
+
+async def later(machines: list[Machine], seconds: float = 0.06) -> None:
+    """Time passes, and everybody hears of everybody."""
+    for machine in machines:
+        machine.sidecar.now += seconds
+    for _ in range(2):
+        for machine in machines:
+            await machine.sidecar.store.round_trip()
+
+
+async def fleet_of(count: int, server: RedisServer, sidecars: Make) -> list[Machine]:
+    machines = [Machine(sidecars(server)) for _ in range(count)]
+    for machine in machines:
+        await machine.sidecar.store.open()
+        machine.sidecar.store._running = False  # round trips are this test's
+        machine.sidecar.making.listen()
+        await machine.sidecar.making.listening.wait()
+    return machines
+
+
+async def heard(machines: list[Machine]) -> None:
+    """Until all have heard of the word."""
+    async with asyncio.timeout(20):
+        while not all(machine.cooldown.seconds_left(machine.now) for machine in machines):  # noqa: ASYNC110  a state
+            await asyncio.sleep(0.001)
+
+
+async def test_the_first_place_is_given_once(redis_server: RedisServer, sidecars: Make) -> None:
+    machines = await fleet_of(3, redis_server, sidecars)
+    machines[0].meets()
+    machines[1].meets(sent=machines[1].now - 1)  # to an attempt sent before the first word: it is the same cooldown
+    for machine in machines[:2]:
+        machine.come(3)
+    await later(machines, 0.001)
+    await heard(machines)
+    machines[2].come(3)
+    await later(machines)
+    assert [machine.go() for machine in machines] == [1, 0, 0]
+    await later(machines, 10 * DELAY)
+    assert [machine.go() for machine in machines] == [1, 0, 0]  # for as long as its attempt is under way
+    machines[0].land()
+    await later(machines)
+    assert sum(machine.go() for machine in machines) == 2
+
+
+async def test_two_sidecars_together_have_no_more_places_than_there_are(
+    redis_server: RedisServer, sidecars: Make
+) -> None:
+    """Once all know of each other; a newcomer may have its share before the others know of it."""
+    machines = await fleet_of(2, redis_server, sidecars)
+    machines[0].meets()
+    machines[0].come(40)
+    await later(machines, 0.001)
+    await heard(machines)
+    machines[1].come(40)
+    await later(machines)
+    sums = []
+    for _ in range(7):
+        sums.append(sum(machine.go() for machine in machines))
+        for machine in machines:
+            machine.land()
+        await later(machines)
+        await later(machines)
+    assert sums[:6] == [1, 2, 4, 8, 16, 32]  # they double, for all together
+    assert not machines[0].waiting or machines[1].go()
+
+
+async def test_a_newcomer_exceeds_the_number_by_its_share_until_the_others_know(
+    redis_server: RedisServer, sidecars: Make
+) -> None:
+    one, other = machines = await fleet_of(2, redis_server, sidecars)
+    one.meets()
+    one.come(60)
+    await later(machines, 0.001)
+    await heard(machines)
+    await later(machines)
+    for _ in range(3):
+        one.go()
+        one.land()
+        await later(machines)
+    places = int(one.group.places)
+    assert places == 8
+    other.come(20)
+    await other.sidecar.store.round_trip()  # and the first has not heard of it yet
+    assert one.go() + other.go() <= places + places // 2
+    one.land()
+    await later(machines)
+    assert one.go() + other.go() <= int(one.group.places)
+
+
+async def test_a_dead_sidecar_s_places_come_back(redis_server: RedisServer, sidecars: Make) -> None:
+    dying, other = machines = await fleet_of(2, redis_server, sidecars)
+    dying.meets()
+    dying.come(1)
+    await later(machines, 0.001)
+    await heard(machines)
+    other.come(2)
+    await later(machines)
+    assert (dying.go(), other.go()) == (1, 0)  # and nothing is heard of it any more
+    async with asyncio.timeout(20):
+        while not other.go():
+            await later([other])
+
+
+async def test_another_word_halves_the_number_once_for_all(redis_server: RedisServer, sidecars: Make) -> None:
+    machines = await fleet_of(2, redis_server, sidecars)
+    one, other = machines
+    one.meets()
+    one.come(60)
+    await later(machines, 0.001)
+    await heard(machines)
+    other.come(60)
+    await later(machines)
+    for _ in range(3):
+        for machine in machines:
+            machine.go()
+        for machine in machines:
+            machine.land()
+        await later(machines)
+        await later(machines)
+    assert int(one.group.places) == int(other.group.places) == 8
+    assert sum(machine.go() for machine in machines) == 8
+    one.meets(delay=1.0)
+    other.meets(delay=1.0, sent=other.now - 0.2)  # sent before the others' word, after the one before that
+    await later(machines, 0.0)
+    await later(machines)
+    assert one.group.places == other.group.places == 4
+
+
+async def test_without_redis_each_has_its_own(own_redis: RedisServer, sidecars: Make) -> None:
+    machines = await fleet_of(2, own_redis, sidecars)
+    machines[0].meets()
+    await later(machines, 0.001)
+    await heard(machines)
+    for machine in machines:
+        machine.come(3)
+    await later(machines)
+    assert [machine.go() for machine in machines] == [1, 0]
+    own_redis.kill()
+    await later(machines)
+    assert [machine.go() for machine in machines] == [1, 1]
+    for machine in machines:
+        machine.land()
+    assert [machine.go() for machine in machines] == [2, 2]
+
+
+async def test_it_is_over_for_all_when_nobody_is_held_anywhere(redis_server: RedisServer, sidecars: Make) -> None:
+    one, idle = machines = await fleet_of(2, redis_server, sidecars)
+    one.meets()
+    one.come(2)
+    await later(machines, 0.001)
+    await heard(machines)
+    await later(machines)
+    assert idle.cooldown.holds(idle.now)  # though nobody is held here, and the delay is over
+    for _ in range(3):
+        one.go()
+        one.land()
+        await later(machines)
+    await later(machines, 0.11)
+    caller = Caller()
+    assert [machine.cooldown.ask(caller, NoFields(), machine.now) <= machine.now for machine in machines] == [
+        True,
+        True,
+    ]
+    assert [machine.cooldown.holds(machine.now) for machine in machines] == [False, False]
