@@ -18,7 +18,7 @@ from proxy.retry.policy import Policy
 from proxy.wire.head import RequestHead
 
 #: The contract, section 4: "the matching grpc-status (4, 14, 8)"; the others as gRPC maps HTTP statuses.
-_GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 431: 8, 502: 14, 503: 8, 504: 4}
+_GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 502: 14, 503: 8, 504: 4}
 
 
 def reason(status: int) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from support.front import FAST, NONE, Front, policy, to
 from support.ports import free_port
 from support.scripted import Upstream, answer, close, reset
 
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import Strategy
+from proxy.retry.policy import PushbackPolicy, Strategy
 
 
 async def test_a_first_success_carries_the_count_and_via_and_nothing_else_of_ours() -> None:
@@ -121,6 +122,17 @@ async def test_a_grpc_call_gets_a_trailers_only_answer() -> None:
         assert (reply.status, reply.body) == (200, b"")
         assert reply.one("grpc-status") == "14"
         assert reply.one("content-type") == "application/grpc"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_grpc_call_that_a_cooldown_refuses_is_told_of_exhaustion(status: int) -> None:
+    told = answer(status, b"", "Retry-After: 61")  # above max_delay: no retry is waited for
+    word = PushbackPolicy(cooldown="reject")
+    async with Upstream(told) as upstream, Front(to("api", upstream.url, pushback=word)) as front, front.app() as app:
+        await app.ask("GET", "/api/")
+        reply = await app.ask("POST", "/api/svc/M", "Content-Type: application/grpc", body=b"1")
+        assert (reply.status, reply.one("grpc-status")) == (200, "8")
+        assert len(upstream.requests) == 1
 
 
 async def test_no_retry_is_no_reason_to_tell_the_app_anything() -> None:
