@@ -253,7 +253,8 @@ class Classify:
         stops = tuple(dialect.stop_field for dialect in self.dialects if dialect.stop_field)
         object.__setattr__(self, "stop_fields", stops)
         repeats = tuple((each.name, each.repeats) for each in self.dialects if each.repeats is not None)
-        object.__setattr__(self, "repeats", repeats if self.own_dialects and self.unsafe_methods == "provider" else ())
+        counts = self.own_dialects and self.unsafe_methods == "provider" and self.service_codes is None
+        object.__setattr__(self, "repeats", repeats if counts else ())
         if not rules and not self.repeats and self.service_codes is None and not self.grpc_dialect:
             object.__setattr__(self, "known", {})
 
