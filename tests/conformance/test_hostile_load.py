@@ -272,7 +272,7 @@ def test_parked_calls_have_few_places(small: Proxy, parking: Upstream) -> None:
         apps[0].send(request)
         peer = parking.accept()
         peer.read_head()
-        peer.send(reply(b"", "Retry-After: 30", status="429 Too Many Requests"))  # it waits so long, and so do others
+        peer.send(reply(b"", "Retry-After: 9", status="429 Too Many Requests"))  # it waits so long, and so do others
         for app in apps[1:]:
             app.send(request)
         refused = readable(*apps)
