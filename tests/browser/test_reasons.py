@@ -66,8 +66,8 @@ TOLD = {
     "broken": ("in the middle of its answer", "committed, since its answer had begun to go to the app"),
     "disabled": ("not retried: disabled, since the mode is off",),
     "paced": ("rate_limited", "the upstream's rate bucket is empty"),
-    "cooling": ("cooling", "answers at once instead (cooldown: reject)"),
-    "cooled": ("deadline", "the upstream's cooldown lets it go in", "after the deadline, which is in 2 s"),
+    "cooling": ("cooling", "or its policy answers at once (cooldown: reject)"),
+    "cooled": ("cooling", "for longer than this call may be held"),
     "dead": ("sent again at once, for free", "the connection was refused", "that was the last of 3 attempts"),
     "hedged": ("cancelled: another attempt ended the call", "handed to the app"),
     "unmatched": ("not sent: denied", "denied", "the address is on the deny list"),
@@ -110,7 +110,7 @@ async def everything(running: Redrive, upstream: Upstream) -> None:
                 async with session.request(method, f"{running.url}{path}", headers=headers) as reply:
                     await reply.read()
 
-        once = {"X-Retry-Disable": "true"}
+        once = {"X-Retry-Timeout": "500ms"}  # its own retry would wait longer
         waits = (call("/cooling/wait=30", **once), call("/cooled/wait=30", **once), call("/held/wait=1", **once))
         await asyncio.gather(*map(call, FIRST), call("/unsafe/503", "POST"), *waits)
         in_vain = call("/cooled/200", **{"X-Retry-Timeout": "2s"})

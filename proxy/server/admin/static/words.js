@@ -11,7 +11,7 @@ export const OUTCOMES = {
   committed: "The answer had begun to go to the app, or the request outgrew its buffer: there was no way back.",
   disabled: "Retries are off for this call (mode, or X-Retry-Disable).",
   rate_limited: "The rate bucket rejected the call.",
-  cooling: "The upstream asked everyone to wait, and its policy answers at once instead (cooldown: reject).",
+  cooling: "The upstream asked everyone to wait for longer than this call may be held, or its policy answers at once (cooldown: reject).",
   overloaded: "No room: limits.waiting or limits.connections is used up, or the process drains.",
   denied: "The destination is one that must not be reached from here.",
   bad_request: "The request could not be read, or may not be passed on.",
