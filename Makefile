@@ -50,16 +50,17 @@ fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZ
 	@$(BIN)/python tests/conformance/fuzz_protocols.py --seconds $(FUZZ_SECONDS) $(ARGS)
 
 .PHONY: chaos
-chaos: $(STAMP) ## calls, faults, reloads, kills; then balance the books (CHAOS_SECONDS=120, CHAOS_SEED=N)
+chaos: $(DEV) ## calls, faults, reloads, kills; then balance the books (CHAOS_SECONDS=120, CHAOS_SEED=N)
 	@$(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) $(ARGS)
 
 .PHONY: check
-check: $(DEV) ## style, types, floors, deployment files, and whether generated files are current
+check: $(DEV) ## style, types, floors, circles, deployment files, and whether generated files are current
 	@git diff --check $$(git hash-object -t tree /dev/null) -- . ':!docs/reference/what-your-app-sees.md'
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tools/house.py
 	@$(BIN)/redrive schema | diff -u config/redrive.schema.json - \
 		|| { echo "config/redrive.schema.json is not current: make schema" >&2; exit 1; }
 	@$(BIN)/python tools/third_party.py --check

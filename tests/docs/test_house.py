@@ -1,0 +1,74 @@
+"""tools/house.py finds what it is there for, and raises no false alarm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(autouse=True)
+def tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+
+
+def test_a_circle_is_one_line() -> None:
+    from house import circles
+
+    imports = {
+        "proxy.a.x": {"proxy.a.y"},
+        "proxy.a.y": {"proxy.a.z"},
+        "proxy.a.z": {"proxy.a.x"},
+        "proxy.b": {"proxy.a.x"},
+    }
+    assert [*circles(imports)] == [
+        ("proxy.a", "circle of imports: proxy.a.x -> proxy.a.y -> proxy.a.z -> proxy.a.x"),
+    ]
+    assert [*circles({**imports, "proxy.a.z": set()})] == []
+
+
+def test_an_import_for_types_only_closes_a_circle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import house
+
+    package = tmp_path / "halves"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "one.py").write_text("from halves.other import Other\n")
+    (package / "other.py").write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from halves.one import One\nclass Other: ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(house, "PACKAGE", "halves")
+    monkeypatch.setattr(house, "ROOT", tmp_path)
+    assert [line for _, line in house.findings()] == ["circle of imports: halves.one -> halves.other -> halves.one"]
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        "class Left: ...\nclass Right(Half): ...",  # two subclasses
+        "def made() -> Half: ...",
+        "def made() -> 'list[Half]': ...",
+        "__all__ = ['Half']",
+        "made = Half()",
+        "class User:\n    def known(self, one): return isinstance(one, halves.Half)",
+    ],
+)
+def test_a_base_that_somebody_names_is_no_mixin(elsewhere: str) -> None:
+    from house import Classes
+
+    half, whole = "class Half:\n    def again(self) -> Half: ...", "class Whole(Half):\n    '''Half of it.'''"
+    files = {"half.py": half, "whole.py": whole}
+    assert [*Classes(files).lone_mixins()] == [
+        ("Half", "half.py:1: Half is only the base of Whole: make them one class")
+    ]
+    assert [*Classes({**files, "elsewhere.py": elsewhere}).lone_mixins()] == []
+
+
+def test_a_name_that_stands_twice() -> None:
+    from house import Classes
+
+    files = {"one.py": "class Reader: ...", "other.py": "import one\nclass Reader: ..."}
+    assert [*Classes(files).doubles()] == [("Reader", "one.py:1: another class is called Reader: other.py:2")]
