@@ -25,11 +25,11 @@ from proxy.config.watch import Watcher
 from proxy.ending import SIGNALS, Given, leave, within
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.exposition import render
-from proxy.observe.mask import config as masked
+from proxy.observe.masking import config as masked
 from proxy.observe.metrics import Metrics
 from proxy.observe.notices import Notices
 from proxy.observe.observers import Observers
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.observe.tracing import Tracer, tracer
 from proxy.retry.making import Making
@@ -116,9 +116,9 @@ class House:
         probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
         self._listening = Listening({"listen": self._serving, "admin": admin, "probe": probe})
 
-    def _alone(self) -> tuple[Serving, Recent]:
+    def _alone(self) -> tuple[Serving, RecentCalls]:
         """This very process carries the calls."""
-        settings, recent = self.settings, Recent()
+        settings, recent = self.settings, RecentCalls()
         console = is_for_people(settings.log.format, _OUT)
         self._sink = LineSink(_OUT, self._loop.call_later, lost=self._metrics.lost)
         self._notices = Notices(self._sink, self._tell_people, wall, console=console)
@@ -138,19 +138,19 @@ class House:
         )
         return Alone(path, recent, fleet), recent
 
-    def _workers(self) -> tuple[Serving, Recent]:
+    def _workers(self) -> tuple[Serving, RecentCalls]:
         """Workers carry them, and what they share lies in memory that all have."""
-        from proxy.observe.gathered import Gathered, GatheredCalls
+        from proxy.observe.aggregate import Aggregate, AggregatedCalls
         from proxy.server.listener import draw_via
         from proxy.server.workers import Workers
         from proxy.stores.memory import LogTurn, descriptor
         from proxy.stores.shared_memory import open_memory
 
-        memory, recent = open_memory(descriptor()), GatheredCalls()
+        memory, recent = open_memory(descriptor()), AggregatedCalls()
         self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(memory), self._metrics.lost)
         console = is_for_people(self.settings.log.format, _OUT)
         self._notices = Notices(self._sink, self._tell_people, wall, console=console)
-        gathered = Gathered(self._metrics, recent)
+        gathered = Aggregate(self._metrics, recent)
         return Workers(self.settings, memory, gathered, via=draw_via(), tell=self._notices.tell), recent
 
     # -- beginning ------------------------------------------------------------------------------------------------

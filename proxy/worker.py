@@ -22,10 +22,10 @@ from proxy.config.gradual import Taking, let_go
 from proxy.config.settings import Address, Settings
 from proxy.ending import leave, within
 from proxy.observe.access_log import AccessLog, is_for_people
-from proxy.observe.gathered import Report
+from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.observe.tracing import tracer
 from proxy.retry.making import Key
@@ -96,7 +96,7 @@ class Worker:
         self._making = SharedMaking(memory)
         self._sites: dict[int, tuple[Address, web.SockSite, socket.socket]] = {}
         self._left: dict[int, socket.socket] = {}  # nobody accepts there any more, but connections may wait
-        self._metrics, self._recent = Metrics(), Recent()
+        self._metrics, self._recent = Metrics(), RecentCalls()
         self._counted: dict[tuple[str, str], int] = {}  # calls of each series, as the parent knows them
         self._work: asyncio.Queue[tuple[Any, list[int]]] = asyncio.Queue()
         self._look_every = _LOOK

@@ -11,7 +11,7 @@ import math
 from http import HTTPStatus
 
 from proxy.forward.headers import Changes, answer_fields
-from proxy.observe import mask
+from proxy.observe import masking
 from proxy.retry.actions import Answer
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import Policy
@@ -97,7 +97,7 @@ def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes
     """
     if request.method == "TRACE":
         lines = request.raw[:-2].split(b"\r\n")[:-1]
-        shown = [line for line in lines if not mask.secret_name(line.partition(b":")[0].decode("latin-1"))]
+        shown = [line for line in lines if not masking.secret_name(line.partition(b":")[0].decode("latin-1"))]
         return head(200, [("Content-Type", "message/http"), *changes.add]), b"\r\n".join([*shown, b"", b""])
     return head(200, [("Allow", "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE"), *changes.add]), b""
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii as quote
 from typing import Literal
 
-from proxy.observe import mask, shown
+from proxy.observe import call_record, masking
+from proxy.observe.call_record import Stamps
 from proxy.observe.events import EndedCall, Plain, Refusal, as_plain, nothing_gathered
-from proxy.observe.repeats import Failure, Later, Repeats
-from proxy.observe.shown import Stamps
+from proxy.observe.sampling import FailureKind, FailureSampler, Later
 from proxy.observe.sink import Sink
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import Policy
@@ -35,13 +35,13 @@ class AccessLog:
     """An observer that writes lines into a sink.
 
     `later` is the loop's `call_later`: with it, one failure that repeats thousands of times a second is sampled
-    (`proxy.observe.repeats`). `level`: debug and info log every call, warning those that did not succeed, error those
+    (`proxy.observe.sampling`). `level`: debug and info log every call, warning those that did not succeed, error those
     that came to 5xx or nothing.
     """
 
     def __init__(self, sink: Sink, *, console: bool = False, level: Level = "info", later: Later | None = None) -> None:
         self._sink = sink
-        self._repeats = Repeats(later, self._left_out) if later is not None else None
+        self._sampler = FailureSampler(later, self._left_out) if later is not None else None
         self._last = 0.0  # when the latest failure began
         self._stamps = Stamps()
         self._places: dict[Policy, str] = {}
@@ -71,9 +71,9 @@ class AccessLog:
     def _line(self, call: Plain) -> str:
         wall, took, policy, method, authority, path, client, status, bytes_in, bytes_out, endpoint = call
         if "?" in path or "@" in path:
-            path = mask.target(path)
+            path = masking.target(path)
         if "@" in authority:
-            authority = mask.authority(authority)
+            authority = masking.authority(authority)
         seconds = f"{took:.6f}"
         # A method is a token and a client is an address: neither has anything to quote.
         return (
@@ -93,10 +93,10 @@ class AccessLog:
         outcome, policy = call.outcome, call.policy
         if not self._every and not self._wanted(outcome, call.status):
             return
-        if outcome is not Outcome.SUCCESS and self._repeats is not None:
+        if outcome is not Outcome.SUCCESS and self._sampler is not None:
             self._last = call.wall_started
-            failure = Failure(policy.upstream, policy.route, outcome, call.status)
-            if not self._repeats.is_wanted(failure):
+            failure = FailureKind(policy.upstream, policy.route, outcome, call.status)
+            if not self._sampler.is_wanted(failure):
                 return
         stamp, request, seconds = self._stamps.at(call.wall_started), call.request, call.ended - call.started
         if self._console:
@@ -108,8 +108,8 @@ class AccessLog:
             return
         self._sink.add(
             f'{{"time":"{stamp}","event":"call",{self._places.get(policy) or self._place(policy)}'
-            f'"method":"{request.method}","host":{quote(mask.authority(request.authority))},'
-            f'"path":{quote(mask.target(request.path))},"client":"{call.client}","status":{call.status},'
+            f'"method":"{request.method}","host":{quote(masking.authority(request.authority))},'
+            f'"path":{quote(masking.target(request.path))},"client":"{call.client}","status":{call.status},'
             f'"outcome":"{outcome.value}","attempts":{call.attempts},"duration":{seconds:.6f},'
             f'"bytes_in":{call.bytes_in},"bytes_out":{call.bytes_out},{_tail(call)}'
         )
@@ -119,11 +119,11 @@ class AccessLog:
         if not self._wanted(refusal.outcome, refusal.status):
             return
         self._last = refusal.wall
-        same = Failure("", "", refusal.outcome, refusal.status)
-        if self._repeats is not None and not self._repeats.is_wanted(same):
+        same = FailureKind("", "", refusal.outcome, refusal.status)
+        if self._sampler is not None and not self._sampler.is_wanted(same):
             return
         stamp = self._stamps.at(refusal.wall)
-        path, authority = mask.target(refusal.path), mask.authority(refusal.authority)
+        path, authority = masking.target(refusal.path), masking.authority(refusal.authority)
         if self._console:
             where = f"{refusal.method} {authority}{path}".strip() or "?"
             line = f"{stamp[11:23]} {where} -> {refusal.status} {refusal.outcome}: {refusal.detail}"
@@ -140,10 +140,10 @@ class AccessLog:
     def close(self) -> None:
         """Tell what was left out, or gathered, so far."""
         self.catch_up()
-        if self._repeats is not None:
-            self._repeats.end()
+        if self._sampler is not None:
+            self._sampler.end()
 
-    def _left_out(self, failure: Failure, lines: int) -> None:
+    def _left_out(self, failure: FailureKind, lines: int) -> None:
         upstream, route, outcome, status = failure
         if self._console:
             where = f"{upstream or 'requests'}{'/' + route if route else ''}"
@@ -175,7 +175,7 @@ def _tail(call: EndedCall) -> str:
     extra = '"app_retry":true,' if call.app_retry else ""
     if call.detail:
         extra += f'"detail":{quote(call.detail)},'
-    history = ",".join([shown.attempt_json(record, call.started) for record in call.history])
+    history = ",".join([call_record.attempt_json(record, call.started) for record in call.history])
     return f'"endpoint":{quote(call.endpoint)},{extra}"history":[{history}]}}\n'
 
 
@@ -184,7 +184,7 @@ def _console_line(
 ) -> str:
     """The first half of `12:00:01.123 GET api.example/x -> 200 success 0.31s · 503, 503, 200 [github]`."""
     return (
-        f"{stamp[11:23]} {method} {mask.authority(authority)}{mask.target(path)} -> "
+        f"{stamp[11:23]} {method} {masking.authority(authority)}{masking.target(path)} -> "
         f"{status or 'no answer'} {outcome} {_short(seconds)}"
     )
 

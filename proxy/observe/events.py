@@ -4,7 +4,7 @@ Law: observing costs a call that succeeds at once next to nothing: of one, a tup
 The driver of any other call (`proxy.forward.exchange`) is itself the event: `EndedCall` lists the attributes that
 observers read, and `history` is only filled where more happened than one attempt that succeeded. An observer never
 keeps that event: it would keep bodies and connections alive. It copies what it needs, and masks what it shows
-(`proxy.observe.mask`).
+(`proxy.observe.masking`).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def nothing_gathered() -> None:
 
 
 @dataclass(slots=True)
-class Ended:
+class KeptCall:
     """What observers read of a call that is over, copied: it may be kept. Implements EndedCall."""
 
     policy: Policy
@@ -186,12 +186,12 @@ class Ended:
     app_retry: bool
 
 
-def copied(call: EndedCall) -> Plain | Ended:
+def copied(call: EndedCall) -> Plain | KeptCall:
     """The same, to be kept."""
     plain = as_plain(call)
     if plain is not None:
         return plain
-    return Ended(
+    return KeptCall(
         call.policy,
         call.request,
         call.client,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from proxy.observe.shown import Stamps
+from proxy.observe.call_record import Stamps
 from proxy.observe.sink import Sink
 
 

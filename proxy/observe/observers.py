@@ -13,9 +13,9 @@ from itertools import groupby
 from typing import cast
 
 from proxy.observe.access_log import AccessLog
-from proxy.observe.events import Ended, EndedCall, Plain, Refusal, copied
+from proxy.observe.events import EndedCall, KeptCall, Plain, Refusal, copied
 from proxy.observe.metrics import Metrics
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.policy import Policy
 
 #: So many calls are told on at once, and none later than after so many seconds.
@@ -34,7 +34,7 @@ class Observers:
     def __init__(
         self,
         metrics: Metrics,
-        recent: Recent,
+        recent: RecentCalls,
         log: AccessLog | None,
         later: Callable[[float, Callable[[], None]], object] | None = None,
         tell: Callable[..., None] | None = None,
@@ -45,7 +45,7 @@ class Observers:
         self._later = later
         self._tell = tell
         self._set = False
-        self._gathered: list[Plain | Ended] = []
+        self._gathered: list[Plain | KeptCall] = []
         metrics.catch_up = recent.catch_up = self.catch_up
         if log is not None:
             log.catch_up = self.catch_up
@@ -54,7 +54,7 @@ class Observers:
         """A call that a policy applied to is over."""
         self.succeeded(copied(call))
 
-    def succeeded(self, call: Plain | Ended) -> None:
+    def succeeded(self, call: Plain | KeptCall) -> None:
         """A call succeeded at once, and is over; or it is a copy of one that came to something else."""
         gathered = self._gathered
         gathered.append(call)
@@ -89,7 +89,7 @@ class Observers:
             if sort is tuple:
                 self._tell_of_successes(cast(list[Plain], list(some)))
             else:
-                for call in cast(Iterator[Ended], some):
+                for call in cast(Iterator[KeptCall], some):
                     self._tell_of(call)
 
     def _tell_of_successes(self, calls: list[Plain]) -> None:
@@ -98,7 +98,7 @@ class Observers:
         if self.log is not None:
             self.log.succeeded(calls)
 
-    def _tell_of(self, call: Ended) -> None:
+    def _tell_of(self, call: KeptCall) -> None:
         self.metrics.call_ended(call)
         self.recent.call_ended(call)
         if self.log is not None:

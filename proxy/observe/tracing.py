@@ -3,7 +3,7 @@
 Law: every sending has a span of its own, and the upstream is told that one as its parent: so that of three attempts it
 can be seen which one an upstream's own spans belong to. What the app sent decides the trace; where it sent none, or
 what can't be read, a new one begins (W3C Trace Context, section 4.3). Nothing here imports opentelemetry: that is
-`proxy.observe.spans`, which is loaded only where an endpoint is set.
+`proxy.observe.otel`, which is loaded only where an endpoint is set.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def tracer(environ: Mapping[str, str], tell: Callable[..., None]) -> Tracer | No
     if environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
         return None
     try:
-        from proxy.observe.spans import Spans
+        from proxy.observe.otel import Spans
     except ImportError as error:
         trouble(f"an OpenTelemetry endpoint is set, but there are no spans: {error} ({remedy('otel')})")
         return None

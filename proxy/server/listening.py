@@ -18,7 +18,7 @@ from proxy.config.nodes import Map, Seq
 from proxy.config.nodes import place as written_at
 from proxy.config.problem import Problem, dotted
 from proxy.config.settings import Address, Settings
-from proxy.server.admin.connections import Runner
+from proxy.server.admin.connections import AdminRunner
 from proxy.server.binding import CannotListenError, bind, bound
 
 #: Seconds that pages under way get when their listener goes.
@@ -139,14 +139,14 @@ class Pages:
         self._opens = opens
         self._leaves = leaves
 
-    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, Runner]:
+    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, AdminRunner]:
         """Serve pages there."""
-        runner = Runner(self._make(), ADMIN_END)
+        runner = AdminRunner(self._make(), ADMIN_END)
         await runner.open(sock)
         self._opens(address)
         return address, runner
 
-    async def shut(self, opened: tuple[Address, Runner]) -> None:
+    async def shut(self, opened: tuple[Address, AdminRunner]) -> None:
         """Let the answers that are under way be given, for a moment."""
         address, runner = opened
         await runner.cleanup()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.config.settings import Address
-from proxy.observe.gathered import Report
+from proxy.observe.aggregate import Report
 from proxy.retry.policy import BucketSpec
 
 

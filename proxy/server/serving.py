@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from proxy.config.settings import Address, Settings
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.commons import Commons
 from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath, Usage
@@ -122,7 +122,7 @@ class Alone:
     restarts = 0
     is_ready = True
 
-    def __init__(self, path: DataPath, recent: Recent, fleet: Fleet) -> None:
+    def __init__(self, path: DataPath, recent: RecentCalls, fleet: Fleet) -> None:
         self._path = path
         self._fleet = fleet
         self._recent = recent

@@ -19,7 +19,7 @@ from typing import Any
 
 from proxy.config.packed import pack
 from proxy.config.settings import Address, Settings
-from proxy.observe.gathered import Gathered
+from proxy.observe.aggregate import Aggregate
 from proxy.retry.commons import Commons
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
@@ -46,7 +46,7 @@ _SETTLE = 30.0
 class Workers:
     """See the module. Implements `proxy.server.serving.Serving` and `proxy.server.worker_process.Owner`."""
 
-    def __init__(self, settings: Settings, memory: Memory, gathered: Gathered, *, via: str, tell: Tell) -> None:
+    def __init__(self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, tell: Tell) -> None:
         self._settings = settings
         self._memory = memory
         self._gathered = gathered

@@ -14,7 +14,7 @@ from urllib3.util.retry import Retry
 from proxy.forward.app_repeats import MOST, WINDOW, AppRepeats
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import REPEATS, Observers
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.facts import NoFields, Request
 
 GET = Request("GET", "api.test", "/x?q=1", NoFields())
@@ -106,7 +106,7 @@ async def test_where_nobody_listens_it_is_noticed_as_well() -> None:
 def test_it_is_counted_apart_and_told_of_once() -> None:
     told: list[tuple[str, list[str]]] = []
     metrics = Metrics()
-    observers = Observers(metrics, Recent(), None, tell=lambda event, lines, **facts: told.append((event, lines)))
+    observers = Observers(metrics, RecentCalls(), None, tell=lambda event, lines, **facts: told.append((event, lines)))
     policy = to("api", "http://127.0.0.1:1").policy
     for _ in range(REPEATS + 2):
         observers.app_repeated(policy)

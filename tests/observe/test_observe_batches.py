@@ -12,7 +12,7 @@ from proxy.observe.access_log import AccessLog
 from proxy.observe.events import Plain, Refusal, as_plain
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import BATCH, Observers
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.facts import Outcome
 
 
@@ -25,7 +25,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.lines, self.due = Kept(), list[Callable[[], None]]()
-        self.metrics, self.recent = Metrics(), Recent()
+        self.metrics, self.recent = Metrics(), RecentCalls()
         self.log = AccessLog(self.lines)
         later = lambda seconds, function: self.due.append(function)  # noqa: E731
         self.told = Observers(self.metrics, self.recent, self.log, later)

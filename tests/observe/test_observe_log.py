@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observed import WALL, Call, retried
 
-from proxy.observe import shown
+from proxy.observe import call_record
 from proxy.observe.access_log import AccessLog
+from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.events import Refusal
-from proxy.observe.gathered import Gathered, GatheredCalls, Report
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
-from proxy.observe.recent import Recent
-from proxy.observe.repeats import MOST
+from proxy.observe.recent_calls import RecentCalls
+from proxy.observe.sampling import MOST
 from proxy.observe.sink import LineSink
 from proxy.retry.facts import Class, FaultKind, Outcome, Request
 from proxy.retry.records import AttemptRecord
@@ -94,7 +94,7 @@ def test_the_log_and_the_ring_show_the_same() -> None:
         retried(),
         Call(outcome=Outcome.DENIED, status=403, attempts=0, detail="denied", app_retry=True),
     ):
-        kept, recent = Kept(), Recent()
+        kept, recent = Kept(), RecentCalls()
         Observers(Metrics(), recent, AccessLog(kept)).call_ended(call)
         line = json.loads(kept.lines[0])
         shown = recent.since(0)[0]
@@ -160,7 +160,7 @@ def test_console_lines_say_why_and_what_held() -> None:
 
 
 def test_a_refusal_has_the_fields_of_any_call() -> None:
-    kept, recent = Kept(), Recent()
+    kept, recent = Kept(), RecentCalls()
     told = Observers(Metrics(), recent, AccessLog(kept))
     told.refused(replace(REFUSAL, bytes_out=99))
     told.call_ended(Call())
@@ -173,7 +173,7 @@ def test_a_refusal_has_the_fields_of_any_call() -> None:
 
 
 def test_refusals_are_masked_too() -> None:
-    kept, recent = Kept(), Recent()
+    kept, recent = Kept(), RecentCalls()
     Observers(Metrics(), recent, AccessLog(kept)).refused(REFUSAL)
     line = json.loads(kept.lines[0])
     assert (line["host"], line["path"], line["detail"]) == ("***@h", "/x?k=***", 'two "lengths"')
@@ -217,7 +217,7 @@ def test_one_failure_over_and_over_is_told_in_part_and_counted_in_full() -> None
 
 
 def test_what_failed_is_not_pushed_out_by_what_succeeded() -> None:
-    ring = Recent(kept=3)
+    ring = RecentCalls(kept=3)
     ring.call_ended(Call(outcome=Outcome.DEADLINE, status=504))
     for _ in range(10):
         ring.call_ended(Call())
@@ -234,8 +234,8 @@ def test_what_failed_is_not_pushed_out_by_what_succeeded() -> None:
 
 
 def test_calls_of_workers_are_all_shown_whoever_asks_in_between() -> None:
-    worker, shown = Recent(), GatheredCalls()
-    gathered = Gathered(Metrics(), shown)
+    worker, shown = RecentCalls(), AggregatedCalls()
+    gathered = Aggregate(Metrics(), shown)
 
     def report(*, calls: bool) -> None:
         asked = worker.since(gathered.seen(7)) if calls else None
@@ -257,7 +257,7 @@ def test_calls_of_workers_are_all_shown_whoever_asks_in_between() -> None:
 
 
 def test_the_ring_is_bounded_and_numbered() -> None:
-    recent = Recent(kept=3)
+    recent = RecentCalls(kept=3)
     for n in range(5):
         recent.call_ended(Call(status=200 + n, request=Request("GET", "h", "/" + "x" * 70_000)))
     assert [(e["number"], e["status"]) for e in recent.since(0)] == [(3, 202), (4, 203), (5, 204)]
@@ -465,15 +465,17 @@ def expected(record: AttemptRecord, started: float) -> dict[str, object]:
     )
 )
 def test_an_attempt_in_a_line_and_in_the_admin_api_are_the_same(record: AttemptRecord) -> None:
-    written, said = json.loads(shown.attempt_json(record, 3.5)), expected(record, 3.5)
-    assert shown.attempt(record, 3.5) == written
+    written, said = json.loads(call_record.attempt_json(record, 3.5)), expected(record, 3.5)
+    assert call_record.attempt(record, 3.5) == written
     assert written.keys() == said.keys()
     for key, value in said.items():
         assert written[key] == (pytest.approx(value, abs=2e-3) if isinstance(value, float) else value)
 
 
 def test_what_an_attempt_cost_is_written_as_it_is_whatever_was_written_before() -> None:
-    written = [shown.attempt_json(AttemptRecord(2, 0.0, price=price, decision="retried"), 0.0) for price in (5.0, 5)]
+    written = [
+        call_record.attempt_json(AttemptRecord(2, 0.0, price=price, decision="retried"), 0.0) for price in (5.0, 5)
+    ]
     assert [type(json.loads(line)["price"]) for line in written] == [float, int]
 
 

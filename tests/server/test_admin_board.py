@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.observe.metrics import BOUNDS
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 from proxy.server.admin.live_board import SAMPLES, LiveBoard, quantile
 from proxy.server.admin.views import Live, Readiness, View
 
@@ -45,7 +45,7 @@ class House:
             config=dict,
             upstreams=self.upstreams,
             buckets=self.buckets,
-            recent=Recent(),
+            recent=RecentCalls(),
             reload=self.reload,
             drain=lambda: None,
             live=self.live,

@@ -16,7 +16,7 @@ from support.pages import Asking
 from proxy.observe.events import Refusal
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import Metrics
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.facts import Outcome
 from proxy.server.admin.app import admin_app, probe_app
 from proxy.server.admin.auth import Access, host_is_known
@@ -32,7 +32,7 @@ class House:
         self.state = Readiness(ready=True, draining=False, config_file="x.yaml", warnings=["x.yaml:1:1: a: odd"])
         self.reload_errors: list[str] = []
         self.asked: list[str] = []
-        self.recent = Recent()
+        self.recent = RecentCalls()
         self.metrics = Metrics()
 
     def view(self) -> View:

@@ -14,10 +14,10 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 from support.front import policy, to
 
-from proxy.observe import recent as ring
+from proxy.observe import recent_calls as ring
 from proxy.observe.events import Refusal
 from proxy.observe.metrics import Metrics, Series
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.bucket import QuotaBucket
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Outcome, Request
@@ -79,7 +79,7 @@ async def admin(aiohttp_client: AiohttpClient) -> TestClient[web.Request, web.Ap
     """A process with MANY upstreams that have all been called, and as many calls to show."""
     upstreams = [to(f"u{number}", "http://127.0.0.1:9") for number in range(MANY)]
     last = Upstream("unmatched", "unmatched", Target(), policy("unmatched", Target()), "tunnel")
-    router, metrics, commons, recent = Router(upstreams, last), Metrics(), Commons(), Recent()
+    router, metrics, commons, recent = Router(upstreams, last), Metrics(), Commons(), RecentCalls()
     for upstream in upstreams:
         metrics.series(upstream.policy)
         commons.scope(upstream.policy, Request("GET", "h", "/"))
@@ -141,7 +141,7 @@ async def test_the_copy_of_metrics(counting: Counting) -> None:
 async def test_a_large_body_is_written_in_pieces(aiohttp_client: AiohttpClient, counting: Counting) -> None:
     counting.each(web.StreamResponse, "write")
     values = {"values": "v" * (5 * PIECE)}
-    view = View(None, None, lambda: values, None, None, Recent(), None, None)  # type: ignore[arg-type]
+    view = View(None, None, lambda: values, None, None, RecentCalls(), None, None)  # type: ignore[arg-type]
     admin = await aiohttp_client(admin_app(replace(view, buckets=no_buckets)))
     reply = await admin.get("/config")
     assert await reply.json() == values

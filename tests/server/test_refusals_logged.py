@@ -12,7 +12,7 @@ from proxy.config.settings import Limits
 from proxy.observe.access_log import AccessLog
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 
 
 class Kept(list[str]):
@@ -40,7 +40,7 @@ async def test_a_line_of_the_same_shape(what: str) -> None:
     limits = Limits(65536, 256, 1 if what.startswith("503") else 10000, 2000, frozenset({443}))
     async with Upstream(answer(200)) as upstream, Front(to("api", upstream.url), limits=limits) as front:
         kept = Kept()
-        front.path.means.observer = Observers(Metrics(), Recent(), AccessLog(kept))
+        front.path.means.observer = Observers(Metrics(), RecentCalls(), AccessLog(kept))
         async with front.app() as first, front.app() as app:
             assert (await first.ask("GET", "/api/x", "Host: 127.0.0.1")).status == 200
             app.send(REFUSED[what].replace(b"%b", front.path.means.via.encode()))

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from proxy.observe.gathered import Gathered, GatheredCalls, Report
+from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.metrics import Metrics, Series
 from proxy.observe.sink import LineSink
 from proxy.retry.facts import Outcome
@@ -118,15 +118,15 @@ def shown(number: int, time: str) -> dict[str, Any]:
     return {"number": number, "time": time, "outcome": "success", "attempts": 1, "history": [{}]}
 
 
-def take(gathered: Gathered, reports: dict[int, Report]) -> None:
+def take(gathered: Aggregate, reports: dict[int, Report]) -> None:
     for worker, report in reports.items():
         gathered.keep(worker, report)
     gathered.take()
 
 
 def test_counts_add_up_and_never_go_down() -> None:
-    metrics, recent = Metrics(), GatheredCalls()
-    gathered = Gathered(metrics, recent)
+    metrics, recent = Metrics(), AggregatedCalls()
+    gathered = Aggregate(metrics, recent)
     take(gathered, {1: Report([counted(2)], 2, []), 2: Report([counted(3, retried=1)], 4, [])})
     assert [series.calls for series in metrics.all()] == [6]
     take(gathered, {1: Report([counted(5)], 5, [])})
@@ -140,7 +140,7 @@ def test_counts_add_up_and_never_go_down() -> None:
 
 
 def test_calls_stand_in_order_of_time_with_numbers_of_their_own() -> None:
-    recent = GatheredCalls()
+    recent = AggregatedCalls()
     recent.add([shown(1, "10:01"), shown(7, "10:00")], 2)
     recent.add([shown(900, "10:02")], 100)  # the others of the hundred were not kept
     assert [(call["number"], call["time"]) for call in recent.since(0)] == [(1, "10:00"), (2, "10:01"), (102, "10:02")]

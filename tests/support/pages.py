@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import web
 
 from proxy.config.settings import Address
-from proxy.server.admin.connections import Runner
+from proxy.server.admin.connections import AdminRunner
 from proxy.server.binding import bind, bound
 
 
@@ -24,7 +24,7 @@ class Asking:
     host = "127.0.0.1"
 
     def __init__(self, app: web.Application, patience: float = 1.0) -> None:
-        self._runner = Runner(app, patience)
+        self._runner = AdminRunner(app, patience)
 
     async def __aenter__(self) -> Self:
         (sock,) = bind(Address(self.host, 0), "admin")

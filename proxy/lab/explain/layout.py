@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from proxy.config.problem import Problem
 from proxy.config.provenance import Origin
-from proxy.observe import mask
+from proxy.observe import masking
 
 Row = Sequence[str]
 
@@ -70,7 +70,7 @@ def fit(line: str, width: int | None) -> Iterator[str]:
 
 
 def _masked(origin: Origin) -> str:
-    return mask.place(origin.path, origin.plain, argument=origin.argument)
+    return masking.place(origin.path, origin.plain, argument=origin.argument)
 
 
 def advice(problems: Sequence[Problem]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from proxy.config.settings import Settings
 from proxy.lab.driver import Sending
 from proxy.lab.policy_tests.playing import sending
 from proxy.lab.policy_tests.script import Ask, Step
-from proxy.observe import mask
+from proxy.observe import masking
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -68,7 +68,7 @@ def read_question(
         raise ValueError(f"{method!r} is no method")
     pattern, wanted = (_PLACE, "HOST:PORT") if method == "CONNECT" else (_URL, "http://…, https://… or /…")
     if not pattern.fullmatch(url):
-        raise ValueError(f"the url should be {wanted}, not {mask.url(url)!r}")
+        raise ValueError(f"the url should be {wanted}, not {masking.url(url)!r}")
     both = tuple(map(_read_field, fields))
     ask = Ask(method, url, (*both, *map(_read_field, of_request)))
     answered = (*both, *map(_read_field, of_answer))

@@ -17,7 +17,7 @@ from proxy.lab.explain.playing import GREATEST, LEAST, Play, bucket_of, play
 from proxy.lab.explain.question import Fate, Question, fate_of_fault, fate_of_status
 from proxy.lab.explain.wording import between, span
 from proxy.lab.policy_tests.choosing import Chosen
-from proxy.observe import mask
+from proxy.observe import masking
 from proxy.retry.checks import is_safe
 from proxy.retry.classify import NeedsBody, classify, classify_fault
 from proxy.retry.facts import GRPC_STATUS_NAMES, FaultKind, Outcome, Verdict
@@ -80,7 +80,7 @@ def _endpoints(chosen: Chosen, *, by_prefix: bool) -> str:
     ends = chosen.policy.target.endpoints if chosen.policy.target is not None else ()
     if not ends:
         return f"{chosen.request.authority}, where the request says"
-    path = mask.target(chosen.request.path)
+    path = masking.target(chosen.request.path)
     return ", ".join(
         f"unix:{end.unix}, {path}"
         if end.unix
@@ -264,7 +264,7 @@ def _fields(one: Play, fate: Fate) -> list[tuple[str, str]]:
         detail=answer.detail if answer is not None else told(call.history),
     )
     hidden = {name.lower() for name, _ in call.policy.response_headers.set}
-    return [(name, mask.MASK if name.lower() in hidden else value) for name, value in changes.add]
+    return [(name, masking.MASK if name.lower() in hidden else value) for name, value in changes.add]
 
 
 # -- all ends ---------------------------------------------------------------------------------------------------------
@@ -334,4 +334,4 @@ def _can_happen(kind: FaultKind, chosen: Chosen) -> bool:
 
 def question_line(question: Question) -> str:
     """What was asked, masked."""
-    return f"{question.ask.method} {mask.target(question.ask.url)}"
+    return f"{question.ask.method} {masking.target(question.ask.url)}"

@@ -16,7 +16,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from proxy.server.admin import auth, dashboard
 from proxy.server.admin.auth import ACCESS, Access, refusal
-from proxy.server.admin.events import CLOSING, Events, keep_sampling
+from proxy.server.admin.event_stream import CLOSING, Events, keep_sampling
 from proxy.server.admin.handlers import Handlers
 from proxy.server.admin.live_board import LiveBoard
 from proxy.server.admin.turns import a_turn

@@ -38,7 +38,7 @@ _LIMITS: dict[str, Any] = {
 }
 
 
-class Runner(web.AppRunner):
+class AdminRunner(web.AppRunner):
     """Hosts an application as aiohttp's runner does, on bounded connections. A page under way when the runner cleans
     up has `patience` seconds to end, a connection that is left then is cut.
     """
@@ -52,25 +52,25 @@ class Runner(web.AppRunner):
         await web.SockSite(self, sock, backlog=MOST).start()
 
     async def _make_server(self) -> web.Server:
-        return Connections(await super()._make_server())
+        return AdminServer(await super()._make_server())
 
 
-class Connections(web.Server):
+class AdminServer(web.Server):
     """Every connection of one port. `made` is aiohttp's server for the application."""
 
     def __init__(self, made: web.Server) -> None:
         super().__init__(self._answer, request_factory=made.request_factory, handler_cancellation=True)
         self._handler = made.request_handler
-        self._open: dict[Connection, asyncio.Transport] = {}  # the oldest first
-        self._resting: dict[Connection, None] = {}  # those that wait for a request, the longest first
+        self._open: dict[AdminConnection, asyncio.Transport] = {}  # the oldest first
+        self._resting: dict[AdminConnection, None] = {}  # those that wait for a request, the longest first
 
-    def __call__(self) -> Connection:
+    def __call__(self) -> AdminConnection:
         """Make the protocol of a new connection."""
-        return Connection(self, loop=asyncio.get_running_loop(), access_log=None, **_LIMITS)
+        return AdminConnection(self, loop=asyncio.get_running_loop(), access_log=None, **_LIMITS)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Take a connection in: whoever comes is heard."""
-        connection = cast(Connection, handler)
+        connection = cast(AdminConnection, handler)
         if len(self._open) >= MOST:
             self._give_up(next(iter(self._resting or self._open)))
         self._open[connection] = transport
@@ -79,7 +79,7 @@ class Connections(web.Server):
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Forget a connection that is closed."""
-        self._forget(cast(Connection, handler))
+        self._forget(cast(AdminConnection, handler))
         super().connection_lost(handler, exc)
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
@@ -88,33 +88,33 @@ class Connections(web.Server):
         for connection in list(self._open):
             self._give_up(connection)
 
-    def rests(self, connection: Connection) -> None:
+    def rests(self, connection: AdminConnection) -> None:
         """Note that a connection has its answer, and waits for another request."""
         if connection in self._open:
             self._resting[connection] = None
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = cast(Connection, request.protocol)
+        connection = cast(AdminConnection, request.protocol)
         connection.asks(request)
         if request.content.is_eof():  # else it may keep us waiting
             self._resting.pop(connection, None)
         return await self._handler(request)
 
-    def _give_up(self, connection: Connection) -> None:
+    def _give_up(self, connection: AdminConnection) -> None:
         self._open[connection].abort()
         self._forget(connection)
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: AdminConnection) -> None:
         self._open.pop(connection, None)
         self._resting.pop(connection, None)
 
 
-class Connection(web.RequestHandler):
+class AdminConnection(web.RequestHandler):
     """A connection. `said_all`: its reader has closed its sending direction, and may still take answers."""
 
     __slots__ = ("_answered", "_asked", "_ended", "_leaving", "_owner", "_stall", "said_all")
 
-    def __init__(self, owner: Connections, **options: Any) -> None:
+    def __init__(self, owner: AdminServer, **options: Any) -> None:
         super().__init__(owner, **options)
         self._owner = owner
         self._asked: web.BaseRequest | None = None
@@ -219,8 +219,8 @@ class Connection(web.RequestHandler):
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         if isinstance(exc, LineTooLong):
-            return Refused(431, "A line of the request's head is too long.", self)
-        return Refused(status, "This is no HTTP/1.1 request.", self)
+            return LastAnswer(431, "A line of the request's head is too long.", self)
+        return LastAnswer(status, "This is no HTTP/1.1 request.", self)
 
     async def see_off(self) -> None:
         """Say that nothing more is written, and drop for a while what still comes."""
@@ -235,10 +235,10 @@ class Connection(web.RequestHandler):
             super().data_received(data)
 
 
-class Refused(web.Response):
+class LastAnswer(web.Response):
     """The last answer on a connection, behind which what still comes is dropped for a while."""
 
-    def __init__(self, status: int, detail: str, connection: Connection) -> None:
+    def __init__(self, status: int, detail: str, connection: AdminConnection) -> None:
         super().__init__(status=status, text=f"{detail}\n", headers={"Connection": "close", "Server": "redrive"})
         self.force_close()
         self._connection = connection
@@ -251,4 +251,4 @@ class Refused(web.Response):
 
 def has_said_all(request: web.BaseRequest) -> bool:
     """Whether a request's reader has closed its sending direction, as one does that has gone."""
-    return isinstance(request.protocol, Connection) and request.protocol.said_all
+    return isinstance(request.protocol, AdminConnection) and request.protocol.said_all

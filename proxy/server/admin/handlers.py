@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.observe.recent import KEPT
+from proxy.observe.recent_calls import KEPT
 from proxy.server.admin.auth import refusal
 from proxy.server.admin.turns import a_turn, in_turns
 from proxy.server.admin.views import View

@@ -16,10 +16,10 @@ from typing import Any
 
 from proxy.config.provenance import Origin, Provenance
 from proxy.config.settings import Settings
-from proxy.observe import mask
+from proxy.observe import masking
 from proxy.observe.exposition import Gauges
 from proxy.observe.metrics import BOUNDS, Metrics, Series
-from proxy.observe.recent import Recent
+from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.bucket import Bucket, RateBucket, make_bucket
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Outcome
@@ -102,7 +102,7 @@ class View:
     config: Callable[[], Any]
     upstreams: Callable[[str | None], Awaitable[list[dict[str, Any]]]]
     buckets: Callable[[], Awaitable[list[dict[str, Any]]]]
-    recent: Recent
+    recent: RecentCalls
     reload: Callable[[], Awaitable[list[str]]]
     drain: Callable[[], None]
     refresh: Callable[[], Awaitable[None]] = _nothing
@@ -155,7 +155,7 @@ def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, 
 
 
 def _value(origin: Origin) -> str:
-    return mask.place(origin.path, origin.plain, argument=origin.argument)
+    return masking.place(origin.path, origin.plain, argument=origin.argument)
 
 
 def _upstream(upstream: Upstream, counted: list[Series], commons: Commons, held: dict[str, float]) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def endpoint_url(endpoint: Endpoint) -> str:
     """An endpoint as the configuration would name it."""
     if endpoint.unix is not None:
         return f"unix:{endpoint.unix}"
-    return mask.url(f"{endpoint.scheme}://{endpoint.authority}{endpoint.shown_path}")
+    return masking.url(f"{endpoint.scheme}://{endpoint.authority}{endpoint.shown_path}")
 
 
 async def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.observe import mask
+from proxy.observe import masking
 
 
 @pytest.mark.parametrize(
@@ -18,37 +18,37 @@ from proxy.observe import mask
     ],
 )
 def test_targets_show_names_and_no_values(path: str, shown: str) -> None:
-    assert mask.target(path) == shown
+    assert masking.target(path) == shown
 
 
 def test_a_query_of_many_parts_is_cut() -> None:
-    shown = mask.target("/?" + "&".join(f"k{n}=s3cret" for n in range(1000)))
+    shown = masking.target("/?" + "&".join(f"k{n}=s3cret" for n in range(1000)))
     assert "s3cret" not in shown
     assert len(shown) < 500
 
 
 def test_user_info_in_an_authority() -> None:
-    assert mask.authority("u:s3cret@host:80") == "***@host:80"
-    assert mask.authority("host:80") == "host:80"
+    assert masking.authority("u:s3cret@host:80") == "***@host:80"
+    assert masking.authority("host:80") == "host:80"
 
 
 @pytest.mark.parametrize(
     "name", ["token", "X-Api-Key", "Authorization", "password", "Set-Cookie", "client_secret", "openai-apikey"]
 )
 def test_names_of_secrets(name: str) -> None:
-    assert mask.secret_name(name)
+    assert masking.secret_name(name)
 
 
 @pytest.mark.parametrize("name", ["key", "max_tokens", "token_ratio", "header", "cert"])
 def test_names_of_no_secrets(name: str) -> None:
     if name in ("max_tokens", "token_ratio"):
-        assert mask.config({name: 10}) == {name: 10}
+        assert masking.config({name: 10}) == {name: 10}
     else:
-        assert not mask.secret_name(name)
+        assert not masking.secret_name(name)
 
 
 def test_a_configuration_keeps_its_shape() -> None:
-    shown = mask.config(
+    shown = masking.config(
         {
             "admin": {"token": "s3cret", "listen": "127.0.0.1:9901"},
             "redis": {"url": "redis://:s3cret@localhost/0"},
@@ -71,29 +71,29 @@ def test_a_configuration_keeps_its_shape() -> None:
 
 def test_tokens_that_are_counted_are_no_secret() -> None:
     bucket = {"kind": "throttle", "max_tokens": "10", "token_ratio": "0.1"}
-    assert mask.config({"buckets": {"grpc": bucket}, "admin": {"token": "x"}}) == {
+    assert masking.config({"buckets": {"grpc": bucket}, "admin": {"token": "x"}}) == {
         "buckets": {"grpc": bucket},
-        "admin": {"token": mask.MASK},
+        "admin": {"token": masking.MASK},
     }
 
 
 @pytest.mark.parametrize("value", ["250ms", "2s", "7", "-1.5", "1e3", "64KiB", "20%", "100/s", "true", "off"])
 def test_an_argument_of_a_custom_strategy_that_is_plainly_harmless_is_shown(value: str) -> None:
-    assert mask.config({"kind": "module:Class", "wait": value}) == {"kind": "module:Class", "wait": value}
-    assert mask.place("strategy.wait", value, argument=True) == value
+    assert masking.config({"kind": "module:Class", "wait": value}) == {"kind": "module:Class", "wait": value}
+    assert masking.place("strategy.wait", value, argument=True) == value
 
 
 @pytest.mark.parametrize("value", ["s3cret", "1234567890123456", "${NAME}", "12ab", "/path"])
 def test_any_other_argument_of_a_custom_strategy_is_masked(value: str) -> None:
     tree = {"strategy": {"kind": "module:Class", "vault": value, "deep": {"list": [value, "1"]}, "token": "1"}}
-    assert mask.config(tree) == {
+    assert masking.config(tree) == {
         "strategy": {"kind": "module:Class", "vault": "***", "deep": {"list": ["***", "1"]}, "token": "***"}
     }
-    assert mask.place("strategy.vault", value, argument=True) == "***"
-    assert mask.place("strategy.deep.list", [value, "1"], argument=True) == "[***, 1]"
+    assert masking.place("strategy.vault", value, argument=True) == "***"
+    assert masking.place("strategy.deep.list", [value, "1"], argument=True) == "[***, 1]"
 
 
 def test_what_a_rule_holds_a_header_against_is_masked() -> None:
     rules = [{"status": "400", "header": {"x-why": "s3cret*", "x-any": "*"}, "as": "throttling"}]
-    assert mask.place("classify.rules", rules) == "[{status: 400, header: {x-why: ***, x-any: *}, as: throttling}]"
-    assert mask.place("scope.header", "X-Tenant") == "X-Tenant"
+    assert masking.place("classify.rules", rules) == "[{status: 400, header: {x-why: ***, x-any: *}, as: throttling}]"
+    assert masking.place("scope.header", "X-Tenant") == "X-Tenant"

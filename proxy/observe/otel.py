@@ -28,7 +28,7 @@ from opentelemetry.trace import (
 )
 
 from proxy import __version__
-from proxy.observe import mask
+from proxy.observe import masking
 from proxy.observe.events import EndedCall
 from proxy.observe.tracing import Bits, Trace, read
 from proxy.retry.facts import Class
@@ -134,7 +134,7 @@ def _attributes(call: EndedCall, trace: Trace, record: AttemptRecord) -> dict[st
     if port:
         found["server.port"] = port
     scheme, path = trace.urls.get(record.attempt, (_scheme(call), request.path))
-    found["url.full"] = f"{scheme}://{mask.authority(request.authority)}{mask.target(path)}"
+    found["url.full"] = f"{scheme}://{masking.authority(request.authority)}{masking.target(path)}"
     if call.policy.route:
         found["redrive.route"] = call.policy.route
     if record.attempt > 1:

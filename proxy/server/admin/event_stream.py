@@ -41,7 +41,7 @@ class Events:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """`/events`. `Last-Event-ID` goes on where a reader left off, as far as the ring of last calls reaches back."""
         await self._view.refresh()
-        reader = Reader(request, self._view, self._board)
+        reader = EventReader(request, self._view, self._board)
         if not reader.asks_well:
             return refusal(400, "most is a whole number.")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -53,7 +53,7 @@ class Events:
             await self._follow(request, response, reader)
         return response
 
-    async def _follow(self, request: web.Request, response: web.StreamResponse, reader: Reader) -> None:
+    async def _follow(self, request: web.Request, response: web.StreamResponse, reader: EventReader) -> None:
         """Write a reader's events until it goes (then a write fails, or this is cancelled) or the application ends."""
         closing, quiet = request.app[CLOSING], 0.0
         while not closing.is_set() and not has_said_all(request):
@@ -66,7 +66,7 @@ class Events:
             await rest(closing, reader.wait)
 
 
-class Reader:
+class EventReader:
     """One reader: what it has had, and what it gets next. `request` says what it asked for."""
 
     def __init__(self, request: web.Request, view: View, board: LiveBoard) -> None:

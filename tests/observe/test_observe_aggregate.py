@@ -6,7 +6,7 @@ from typing import Any
 
 from observed import POLICY
 
-from proxy.observe.gathered import Gathered, GatheredCalls, Report
+from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.metrics import Metrics, Series
 from proxy.retry.facts import Outcome
 
@@ -21,9 +21,9 @@ def counted(calls: int) -> list[Series]:
     return [series]
 
 
-def house() -> tuple[Gathered, Metrics, GatheredCalls]:
-    metrics, recent = Metrics(), GatheredCalls()
-    return Gathered(metrics, recent), metrics, recent
+def house() -> tuple[Aggregate, Metrics, AggregatedCalls]:
+    metrics, recent = Metrics(), AggregatedCalls()
+    return Aggregate(metrics, recent), metrics, recent
 
 
 def test_calls_of_one_look_stand_in_order_of_time() -> None:

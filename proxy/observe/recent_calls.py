@@ -13,9 +13,9 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from proxy.observe import mask
+from proxy.observe import masking
+from proxy.observe.call_record import Stamps, attempt
 from proxy.observe.events import EndedCall, Plain, Refusal, nothing_gathered
-from proxy.observe.shown import Stamps, attempt
 from proxy.retry.facts import Outcome
 
 #: A call that is kept: its number, and what is known of it.
@@ -27,7 +27,7 @@ KEPT = 500
 _PATH = 2048
 
 
-class Recent:
+class RecentCalls:
     """Two rings of calls. An entry's number is its place among all that ever passed, from 1."""
 
     def __init__(self, kept: int = KEPT) -> None:
@@ -140,8 +140,8 @@ def _shown(entry: tuple[Any, ...], stamps: Stamps) -> dict[str, Any]:
         "route": policy.route,
         "strategy": policy.strategy.name,
         "method": method,
-        "host": mask.authority(authority),
-        "path": mask.target(path),
+        "host": masking.authority(authority),
+        "path": masking.target(path),
         "client": client,
         "status": status,
         "outcome": outcome.value,
@@ -169,8 +169,8 @@ def _refusal(refusal: Refusal, stamps: Stamps) -> dict[str, Any]:
         "route": "",
         "strategy": "",
         "method": refusal.method,
-        "host": mask.authority(refusal.authority),
-        "path": mask.target(_cut(refusal.path)),
+        "host": masking.authority(refusal.authority),
+        "path": masking.target(_cut(refusal.path)),
         "client": refusal.client,
         "status": refusal.status,
         "outcome": refusal.outcome.value,

@@ -20,7 +20,7 @@ WINDOW = 1.0
 Later = Callable[[float, Callable[[], None]], object]
 
 
-class Failure(NamedTuple):
+class FailureKind(NamedTuple):
     """What makes two failures the same."""
 
     upstream: str
@@ -29,16 +29,16 @@ class Failure(NamedTuple):
     status: int
 
 
-class Repeats:
+class FailureSampler:
     """`later(seconds, function)` is the loop's `call_later`; `tell` takes a failure and the lines left out."""
 
-    def __init__(self, later: Later, tell: Callable[[Failure, int], None], most: int = MOST) -> None:
+    def __init__(self, later: Later, tell: Callable[[FailureKind, int], None], most: int = MOST) -> None:
         self._later = later
         self._tell = tell
         self._most = most
-        self._counts: dict[Failure, int] = {}
+        self._counts: dict[FailureKind, int] = {}
 
-    def is_wanted(self, failure: Failure) -> bool:
+    def is_wanted(self, failure: FailureKind) -> bool:
         """Whether to write this one's line; it is counted."""
         if not self._counts:
             self._later(WINDOW, self.end)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from proxy.observe.metrics import Metrics, Series
-from proxy.observe.recent import Entry, Recent, is_plain
+from proxy.observe.recent_calls import Entry, RecentCalls, is_plain
 
 Labels: TypeAlias = tuple[str, str]
 
@@ -28,14 +28,14 @@ class Report:
     lines_lost: int = 0
 
 
-class Gathered:
+class Aggregate:
     """The counts of all workers, written into `metrics` and `recent`.
 
     Reports are kept until all that were asked have answered: calls of one look stand in order of time, whichever
     worker's they are.
     """
 
-    def __init__(self, metrics: Metrics, recent: GatheredCalls) -> None:
+    def __init__(self, metrics: Metrics, recent: AggregatedCalls) -> None:
         self._metrics = metrics
         self._recent = recent
         self._latest: dict[int, dict[Labels, Series]] = {}
@@ -94,7 +94,7 @@ class Gathered:
             self._ended.setdefault(labels, Series(*labels)).add(series)
 
 
-class GatheredCalls(Recent):
+class AggregatedCalls(RecentCalls):
     """A ring of calls that workers have shown, numbered here. A number without a call is one that was not kept."""
 
     def add(self, calls: Iterable[dict[str, Any]], passed: int) -> None:
