@@ -187,7 +187,7 @@ def _ca_verbs(local: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to end."""
-    from proxy.ending import end_early
+    from proxy.shutdown import end_early
 
     end_early()
     file, loaded = _load(options, "error", "warning", told=False)  # the banner names the file
@@ -205,23 +205,23 @@ def run(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Say everything that is wrong, or that nothing is."""
-    from proxy.config import told
+    from proxy.config import problem_formats
 
     as_text = options.format == "text"
     file, loaded = _load(options, *(("error", "warning", "note") if as_text else ("none",)))
     problems, settings = loaded.problems, loaded.settings
     names = None if settings is None else len(settings.router.upstreams)
     if options.format == "json":
-        print(told.as_json(file, names, problems))
+        print(problem_formats.as_json(file, names, problems))
     elif options.format == "github":
-        print("".join(f"{told.as_github(problem)}\n" for problem in problems), end="")
+        print("".join(f"{problem_formats.as_github(problem)}\n" for problem in problems), end="")
     else:
         if file is None:
             print("redrive: warning: no configuration file was found: the defaults alone are checked", file=sys.stderr)
         if names is not None:
-            print(told.summary(file, names, problems))
+            print(problem_formats.summary(file, names, problems))
         elif sys.stderr.isatty():  # else errors stand there alone, one a line
-            print(told.summary(file, names, problems), file=sys.stderr)
+            print(problem_formats.summary(file, names, problems), file=sys.stderr)
     return BAD_INPUT if settings is None else FINE
 
 
@@ -346,7 +346,7 @@ def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[
         print(taken(options.config, os.environ), file=sys.stderr)
     shown = [problem for problem in result.problems if problem.severity in (kinds or ("error",))]
     if shown and sys.stderr.isatty():
-        from proxy.config.told import to_terminal
+        from proxy.config.problem_formats import to_terminal
 
         to_terminal(shown)
     else:

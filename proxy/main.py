@@ -3,7 +3,7 @@
 Law: everything is bound before anything is served. What lives over reloads (buckets, connections, counters) is made
 once; what a configuration says is taken in one step, for calls that start after it. The first SIGTERM or SIGINT lets
 calls run out, the second ends at once; both are a clean end, and nothing that hangs keeps it from coming
-(`proxy.ending`). With workers this process is their parent, and carries no calls itself.
+(`proxy.shutdown`). With workers this process is their parent, and carries no calls itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import uvloop
 from proxy.config.gradual import let_go
 from proxy.config.load import LoadResult
 from proxy.config.watch import Watcher
-from proxy.ending import SIGNALS, Given, leave, within
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.exposition import render
 from proxy.observe.masking import config as masked
@@ -37,14 +36,15 @@ from proxy.server.admin import views
 from proxy.server.admin.app import admin_app, probe_app
 from proxy.server.admin.auth import Access
 from proxy.server.admin.views import Readiness, View
-from proxy.server.announcing import banner
-from proxy.server.binding import CannotListenError
+from proxy.server.banner import banner
 from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath, enough_for
-from proxy.server.listening import Listening, Pages, Plan, where
+from proxy.server.listeners import Listeners, Pages, Plan, where
 from proxy.server.open_files import limit
 from proxy.server.processors import processes
 from proxy.server.serving import Alone, Serving, WorkerFailedError
+from proxy.server.sockets import CannotListenError
+from proxy.shutdown import SIGNALS, Given, leave, within
 from proxy.transport.clock import monotonic, wall
 
 #: Standard output, where the log goes.
@@ -114,7 +114,7 @@ class House:
         serving = self._serving
         admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
         probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
-        self._listening = Listening({"listen": self._serving, "admin": admin, "probe": probe})
+        self._listeners = Listeners({"listen": self._serving, "admin": admin, "probe": probe})
 
     def _alone(self) -> tuple[Serving, RecentCalls]:
         """This very process carries the calls."""
@@ -142,9 +142,9 @@ class House:
         """Workers carry them, and what they share lies in memory that all have."""
         from proxy.observe.aggregate import Aggregate, AggregatedCalls
         from proxy.server.listener import draw_via
-        from proxy.server.workers import Workers
         from proxy.stores.memory import LogTurn, descriptor
         from proxy.stores.shared_memory import open_memory
+        from proxy.supervisor.workers import Workers
 
         memory, recent = open_memory(descriptor()), AggregatedCalls()
         self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(memory), self._metrics.lost)
@@ -172,8 +172,8 @@ class House:
 
     async def open(self) -> None:
         """Bind everything, then serve it and say so. Raises CannotListenError, with nothing left open."""
-        plan = self._listening.plan(self.settings)
-        await self._listening.take(plan)
+        plan = self._listeners.plan(self.settings)
+        await self._listeners.take(plan)
         await self._serving.start()
         self._loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         self._loop.add_signal_handler(signal.SIGUSR2, self._roll)
@@ -191,7 +191,7 @@ class House:
         return Access(admin.token, admin.hosts)
 
     def _announce(self) -> None:
-        listening = {what: self._listening.addresses(what) for what in ("listen", "admin", "probe")}
+        listening = {what: self._listeners.addresses(what) for what in ("listen", "admin", "probe")}
         self._notices.banner(banner(self._file, self.settings, listening))
         told = {what: [str(address) for address in at] for what, at in listening.items()}
         self._notices.tell("ready", [], **told, pid=os.getpid(), file=self._file)
@@ -225,7 +225,7 @@ class House:
         plan = None
         if settings is not None:
             try:
-                plan = self._listening.plan(settings)
+                plan = self._listeners.plan(settings)
             except CannotListenError as error:
                 errors = [str(where(settings, error))]
         self._reload_errors = errors
@@ -254,7 +254,7 @@ class House:
         async with self._taking:
             told = self._warnings
             try:
-                await self._listening.take(plan)
+                await self._listeners.take(plan)
                 await self._serving.settled()
                 self._metrics.reloaded("success")
                 lines = [f"the configuration was reloaded ({why})", *told]
@@ -304,9 +304,9 @@ class House:
             task.cancel()
         self._serving.refuse()
         if not self._at_once.is_set():
-            await self._step(self._listening.close("listen"))
+            await self._step(self._listeners.close("listen"))
         cut = await self._step(self._serving.close(at_once=self._at_once.is_set()), 0)
-        await self._step(self._listening.close("admin", "probe"))
+        await self._step(self._listeners.close("admin", "probe"))
         if self._tracer is not None:
             await self._step(asyncio.to_thread(self._tracer.close))
         if self._log is not None:
@@ -356,7 +356,7 @@ class House:
             config_file=self._file or "",
             warnings=self._warnings,
             reload_errors=self._reload_errors,
-            listen=[str(address) for address in self._listening.addresses("listen")],
+            listen=[str(address) for address in self._listeners.addresses("listen")],
             in_flight=self._serving.usage.in_flight,
         )
 

@@ -1,1 +1,1 @@
-"""Floor 3: the doors. Listeners, connections, admin."""
+"""Floor 3: listeners, connections of apps, the admin port."""

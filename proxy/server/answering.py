@@ -14,7 +14,7 @@ from proxy.wire.body import Body, chunk, end_chunked
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead
 
 if TYPE_CHECKING:
-    from proxy.server.door import Door
+    from proxy.server.acceptor import Acceptor
 
 CLOSE = b"Connection: close\r\n"
 _KEEP = b"Connection: keep-alive\r\n"
@@ -37,14 +37,14 @@ class Answering(asyncio.Protocol):
         "_informed",
         "_lingered",
         "_tunnel",
+        "acceptor",
         "blocked",
-        "door",
         "exchange",
         "head",
         "transport",
     )
 
-    door: Door
+    acceptor: Acceptor
     head: RequestHead
     exchange: Exchange | None
     transport: asyncio.Transport | None
@@ -85,7 +85,7 @@ class Answering(asyncio.Protocol):
         if (
             end
             and head.simple
-            and not (self._close or head.chunked or self.door.draining)
+            and not (self._close or head.chunked or self.acceptor.draining)
             and self._body is None
             and self.head.minor
             and b"date" in head.specials
@@ -96,7 +96,7 @@ class Answering(asyncio.Protocol):
             return rendered
         size = head.body_size(self.head.method)
         minor = self.head.minor
-        if self.door.draining or (self._body is not None and (end or self._is_a_last_word(head))):
+        if self.acceptor.draining or (self._body is not None and (end or self._is_a_last_word(head))):
             self._close = True
         if size < 0:
             if minor == 0:
@@ -108,7 +108,7 @@ class Answering(asyncio.Protocol):
                     add += _CHUNKED
         if head.status != 101 and self.head.method != "CONNECT":
             if b"date" not in head.specials:
-                add += self.door.date_line()
+                add += self.acceptor.date_line()
             if self._close:
                 add += CLOSE
             elif minor == 0:
@@ -137,7 +137,7 @@ class Answering(asyncio.Protocol):
     @property
     def closing(self) -> bool:
         """Whether answers have to say that the connection closes."""
-        return self._close or self.door.draining
+        return self._close or self.acceptor.draining
 
     def respond_again(self, whole: bytes) -> None:
         """Write an answer whose head `respond` has written before, to the same request's head."""
@@ -146,14 +146,14 @@ class Answering(asyncio.Protocol):
 
     def answer(self, head: bytes, body: bytes) -> None:
         """Write an answer of our own."""
-        if self.door.draining or self._body is not None or self.head.method == "CONNECT":
+        if self.acceptor.draining or self._body is not None or self.head.method == "CONNECT":
             self._close = True  # what follows a CONNECT was meant for a tunnel: it is never a request (RFC 9931)
         line = CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
         self._write_own(head, body, line, headless=self.head.method == "HEAD")
 
     def _write_own(self, head: bytes, body: bytes, line: bytes, *, headless: bool) -> None:
         if self.transport is not None:
-            whole = b"%b%bContent-Length: %d\r\n%b\r\n" % (head, self.door.date_line(), len(body), line)
+            whole = b"%b%bContent-Length: %d\r\n%b\r\n" % (head, self.acceptor.date_line(), len(body), line)
             self.transport.write(whole if headless else whole + body)
 
     def write(self, data: bytes) -> None:

@@ -17,10 +17,10 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from proxy.forward.exchange import Exchange
-from proxy.server.admission import Inside, Place
 from proxy.server.answering import CLOSE
 from proxy.server.leaving import Leaving
 from proxy.server.presence import address
+from proxy.server.routing import Inside, Place
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import HIGH_WATER, Connection
 from proxy.transport.last_words import read_last_words
@@ -30,7 +30,7 @@ from proxy.wire.grammar import BadMessage, Refused, RequestParser
 from proxy.wire.head import RequestHead
 
 if TYPE_CHECKING:
-    from proxy.server.door import Door
+    from proxy.server.acceptor import Acceptor
 
 #: Why nothing is read for now.
 _BODY, _AHEAD = 1, 2
@@ -55,13 +55,13 @@ class AppConnection(Leaving):
 
     place: Place
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, acceptor: Acceptor) -> None:
         super().__init__()
-        self.door = door
-        limits = door.settings.limits
+        self.acceptor = acceptor
+        limits = acceptor.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
-        self._generation = door.generation
+        self._generation = acceptor.generation
         self._kept: Exchange | None = None  # of a call that needed no decision, for the next one
         self.inside: Inside | None = None
         self.own: dict[Origin, list[Connection]] | None = None
@@ -76,10 +76,10 @@ class AppConnection(Leaving):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self._fd = transport.get_extra_info("socket").fileno()
-        self.place = self.door.place_of(transport.get_extra_info("sockname"))
+        self.place = self.acceptor.place_of(transport.get_extra_info("sockname"))
         self.client = address(transport.get_extra_info("peername"))
         self.since = monotonic()
-        self.door.entered(self)
+        self.acceptor.entered(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request, of its body, of the next one, of a tunnel; or what nobody wants any more."""
@@ -113,7 +113,7 @@ class AppConnection(Leaving):
         if not self._is_there():
             return False
         self._half_closed = True
-        self.door.means.watch.glance_at(self)
+        self.acceptor.means.watch.glance_at(self)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -121,7 +121,7 @@ class AppConnection(Leaving):
         transport, self.transport = self.transport, None
         if exc is not None and self._tunnel and transport is not None and transport.can_write_eof():  # not TLS
             read_last_words(self._fd, self.data_received, lambda: self.exchange is not None)
-        self.door.left(self)
+        self.acceptor.left(self)
         self._stop_timer()
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
@@ -187,10 +187,10 @@ class AppConnection(Leaving):
             assert body is not None
             payload, done, self._buffer = body.feed(rest)
         except Refused as refused:
-            self.door.refuse(self, refused.status, refused.title, refused.detail)
+            self.acceptor.refuse(self, refused.status, refused.title, refused.detail)
             return
         except BadMessage as bad:
-            self.door.refuse(self, 400, "Bad Request", bad.detail)
+            self.acceptor.refuse(self, 400, "Bad Request", bad.detail)
             return
         if done:
             self._body = None
@@ -202,16 +202,16 @@ class AppConnection(Leaving):
         # A proxy keeps no connection with an HTTP/1.0 client (RFC 9112 section 9.3); a gateway may.
         self._close = not head.keep_alive or (head.minor == 0 and head.form == "absolute")
         self.since = 0.0
-        door, plan = self.door, self.plan
-        if plan is None or plan.head is not head or self._generation != door.generation or door.refusing:
-            if self._generation != door.generation:
-                self._generation, self.plan = door.generation, None
-            plan = self.plan = door.admit(self, head)
+        acceptor, plan = self.acceptor, self.plan
+        if plan is None or plan.head is not head or self._generation != acceptor.generation or acceptor.refusing:
+            if self._generation != acceptor.generation:
+                self._generation, self.plan = acceptor.generation, None
+            plan = self.plan = acceptor.admit(self, head)
             if plan is None:
                 return
         exchange = self._kept
         if exchange is None or not plan.plain:
-            exchange = door.exchange(plan, self)
+            exchange = acceptor.exchange(plan, self)
         self.exchange = exchange
         exchange.start(plan, monotonic(), payload, done, trailers)
 
@@ -219,7 +219,7 @@ class AppConnection(Leaving):
         if self.since == 0.0:
             self.since = monotonic()
         if self._parser.pending:
-            self.door.drips(self)
+            self.acceptor.drips(self)
 
     @property
     def dripping(self) -> bool:

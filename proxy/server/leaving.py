@@ -240,7 +240,7 @@ class Leaving(Answering):
         if not self._held and self.transport is not None:
             self.transport.pause_reading()
             if self.exchange is not None:
-                self.door.means.watch.glance_at(self)
+                self.acceptor.means.watch.glance_at(self)
         self._held |= why
 
     def _release(self, why: int) -> None:

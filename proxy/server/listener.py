@@ -1,4 +1,4 @@
-"""The proxy port of one worker, for the composition root: the door, and everything that a call needs behind it.
+"""The proxy port of one worker, for the composition root: the acceptor, and everything that a call needs behind it.
 
 Law: what lives over reloads (pool, buckets, buffers) is made once here; a new configuration is one assignment, and
 calls in flight keep their policy.
@@ -28,10 +28,10 @@ from proxy.retry.gated import Env
 from proxy.retry.making import Making
 from proxy.retry.target import Reach
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.server.binding import BACKLOG, bound
-from proxy.server.door import Door
+from proxy.server.acceptor import Acceptor
+from proxy.server.connection_limit import TOLD, NoOthers, Others
 from proxy.server.intercept.interception import Tell
-from proxy.server.seats import TOLD, NoOthers, Others
+from proxy.server.sockets import BACKLOG, bound
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
 from proxy.transport.guard import Guard
@@ -48,7 +48,7 @@ RESERVED = 64
 class Usage:
     """What calls use of what has limits: calls, connections of apps, parked calls, bytes kept for another attempt.
 
-    `busy`, while draining: the processes in which anything is under way (`Door.is_busy`).
+    `busy`, while draining: the processes in which anything is under way (`Acceptor.is_busy`).
     """
 
     in_flight: int = 0
@@ -130,11 +130,13 @@ class DataPath:
         pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
         store = Store(settings.buffers.per_request, settings.buffers.total)
         self.means = Means(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
-        self.door = Door(self.means, settings, tell, enough_for(descriptors))
-        self.door.tracer = tracer
-        self.door.seats.others = others or NoOthers()
-        pool.most = max(1, descriptors - RESERVED - self.door.seats.most - self.door.seats.told)
-        self._runner = web.ServerRunner(self.door)
+        self.acceptor = Acceptor(self.means, settings, tell, enough_for(descriptors))
+        self.acceptor.tracer = tracer
+        self.acceptor.connection_limit.others = others or NoOthers()
+        pool.most = max(
+            1, descriptors - RESERVED - self.acceptor.connection_limit.most - self.acceptor.connection_limit.told
+        )
+        self._runner = web.ServerRunner(self.acceptor)
 
     async def open(self, address: Address, sock: socket.socket) -> web.SockSite:
         """Serve on a socket that listens at this address; the site that `web.SockSite.stop` closes."""
@@ -147,7 +149,7 @@ class DataPath:
 
     def listens(self, address: Address) -> None:
         """A listener of the proxy port itself is bound at this address."""
-        self.door.listens(address)
+        self.acceptor.listens(address)
         self.is_own(address)
 
     def is_own(self, address: Address) -> None:
@@ -164,8 +166,8 @@ class DataPath:
                     accepted, _peer = sock.accept()
                 except OSError:  # nobody waits, or no descriptor is left
                     break
-                await self.means.loop.connect_accepted_socket(self.door, accepted)
-            self.door.forgets(bound(sock))
+                await self.means.loop.connect_accepted_socket(self.acceptor, accepted)
+            self.acceptor.forgets(bound(sock))
 
     def left(self, address: Address) -> None:
         """A listener at this address is closed; another may be there already."""
@@ -176,7 +178,7 @@ class DataPath:
     def use(self, settings: Settings) -> list[object]:
         """Take a new configuration, for calls that start after it; what it leaves behind is returned, to be let go."""
         means = self.means
-        self.door.use(settings)
+        self.acceptor.use(settings)
         forgotten = self.commons.forget_policies(policies_of(settings), settings.buckets)
         self._guard.deny(settings.deny_destinations)
         means.pool.use(reaches_of(settings))
@@ -189,8 +191,10 @@ class DataPath:
     @property
     def usage(self) -> Usage:
         """What is in use of what has limits."""
-        door = self.door
-        return Usage(self.in_flight, len(door.open), self.waiting, self.buffered, int(door.draining and door.is_busy))
+        acceptor = self.acceptor
+        return Usage(
+            self.in_flight, len(acceptor.open), self.waiting, self.buffered, int(acceptor.draining and acceptor.is_busy)
+        )
 
     def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
         """Other workers use so much of the limits that all of them have together."""
@@ -198,11 +202,11 @@ class DataPath:
 
     def drain(self) -> None:
         """Close connections as their calls end. Calls that come meanwhile are served."""
-        self.door.drain()
+        self.acceptor.drain()
 
     def refuse(self) -> None:
         """`drain` has run out: a call that comes now is refused."""
-        self.door.refusing = True
+        self.acceptor.refusing = True
 
     @property
     def in_flight(self) -> int:
@@ -222,6 +226,6 @@ class DataPath:
     async def close(self) -> None:
         """Let go of everything: listeners, connections of both sides, timers, look-ups."""
         await self._runner.cleanup()
-        self.door.close()
+        self.acceptor.close()
         await self.means.pool.close()
         self.means.watch.stop()

@@ -24,7 +24,7 @@ class WorkerFailedError(Exception):
 
 
 class Serving(Protocol):
-    """The proxy port of all processes. It opens and shuts listeners (`proxy.server.listening.Opener`)."""
+    """The proxy port of all processes. It opens and shuts listeners (`proxy.server.listeners.Opener`)."""
 
     commons: Commons
 

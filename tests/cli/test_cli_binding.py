@@ -7,8 +7,8 @@ import pytest
 
 from proxy.config.load import load
 from proxy.config.settings import Address
-from proxy.server.binding import CannotListenError, bind, bound
-from proxy.server.listening import where
+from proxy.server.listeners import where
+from proxy.server.sockets import CannotListenError, bind, bound
 
 
 def close(sockets: list[socket.socket]) -> None:

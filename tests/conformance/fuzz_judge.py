@@ -105,8 +105,9 @@ async def finish(stage: Stage, app: Any) -> None:
     await stage.settle()
     path = stage.path
     left = {
-        "calls": path.in_flight, "buffered": path.buffered, "waiting": path.waiting, "connections": len(path.door.open),
-        "dripping": sum(not c.dripping for c in path.door.dripping), "errors": stage.errors[:1],
+        "calls": path.in_flight, "buffered": path.buffered, "waiting": path.waiting,
+        "connections": len(path.acceptor.open),
+        "dripping": sum(not c.dripping for c in path.acceptor.dripping), "errors": stage.errors[:1],
         "upstream": [far.wire for far in stage.fars if not far.wire.lost],
     }  # fmt: skip
     if any(left.values()):

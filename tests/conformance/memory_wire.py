@@ -183,7 +183,7 @@ class Stage:
 
     def app(self) -> Wire:
         """An app that has connected."""
-        connection = AppConnection(self.path.door)
+        connection = AppConnection(self.path.acceptor)
         wire = Wire(connection, self)
         connection.connection_made(wire)
         return wire

@@ -242,14 +242,14 @@ async def between(authority: str) -> None:
     async with Front(fallback={"strategy": strategy, "bucket": BucketRef(QUOTA)}) as front:
         await asyncio.gather(*(call_after_call(front, authority, number) for number in range(APPS)))
         path = front.path
-        await until(lambda: not path.in_flight and not path.door.open)  # the last that went away
+        await until(lambda: not path.in_flight and not path.acceptor.open)  # the last that went away
         assert len(front.told.calls) > CALLS * 0.8
         assert set(front.told.outcomes) >= {
             *(Outcome.SUCCESS, Outcome.ATTEMPTS_EXHAUSTED, Outcome.NOT_RETRYABLE),
             *(Outcome.CLIENT_GONE, Outcome.COMMITTED),
         }
         assert (path.buffered, path.waiting) == (0, 0)
-        assert not path.door.dripping
+        assert not path.acceptor.dripping
         pool = path.means.pool  # of which a connection may be closing, which nobody uses any more
         await until(lambda: all(connection in connection.origin.idle for connection in pool.connections))
         level_is_accounted_for(front, authority)
@@ -269,7 +269,7 @@ def level_is_accounted_for(front: Front, authority: str) -> None:
             level += 5 if retries else 1
     now = asyncio.get_running_loop().time()
     head = FieldBlock(b"\r\n")
-    mine = front.path.door.settings.router.unmatched(authority).policy
+    mine = front.path.acceptor.settings.router.unmatched(authority).policy
     bucket = front.path.commons.scope(mine, Request("GET", authority, "/", head), now).bucket
     assert bucket is not None
     assert bucket.level(now) == pytest.approx(level)

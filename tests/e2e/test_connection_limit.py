@@ -12,7 +12,7 @@ from clients import with_aiohttp
 from support.process import Redrive
 from support.scripted import Upstream, answer, hang
 
-from proxy.server.seats import TOLD
+from proxy.server.connection_limit import TOLD
 
 LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nworkers: {}\n"
 LIMIT, FLOOD = 20, 400

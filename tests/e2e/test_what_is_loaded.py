@@ -17,7 +17,7 @@ from support.scripted import Upstream, answer
 NEVER = frozenset({
     "cryptography", "decimal", "difflib", "importlib.resources", "multiprocessing", "opentelemetry",
     "prometheus_client", "pydantic", "redis", "rich", "unittest", "watchfiles", "proxy.config.service_config",
-    "proxy.lab", "proxy.server.intercept.ca", "proxy.server.workers", "proxy.stores",
+    "proxy.lab", "proxy.server.intercept.ca", "proxy.supervisor.workers", "proxy.stores",
 })  # fmt: skip
 #: What the parent of workers does for them.
 NOT_FOR_A_WORKER = (NEVER - {"proxy.stores"}) | {
@@ -42,12 +42,12 @@ async def test_one_process_that_has_carried_calls_and_answered_the_dashboard(tmp
         running.signal(signal.SIGTERM)
         assert await running.ended() == 0
         loaded = re.findall(r"^import time: .* (\S+)$", running.errors, re.MULTILINE)
-        assert "proxy.server.door" in loaded
+        assert "proxy.server.acceptor" in loaded
         assert found(loaded, NEVER) == set()
 
 
 def test_a_worker() -> None:
-    code = "import sys, proxy.worker; print(*sys.modules)"
+    code = "import sys, proxy.supervisor.worker; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "proxy.server.door" in loaded
+    assert "proxy.server.acceptor" in loaded
     assert found(loaded, frozenset(NOT_FOR_A_WORKER)) == set()

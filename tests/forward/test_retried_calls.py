@@ -132,7 +132,7 @@ async def played(case: Case) -> dict[str, Any]:
             scope = front.path.commons.scope(settled.policy, where)
             assert scope.bucket is not None
             assert front.path.means.env.waiting.waiting == 0
-            (connection,) = front.path.door.open
+            (connection,) = front.path.acceptor.open
             own = [len(resting) for resting in (connection.own or {}).values()]
             via = front.path.means.via.encode()
             return seen | {
@@ -180,7 +180,7 @@ def _telling(began: list[float], flown: Callable[[Call, float], None]) -> Callab
 async def _begun(front: Front) -> Exchange:
     """The call in progress, once it is waited with or its second attempt is out."""
     while True:
-        for connection in front.path.door.open:
+        for connection in front.path.acceptor.open:
             if connection.exchange is not None and connection.exchange.decided:
                 return connection.exchange
         await asyncio.sleep(0)

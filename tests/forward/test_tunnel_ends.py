@@ -39,7 +39,7 @@ async def test_a_tunnel_whose_app_has_said_all_and_is_gone_delivers_it() -> None
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(app, request("CONNECT", f"127.0.0.1:{port}"))
         assert (await loop.sock_recv(app, 1000)).startswith(b"HTTP/1.1 200 ")
-        (connection,) = front.path.door.open
+        (connection,) = front.path.acceptor.open
         sent = 0
         while not connection._held:
             with contextlib.suppress(BlockingIOError):
@@ -86,7 +86,7 @@ async def test_what_had_come_when_a_write_fails_is_delivered(who: str) -> None:
             await loop.sock_sendall(app, request("CONNECT", authority))
             peer, _ = await loop.sock_accept(listener)
             assert (await loop.sock_recv(app, 1000)).startswith(b"HTTP/1.1 200 ")
-            (connection,) = front.path.door.open
+            (connection,) = front.path.acceptor.open
             assert isinstance(connection.exchange, Exchange)
             (attempt,) = connection.exchange.flights.values()
             stream = attempt.stream

@@ -47,7 +47,7 @@ class Warm:
     @property
     def is_undecided(self) -> bool:
         """Whether nothing has had to be decided yet of the call in progress."""
-        (connection,) = self.front.path.door.open
+        (connection,) = self.front.path.acceptor.open
         return connection.exchange is not None and not connection.exchange.decided
 
 
@@ -198,7 +198,7 @@ async def test_a_slow_reader_holds_it_back() -> None:
     async with Warm(answer(200, body, "Date: x")) as warm:
         warm.app.writer.transport.pause_reading()
         warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
-        (connection,) = warm.front.path.door.open
+        (connection,) = warm.front.path.acceptor.open
         while not connection.blocked:  # noqa: ASYNC110  a state, no event
             await asyncio.sleep(0.001)
         warm.app.writer.transport.resume_reading()

@@ -213,7 +213,7 @@ async def test_what_nobody_asks_for_is_not_imported_and_changes_nothing(tmp_path
         assert await get(f"{running.url}/a/x") == 200
         assert [request.one("traceparent") for request in upstream.requests] == [PARENT, None]
     unasked = "'opentelemetry' in m or 'prometheus_client' in m"
-    listed = f"import proxy.main, proxy.worker, sys; print([m for m in sys.modules if {unasked}])"
+    listed = f"import proxy.main, proxy.supervisor.worker, sys; print([m for m in sys.modules if {unasked}])"
     assert await run(sys.executable, "-c", listed) == (0, "[]\n", "")
 
 

@@ -277,7 +277,7 @@ async def test_an_app_whose_end_is_stuck_behind_its_upload_is_gone_too(framing: 
             app.setblocking(False)
             await loop.sock_sendall(app, request("POST", "/api/", framing, host="localhost") + b"3b9aca00\r\n")
             peer, _ = await loop.sock_accept(listener)
-            (connection,) = front.path.door.open
+            (connection,) = front.path.acceptor.open
             while not connection._held:
                 with contextlib.suppress(BlockingIOError):
                     app.send(b"x" * 10_000)

@@ -9,37 +9,37 @@ from support.front import Front, request, to
 from support.scripted import Upstream, answer, gated, hang
 
 from proxy.config.settings import Limits
-from proxy.server import door
+from proxy.server import acceptor
 from proxy.server.connection import AppConnection
-from proxy.server.seats import TOLD
+from proxy.server.connection_limit import TOLD
 
 
 async def begun(front: Front) -> None:
     """Wait until a head has begun to come."""
-    door = front.path.door
-    if door.dripping:
+    acceptor = front.path.acceptor
+    if acceptor.dripping:
         return
     noticed = asyncio.Event()
-    drips = door.drips
+    drips = acceptor.drips
 
     def notice(connection: AppConnection) -> None:
         drips(connection)
         noticed.set()
 
-    door.drips = notice  # type: ignore[method-assign]
+    acceptor.drips = notice  # type: ignore[method-assign]
     await noticed.wait()
-    door.drips = drips  # type: ignore[method-assign]
+    acceptor.drips = drips  # type: ignore[method-assign]
 
 
 async def test_a_head_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HEAD_SECONDS", 0.0)
+    monkeypatch.setattr(acceptor, "HEAD_SECONDS", 0.0)
     async with Front() as front, front.app() as app:
         app.send(b"GET / HTTP/1.1\r\nHost: a\r\nX")
         await begun(front)
-        front.path.door._look_at_drips()
+        front.path.acceptor._look_at_drips()
         assert (await app.read()).status == 408
         assert await app.rest() == b""
-        assert not front.path.door.dripping
+        assert not front.path.acceptor.dripping
 
 
 async def test_a_head_that_came_whole_is_not_one_that_drips() -> None:
@@ -52,22 +52,22 @@ async def test_a_head_that_came_whole_is_not_one_that_drips() -> None:
         await begun(front)
         app.send(whole[20:])
         await upstream.until(1)
-        front.path.door._look_at_drips()
+        front.path.acceptor._look_at_drips()
         go.set()
         assert (await app.read()).body == b"ok"
-        front.path.door._look_at_drips()
+        front.path.acceptor._look_at_drips()
         assert (await app.ask("GET", "/api/x")).body == b"ok"
 
 
 async def test_rest_before_a_head_does_not_count() -> None:
     async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         assert (await app.ask("GET", "/api/x")).body == b"ok"
-        (connection,) = front.path.door.open
+        (connection,) = front.path.acceptor.open
         connection.since -= 1000.0  # it has rested for long
         whole = request("GET", "/api/x", host=app.authority)
         app.send(whole[:20])
         await begun(front)
-        front.path.door._look_at_drips()
+        front.path.acceptor._look_at_drips()
         app.send(whole[20:])
         assert (await app.read()).body == b"ok"
 
@@ -79,7 +79,7 @@ async def test_half_heads_make_room_for_who_comes_next() -> None:
         slow = [await asyncio.open_connection("127.0.0.1", front.port) for _ in range(3)]
         for at, (_, writer) in enumerate(slow):
             writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nX")
-            while len(front.path.door.dripping) <= at:  # noqa: ASYNC110  no event tells of it
+            while len(front.path.acceptor.dripping) <= at:  # noqa: ASYNC110  no event tells of it
                 await asyncio.sleep(0)
         for _ in range(2):
             async with front.app() as app:

@@ -131,7 +131,7 @@ async def test_a_body_that_is_too_long_to_be_read_over_is_refused(monkeypatch: p
     monkeypatch.setattr(leaving, "LINGER", 0.01)
     more = asyncio.Event()
     async with begun(streamed(HEAD + LENGTH[0], LENGTH[1], more)) as (front, app):
-        (connection,) = front.path.door.open
+        (connection,) = front.path.acceptor.open
         app.send(request("POST", "/api/", "Content-Length: 1000000000", host="127.0.0.1") + b"x")
         await app.reader.readuntil(b"an")
         more.set()
@@ -143,7 +143,7 @@ async def test_a_body_that_is_too_long_to_be_read_over_is_refused(monkeypatch: p
                 await app.writer.drain()
                 await asyncio.sleep(0)
         assert connection._dropped < leaving.LINGER_BYTES + (1 << 20)
-        await until(lambda: not front.path.door.open)
+        await until(lambda: not front.path.acceptor.open)
 
 
 async def test_a_body_that_does_not_go_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ async def test_a_body_that_does_not_go_on_is_not_waited_for(monkeypatch: pytest.
         more.set()
         assert await app.reader.readexactly(2) == b"sw"
         assert await app.rest() == b""  # our FIN
-        await until(lambda: not front.path.door.open)
+        await until(lambda: not front.path.acceptor.open)
 
 
 async def test_a_body_that_breaks_its_chunks_ends_there() -> None:
@@ -179,4 +179,4 @@ async def test_an_app_that_gives_its_body_up_may_close() -> None:
         assert await app.reader.readexactly(2) == b"sw"
         app.end()
         assert await app.rest() == b""
-        await until(lambda: not front.path.door.open)
+        await until(lambda: not front.path.acceptor.open)

@@ -55,9 +55,8 @@ async def test_without_the_client_library_buckets_are_ones_own(tmp_path: Path, m
 
 
 def test_the_client_library_is_not_loaded_where_nobody_names_redis() -> None:
-    code = (
-        "import proxy.main, proxy.worker, sys; print(sorted(name for name in sys.modules if name.startswith('redis')))"
-    )
+    loaded = "sorted(name for name in sys.modules if name.startswith('redis'))"
+    code = f"import proxy.main, proxy.supervisor.worker, sys; print({loaded})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 

@@ -189,7 +189,7 @@ async def test_one_leaf_for_one_name(authority: Authority, local: Local, tls: ss
                 return (await app.ask("GET", "/")).status
 
         assert await asyncio.gather(*(one() for _ in range(20))) == [200] * 20
-        leaves = front.path.door.interception._leaves
+        leaves = front.path.acceptor.interception._leaves
         assert leaves is not None
         assert leaves.minted == 1
 
@@ -391,8 +391,8 @@ async def test_an_app_that_does_not_trust_us_is_told_of_once(
                     pass
             async with front.inside() as app:  # after it, so that it has been seen
                 assert (await app.ask("GET", "/")).status == 200
-        while front.path.door.interception._tasks:
-            await asyncio.gather(*front.path.door.interception._tasks)
+        while front.path.acceptor.interception._tasks:
+            await asyncio.gather(*front.path.acceptor.interception._tasks)
         assert [told["event"] for told in local.told] == ["handshake"]
         assert local.told[0]["authority"] == front.inner
         assert "does not trust the local CA" in local.told[0]["lines"][0]
@@ -418,7 +418,7 @@ async def test_shutting_down_in_the_middle_of_a_handshake(
             assert await app.reader.readuntil(b"\r\n\r\n") == OK
             await front.path.close()
             assert await app.rest() == b""
-        assert not front.path.door.open
+        assert not front.path.acceptor.open
 
 
 async def test_draining(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
@@ -447,7 +447,7 @@ async def test_a_reload(authority: Authority, local: Local, tls: ssl.SSLContext)
         Intercepting(upstream, authority, local) as front,
         front.inside() as app,
     ):
-        interception = front.path.door.interception
+        interception = front.path.acceptor.interception
         before = interception._leaves
         front.path.use(front.settings)
         assert interception._leaves is before
@@ -479,7 +479,7 @@ async def test_an_app_that_reads_slowly(authority: Authority, local: Local, tls:
         Intercepting(upstream, authority, local) as front,
         front.inside() as app,
     ):
-        connection = next(iter(front.path.door.open))
+        connection = next(iter(front.path.acceptor.open))
         blocked = asyncio.Event()
         pause = connection.pause_writing
         with pytest.MonkeyPatch.context() as patch:
@@ -520,7 +520,7 @@ async def test_apps_that_go_away_at_any_point(authority: Authority, local: Local
 
         cuts = range(10, len(whole) + 1, 7)
         await asyncio.gather(*(broken_off(at, politely) for at in cuts for politely in (True, False)))
-        door = front.path.door
+        door = front.path.acceptor
         await door.shutdown()
         assert not door.open
         assert all(

@@ -48,7 +48,7 @@ async def left_with_some(
     app.setblocking(False)
     await loop.sock_sendall(app, line)
     peer, _ = await loop.sock_accept(listener)
-    (connection,) = front.path.door.open
+    (connection,) = front.path.acceptor.open
     assert isinstance(connection, AppConnection)
     transport = connection.transport
     assert transport is not None
@@ -103,7 +103,7 @@ async def test_who_takes_nothing_is_reset(looks: list[int], monkeypatch: pytest.
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         line = LINES["HTTP/1.0"]
         async with Front(to("api", url)) as front, left_with_some(line, front, listener) as (app, size):
-            await until(lambda: not front.path.door.open)
+            await until(lambda: not front.path.acceptor.open)
             assert len(looks) >= 3
             got = bytearray()
             with pytest.raises(ConnectionResetError):

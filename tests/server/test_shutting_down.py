@@ -13,7 +13,7 @@ from support.scripted import Upstream, answer, gated, hang
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import Backoff
 from proxy.retry.reasons import SHUT_DOWN
-from proxy.server import door
+from proxy.server import acceptor
 
 BEGUN = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"
 
@@ -87,10 +87,10 @@ async def test_what_only_its_connection_ends_ends_with_a_reset() -> None:
 
 async def test_an_app_that_stays_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has its answer and our FIN, and neither closes nor says a word."""
-    monkeypatch.setattr(door, "LAST_WORDS_SECONDS", 0.01)
+    monkeypatch.setattr(acceptor, "LAST_WORDS_SECONDS", 0.01)
     async with Upstream(hang) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         app.send(request("GET", "/api/", host="127.0.0.1"))
         await upstream.until(1)
         await front.path.close()
-        assert not front.path.door.open
+        assert not front.path.acceptor.open
         assert (await app.read()).status == 503

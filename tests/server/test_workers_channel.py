@@ -14,9 +14,9 @@ from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.metrics import Metrics, Series
 from proxy.observe.sink import LineSink
 from proxy.retry.facts import Outcome
-from proxy.server.channel import Channel
 from proxy.server.processors import _quota, processes
-from proxy.server.slots import FIRST_PAUSE, LAST_PAUSE, pause_after
+from proxy.supervisor.channel import Channel
+from proxy.supervisor.slots import FIRST_PAUSE, LAST_PAUSE, pause_after
 
 
 class Side:

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.server.rows import Rows
 from proxy.stores import memory as layout
 from proxy.stores import shared_waiting_room
 from proxy.stores.memory import PAGE_PAIRS, Memory, digest
 from proxy.stores.shared_memory import open_memory
 from proxy.stores.shared_waiting_room import SharedWaitingRoom
+from proxy.supervisor.rows import Rows
 
 shapes = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 

@@ -21,8 +21,8 @@ from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
 from proxy.retry.router import HostPattern, Router, Upstream
 from proxy.retry.target import ConnectMode, Endpoint, Target
-from proxy.server.binding import bind, bound
 from proxy.server.listener import DataPath
+from proxy.server.sockets import bind, bound
 
 QUOTA = QuotaSpec()
 FAST = Backoff(0.001, 0.002, jitter="none")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.server.admission import is_literal, is_own_origin
+from proxy.server.routing import is_literal, is_own_origin
 
 #: What a browser says of a request that its own page, or the address bar, made.
 _OWN_SITE = frozenset({"same-origin", "none"})

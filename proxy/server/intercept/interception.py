@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from proxy.config.settings import CertificateAuthority, Settings
 from proxy.retry.router import split_authority
-from proxy.server.admission import Inside
 from proxy.server.intercept import CaError, needed
 from proxy.server.intercept.handover import shake
+from proxy.server.routing import Inside
 from proxy.transport.clock import monotonic, wall
 
 if TYPE_CHECKING:

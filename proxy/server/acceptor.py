@@ -1,4 +1,4 @@
-"""The proxy port's door: makes connections, and says where the requests on them go.
+"""The acceptor of the proxy port: makes the connections of apps, and says where the requests on them go.
 
 Law: it is the protocol factory of every listener of the proxy port, an `aiohttp.web.Server` whose connections are our
 own protocols (docs/decisions/0001-data-path.md), and knows every connection that is open. A request that goes nowhere
@@ -29,11 +29,11 @@ from proxy.observe.tracing import Tracer
 from proxy.retry.facts import Outcome, is_grpc_media
 from proxy.retry.http_date import http_date
 from proxy.retry.router import ClimbsOut
-from proxy.server.admission import Place, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.server.connection import AppConnection
+from proxy.server.connection_limit import ConnectionLimit
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Tell
-from proxy.server.seats import Seats
+from proxy.server.routing import Place, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.head import RequestHead
 
@@ -48,8 +48,8 @@ LAST_WORDS_SECONDS = 1.0
 DRIP_TICK = 1.0
 
 
-class Door(web.Server):
-    """Makes the connections of the proxy port, and calls of their requests. `most`: see `Seats`."""
+class Acceptor(web.Server):
+    """Makes the connections of the proxy port, and calls of their requests. `most`: see `ConnectionLimit`."""
 
     def __init__(self, means: Means, settings: Settings, tell: Tell, most: int = sys.maxsize) -> None:
         super().__init__(_no_handler, loop=means.loop)
@@ -62,11 +62,11 @@ class Door(web.Server):
         self.interception.use(settings)
         self.draining = False
         self.refusing = False
-        self.seats = Seats(settings.limits.connections, most)
-        self.open = self.seats.open
-        self.dripping = self.seats.half
-        self.seats.turn_away = partial(self._dismiss, rejection=_FULL)
-        self.seats.cut_short = partial(self._dismiss, rejection=_TOO_SLOW)
+        self.connection_limit = ConnectionLimit(settings.limits.connections, most)
+        self.open = self.connection_limit.open
+        self.dripping = self.connection_limit.half
+        self.connection_limit.turn_away = partial(self._dismiss, rejection=_FULL)
+        self.connection_limit.cut_short = partial(self._dismiss, rejection=_TOO_SLOW)
         self._listening: Counter[Address] = Counter()
         self._drip_timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
@@ -114,7 +114,7 @@ class Door(web.Server):
     def use(self, settings: Settings) -> None:
         """Admit requests by these settings from now on."""
         self.settings = settings
-        self.seats.limit = settings.limits.connections
+        self.connection_limit.limit = settings.limits.connections
         self.generation += 1
         self.interception.use(settings)
 
@@ -139,11 +139,11 @@ class Door(web.Server):
 
     def entered(self, connection: AppConnection) -> None:
         """A connection was accepted."""
-        self.seats.enter(connection)
+        self.connection_limit.enter(connection)
 
     def left(self, connection: AppConnection) -> None:
         """A connection is closed."""
-        self.seats.leave(connection)
+        self.connection_limit.leave(connection)
         self.dripping.pop(connection, None)
         if self._emptied is not None and not self.open:
             if not self._emptied.done():  # it was waited for no longer
@@ -180,7 +180,7 @@ class Door(web.Server):
 
     def admit(self, connection: AppConnection, head: RequestHead) -> Plan | None:
         """Say where a request goes and under which policy, or answer it here (None)."""
-        if self.refusing or (connection.surplus and not self.seats.seat(connection)):
+        if self.refusing or (connection.surplus and not self.connection_limit.admit(connection)):
             self._reject(connection, head, _ENDING if self.refusing else _FULL, close=True)
             return None
         last = connection.plan

@@ -1,8 +1,9 @@
 """What each worker uses of what has limits, in its row of shared memory.
 
 Law: a row has one writer. What is added up may be a look old (100 ms), and so a limit may be passed by what came since;
-connections alone are written down as they come and go, and their limit is never passed (`proxy.server.seats`). Places
-to wait in are counted apart, exactly too (`proxy.stores.shared_waiting_room`); their number here is for who looks.
+connections alone are written down as they come and go, and their limit is never passed
+(`proxy.server.connection_limit`). Places to wait in are counted apart, exactly too
+(`proxy.stores.shared_waiting_room`); their number here is for who looks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _WORDS = 8
 
 
 class Neighbours:
-    """The connections of a worker, and of all others. Implements `proxy.server.seats.Others`."""
+    """The connections of a worker, and of all others. Implements `proxy.server.connection_limit.Others`."""
 
     def __init__(self, memory: Memory, row: int) -> None:
         self._words = memory.words

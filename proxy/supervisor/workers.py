@@ -7,7 +7,7 @@ whole (`proxy.stores`). A worker is not ended before another has taken its place
 Theory. Each worker has a socket of its own for each address (SO_REUSEPORT: the kernel spreads connections over them
 by their hash, and wakes one process for one connection). The parent carries no calls: it hosts admin and probe, loads
 configurations and hands them on, and starts again what died, at once the first time, then after pauses that double
-while workers end soon after they were begun (`proxy.server.slots`).
+while workers end soon after they were begun (`proxy.supervisor.slots`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from proxy.retry.commons import Commons
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
 from proxy.server.listener import Usage, policies_of
-from proxy.server.messages import Begin, Counted, Note, Own, Use
 from proxy.server.open_files import open_files
 from proxy.server.processors import processes
-from proxy.server.rows import Rows
 from proxy.server.serving import WorkerFailedError
-from proxy.server.slots import LAST_PAUSE, Slot, Slots
-from proxy.server.worker_process import PATIENCE, WorkerProcess
 from proxy.stores.memory import Memory
 from proxy.stores.shared_memory import SharedMaking
+from proxy.supervisor.messages import Begin, Counted, Note, Own, Use
+from proxy.supervisor.rows import Rows
+from proxy.supervisor.slots import LAST_PAUSE, Slot, Slots
+from proxy.supervisor.worker_process import PATIENCE, WorkerProcess
 from proxy.transport.clock import monotonic
 
 #: Seconds between asking all what they have counted: what a killed worker had counted since is lost.
@@ -44,7 +44,7 @@ _SETTLE = 30.0
 
 
 class Workers:
-    """See the module. Implements `proxy.server.serving.Serving` and `proxy.server.worker_process.Owner`."""
+    """See the module. Implements `proxy.server.serving.Serving` and `proxy.supervisor.worker_process.Owner`."""
 
     def __init__(self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, tell: Tell) -> None:
         self._settings = settings
@@ -132,7 +132,7 @@ class Workers:
         for worker in self._all.values():
             worker.send(Own(address, gone=True))
 
-    # -- workers (proxy.server.worker_process.Owner) --------------------------------------------------------------
+    # -- workers (proxy.supervisor.worker_process.Owner) --------------------------------------------------------------
 
     def ready(self, worker: WorkerProcess) -> None:
         """It serves: what was accepted for it meanwhile, it accepts itself."""

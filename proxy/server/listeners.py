@@ -19,7 +19,7 @@ from proxy.config.nodes import place as written_at
 from proxy.config.problem import Problem, dotted
 from proxy.config.settings import Address, Settings
 from proxy.server.admin.connections import AdminRunner
-from proxy.server.binding import CannotListenError, bind, bound
+from proxy.server.sockets import CannotListenError, bind, bound
 
 #: Seconds that pages under way get when their listener goes.
 ADMIN_END = 1.0
@@ -61,7 +61,7 @@ class Plan:
                 sock.close()
 
 
-class Listening:
+class Listeners:
     """All listeners, each opened by the opener of its setting."""
 
     def __init__(self, openers: Mapping[str, Opener]) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from proxy.server import seats
-from proxy.server.rows import Neighbours, Rows
-from proxy.server.seats import TOLD, Seats
+from proxy.server import connection_limit
+from proxy.server.connection_limit import TOLD, ConnectionLimit
 from proxy.stores.memory import descriptor
 from proxy.stores.shared_memory import open_memory
+from proxy.supervisor.rows import Neighbours, Rows
 
 
 class Connection:
@@ -30,7 +30,7 @@ class Connection:
         return "closed" if self.aborted else "told" if self.surplus else "served"
 
 
-def enter(of: Seats, count: int, **how: Any) -> list[Connection]:
+def enter(of: ConnectionLimit, count: int, **how: Any) -> list[Connection]:
     came = [Connection(**how) for _ in range(count)]
     for each in came:
         of.enter(each)  # type: ignore[arg-type]
@@ -38,17 +38,17 @@ def enter(of: Seats, count: int, **how: Any) -> list[Connection]:
 
 
 def test_served_then_told_then_closed() -> None:
-    came = [each.how for each in enter(Seats(3, 100), 3 + TOLD + 2)]
+    came = [each.how for each in enter(ConnectionLimit(3, 100), 3 + TOLD + 2)]
     assert came == ["served"] * 3 + ["told"] * 100 + ["closed"] * (TOLD - 100 + 2)
-    assert [each.how for each in enter(Seats(1000, 5), 11)] == ["served"] * 5 + ["told"] * 5 + ["closed"]
+    assert [each.how for each in enter(ConnectionLimit(1000, 5), 11)] == ["served"] * 5 + ["told"] * 5 + ["closed"]
 
 
 def test_those_that_were_to_be_told_do_not_take_up_room() -> None:
-    few = Seats(2, 100)
+    few = ConnectionLimit(2, 100)
     first, second, third = enter(few, 3)
-    assert not few.seat(third)  # type: ignore[arg-type]
+    assert not few.admit(third)  # type: ignore[arg-type]
     few.leave(first)  # type: ignore[arg-type]
-    assert few.seat(third)  # type: ignore[arg-type]
+    assert few.admit(third)  # type: ignore[arg-type]
     assert [each.how for each in enter(few, 1)] == ["told"]
     few.leave(second)  # type: ignore[arg-type]
     few.leave(second)  # type: ignore[arg-type]
@@ -57,8 +57,8 @@ def test_those_that_were_to_be_told_do_not_take_up_room() -> None:
 
 def test_one_that_rested_makes_room_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several may be accepted in one turn of the loop, before the closed one's end is told."""
-    monkeypatch.setattr(seats, "monotonic", lambda: 1000.0)
-    few = Seats(2, 100)
+    monkeypatch.setattr(connection_limit, "monotonic", lambda: 1000.0)
+    few = ConnectionLimit(2, 100)
     (rested,) = enter(few, 1, since=900.0)
     enter(few, 1, since=999.0)
     assert [each.how for each in enter(few, 3, since=1000.0)] == ["served", "told", "told"]
@@ -68,7 +68,7 @@ def test_one_that_rested_makes_room_for_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_lowered_limit() -> None:
-    few = Seats(5, 100)
+    few = ConnectionLimit(5, 100)
     enter(few, 5)
     few.limit = 2
     assert [each.how for each in enter(few, 1)] == ["told"]
@@ -79,7 +79,7 @@ def test_two_workers_share_one_limit() -> None:
     rows = Rows(memory)
     workers = []
     for _ in range(2):
-        of = Seats(10, 1000)
+        of = ConnectionLimit(10, 1000)
         of.others = Neighbours(memory, rows.take())
         workers.append(of)
     came = [each for turn in range(100) for each in enter(workers[turn % 2], 2)]
@@ -97,7 +97,7 @@ def test_the_last_seat_is_not_given_to_two_that_come_at_once() -> None:
     """The second comes when the first has said that it is there, and has not yet looked who else is."""
     memory = open_memory(descriptor())
     rows = Rows(memory)
-    one, other = Seats(1, 10), Seats(1, 10)
+    one, other = ConnectionLimit(1, 10), ConnectionLimit(1, 10)
     one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
     late: list[Connection] = []
 

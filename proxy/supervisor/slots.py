@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from proxy.config.settings import Address
-from proxy.server.binding import again
-from proxy.server.messages import Place, Shut
-from proxy.server.worker_process import WorkerProcess
+from proxy.server.sockets import again
+from proxy.supervisor.messages import Place, Shut
+from proxy.supervisor.worker_process import WorkerProcess
 
 #: A worker that ends sooner than so many seconds after its start counts as one that can't live.
 TRIAL = 10.0

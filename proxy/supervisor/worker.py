@@ -20,7 +20,6 @@ from aiohttp import web
 
 from proxy.config.gradual import Taking, let_go
 from proxy.config.settings import Address, Settings
-from proxy.ending import leave, within
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics
@@ -30,10 +29,15 @@ from proxy.observe.sink import LineSink
 from proxy.observe.tracing import tracer
 from proxy.retry.making import Key
 from proxy.retry.policy import BucketSpec
-from proxy.server.channel import Channel
 from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath
-from proxy.server.messages import (
+from proxy.server.open_files import limit, open_files
+from proxy.shutdown import leave, within
+from proxy.stores.memory import LogTurn, Memory
+from proxy.stores.shared_memory import SharedMaking, open_memory
+from proxy.stores.shared_waiting_room import SharedWaitingRoom
+from proxy.supervisor.channel import Channel
+from proxy.supervisor.messages import (
     Ask,
     Begin,
     Chunk,
@@ -51,11 +55,7 @@ from proxy.server.messages import (
     Use,
     Using,
 )
-from proxy.server.open_files import limit, open_files
-from proxy.server.rows import Neighbours, Rows
-from proxy.stores.memory import LogTurn, Memory
-from proxy.stores.shared_memory import SharedMaking, open_memory
-from proxy.stores.shared_waiting_room import SharedWaitingRoom
+from proxy.supervisor.rows import Neighbours, Rows
 from proxy.transport.clock import monotonic, wall
 
 _OUT = 1

@@ -1,4 +1,4 @@
-"""What a parent and its workers say to each other, over `proxy.server.channel`."""
+"""What a parent and its workers say to each other, over `proxy.supervisor.channel`."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from proxy.server.channel import Channel
-from proxy.server.messages import (
+from proxy.supervisor.channel import Channel
+from proxy.supervisor.messages import (
     Ask,
     Begin,
     Chunk,
@@ -33,7 +33,7 @@ from proxy.server.messages import (
 #: How a worker is begun: this interpreter, with the modules found where this process finds them.
 _CODE = (
     "import sys; sys.path[:] = {path!r}; from proxy.server.late_roots import import_aiohttp; import_aiohttp(); "
-    "from proxy.worker import main; main({channel}, {memory})"
+    "from proxy.supervisor.worker import main; main({channel}, {memory})"
 )
 #: Seconds that a worker may take for an answer before it is given up.
 PATIENCE = 2.0

@@ -12,7 +12,7 @@ from support.scripted import Upstream, answer
 
 from proxy.config.settings import Address, Limits
 from proxy.retry.facts import Outcome
-from proxy.server.binding import bind, bound
+from proxy.server.sockets import bind, bound
 
 
 async def test_origin_form_by_host_then_by_prefix_then_404() -> None:
@@ -253,7 +253,7 @@ async def test_draining_closes_what_rests_and_then_refuses() -> None:
         async with front.app() as resting, front.app() as late:
             await resting.ask("GET", "/api/")
             await late.ask("GET", "/api/")
-            front.path.door.draining = True
+            front.path.acceptor.draining = True
             assert (await late.ask("GET", "/api/")).one("connection") == "close"
             front.path.drain()
             assert await resting.rest() == b""
@@ -328,15 +328,15 @@ async def test_each_listener_has_its_own_defaults() -> None:
 async def test_a_listener_on_every_address_takes_the_place_of_one_on_loopback() -> None:
     async with Front(unmatched_set=False, unmatched="deny") as front:
         path, inner = front.path, Address("127.0.0.1", front.port)
-        assert path.door.place_of(("127.0.0.1", front.port)).loopback
+        assert path.acceptor.place_of(("127.0.0.1", front.port)).loopback
         (beside,) = bind(Address("127.0.0.1", 0), "listen")
         away = bound(beside)
         await (await path.open(away, beside.dup())).stop()
-        assert path.door.place_of((away.host, away.port)).loopback  # what had come to it is still accepted
+        assert path.acceptor.place_of((away.host, away.port)).loopback  # what had come to it is still accepted
         await path.close_listener(beside)
-        assert not path.door.place_of((away.host, away.port)).loopback
-        assert not path.door.place_of(("::ffff:127.0.0.1", front.port, 0, 0)).loopback
-        assert path.door.place_of((inner.host, inner.port)).loopback
+        assert not path.acceptor.place_of((away.host, away.port)).loopback
+        assert not path.acceptor.place_of(("::ffff:127.0.0.1", front.port, 0, 0)).loopback
+        assert path.acceptor.place_of((inner.host, inner.port)).loopback
 
 
 async def test_a_wildcard_listener_is_off_loopback() -> None:

@@ -47,7 +47,7 @@ class NoOthers:
         return 0, 0
 
 
-class Seats:
+class ConnectionLimit:
     """See the module. `limit` is `limits.connections`; `most` and `told` are bounds of this process alone: connections
     that its file descriptors suffice for, and those that are told beyond them.
     """
@@ -67,11 +67,11 @@ class Seats:
     def enter(self, connection: AppConnection) -> None:
         """A connection was accepted: it is served, or marked as one to be told, or told at once."""
         self.open[connection] = None
-        if not self.seat(connection) and self._has_told_enough():
+        if not self.admit(connection) and self._has_told_enough():
             self.leave(connection)
             self.turn_away(connection)
 
-    def seat(self, connection: AppConnection) -> bool:
+    def admit(self, connection: AppConnection) -> bool:
         """Serve a connection if there is room, made by closing one that has rested long if need be."""
         self._mark(connection, False)
         if self._is_within_limits() or (self._make_room() and self._is_within_limits()):
