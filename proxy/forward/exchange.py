@@ -30,14 +30,14 @@ from proxy.forward.plan import Plan
 from proxy.forward.streams import AppStream
 from proxy.forward.upload import Upload
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call import Call
-from proxy.retry.classify import is_plain_success
+from proxy.retry.classification import is_plain_success
 from proxy.retry.commons import ScopeState
 from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Reply, Request
 from proxy.retry.hedging import make_call
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import GATES, SHUT_DOWN
-from proxy.retry.records import AttemptRecord
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.http1 import Connection

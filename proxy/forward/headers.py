@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from proxy.retry.app_words import read_grpc_timeout
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call import Call
 from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first
 from proxy.retry.policy import HeaderEdits, Policy
 from proxy.retry.pushback import MILLISECONDS
-from proxy.retry.records import AttemptRecord
+from proxy.retry.request_hints import read_grpc_timeout
 from proxy.wire.head import ResponseHead
 from proxy.wire.names import NOT_EDITED
 

@@ -16,9 +16,9 @@ from proxy.observe.call_record import Stamps
 from proxy.observe.events import EndedCall, Plain, Refusal, as_plain, nothing_gathered
 from proxy.observe.sampling import FailureKind, FailureSampler, Later
 from proxy.observe.sink import Sink
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import Policy
-from proxy.retry.records import AttemptRecord
 
 Level = Literal["debug", "info", "warning", "error"]
 

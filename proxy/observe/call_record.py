@@ -11,8 +11,8 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class
-from proxy.retry.records import AttemptRecord
 
 
 class Stamps:

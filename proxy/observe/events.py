@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.policy import Policy
-from proxy.retry.records import AttemptRecord
 
 #: A call whose first attempt succeeded, and of which there is nothing else to tell: when it began (seconds since the
 #: epoch), how long it took (s), policy, method, authority and path (with the query, unmasked), the app's address,

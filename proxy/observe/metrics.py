@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from proxy.observe.events import EndedCall, Plain, Refusal, nothing_gathered
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Policy
-from proxy.retry.records import AttemptRecord
 
 #: Seconds; upper bounds of the histograms' buckets, Prometheus' own defaults stretched to both sides.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

@@ -31,8 +31,8 @@ from proxy import __version__
 from proxy.observe import masking
 from proxy.observe.events import EndedCall
 from proxy.observe.tracing import Bits, Trace, read
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class
-from proxy.retry.records import AttemptRecord
 
 #: Methods that a span may be named after (semantic conventions for HTTP: others are named HTTP).
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})

@@ -12,15 +12,19 @@ Theory (contract, section 3). `cap(n) = min(max, base * multiplier^(n-1))` for n
 
 Sources: AWS Architecture Blog "Exponential Backoff And Jitter" (full, equal, decorrelated); gRPC A6 (proportional).
 A max below base and zeros are accepted: the formula stands.
+
+`WaitSeries` is what a pushback makes of it: a retry never comes sooner than a pushback says; only `standard-2026`'s
+clamp may bring it forward.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 from proxy.retry import defaults
-from proxy.retry.policy import Backoff, Jitter
+from proxy.retry.policy import Backoff, Jitter, Strategy
 
 #: Beyond this an exponent is as good as infinite, and still exact as a float.
 _LARGEST_EXPONENT = 2**53
@@ -68,6 +72,47 @@ def _power(multiplier: float, exponent: int) -> float:
 def _times(left: float, right: float) -> float:
     """A product in which zero wins over infinity: no time, however often doubled, is no time."""
     return left * right if left and right else 0.0
+
+
+class Chance(Protocol):
+    """Where jitter comes from."""
+
+    def random(self) -> float:
+        """A uniform draw from [0, 1)."""
+        ...
+
+
+class WaitSeries:
+    """The waits of one call. `previous` is the backoff computed before, for decorrelated jitter."""
+
+    __slots__ = ("n", "previous", "strategy")
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.strategy = strategy
+        self.n = 0
+        self.previous: float | None = None
+
+    def next(self, pushback: float | None, throttled: bool, rng: Chance) -> float:
+        """Seconds to wait before the next retry."""
+        strategy = self.strategy
+        if strategy.hedging_delay is not None:  # an unsafe call under a hedging policy: one after another
+            return strategy.hedging_delay if pushback is None else pushback
+        if strategy.exact_pushback and pushback is not None:  # gRPC A6: exactly so long, and the series starts again
+            self.n = 0
+            return pushback
+        backoff = self._backoff(throttled, rng)
+        if pushback is None:
+            return backoff
+        if strategy.pushback_clamp is not None:  # AWS retry 2.1
+            return min(max(pushback, backoff), backoff + strategy.pushback_clamp)
+        return max(pushback, backoff)
+
+    def _backoff(self, throttled: bool, rng: Chance) -> float:
+        spec = self.strategy.backoff
+        self.n += 1
+        draw = rng.random() if spec.jitter != "none" else 0.0
+        self.previous = delay(spec, self.n, draw, throttling=throttled, previous=self.previous)
+        return self.previous
 
 
 class ExponentialRetryBackoffStrategy:

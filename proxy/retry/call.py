@@ -25,10 +25,8 @@ from dataclasses import replace
 
 from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Hold, Launch, Peek, WakeAt
 from proxy.retry.answers import own_answer
-from proxy.retry.app_words import read_app_words
 from proxy.retry.checks import Failure
-from proxy.retry.classify import NeedsBody, classify, classify_fault
-from proxy.retry.custom import CustomToken
+from proxy.retry.classification import NeedsBody, classify, classify_fault
 from proxy.retry.ending import Ending, Phase
 from proxy.retry.facts import (
     NO_PUSHBACK,
@@ -43,8 +41,10 @@ from proxy.retry.facts import (
     first,
 )
 from proxy.retry.gated import HAIR
+from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import GATES, NO_LONGER_SAFE, OUT_OF_TIME, OUTGREW, SHUT_DOWN, held_too_long
+from proxy.retry.request_hints import read_request_hints
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
 PEEK_LIMIT = 64 * 1024
@@ -58,7 +58,7 @@ _DELIVER_FIRST: Actions = (Deliver(1, Outcome.SUCCESS),)
 
 def may_start_undecided(policy: Policy, request: Request) -> bool:
     """Whether `Call.start` would only ask whether the scope admits the call, and `Call.head` would end it with a plain
-    success (`proxy.retry.classify.is_plain_success`): a driver then makes the `Call` when anything else has happened,
+    success (`classification.is_plain_success`): a driver then makes the `Call` when anything else has happened,
     and says `flown` in the place of `start`. It holds for as long as policy and request do.
     """
     return (
@@ -98,7 +98,7 @@ class Call(Ending):
         bucket = self._bucket
         if bucket is not None:
             bucket.begin(now)
-            if self.words.retries_itself:
+            if self.hints.retries_itself:
                 self._app_paid = bucket.charge_app_retry(now)
         if policy.mode != "enforce":
             return self._launch(now)
@@ -239,7 +239,7 @@ class Call(Ending):
 
     def _listen(self, now: float) -> Actions:
         """Heed what the app says of this call; a refusal where it cannot be read."""
-        words = self.words = read_app_words(self.request, self.policy, self.scope.seen, now)
+        words = self.hints = read_request_hints(self.request, self.policy, self.scope.seen, now)
         if words.unreadable:
             detail = "X-Retry-Timeout is neither a duration nor seconds"  # its value is nobody else's to read
             return (own_answer(Outcome.BAD_REQUEST, None, detail=detail), *self._finish(Outcome.BAD_REQUEST, now))

@@ -10,7 +10,7 @@ from enum import Enum
 from proxy.retry.actions import Actions, Cancel, Deliver, Finish
 from proxy.retry.answers import own_answer
 from proxy.retry.checks import Failure
-from proxy.retry.classify import NeedsBody, classify
+from proxy.retry.classification import NeedsBody, classify
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Fields, Outcome, Reply, Verdict
 from proxy.retry.judged import Judged
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from proxy.retry.app_words import NOTHING_SAID, AppWords
+from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.backoff import Chance
 from proxy.retry.bucket import Bucket
 from proxy.retry.commons import ScopeState
 from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome, Request, first
 from proxy.retry.gates import REJECTED
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import held_in_vain
-from proxy.retry.records import AttemptRecord
+from proxy.retry.request_hints import NO_HINTS, RequestHints
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.retry.waits import Chance
 
 #: Sums of floating-point seconds may miss a deadline that they meet exactly; a wait that ends at it is begun.
 HAIR = 1e-9
@@ -42,7 +42,7 @@ class Gated:
 
     attempts: int = 0
     deadline: float | None = None
-    words: AppWords = NOTHING_SAID
+    hints: RequestHints = NO_HINTS
 
     _granted: float | None = None  # what the retry that is waited for has paid
     _granted_at: float = 0.0
@@ -107,7 +107,7 @@ class Gated:
     @property
     def app_retry(self) -> bool:
         """Whether the app had tried this before by itself."""
-        return self.words.retries_itself
+        return self.hints.retries_itself
 
     @property
     def was_cooled(self) -> bool:
@@ -124,7 +124,7 @@ class Gated:
 
     @property
     def _disabled(self) -> bool:
-        return self.words.disabled or self.policy.mode != "enforce"
+        return self.hints.disabled or self.policy.mode != "enforce"
 
     def _pay(self, now: float) -> bool:
         """Pay what is owed, if it is there."""
@@ -155,7 +155,7 @@ class Gated:
     def _ask_gates(self, now: float) -> tuple[float, Outcome | None, str]:
         """Ask cooldown, rate and limiter in turn: (when, the *no* if it is one, which of them holds or why not)."""
         scope = self.scope
-        if scope.cooldown.holds(now) and self.policy.pushback.cooldown != "off" and not self.words.disabled:
+        if scope.cooldown.holds(now) and self.policy.pushback.cooldown != "off" and not self.hints.disabled:
             at, why = self._ask_cooldown(now)
             if at > now:
                 self._leave_lines(now)  # who is held here must not stand in the way of others there

@@ -18,7 +18,7 @@ from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, 
 from proxy.retry.bucket import ASK
 from proxy.retry.call import PATIENCE, PEEK_LIMIT, Call
 from proxy.retry.checks import Failure, first_no, too_long
-from proxy.retry.classify import NeedsBody, classify, classify_fault
+from proxy.retry.classification import NeedsBody, classify, classify_fault
 from proxy.retry.commons import ScopeState
 from proxy.retry.ending import Phase
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Progress, Reply, Request, Verdict

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.backoff import WaitSeries
 from proxy.retry.bucket import ASK, Bucket
 from proxy.retry.checks import Failure, first_no, is_safe, too_long
-from proxy.retry.classify import names
-from proxy.retry.custom import CustomToken
+from proxy.retry.classification import names
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Pushback, Reply, Verdict
 from proxy.retry.gated import HAIR, NEVER, Gated
+from proxy.retry.plugins import CustomToken
 from proxy.retry.pushback import read_pushback
 from proxy.retry.reasons import Grounds, why_not
-from proxy.retry.records import AttemptRecord
-from proxy.retry.waits import WaitSeries
 
 
 class Judged(Gated):
@@ -68,7 +68,7 @@ class Judged(Gated):
         if self._cooled:
             well = failure.status is not None and not failure.verdict.cls.retryable
             self._landed(now, self._flying_since, well=well)
-        if mode == "observe" and not self.words.disabled:
+        if mode == "observe" and not self.hints.disabled:
             return self._observed_no(failure, bucket, retryable, now)
         no = self._first_no(failure, retryable, self._disabled, now)
         return no if no is not None else self._grant(failure, bucket, now)
@@ -165,7 +165,7 @@ class Judged(Gated):
     def _start_cooldown(self, failure: Failure, seconds: float, now: float) -> None:
         """The upstream asked all callers to wait. With X-Retry-Disable a call begins no cooldown."""
         rules, scope = self.policy.pushback, self.scope
-        if rules.cooldown == "off" or self.words.disabled or failure.status is None:
+        if rules.cooldown == "off" or self.hints.disabled or failure.status is None:
             return
         delay, fields, sent = min(seconds, rules.max_delay), self.request.fields, self._flying_since
         if delay > 0:
@@ -191,7 +191,7 @@ class Judged(Gated):
             self.policy,
             self.request.method,
             self._bucket,
-            disabled=self.words.disabled,
+            disabled=self.hints.disabled,
             goes_on=self._goes_on(failure),
             hedges=self.policy.strategy.hedging_delay is not None,
             delivered=delivered,

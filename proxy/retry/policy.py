@@ -232,7 +232,7 @@ class Classify:
     # further look; whether one of the dialects is gRPC's, names reset fields or delays, and of these some for which a
     # body must be looked at; the fields that tell the dialects' SDKs not to retry; what their providers' own clients
     # repeat, where that counts; the verdicts on answers known so far, where nothing but the status decides (None: more
-    # does); and, when first asked for, the rules made ready (ruleset.py).
+    # does); and, when first asked for, the rules made ready (rules.py).
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
     grpc_dialect: bool = field(init=False, repr=False, compare=False, default=False)
     resets: bool = field(init=False, repr=False, compare=False, default=False)

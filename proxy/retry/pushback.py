@@ -26,10 +26,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from proxy.retry.evidence import ReplyEvidence, any_matches
 from proxy.retry.facts import NO_PUSHBACK, Class, Fields, NoFields, Pushback, Reply
 from proxy.retry.http_date import read_http_date
 from proxy.retry.policy import Dialect, ResetField, TimeFormat
+from proxy.retry.rules import ReplyEvidence, any_matches
 
 #: Longer than anybody means it, and still safe to add to a clock (about 31,000 years).
 LONGEST = 1e12

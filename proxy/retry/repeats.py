@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from proxy.retry.evidence import any_matches
 from proxy.retry.facts import IDEMPOTENT_METHODS, Class, Fault, Reply, Request, Verdict, first
 from proxy.retry.policy import Classify, Repeats
+from proxy.retry.rules import any_matches
 
 _CLASSES = {408: Class.TIMEOUT, 429: Class.THROTTLING}
 #: What the SDK says of its own attempts, however it is spelled: what is no 1 may be more.

@@ -18,7 +18,7 @@ import pytest
 from support.expressions import Matcher, growth
 
 import proxy
-from proxy.retry import evidence, globs, http_date
+from proxy.retry import globs, http_date, rules
 from proxy.wire import names
 
 ROOT = Path(proxy.__file__).parent
@@ -31,10 +31,10 @@ FUNCTIONS = SEARCHES | {"compile", "match", "fullmatch"}
 MADE: dict[str, tuple[list[re.Pattern[Any]], bool]] = {
     "proxy.retry.globs.host_glob": ([globs.host_glob("*a*a*.*-*")], False),
     "proxy.retry.globs.path_glob": ([globs.path_glob("/**/a/*a*b/**/b"), globs.path_glob("**a*b**c*")], False),
-    "proxy.retry.evidence._glob": ([re.compile(translate("*a*b?*[ab]*c"))], False),
-    "proxy.retry.evidence._element": ([evidence._element("Code")], True),
+    "proxy.retry.rules._glob": ([re.compile(translate("*a*b?*[ab]*c"))], False),
+    "proxy.retry.rules._element": ([rules._element("Code")], True),
     "proxy.retry.http_date": (list(http_date._FORMS), False),
-    "proxy.retry.ruleset.__init__": ([re.compile("|".join(map(translate, ("*a*b", "a*a*c", "*"))))], False),
+    "proxy.retry.rules.__init__": ([re.compile("|".join(map(translate, ("*a*b", "a*a*c", "*"))))], False),
     "proxy.retry.router._prefixes": ([re.compile(rb"(?:/[^/?]*){3}")], False),
     "proxy.wire.names._specials": ([names.find_request.__self__, names.find_answer.__self__], True),
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, FaultKind, Outcome, Request
 from proxy.retry.policy import Backoff, Policy, Strategy
-from proxy.retry.records import AttemptRecord
 
 STANDARD = Strategy(kind="standard", name="standard", max_attempts=3, backoff=Backoff(base=0.1, max=20))
 POLICY = Policy(upstream="payments", route="", strategy=STANDARD, bucket=None)

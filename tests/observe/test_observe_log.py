@@ -24,8 +24,8 @@ from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sampling import MOST
 from proxy.observe.sink import LineSink
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, FaultKind, Outcome, Request
-from proxy.retry.records import AttemptRecord
 
 
 class Kept:

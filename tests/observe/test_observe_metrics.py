@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.observe.events import Refusal
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import GE, Metrics, ge_class
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Policy
-from proxy.retry.records import AttemptRecord
 
 PLACE = {"upstream": "payments", "route": ""}
 

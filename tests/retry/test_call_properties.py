@@ -351,7 +351,7 @@ class Watched(Driver):
             assert action.attempt == len(set(launched)) + 1 <= self.policy.strategy.max_attempts
             if action.attempt > 1:
                 assert self.policy.mode == "enforce"
-                assert not call.words.disabled
+                assert not call.hints.disabled
                 if self.policy.strategy.pushback_clamp is None:
                     assert now >= self.pushed - EPS, "no retry before its pushback"
             if call.deadline is not None:

@@ -26,7 +26,7 @@ from proxy.retry import (
 )
 from proxy.retry.backoff import delay
 from proxy.retry.bucket import QuotaBucket, ThrottleBucket, make_bucket
-from proxy.retry.classify import classify, classify_fault
+from proxy.retry.classification import classify, classify_fault
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request, Verdict
 from proxy.retry.faucet import TokenBucket
 from proxy.retry.pacing import CubicLimiter

@@ -16,13 +16,13 @@ from proxy.lab.fresh import Fresh
 from proxy.lab.policy_tests.choosing import Chosen
 from proxy.lab.policy_tests.playing import FixedDraws
 from proxy.retry.actions import Answer
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.bucket import Bucket
 from proxy.retry.call import Call
 from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Outcome
 from proxy.retry.gated import Env
 from proxy.retry.hedging import make_call
-from proxy.retry.records import AttemptRecord
 from proxy.retry.waiting_room import WaitingRoom
 
 #: The ends of [0, 1): a draw comes as near to 1 as one likes.

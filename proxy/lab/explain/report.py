@@ -18,12 +18,12 @@ from proxy.lab.explain.question import Fate, Question, fate_of_fault, fate_of_st
 from proxy.lab.explain.wording import between, span
 from proxy.lab.policy_tests.choosing import Chosen
 from proxy.observe import masking
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.checks import is_safe
-from proxy.retry.classify import NeedsBody, classify, classify_fault
+from proxy.retry.classification import NeedsBody, classify, classify_fault
 from proxy.retry.facts import GRPC_STATUS_NAMES, FaultKind, Outcome, Verdict
 from proxy.retry.hedging import HedgedCall
 from proxy.retry.pushback import read_pushback
-from proxy.retry.records import AttemptRecord
 
 #: What is tried where the question names no end: what upstreams do most, and one answer that nothing names.
 _STATUSES = ("404", "408", "425", "429", "500", "501", "502", "503", "504")
@@ -41,7 +41,7 @@ def applies(settings: Settings, chosen: Chosen, how: str) -> list[tuple[str, str
     upstream = settings.router.by_name.get(policy.upstream)
     one = play(settings, chosen, fate_of_status("200"), LEAST, 0.0)
     no_route = "none of its routes matches" if upstream and upstream.routes else "it has none"
-    bounds = [each for each in (policy.timeouts.total, one.call.words.timeout) if each is not None]
+    bounds = [each for each in (policy.timeouts.total, one.call.hints.timeout) if each is not None]
     deadline = min(bounds, default=None)
     rows = [
         ("upstream", f"{policy.upstream}, {how}{_at(settings, policy.upstream)}"),
@@ -62,9 +62,9 @@ def applies(settings: Settings, chosen: Chosen, how: str) -> list[tuple[str, str
         rows.append(("codes", f"{', '.join(named)}, by its service config in place of the lists of classify"))
     if policy.mode != "enforce":
         rows.append(("mode", f"{policy.mode}: nothing is retried or held"))
-    if one.call.words.disabled:
+    if one.call.hints.disabled:
         rows.append(("app says", "X-Retry-Disable: one attempt"))
-    if one.call.words.retries_itself:
+    if one.call.hints.retries_itself:
         rows.append(("app says", "this is a retry of its own: it pays a retry's price, and is never refused for it"))
     return rows
 

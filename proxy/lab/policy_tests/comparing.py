@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.retry.records import AttemptRecord
+from proxy.retry.attempt_record import AttemptRecord
 
 #: Seconds.
 TIME_TOLERANCE = 0.001

@@ -19,13 +19,13 @@ from proxy.lab.policy_tests.comparing import Played
 from proxy.lab.policy_tests.loading import Suite
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, Step
 from proxy.lab.policy_tests.sent import fields_of_attempt
+from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.backoff import Chance
 from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
 from proxy.retry.gated import Env
 from proxy.retry.hedging import HedgedCall, make_call
-from proxy.retry.records import AttemptRecord
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.retry.waits import Chance
 
 _FAULTS = {
     FaultKind.CONNECT_FAILURE: Fault(

@@ -19,8 +19,8 @@ from rich.text import Text
 
 from proxy.lab.policy_tests.comparing import Mismatch, Played, duration, holds, shown
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, Script
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import GRPC_STATUS_NAMES
-from proxy.retry.records import AttemptRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _AWS_ATTEMPT = re.compile(r"(?:^|;)\s*attempt\s*=\s*(\d{1,9})\s*(?:;|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class AppWords:
+class RequestHints:
     """What was said. `timeout` is seconds; `unreadable`: there is an X-Retry-Timeout that can't be read."""
 
     disabled: bool = False
@@ -34,10 +34,10 @@ class AppWords:
     retries_itself: bool = False
 
 
-NOTHING_SAID = AppWords()
+NO_HINTS = RequestHints()
 
 
-def read_app_words(request: Request, policy: Policy, seen: SeenKeys, now: float) -> AppWords:
+def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: float) -> RequestHints:
     """Read the steering fields of a request's head."""
     fields = request.fields
     disabled = any(value.lower() == "true" for value in fields.get_all("x-retry-disable"))
@@ -49,7 +49,7 @@ def read_app_words(request: Request, policy: Policy, seen: SeenKeys, now: float)
             unreadable = True
         elif timeout is None or seconds < timeout:
             timeout = seconds
-    return AppWords(disabled, timeout, unreadable, _retries_itself(request, policy, seen, now))
+    return RequestHints(disabled, timeout, unreadable, _retries_itself(request, policy, seen, now))
 
 
 def read_duration(text: str) -> float | None:

@@ -9,8 +9,8 @@ import pytest
 
 from proxy.retry import RetryError
 from proxy.retry.checks import Failure
-from proxy.retry.custom import CustomToken
 from proxy.retry.facts import NO_PUSHBACK, Class, Outcome, Pushback, Verdict
+from proxy.retry.plugins import CustomToken
 
 FAILURE = Failure(1, Verdict(Class.TRANSIENT, "transient: 503"), NO_PUSHBACK, status=503)
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from proxy.retry.evidence import ReplyEvidence
 from proxy.retry.facts import (
     GRPC_STATUS_NAMES,
     GRPC_STATUS_NUMBERS,
@@ -41,7 +40,7 @@ from proxy.retry.facts import (
 from proxy.retry.policy import Classify, Rule
 from proxy.retry.pushback import looks_into_body
 from proxy.retry.repeats import with_repeats
-from proxy.retry.ruleset import NEEDS_BODY, NeedsBody, ruleset
+from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, ruleset
 
 __all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault", "is_plain_success", "names"]
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.retry.classify import NEEDS_BODY, SUCCESS, classify, classify_fault
-from proxy.retry.evidence import DECODED, ReplyEvidence
+from proxy.retry.classification import NEEDS_BODY, SUCCESS, classify, classify_fault
 from proxy.retry.facts import (
     GRPC_STATUS_NUMBERS,
     Class,
@@ -24,7 +23,7 @@ from proxy.retry.facts import (
     Verdict,
 )
 from proxy.retry.policy import Classify, Dialect, Rule
-from proxy.retry.ruleset import Ruleset, SingleRule
+from proxy.retry.rules import DECODED, ReplyEvidence, Ruleset, SingleRule
 
 UNAVAILABLE = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
 ABORTED = GRPC_STATUS_NUMBERS["ABORTED"]
