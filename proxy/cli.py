@@ -270,7 +270,7 @@ def schema(options: argparse.Namespace) -> int:
     """Print the JSON Schema of the configuration."""
     import json
 
-    from proxy.config.check import schema as made
+    from proxy.config.schema import schema as made
 
     print(json.dumps(made(), indent=2))
     return FINE
@@ -356,7 +356,7 @@ def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[
 
 
 def _refuse(message: str) -> int:
-    from proxy.config.problem import printable
+    from proxy.config.problems import printable
 
     print(f"redrive: {printable(message)}", file=sys.stderr)
     return BAD_INPUT

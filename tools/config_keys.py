@@ -1,4 +1,4 @@
-"""docs/reference/keys.md: every key of the configuration, out of the table that reads it (proxy/config/model.py).
+"""docs/reference/keys.md: every key of the configuration, out of the table that reads it (proxy/config/schema.py).
 
 python tools/config_keys.py            print the page
 python tools/config_keys.py --write    write it; a test keeps it current
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from proxy.config.form import Either, Form, ListOf, MapOf, Section
-from proxy.config.model import FILE, PACK
+from proxy.config.schema import FILE, PACK
+from proxy.config.schema_language import Either, Form, ListOf, MapOf, Section
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "keys.md"
 HEAD = """\

@@ -20,16 +20,16 @@ from dataclasses import replace
 from functools import lru_cache
 
 from proxy.config.compile import Compiled
-from proxy.config.nodes import Map, Seq, place
-from proxy.config.problem import Mark, Problems, Severity, dotted
-from proxy.config.problem import Path as KeyPath
+from proxy.config.problems import Mark, Problems, Severity, dotted
+from proxy.config.problems import Path as KeyPath
 from proxy.config.read import is_file
 from proxy.config.units import is_off
+from proxy.config.yaml_tree import Map, Seq, place
 from proxy.extras import is_installed, remedy
 from proxy.retry.backoff import delay
 from proxy.retry.facts import IDEMPOTENT_METHODS
 from proxy.retry.policy import BudgetSpec, Policy, QuotaSpec, ThrottleSpec
-from proxy.retry.router import HostPattern, Upstream, shadows
+from proxy.retry.routing import HostPattern, Upstream, shadows
 
 #: Attempts that need no wait between them to do little harm.
 FEW_ATTEMPTS = 3

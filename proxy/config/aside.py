@@ -27,7 +27,7 @@ from typing import IO
 from proxy.config.gradual import Taking
 from proxy.config.load import LoadResult, load
 from proxy.config.packed import pack
-from proxy.config.problem import Problem
+from proxy.config.problems import Problem
 from proxy.config.provenance import Folded, Page, Provenance, fold
 from proxy.config.settings import Settings
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.config.nodes import Map
 from proxy.config.policy_keys import BUCKET
-from proxy.config.problem import Mark, Path, Problems
+from proxy.config.problems import Mark, Path, Problems
+from proxy.config.yaml_tree import Map
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 
 

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.config.environment import aws_layer
-from proxy.config.kinds import Kinds
-from proxy.config.layers import lay, submap
-from proxy.config.model import FILE
-from proxy.config.nodes import Map, adopt, place
+from proxy.config.merge import lay, submap
 from proxy.config.policies import Policies, relative_to
-from proxy.config.problem import DEFAULT, Mark, Path, Problems
+from proxy.config.problems import DEFAULT, Mark, Path, Problems
 from proxy.config.provenance import Provenance
 from proxy.config.routes import Routes
+from proxy.config.schema import FILE
 from proxy.config.settings import (
     ALWAYS_DENIED,
     OPEN_PORTS,
@@ -32,10 +30,12 @@ from proxy.config.settings import (
     Redis,
     Settings,
 )
+from proxy.config.strategies import Kinds
 from proxy.config.units import is_off
 from proxy.config.upstreams import Upstreams
+from proxy.config.yaml_tree import Map, adopt, place
 from proxy.retry.policy import Policy
-from proxy.retry.router import Router
+from proxy.retry.routing import Router
 
 _POLICY_SECTIONS = ("defaults", "upstreams", "buckets", "strategies")
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.config.nodes import Map, Seq, Text, adopt
-from proxy.config.problem import Mark, Path, Problems, did_you_mean
+from proxy.config.problems import Mark, Path, Problems, did_you_mean
+from proxy.config.yaml_tree import Map, Seq, Text, adopt
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from proxy.config.problem import meant
+from proxy.config.problems import meant
 from proxy.config.units import scalar, written
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 

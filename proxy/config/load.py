@@ -1,7 +1,7 @@
 """A configuration file becomes settings, or a list of everything that is wrong with it.
 
 Law: nothing raises for a user's mistake, and nothing is half loaded: there are settings only where there is no error.
-The way: text, nodes with marks, ${NAME}, includes, the table of keys (model.py), merged and compiled (compile.py),
+The way: text, a tree with marks, ${NAME}, includes, the table of keys (schema.py), merged and compiled (compile.py),
 advice.
 """
 
@@ -18,14 +18,14 @@ import yaml
 from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
 from proxy.config.environment import replace
-from proxy.config.form import Section
-from proxy.config.model import EXTENSION, FILE, INCLUDED
-from proxy.config.nodes import Map, Seq, adopt
-from proxy.config.problem import Mark, Problem, Problems
+from proxy.config.problems import Mark, Problem, Problems
 from proxy.config.read import read_text
+from proxy.config.schema import EXTENSION, FILE, INCLUDED
+from proxy.config.schema_language import Section
 from proxy.config.settings import Settings
 from proxy.config.units import written
 from proxy.config.yaml_text import from_node, parse
+from proxy.config.yaml_tree import Map, Seq, adopt
 
 #: Where a configuration is looked for, the first that is there (contract, section 2).
 PLACES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")

@@ -31,7 +31,7 @@ from proxy.retry.policy import (
     Strategy,
     Timeouts,
 )
-from proxy.retry.router import Match, Upstream
+from proxy.retry.routing import Match, Upstream
 from proxy.retry.target import Target
 
 #: What has a record of its own; of the second sort, equal ones become one.

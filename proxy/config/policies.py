@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proxy.config.classes import classify, dialects
-from proxy.config.kinds import Kinds
-from proxy.config.layers import lay, without_overruled
-from proxy.config.nodes import Map, Seq
+from proxy.config.classification import classify, dialects
+from proxy.config.merge import lay, without_overruled
 from proxy.config.policy_keys import DEFAULTS
-from proxy.config.problem import Mark, Problems
-from proxy.config.problem import Path as KeyPath
+from proxy.config.problems import Mark, Problems
+from proxy.config.problems import Path as KeyPath
 from proxy.config.read import is_file
-from proxy.retry.kinds import STANDARD
+from proxy.config.strategies import Kinds
+from proxy.config.yaml_tree import Map, Seq
 from proxy.retry.policy import (
     BucketRef,
     Classify,
@@ -32,6 +31,7 @@ from proxy.retry.policy import (
     Strategy,
     Timeouts,
 )
+from proxy.retry.presets import STANDARD
 from proxy.retry.target import Endpoint, Target
 
 if TYPE_CHECKING:

@@ -1,13 +1,13 @@
 """The format of buckets, strategies and policies, key by key: `defaults`, `upstreams` and their routes.
 
 Law: each key has one reader, one default, spelled as a user would spell it, and one line for the editor's help. What
-one key's value means for another (a kind's own keys, references, overlaps) is kinds.py's, compile.py's and advice.py's.
+one key's value means for another (a kind's own keys, references, overlaps) is said in strategies.py, compile.py and
+advice.py.
 """
 
 from __future__ import annotations
 
-from proxy.config import places, units
-from proxy.config.form import Anything, Either, Key, ListOf, MapOf, Section, Word
+from proxy.config import addresses, units
 from proxy.config.scalars import (
     TEXT,
     clamp,
@@ -38,6 +38,7 @@ from proxy.config.scalars import (
     word,
     words,
 )
+from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
 
 # -- buckets and strategies --------------------------------------------------------------------------------------------
 
@@ -213,8 +214,8 @@ HEADER_EDIT = Section(
     "header_edit",
     "Fields set (in place of what came) and taken out.",
     {
-        "set": Key(MapOf(header_value, key=places.editable_header, caseless=True), {}),
-        "remove": Key(ListOf(Word(places.editable_header, TEXT)), []),
+        "set": Key(MapOf(header_value, key=addresses.editable_header, caseless=True), {}),
+        "remove": Key(ListOf(Word(addresses.editable_header, TEXT)), []),
     },
 )
 

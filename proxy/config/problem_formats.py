@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proxy.config.problem import Problem, Severity, printable
+from proxy.config.problems import Problem, Severity, printable
 
 if TYPE_CHECKING:
     from rich.text import Text

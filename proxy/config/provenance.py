@@ -1,6 +1,6 @@
 """Where each effective value comes from: file and line, an environment variable, or the default.
 
-Law: it costs nothing at run time. Merging keeps the place of every value it takes (nodes.py), so the merged tree
+Law: it costs nothing at run time. Merging keeps the place of every value it takes (yaml_tree.py), so the merged tree
 itself is the record; it is read only when somebody asks. Until then a process that serves may keep it folded.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from proxy.config.nodes import Map, Seq
-from proxy.config.problem import Mark
+from proxy.config.problems import Mark
+from proxy.config.yaml_tree import Map, Seq
 
 
 @dataclass(frozen=True, slots=True)

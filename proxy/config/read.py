@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.config.problem import Mark, Problems
+from proxy.config.problems import Mark, Problems
 
 #: A configuration beyond this is a mistake (a log, an image), and reading it would stall the process.
 LARGEST = 64 * 1024 * 1024

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from proxy.config.layers import submap
-from proxy.config.nodes import Map, Seq
+from proxy.config.merge import submap
 from proxy.config.policies import Policies, PolicyPlace, relative_to
-from proxy.config.problem import Mark, Path, Problems, printable
+from proxy.config.problems import Mark, Path, Problems, printable
+from proxy.config.yaml_tree import Map, Seq
 from proxy.retry.policy import Policy
-from proxy.retry.router import Match, Route
+from proxy.retry.routing import Match, Route
 from proxy.retry.target import Endpoint
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The scalars of the format: each a reader (units.py, places.py) with its JSON Schema.
+"""The scalars of the format: each a reader (units.py, addresses.py) with its JSON Schema.
 
 Law: the schema takes whatever the reader takes, and lets a ${NAME} pass; where it cannot say all that the reader does,
 it is the wider of the two.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from proxy.config import failures, places, units
-from proxy.config.form import Either, ListOf, MapOf, Word
+from proxy.config import addresses, failures, units
+from proxy.config.schema_language import Either, ListOf, MapOf, Word
 
 _ENV = r".*\$\{.+\}.*"  # any scalar may come from the environment
 
@@ -56,18 +56,18 @@ flag = Word(units.flag, {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no", "
 word = Word(units.word, ANY)
 text = Word(units.text, ANY)
 glob = Word(units.text, ANY)
-header_value = Word(places.header_value, ANY)
-header_name = Word(places.header_name, TEXT)
-token = Word(places.token, TEXT)
-address = Word(places.address, TEXT)
-address_or_off = Word(places.address_or_off, {"anyOf": [TEXT, {"const": False}]})
-redis_url = Word(places.redis_url, like(r"(redis|valkey)s?(\+[a-z]+)?://.+|unix:///.+"))
-parent_proxy = Word(places.parent_proxy, like("none|http://.+"))
-network = Word(places.network, TEXT)
+header_value = Word(addresses.header_value, ANY)
+header_name = Word(addresses.header_name, TEXT)
+token = Word(addresses.token, TEXT)
+address = Word(addresses.address, TEXT)
+address_or_off = Word(addresses.address_or_off, {"anyOf": [TEXT, {"const": False}]})
+redis_url = Word(addresses.redis_url, like(r"(redis|valkey)s?(\+[a-z]+)?://.+|unix:///.+"))
+parent_proxy = Word(addresses.parent_proxy, like("none|http://.+"))
+network = Word(addresses.network, TEXT)
 failure = Word(failures.failure, {"type": ["integer", "string"]})
 status = Word(failures.status, {"type": ["integer", "string"]})
 grpc_status = Word(failures.grpc_status, TEXT)
 fault = Word(failures.fault, TEXT)
 words = Either(word=word, list=ListOf(word))
 jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
-header_globs = MapOf(glob, key=places.header_name)
+header_globs = MapOf(glob, key=addresses.header_name)

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.config.nodes import Map, Seq, adopt
-from proxy.config.problem import DEFAULT, Mark, Problems, dotted
-from proxy.config.problem import Path as KeyPath
+from proxy.config.problems import DEFAULT, Mark, Problems, dotted
+from proxy.config.problems import Path as KeyPath
 from proxy.config.read import read_text
 from proxy.config.service_fields import (
     Object,
@@ -28,6 +27,7 @@ from proxy.config.service_fields import (
 from proxy.config.service_policies import PolicyReading, put
 from proxy.config.units import guess, written
 from proxy.config.yaml_text import parse
+from proxy.config.yaml_tree import Map, Seq, adopt
 
 _TOP = ("methodConfig", "retryThrottling", "loadBalancingPolicy", "loadBalancingConfig", "healthCheckConfig")
 _NO_EFFECT = ("maxRequestMessageBytes", "maxResponseMessageBytes", "waitForReady")

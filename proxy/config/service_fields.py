@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from proxy.config.nodes import Map
-from proxy.config.problem import Mark, Path, Problems, did_you_mean, dotted
+from proxy.config.problems import Mark, Path, Problems, did_you_mean, dotted
 from proxy.config.units import written
+from proxy.config.yaml_tree import Map
 from proxy.retry.facts import GRPC_STATUS_NUMBERS
 
 _NUMBER = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from proxy.config.nodes import Map, Seq, Text, adopt
-from proxy.config.problem import DEFAULT, Mark
+from proxy.config.problems import DEFAULT, Mark
 from proxy.config.service_fields import (
     BadError,
     Object,
@@ -21,6 +20,7 @@ from proxy.config.service_fields import (
     as_whole,
     spelled_seconds,
 )
+from proxy.config.yaml_tree import Map, Seq, Text, adopt
 from proxy.retry.facts import GRPC_STATUS_NAMES
 
 #: A6: values greater than 5 are treated as 5 without being considered a validation error.

@@ -13,7 +13,7 @@ from typing import Literal
 
 from proxy.config.provenance import Provenance
 from proxy.retry.policy import BucketRef
-from proxy.retry.router import Router
+from proxy.retry.routing import Router
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -1,7 +1,7 @@
 """The kinds of strategies and buckets as a user would spell them: which keys each has, and its defaults.
 
-Law: the values are proxy.retry's own (its kinds.py and bucket specs); here they are only written out, so that a user's
-keys can be laid over them and `explain` can show them.
+Law: the values are proxy.retry's own (its presets.py and bucket specs); here they are only written out, so that a
+user's keys can be laid over them and `explain` can show them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from proxy.config.nodes import Map, adopt
 from proxy.config.policy_keys import BACKOFF
+from proxy.config.yaml_tree import Map, adopt
 from proxy.retry.facts import FaultKind
-from proxy.retry.kinds import BUILT_IN
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, Strategy, ThrottleSpec
+from proxy.retry.presets import BUILT_IN
 
 _RETRYING = ("max_attempts", "backoff")
 #: The keys of each kind, besides `kind`.

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from proxy.config.nodes import Map, Seq, Text
-from proxy.config.problem import did_you_mean
+from proxy.config.problems import did_you_mean
+from proxy.config.yaml_tree import Map, Seq, Text
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}

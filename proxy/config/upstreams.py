@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from proxy.config import places
+from proxy.config import addresses
 from proxy.config.blanks import stray_blank
-from proxy.config.layers import lay, submap
-from proxy.config.nodes import Map, Seq, adopt
+from proxy.config.merge import lay, submap
 from proxy.config.policies import Policies, relative_to
-from proxy.config.problem import DEFAULT, Mark, Path, Problems
+from proxy.config.problems import DEFAULT, Mark, Path, Problems
 from proxy.config.routes import Routes
 from proxy.config.units import is_off
+from proxy.config.yaml_tree import Map, Seq, adopt
 from proxy.retry.policy import Policy, Scope
-from proxy.retry.router import HostPattern, Upstream
+from proxy.retry.routing import HostPattern, Upstream
 from proxy.retry.target import ConnectMode, Endpoint, Target
 
 #: The label of upstreams that no configuration names.
@@ -60,7 +60,7 @@ class Upstreams:
         path: Path = ("upstreams", name)
         merged = self._policies.layer(tree, defaults, path)
         merged.mark = at
-        endpoints = [_beside(end, mark) for end, mark in self._each(tree, "url", places.endpoint, path)]
+        endpoints = [_beside(end, mark) for end, mark in self._each(tree, "url", addresses.endpoint, path)]
         hosts = self._hosts(tree, endpoints, path)
         made = self._routes.routed(merged, name, endpoints, path, at)
         prefix = self._prefix(name, tree, path)
@@ -112,12 +112,12 @@ class Upstreams:
         what an app asks for as https never leaves in the clear by default (contract, section 3).
         """
         if "hosts" in tree:
-            return tuple(pattern for pattern, _ in self._each(tree, "hosts", places.host_pattern, path))
+            return tuple(pattern for pattern, _ in self._each(tree, "hosts", addresses.host_pattern, path))
         named = [end for end in endpoints if end.unix is None]
         ports = [
             (end.host, port) for end in named for port in (end.port, 80, *((443,) if end.scheme == "https" else ()))
         ]
-        return tuple(HostPattern(places.pattern_host(host), port) for host, port in dict.fromkeys(ports))
+        return tuple(HostPattern(addresses.pattern_host(host), port) for host, port in dict.fromkeys(ports))
 
     def _prefix(self, name: str, tree: Map, path: Path) -> str | None:
         value = tree.get("prefix")
@@ -126,9 +126,9 @@ class Upstreams:
         if is_off(value):
             return None
         try:
-            return places.prefix(value)
+            return addresses.prefix(value)
         except ValueError as error:
-            message = stray_blank(value, places.prefix) or str(error)
+            message = stray_blank(value, addresses.prefix) or str(error)
             self._problems.add(tree.values_at["prefix"], (*path, "prefix"), message)
             return None
 

@@ -1,4 +1,4 @@
-"""YAML text becomes a tree (nodes.py).
+"""YAML text becomes a tree (yaml_tree.py).
 
 Law: nothing is guessed from a scalar's looks. YAML 1.1 reads `off` as false, `12:30` as 750, `1e3` as text and `010` as
 8; here every scalar stays text. A duplicate key is refused, since YAML would drop one of the two in silence. Anchors
@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from proxy.config.nodes import Map, Seq, Text
-from proxy.config.problem import Mark, Path, Problems
+from proxy.config.problems import Mark, Path, Problems
+from proxy.config.yaml_tree import Map, Seq, Text
 
 _Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # libyaml is ten times faster, where PyYAML has it
 

@@ -8,7 +8,7 @@ from proxy.forward.headers import answers_plainly, attempt_fields, is_plain, pla
 from proxy.retry.call import may_start_undecided
 from proxy.retry.facts import Request
 from proxy.retry.policy import Policy
-from proxy.retry.router import Router, Upstream
+from proxy.retry.routing import Router, Upstream
 from proxy.transport.origins import Destination, Origin
 from proxy.wire.head import CHUNKED, RequestHead
 

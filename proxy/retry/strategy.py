@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Any, ClassVar, Literal
 from weakref import WeakSet
 
-from proxy.retry import defaults, kinds
+from proxy.retry import defaults, presets
 from proxy.retry.backoff import ExponentialRetryBackoffStrategy
 from proxy.retry.bucket import Bucket, make_bucket
 from proxy.retry.facts import Class
@@ -61,13 +61,13 @@ class IssuedToken:
 
 
 class _BuiltInStrategy:
-    """What all of them do; a kind is a definition (kinds.py), and at most one rule of its own.
+    """What all of them do; a kind is a definition (presets.py), and at most one rule of its own.
 
     `bucket`: what each scope's retries are paid from; "own" is the kind's, None is no bucket. `clock` is seconds of
     which only differences mean something, `random` a uniform draw from [0, 1).
     """
 
-    definition: ClassVar[Strategy] = kinds.STANDARD
+    definition: ClassVar[Strategy] = presets.STANDARD
 
     def __init__(
         self,
@@ -202,25 +202,25 @@ class StandardRetryStrategy(_BuiltInStrategy):
 class Standard2026RetryStrategy(_BuiltInStrategy):
     """AWS SDKs' retry 2.1: 50 ms (1 s after throttling), cost 14 (5); a pushback is clamped to d(n) .. d(n) + 5 s."""
 
-    definition = kinds.STANDARD_2026
+    definition = presets.STANDARD_2026
 
 
 class LegacyRetryStrategy(_BuiltInStrategy):
     """AWS SDK for Java 2.x, legacy: 4 attempts, 500 ms after throttling, which costs nothing."""
 
-    definition = kinds.LEGACY
+    definition = presets.LEGACY
 
 
 class AdaptiveRetryStrategy(_BuiltInStrategy):
     """Standard behind a client-side rate limiter, which delays first attempts too: wait the initial token's delay."""
 
-    definition = kinds.ADAPTIVE
+    definition = presets.ADAPTIVE
 
 
 class SmithyRetryStrategy(_BuiltInStrategy):
     """Smithy's example: 6 attempts, 1 s doubling to 20 s, timeouts cost 10, +1 on every success."""
 
-    definition = kinds.SMITHY
+    definition = presets.SMITHY
 
     def _is_retryable(self, error: Exception) -> bool:
         """Only what says that it is not safe is not retried, whoever's fault it is."""
@@ -232,7 +232,7 @@ class SmithyRetryStrategy(_BuiltInStrategy):
 class GrpcRetryStrategy(_BuiltInStrategy):
     """gRPC A6: 4 attempts, 1 s tripling to 5 s; a named delay is waited exactly and starts the series again."""
 
-    definition = kinds.GRPC
+    definition = presets.GRPC
 
 
 class HedgingRetryStrategy(_BuiltInStrategy):
@@ -241,10 +241,10 @@ class HedgingRetryStrategy(_BuiltInStrategy):
     Attempts that overlap need a driver (proxy.retry.call); this interface knows of one attempt at a time.
     """
 
-    definition = kinds.HEDGING
+    definition = presets.HEDGING
 
     def __init__(self, *, hedging_delay: float | None = None, **keywords: Any) -> None:
-        seconds = kinds.HEDGING.hedging_delay if hedging_delay is None else hedging_delay
+        seconds = presets.HEDGING.hedging_delay if hedging_delay is None else hedging_delay
         assert seconds is not None
         keywords.setdefault(
             "backoff_strategy", ExponentialRetryBackoffStrategy(base=seconds, max=seconds, jitter="none")

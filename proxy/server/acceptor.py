@@ -28,7 +28,7 @@ from proxy.observe.events import Refusal
 from proxy.observe.tracing import Tracer
 from proxy.retry.facts import Outcome, is_grpc_media
 from proxy.retry.http_date import http_date
-from proxy.retry.router import ClimbsOut
+from proxy.retry.routing import ClimbsOut
 from proxy.server.connection import AppConnection
 from proxy.server.connection_limit import ConnectionLimit
 from proxy.server.intercept import CaError, NotForNameError

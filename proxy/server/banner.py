@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from proxy import __version__
 from proxy.config.settings import Address, Settings
-from proxy.retry.router import Upstream
+from proxy.retry.routing import Upstream
 from proxy.server.admin.views import endpoint_url
 
 #: Upstreams named at most.

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from proxy.config.nodes import Map, Seq
-from proxy.config.nodes import place as written_at
-from proxy.config.problem import Problem, dotted
+from proxy.config.problems import Problem, dotted
 from proxy.config.settings import Address, Settings
+from proxy.config.yaml_tree import Map, Seq
+from proxy.config.yaml_tree import place as written_at
 from proxy.server.admin.connections import AdminRunner
 from proxy.server.sockets import CannotListenError, bind, bound
 

@@ -1,7 +1,7 @@
 """What a request is, before it becomes a call: where it goes and under which policy, or why it goes nowhere.
 
 Law: a request that is refused here has cost the upstream nothing, and the answer names the remedy where there is one.
-The rules are the contract's, section 3 "Which policy" and section 6; routing itself is `proxy.retry.router`.
+The rules are the contract's, section 3 "Which policy" and section 6; routing itself is `proxy.retry.routing`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proxy.config.settings import Settings
 from proxy.forward.headers import went_through
 from proxy.retry.facts import STEERING_FIELDS, Outcome, Request
 from proxy.retry.policy import Policy
-from proxy.retry.router import ClimbsOut, Upstream, split_authority
+from proxy.retry.routing import ClimbsOut, Upstream, split_authority
 from proxy.retry.target import Endpoint
 from proxy.transport.ip_forms import meanings
 from proxy.wire.head import RequestHead

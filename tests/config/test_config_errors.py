@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from configs import lines, loaded
 
-from proxy.config.classes import built_in_names
+from proxy.config.classification import built_in_names
 from proxy.config.load import load
 
 # (the file, the lines that are printed; each must begin the printed line)

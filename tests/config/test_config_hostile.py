@@ -12,7 +12,7 @@ from configs import lines, loaded
 from support.process import redrive
 
 from proxy.config.load import load
-from proxy.config.problem import printable
+from proxy.config.problems import printable
 
 DEEP = {
     "lists": "a: " + "[" * 100_000,

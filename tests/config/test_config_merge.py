@@ -9,8 +9,8 @@ from configs import NO_FIELDS, lines, loaded, policy, settings
 
 from proxy.config.load import find, load, load_tree
 from proxy.retry.facts import Class, FaultKind
-from proxy.retry.kinds import BUILT_IN
 from proxy.retry.policy import Backoff, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.presets import BUILT_IN
 
 THREE_LINES = """\
 upstreams:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from configs import lines, loaded, policy, settings
 
-from proxy.config.classes import built_in_names
+from proxy.config.classification import built_in_names
 from proxy.retry.classification import classify
 from proxy.retry.facts import Class, MappingFields, Reply, Request, Verdict
 from proxy.retry.policy import Classify, Dialect, ResetField

@@ -10,9 +10,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.config import model
-from proxy.config.form import Anything, Either, Form, ListOf, MapOf, Section
+from proxy.config import schema
 from proxy.config.load import LoadResult, load, load_tree
+from proxy.config.schema_language import Anything, Either, Form, ListOf, MapOf, Section
 
 WORDS = st.sampled_from(
     [
@@ -85,7 +85,7 @@ def told(result: LoadResult) -> None:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(of(model.FILE))
+@given(of(schema.FILE))
 def test_likely_files(tmp_path: Path, data: Any) -> None:
     file = tmp_path / "redrive.yaml"
     file.write_text(yaml.safe_dump(data, sort_keys=False))

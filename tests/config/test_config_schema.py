@@ -12,10 +12,9 @@ import pytest
 import yaml
 from configs import lines
 
-from proxy.config import model
-from proxy.config.check import schema
-from proxy.config.form import Anything, Either, Form, ListOf, MapOf, Section
+from proxy.config import schema
 from proxy.config.load import load
+from proxy.config.schema_language import Anything, Either, Form, ListOf, MapOf, Section
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "config" / "examples" / "reference.yaml"
@@ -25,7 +24,7 @@ VECTORS = sorted((ROOT / "tests" / "vectors").glob("*.yaml"))
 
 
 def checker(part: str | None = None) -> jsonschema.Draft202012Validator:
-    whole = schema()
+    whole = schema.schema()
     jsonschema.Draft202012Validator.check_schema(whole)
     return jsonschema.Draft202012Validator(
         whole if part is None else {"$ref": f"#/$defs/{part}", "$defs": whole["$defs"]}
@@ -34,7 +33,7 @@ def checker(part: str | None = None) -> jsonschema.Draft202012Validator:
 
 def test_the_file_in_the_repository_is_current() -> None:
     kept = json.loads((ROOT / "config" / "redrive.schema.json").read_text())
-    assert kept == schema(), "make schema"
+    assert kept == schema.schema(), "make schema"
 
 
 @pytest.mark.parametrize("file", OURS, ids=lambda file: file.name)
@@ -108,7 +107,7 @@ def _keys(form: Form) -> Iterator[str]:
 
 def test_the_reference_explains_every_key() -> None:
     text = REFERENCE.read_text()
-    missing = {name for name in _keys(model.FILE) if f"{name}:" not in text}
+    missing = {name for name in _keys(schema.FILE) if f"{name}:" not in text}
     assert missing == set()
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from proxy.config import failures, places, units
-from proxy.config.nodes import Text
+from proxy.config import addresses, failures, units
 from proxy.config.settings import Address
+from proxy.config.yaml_tree import Text
 from proxy.retry.facts import FaultKind
-from proxy.retry.router import HostPattern
+from proxy.retry.routing import HostPattern
 from proxy.retry.target import Endpoint
 
 RIGHT: list[tuple[Callable[[Any], Any], str, Any]] = [
@@ -46,30 +46,30 @@ RIGHT: list[tuple[Callable[[Any], Any], str, Any]] = [
     (units.flag, "yes", True),
     (units.flag, "off", False),
     (units.one_of("wait", "off"), "false", "off"),
-    (places.address, "127.0.0.1:8080", Address("127.0.0.1", 8080)),
-    (places.address, "[::1]:80", Address("::1", 80)),
-    (places.address, "localhost:0", Address("localhost", 0)),
-    (places.address, "unix:/run/x.sock", Address(unix="/run/x.sock")),
-    (places.endpoint, "https://API.example.com", Endpoint("https", "api.example.com", 443)),
-    (places.endpoint, "http://x.test:81/base/", Endpoint("http", "x.test", 81, "/base")),
-    (places.endpoint, "http://[::1]:81", Endpoint("http", "::1", 81)),
-    (places.endpoint, "https://bücher.example", Endpoint("https", "xn--bcher-kva.example", 443)),
-    (places.endpoint, "unix:/run/app.sock", Endpoint("http", "localhost", 80, "", unix="/run/app.sock")),
-    (places.host_pattern, "API.example.com", HostPattern("api.example.com")),
-    (places.host_pattern, "*.example.com:8443", HostPattern("*.example.com", 8443)),
-    (places.host_pattern, "[::1]:80", HostPattern("[::1]", 80)),
-    (places.parent_proxy, "none", None),
-    (places.parent_proxy, "http://proxy:3128", "http://proxy:3128"),
-    (places.parent_proxy, "http://u:p@proxy", "http://u:p@proxy:80"),
-    (places.workers, "auto", None),
-    (places.workers, "4", 4),
+    (addresses.address, "127.0.0.1:8080", Address("127.0.0.1", 8080)),
+    (addresses.address, "[::1]:80", Address("::1", 80)),
+    (addresses.address, "localhost:0", Address("localhost", 0)),
+    (addresses.address, "unix:/run/x.sock", Address(unix="/run/x.sock")),
+    (addresses.endpoint, "https://API.example.com", Endpoint("https", "api.example.com", 443)),
+    (addresses.endpoint, "http://x.test:81/base/", Endpoint("http", "x.test", 81, "/base")),
+    (addresses.endpoint, "http://[::1]:81", Endpoint("http", "::1", 81)),
+    (addresses.endpoint, "https://bücher.example", Endpoint("https", "xn--bcher-kva.example", 443)),
+    (addresses.endpoint, "unix:/run/app.sock", Endpoint("http", "localhost", 80, "", unix="/run/app.sock")),
+    (addresses.host_pattern, "API.example.com", HostPattern("api.example.com")),
+    (addresses.host_pattern, "*.example.com:8443", HostPattern("*.example.com", 8443)),
+    (addresses.host_pattern, "[::1]:80", HostPattern("[::1]", 80)),
+    (addresses.parent_proxy, "none", None),
+    (addresses.parent_proxy, "http://proxy:3128", "http://proxy:3128"),
+    (addresses.parent_proxy, "http://u:p@proxy", "http://u:p@proxy:80"),
+    (addresses.workers, "auto", None),
+    (addresses.workers, "4", 4),
     (failures.failure, "503", frozenset({503})),
     (failures.failure, "520-522", frozenset({520, 521, 522})),
     (failures.failure, "5xx", frozenset(range(500, 600))),
     (failures.failure, "UNAVAILABLE", frozenset({"UNAVAILABLE"})),
     (failures.failure, "reset", frozenset({FaultKind.RESET})),
-    (places.prefix, "/a/b/", "/a/b"),
-    (places.prefix, "/", "/"),
+    (addresses.prefix, "/a/b/", "/a/b"),
+    (addresses.prefix, "/", "/"),
 ]
 
 
@@ -109,32 +109,32 @@ WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
     (units.whole(1, 65535), "70000", "at most 65535"),
     (units.flag, "ture", "(did you mean true?)"),
     (units.one_of("enforce", "observe", "off"), "observ", "(did you mean observe?)"),
-    (places.address, "8080", "(did you mean 127.0.0.1:8080?)"),
-    (places.address, ":8080", "(did you mean 0.0.0.0:8080?)"),
-    (places.address, "::1:8080", "(did you mean [::1]:8080?)"),
-    (places.address, "127.0.0.1:70000", "port above 65535"),
-    (places.address, "unix:", "takes a path"),
-    (places.endpoint, "unix:", "takes a path"),
-    (places.endpoint, "unix:/" + "x" * 107, "takes a path of at most 107 bytes"),
-    (places.endpoint, "api.example.com", "(did you mean https://api.example.com?)"),
-    (places.endpoint, "htps://x", "(did you mean https?)"),
-    (places.endpoint, "http://x:99999", "has no valid port; a port is a number from 1 to 65535"),
-    (places.endpoint, "http://x/?a=b", "query"),
-    (places.endpoint, "http://", "names no host"),
-    (places.host_pattern, "https://api.example.com/x", "(did you mean api.example.com?)"),
-    (places.host_pattern, "x:http", "no valid port"),
-    (places.parent_proxy, "https://p:1", "is no parent proxy"),
-    (places.workers, "0", "1 to 1024"),
-    (places.network, "10.0.0.0/99", "neither an address nor a network"),
+    (addresses.address, "8080", "(did you mean 127.0.0.1:8080?)"),
+    (addresses.address, ":8080", "(did you mean 0.0.0.0:8080?)"),
+    (addresses.address, "::1:8080", "(did you mean [::1]:8080?)"),
+    (addresses.address, "127.0.0.1:70000", "port above 65535"),
+    (addresses.address, "unix:", "takes a path"),
+    (addresses.endpoint, "unix:", "takes a path"),
+    (addresses.endpoint, "unix:/" + "x" * 107, "takes a path of at most 107 bytes"),
+    (addresses.endpoint, "api.example.com", "(did you mean https://api.example.com?)"),
+    (addresses.endpoint, "htps://x", "(did you mean https?)"),
+    (addresses.endpoint, "http://x:99999", "has no valid port; a port is a number from 1 to 65535"),
+    (addresses.endpoint, "http://x/?a=b", "query"),
+    (addresses.endpoint, "http://", "names no host"),
+    (addresses.host_pattern, "https://api.example.com/x", "(did you mean api.example.com?)"),
+    (addresses.host_pattern, "x:http", "no valid port"),
+    (addresses.parent_proxy, "https://p:1", "is no parent proxy"),
+    (addresses.workers, "0", "1 to 1024"),
+    (addresses.network, "10.0.0.0/99", "neither an address nor a network"),
     (failures.failure, "600", "is neither an HTTP status"),
     (failures.failure, "UNAVAILBLE", "(did you mean UNAVAILABLE?)"),
     (failures.failure, "527-520", "(did you mean 520-527?)"),
     (failures.failure, "OK", "is no failure"),
-    (places.header_name, "x y", "is no header name"),
-    (places.editable_header, "Content-Length", "written by the proxy itself"),
-    (places.prefix, "github", "(did you mean /github?)"),
-    (places.prefix, "/a/../b", "dot segments"),
-    (places.name, "a/b", "letters, digits"),
+    (addresses.header_name, "x y", "is no header name"),
+    (addresses.editable_header, "Content-Length", "written by the proxy itself"),
+    (addresses.prefix, "github", "(did you mean /github?)"),
+    (addresses.prefix, "/a/../b", "dot segments"),
+    (addresses.name, "a/b", "letters, digits"),
 ]
 
 
@@ -147,7 +147,7 @@ def test_refuses(reader: Callable[[Any], Any], text: str, message: str) -> None:
 
 def test_credentials_in_a_url_are_not_repeated() -> None:
     with pytest.raises(ValueError) as caught:
-        places.endpoint(Text.make("ftp://user:secret@host"))
+        addresses.endpoint(Text.make("ftp://user:secret@host"))
     assert "secret" not in str(caught.value)
 
 

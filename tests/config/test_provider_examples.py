@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from proxy.config.classes import built_in_names
+from proxy.config.classification import built_in_names
 from proxy.config.load import load
 from proxy.lab.policy_tests import load_suite, run_suite
 

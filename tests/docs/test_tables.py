@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 
 from proxy.retry.facts import GAVE_UP, Outcome
-from proxy.retry.kinds import BUILT_IN
 from proxy.retry.policy import QuotaSpec, Strategy
+from proxy.retry.presets import BUILT_IN
 
 ROOT = Path(__file__).parent.parent.parent
 REFERENCE = ROOT / "docs" / "reference"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.cli import _parser
-from proxy.config.check import schema
+from proxy.config.schema import schema
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench/README.md"])

@@ -11,7 +11,7 @@ import pytest
 from support.front import Answer, Front, to
 from support.scripted import Upstream, answer
 
-from proxy.retry.router import Match, Route
+from proxy.retry.routing import Match, Route
 
 WHOLE = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config.nodes import Map
+from proxy.config.yaml_tree import Map
 from proxy.lab.simulate import Figures, Scenario
 from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import figures

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
-from proxy.config.form import Section
+from proxy.config.schema_language import Section
 from proxy.lab.simulate import Figures, Scenario, run_scenario
 from proxy.lab.simulate.scenario import OUTAGE, SCENARIO, UPSTREAM, read_scenario
 

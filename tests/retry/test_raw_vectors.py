@@ -22,7 +22,7 @@ from proxy.retry import (
     RetryError,
     Standard2026RetryStrategy,
     StandardRetryStrategy,
-    kinds,
+    presets,
 )
 from proxy.retry.backoff import delay
 from proxy.retry.bucket import QuotaBucket, ThrottleBucket, make_bucket
@@ -211,7 +211,7 @@ def one_backoff(case: Case) -> None:
 
 def jitter_bounds(case: Case) -> None:
     given, expect = case["given"], case["expect"]
-    spec = Backoff(1.0, 20.0) if case["spec"] == "aws-2.0" else kinds.STANDARD_2026.backoff
+    spec = Backoff(1.0, 20.0) if case["spec"] == "aws-2.0" else presets.STANDARD_2026.backoff
     n = given.get("attempt_number", given.get("attempt_index", 0) + 1)
     draws = random.Random(1)
     for _ in range(given["samples"]):
@@ -281,7 +281,7 @@ def quota_ops(case: Case) -> None:
 
 def quota_cost(case: Case) -> None:
     given, expect = case["given"], case["expect"]
-    spec = kinds.STANDARD_2026.own_bucket if case["spec"] == "aws-2.1" else kinds.STANDARD.own_bucket
+    spec = presets.STANDARD_2026.own_bucket if case["spec"] == "aws-2.1" else presets.STANDARD.own_bucket
     assert isinstance(spec, QuotaSpec)
     bucket = QuotaBucket(QuotaSpec(given["capacity"], spec.retry_cost, spec.timeout_cost, spec.throttling_cost))
     if "acquired" in expect:
@@ -437,7 +437,7 @@ def java_strategy(case: Case) -> None:
 
 
 def defaults(case: Case) -> None:
-    expect, strategy = case["expect"], kinds.STANDARD_2026
+    expect, strategy = case["expect"], presets.STANDARD_2026
     quota = strategy.own_bucket
     assert isinstance(quota, QuotaSpec)
     assert strategy.backoff.base == expect["initial_delay_s"]

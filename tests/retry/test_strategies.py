@@ -25,7 +25,7 @@ from proxy.retry import (
     SmithyRetryStrategy,
     Standard2026RetryStrategy,
     StandardRetryStrategy,
-    kinds,
+    presets,
 )
 from proxy.retry.policy import BudgetSpec, QuotaSpec, ThrottleSpec
 
@@ -413,7 +413,7 @@ def test_adaptive_speeds_up_again() -> None:
 def test_the_contracts_table() -> None:
     rows = {
         name: (kind.max_attempts, kind.backoff.base, kind.backoff.max, kind.backoff.multiplier)
-        for name, kind in kinds.BUILT_IN.items()
+        for name, kind in presets.BUILT_IN.items()
     }
     assert rows == {
         "standard": (3, 0.1, 20, 2),
@@ -425,6 +425,6 @@ def test_the_contracts_table() -> None:
         "hedging": (3, 0, 0, 2),
         "none": (1, 0, 0, 2),
     }
-    assert kinds.STANDARD_2026.backoff.throttling_base == 1
-    assert kinds.LEGACY.backoff.throttling_base == 0.5
-    assert not any(kind.own_bucket for kind in (kinds.GRPC, kinds.HEDGING, kinds.NONE))
+    assert presets.STANDARD_2026.backoff.throttling_base == 1
+    assert presets.LEGACY.backoff.throttling_base == 0.5
+    assert not any(kind.own_bucket for kind in (presets.GRPC, presets.HEDGING, presets.NONE))

@@ -21,7 +21,7 @@ from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.bucket import QuotaBucket
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Outcome, Request
-from proxy.retry.router import Router, Upstream
+from proxy.retry.routing import Router, Upstream
 from proxy.retry.target import Target
 from proxy.server.admin import live_board, views
 from proxy.server.admin.app import admin_app

@@ -15,9 +15,9 @@ from proxy.retry.bucket import Bucket
 from proxy.retry.commons import Commons
 from proxy.retry.facts import NoFields, Request
 from proxy.retry.gates import Waiter
-from proxy.retry.kinds import STANDARD
 from proxy.retry.making import KEY_SECONDS, Making
 from proxy.retry.policy import BucketRef, BudgetSpec, Policy, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.presets import STANDARD
 from proxy.retry.windows import SlidingCount
 from proxy.stores import memory as layout
 from proxy.stores import ring

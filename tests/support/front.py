@@ -19,7 +19,7 @@ from proxy.config.settings import Address, Buffers, Limits, Pool, Settings
 from proxy.observe.events import EndedCall, Plain, Refusal
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
-from proxy.retry.router import HostPattern, Router, Upstream
+from proxy.retry.routing import HostPattern, Router, Upstream
 from proxy.retry.target import ConnectMode, Endpoint, Target
 from proxy.server.listener import DataPath
 from proxy.server.sockets import bind, bound

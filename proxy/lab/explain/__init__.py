@@ -15,7 +15,7 @@ from json import dumps
 from typing import Any
 
 from proxy.config.load import find, load, taken
-from proxy.config.problem import Problem
+from proxy.config.problems import Problem
 from proxy.config.settings import Settings
 from proxy.lab.explain import layout, report
 from proxy.lab.explain.choosing import connect_rows, connects, denied, how_chosen, notes

@@ -11,7 +11,7 @@ from proxy.config.settings import Settings
 from proxy.lab.explain.layout import columns
 from proxy.lab.policy_tests.choosing import Chosen
 from proxy.lab.policy_tests.script import Ask
-from proxy.retry.router import Upstream, split_authority
+from proxy.retry.routing import Upstream, split_authority
 from proxy.transport.guard import Guard
 
 _CONNECT = {

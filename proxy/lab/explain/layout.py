@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from proxy.config.problem import Problem
+from proxy.config.problems import Problem
 from proxy.config.provenance import Origin
 from proxy.observe import masking
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from proxy.config.problem import Problem
+from proxy.config.problems import Problem
 from proxy.lab.policy_tests.comparing import Played, compare
 from proxy.lab.policy_tests.loading import Suite, load_suite
 from proxy.lab.policy_tests.playing import play

@@ -14,7 +14,7 @@ from proxy.config.settings import Settings
 from proxy.lab.policy_tests.script import Ask
 from proxy.retry.facts import MappingFields, Outcome, Request, first
 from proxy.retry.policy import Policy
-from proxy.retry.router import ClimbsOut, Upstream, split_authority
+from proxy.retry.routing import ClimbsOut, Upstream, split_authority
 from proxy.server.routing import may_be_a_pages
 
 _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from proxy.config.load import LoadResult, load, load_tree
-from proxy.config.problem import Mark, Problem, Problems
+from proxy.config.problems import Mark, Problem, Problems
 from proxy.config.read import is_file, read_text
 from proxy.config.settings import Settings
 from proxy.lab.policy_tests.choosing import Chosen, choose

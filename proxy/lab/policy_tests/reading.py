@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import yaml
 
-from proxy.config.problem import Problem, did_you_mean, meant
+from proxy.config.problems import Problem, did_you_mean, meant
 from proxy.config.yaml_text import TOO_DEEP, too_deep
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from proxy.config.problem import Problem
+from proxy.config.problems import Problem
 from proxy.config.read import LARGEST, read_start
 from proxy.lab.policy_tests.expecting import read_expectations
 from proxy.lab.policy_tests.reading import Reader, is_null

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proxy.config.load import find, load, load_tree
-from proxy.config.nodes import Map, Text
-from proxy.config.problem import Mark, Problem
+from proxy.config.problems import Mark, Problem
 from proxy.config.settings import Settings
+from proxy.config.yaml_tree import Map, Text
 from proxy.lab.policy_tests.choosing import Refused, choose
 from proxy.lab.policy_tests.script import Ask
 from proxy.lab.simulate.scenario import Scenario
 from proxy.retry.facts import Request
-from proxy.retry.kinds import BUILT_IN
 from proxy.retry.policy import Backoff, Policy
-from proxy.retry.router import Upstream
+from proxy.retry.presets import BUILT_IN
+from proxy.retry.routing import Upstream
 
 #: The label of hosts that no upstream names.
 _UNMATCHED = "unmatched"

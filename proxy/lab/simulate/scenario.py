@@ -1,7 +1,7 @@
 """A scenario file: who calls, how often, what the upstream can do, and when it can't.
 
-Law: it is read by the language of the configuration (`proxy.config.form`), so that units are the same, and every
-mistake is told at once with its line.
+Law: it is read by the language of the configuration (`proxy.config.schema_language`), so that units are the same, and
+every mistake is told at once with its line.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.config.form import Anything, Either, Key, ListOf, MapOf, Section, Word
-from proxy.config.nodes import Map
-from proxy.config.problem import Mark, Problem, Problems
+from proxy.config.problems import Mark, Problem, Problems
 from proxy.config.read import read_text
 from proxy.config.scalars import duration, like, one_word, positive_duration, rate, share, token, whole, word
+from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
 from proxy.config.units import is_off
 from proxy.config.units import rate as read_rate
 from proxy.config.yaml_text import parse
+from proxy.config.yaml_tree import Map
 from proxy.retry.facts import FaultKind
 
 Kind = int | FaultKind

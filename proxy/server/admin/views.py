@@ -24,7 +24,7 @@ from proxy.retry.bucket import Bucket, RateBucket, make_bucket
 from proxy.retry.commons import Commons
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import BucketRef, Policy, RateSpec
-from proxy.retry.router import Router, Upstream
+from proxy.retry.routing import Router, Upstream
 from proxy.retry.target import Endpoint
 from proxy.server.admin.turns import in_turns
 from proxy.server.listener import enough_for

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from proxy.config.settings import CertificateAuthority, Settings
-from proxy.retry.router import split_authority
+from proxy.retry.routing import split_authority
 from proxy.server.intercept import CaError, needed
 from proxy.server.intercept.handover import shake
 from proxy.server.routing import Inside

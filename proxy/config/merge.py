@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.config.nodes import Map
+from proxy.config.yaml_tree import Map
 
 
 def lay(over: Map, under: Map, special: Callable[[str, Map, Map], bool] | None = None) -> Map:

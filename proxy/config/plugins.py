@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.config.nodes import Map
-from proxy.config.problem import Mark, did_you_mean
+from proxy.config.problems import Mark, did_you_mean
 from proxy.config.units import guess
+from proxy.config.yaml_tree import Map
 
 
 class CustomError(Exception):

@@ -1,6 +1,6 @@
 """A small language for what a file may hold: words, lists, mappings, sections with known keys.
 
-Law: one table (model.py) is the file format, the check of it and its JSON Schema. Reading never stops at the first
+Law: one table (schema.py) is the file format, the check of it and its JSON Schema. Reading never stops at the first
 mistake: each is told with its place, the key that holds it is dropped, and the rest is read on, so that one pass
 collects all there is to say. A key that stands there with nothing behind it is as if it were absent.
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from proxy.config.blanks import stray_blank
-from proxy.config.nodes import Map, Seq
-from proxy.config.problem import Mark, Path, meant
+from proxy.config.problems import Mark, Path, meant
 from proxy.config.units import word as any_word
 from proxy.config.units import written
+from proxy.config.yaml_tree import Map, Seq
 
 #: What a value that was refused reads as.
 BAD = object()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proxy.config.problem import DEFAULT, Mark, Path
+from proxy.config.problems import DEFAULT, Mark, Path
 
 
 class Text(str):

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.facts import MappingFields, NoFields
-from proxy.retry.kinds import NONE, STANDARD
 from proxy.retry.policy import Policy
-from proxy.retry.router import (
+from proxy.retry.presets import NONE, STANDARD
+from proxy.retry.routing import (
     MOST_UNMATCHED,
     ClimbsOut,
     HostPattern,
@@ -78,7 +78,7 @@ def test_ipv6() -> None:
 
 
 def test_the_memory_of_authorities_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.retry.router.MOST_REMEMBERED", 10)
+    monkeypatch.setattr("proxy.retry.routing.MOST_REMEMBERED", 10)
     made = router(upstream("a", "*.test"))
     for number in range(100):
         assert made.by_authority(f"{number}.test", 80) is not None

@@ -12,11 +12,10 @@ from functools import partial
 from typing import Any
 
 from proxy.config.bucket_specs import bucket_spec, told_already
-from proxy.config.custom import CustomError, imported
-from proxy.config.layers import lay
-from proxy.config.nodes import Map, adopt
+from proxy.config.merge import lay
+from proxy.config.plugins import CustomError, imported
 from proxy.config.policy_keys import IN_STRATEGY, STRATEGY
-from proxy.config.problem import DEFAULT, Mark, Path, Problems, did_you_mean, meant
+from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean, meant
 from proxy.config.spelled import (
     ALIASES,
     BUCKET_KEYS,
@@ -28,13 +27,14 @@ from proxy.config.spelled import (
     spelled_bucket,
 )
 from proxy.config.units import is_off
-from proxy.retry.kinds import BUILT_IN
+from proxy.config.yaml_tree import Map, adopt
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
     RateSpec,
     Strategy,
 )
+from proxy.retry.presets import BUILT_IN
 
 
 class Kinds:

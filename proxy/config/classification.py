@@ -11,14 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from proxy.config.layers import lay
-from proxy.config.model import PACK
-from proxy.config.nodes import Map, adopt
-from proxy.config.problem import Mark, Problems, dotted, meant
-from proxy.config.problem import Path as KeyPath
+from proxy.config.merge import lay
+from proxy.config.problems import Mark, Problems, dotted, meant
+from proxy.config.problems import Path as KeyPath
 from proxy.config.read import read_text
+from proxy.config.schema import PACK
 from proxy.config.units import written
 from proxy.config.yaml_text import parse
+from proxy.config.yaml_tree import Map, adopt
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
 from proxy.retry.policy import BodyDelay, Classify, Dialect, IdempotencyKey, Repeats, ResetField, Rule
 

@@ -12,10 +12,10 @@ import re
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from proxy.config.problem import did_you_mean
+from proxy.config.problems import did_you_mean
 from proxy.config.settings import LONGEST_SOCKET, Address, Network
 from proxy.config.units import is_off, scalar, text, word, written
-from proxy.retry.router import HostPattern
+from proxy.retry.routing import HostPattern
 from proxy.retry.target import Endpoint
 from proxy.wire.names import NOT_EDITED
 

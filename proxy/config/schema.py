@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.config import places, units
-from proxy.config.form import Either, Key, ListOf, MapOf, Section, Word
+from proxy.config import addresses, units
 from proxy.config.policy_keys import BUCKET, DEFAULTS, ELSEWHERE, RULE, STRATEGY, UPSTREAM
 from proxy.config.scalars import (
     address,
@@ -31,6 +30,7 @@ from proxy.config.scalars import (
     whole,
     word,
 )
+from proxy.config.schema_language import Either, Key, ListOf, MapOf, Section, Word
 
 # -- a dialect pack ----------------------------------------------------------------------------------------------------
 
@@ -126,9 +126,9 @@ EXTENSION = "x-"
 _LEFT_ALONE: dict[str, Any] = {"patternProperties": {f"^{EXTENSION}": {}}}
 
 _INCLUDED: dict[str, Key] = {
-    "buckets": Key(MapOf(BUCKET, key=places.name), doc="buckets by name"),
-    "strategies": Key(MapOf(STRATEGY, key=places.name), doc="strategies by name"),
-    "upstreams": Key(MapOf(UPSTREAM, key=places.name), doc="upstreams by name"),
+    "buckets": Key(MapOf(BUCKET, key=addresses.name), doc="buckets by name"),
+    "strategies": Key(MapOf(STRATEGY, key=addresses.name), doc="strategies by name"),
+    "upstreams": Key(MapOf(UPSTREAM, key=addresses.name), doc="upstreams by name"),
 }
 
 INCLUDED = Section("included", "What an included file may hold.", _INCLUDED, more=_LEFT_ALONE)
@@ -142,7 +142,7 @@ FILE = Section(
         "admin": Key(Either(word=address_or_off, mapping=ADMIN), doc="an address, a mapping, or off"),
         "probe": Key(address_or_off, "off", "livez, readyz and metrics alone"),
         "workers": Key(
-            Word(places.workers, {"anyOf": [{"type": "integer", "minimum": 1}, like("auto|[0-9]+")]}),
+            Word(addresses.workers, {"anyOf": [{"type": "integer", "minimum": 1}, like("auto|[0-9]+")]}),
             1,
             "processes; auto is one a core",
         ),
