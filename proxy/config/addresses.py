@@ -17,7 +17,7 @@ from proxy.config.settings import LONGEST_SOCKET, Address, Network
 from proxy.config.units import is_off, scalar, text, word, written
 from proxy.retry.routing import HostPattern
 from proxy.retry.target import Endpoint
-from proxy.wire.names import NOT_EDITED
+from proxy.wire.field_names import NOT_EDITED
 
 _REDIS_URL = re.compile(
     r"(redis|valkey)s?://[^/?#]+(/\d*)?(\?.*)?|unix:///[^?]+(\?.*)?"

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from proxy.retry.facts import PUSHBACK_FIELDS, Fault, Fields, Reply
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
-from proxy.transport.http1 import Connection
+from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
-from proxy.transport.replay import Replay
+from proxy.transport.replay_buffer import Replay
 from proxy.wire.head import ResponseHead, trailer_fields
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ FLYING, PEEKING, HOLDING, DELIVERING, GONE = State
 
 
 class Attempt:
-    """See the module. Implements `proxy.transport.http1.Listener`.
+    """See the module. Implements `proxy.transport.connection.Listener`.
 
     `cursor`: bytes of the request's body that were given to the stream. `sent_at`: when the last of it was. `ended`,
     `fault`: how the answer ended, where it did before it was asked for.

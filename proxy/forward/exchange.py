@@ -21,12 +21,12 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from proxy.forward.alarm import Alarm
-from proxy.forward.answers import answer_of, own_answer
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
+from proxy.forward.context import Means
 from proxy.forward.headers import gave_up, handed_on, plain_lines, via_line, wants_key
-from proxy.forward.means import Means
+from proxy.forward.own_answers import answer_of, own_answer
 from proxy.forward.pipe import Pipe
-from proxy.forward.plan import Plan
+from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream
 from proxy.forward.upload import Upload
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
@@ -40,7 +40,7 @@ from proxy.retry.policy import Policy
 from proxy.retry.reasons import GATES, SHUT_DOWN
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
-from proxy.transport.http1 import Connection
+from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
 from proxy.wire.head import ResponseHead
 
@@ -51,7 +51,7 @@ _NO_NAMES: frozenset[bytes] = frozenset()
 class Exchange:
     """One call of an app, from its request's head to the last byte of its answer.
 
-    It is what the app connection tells of the request, what the watch looks at (`proxy.forward.watch.Timed`), and the
+    It is what the app connection tells of the request, what the watch looks at (`proxy.forward.timers.Timed`), and the
     event that observers read (`proxy.observe.events.EndedCall`). `call` is there once something had to be `decided`;
     `flights` are the attempts whose answers are still of interest, by number. `moved`: when last anything came or went.
     """

@@ -19,8 +19,8 @@ from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Reque
 from proxy.retry.policy import HeaderEdits, Policy
 from proxy.retry.pushback import MILLISECONDS
 from proxy.retry.request_hints import read_grpc_timeout
+from proxy.wire.field_names import NOT_EDITED
 from proxy.wire.head import ResponseHead
-from proxy.wire.names import NOT_EDITED
 
 #: Never forwarded, whatever else applies: X-Retry-* is for us, the count is ours to write.
 OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})

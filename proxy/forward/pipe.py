@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.forward.streams import AppStream
-from proxy.transport.http1 import Connection
+from proxy.transport.connection import Connection
 
 
 class Pipe:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from proxy.transport.http1 import Connection
+from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
 from proxy.wire.head import ResponseHead
 

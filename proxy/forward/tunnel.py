@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from proxy.forward.attempt import HELD, Attempt
+from proxy.forward.context import Means
 from proxy.forward.exchange import Exchange
-from proxy.forward.means import Means
-from proxy.forward.plan import Plan
+from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream
 from proxy.retry.facts import Outcome
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
-from proxy.transport.http1 import Connection
+from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
 from proxy.wire.grammar import ResponseParser
 from proxy.wire.head import ResponseHead

@@ -11,8 +11,8 @@ from collections.abc import Collection
 
 from proxy.forward.attempt import Attempt
 from proxy.forward.streams import AppStream
-from proxy.transport.http1 import HIGH_WATER
-from proxy.transport.replay import PIECE, Replay, Store
+from proxy.transport.connection import HIGH_WATER
+from proxy.transport.replay_buffer import PIECE, Replay, Store
 
 
 class Upload:

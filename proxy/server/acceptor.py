@@ -17,12 +17,12 @@ from typing import Any
 from aiohttp import web
 
 from proxy.config.settings import Address, Settings
-from proxy.forward.answers import last_recipient, own_answer
+from proxy.forward.context import Means
 from proxy.forward.exchange import Exchange
 from proxy.forward.headers import answers_for_nobody
-from proxy.forward.means import Means
-from proxy.forward.plan import Plan
-from proxy.forward.traced import TracedExchange
+from proxy.forward.own_answers import last_recipient, own_answer
+from proxy.forward.request_plan import Plan
+from proxy.forward.tracing import TracedExchange
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.events import Refusal
 from proxy.observe.tracing import Tracer

@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from proxy.forward.exchange import Exchange
-from proxy.wire.body import Body, chunk, end_chunked
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead
+from proxy.wire.http1.body import Body, chunk, end_chunked
 
 if TYPE_CHECKING:
     from proxy.server.acceptor import Acceptor

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.forward.plan import Plan
+from proxy.forward.request_plan import Plan
 from proxy.server import presence
 from proxy.server.answering import Answering
 from proxy.transport import break_off

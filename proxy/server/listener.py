@@ -18,9 +18,9 @@ from typing import Any
 from aiohttp import web
 
 from proxy.config.settings import Address, Settings
-from proxy.forward.means import Means
-from proxy.forward.traced import TracingObserver
-from proxy.forward.watch import Watch
+from proxy.forward.context import Means
+from proxy.forward.timers import Watch
+from proxy.forward.tracing import TracingObserver
 from proxy.observe.events import Observer
 from proxy.observe.tracing import Tracer
 from proxy.retry.commons import Commons, PoliciesOf
@@ -34,9 +34,9 @@ from proxy.server.intercept.interception import Tell
 from proxy.server.sockets import BACKLOG, bound
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
-from proxy.transport.guard import Guard
+from proxy.transport.egress_guard import Guard
 from proxy.transport.pool import Pool
-from proxy.transport.replay import Store
+from proxy.transport.replay_buffer import Store
 from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from proxy.transport.streams import Listener
-from proxy.wire.body import chunk, end_chunked
+from proxy.wire.http1.body import chunk, end_chunked
 
 #: Seconds that an upstream gets to take the rest of a tunnel whose app is gone.
 PATIENCE = 2.0

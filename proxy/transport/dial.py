@@ -16,8 +16,8 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from proxy.retry.target import Endpoint
+from proxy.transport.egress_guard import Guard
 from proxy.transport.faults import DeniedError, ParentRefusedError
-from proxy.transport.guard import Guard
 from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
 

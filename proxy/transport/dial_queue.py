@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from proxy.transport.clock import monotonic
 
 if TYPE_CHECKING:
-    from proxy.transport.http1 import Connection
+    from proxy.transport.connection import Connection
 
 #: Dials of one endpoint under way at a time, in one worker. Servers with a short listen queue hold 100 (asyncio,
 #: Tomcat) or 128 (Linux's SOMAXCONN before 5.4), so that none of these is dropped unseen.

@@ -15,7 +15,7 @@ from proxy.transport.dial import parent_credentials
 from proxy.transport.dial_queue import DialQueue
 
 if TYPE_CHECKING:
-    from proxy.transport.http1 import Connection
+    from proxy.transport.connection import Connection
 
 #: Contract, section 6: an endpoint that refuses connections is passed over for 5 s, doubling to 60 s.
 FIRST_PENALTY, LAST_PENALTY = 5.0, 60.0

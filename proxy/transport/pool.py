@@ -20,10 +20,10 @@ from proxy.retry.facts import Fault
 from proxy.retry.target import Endpoint, Reach, Target
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
+from proxy.transport.connection import Connection
 from proxy.transport.dial import Dialer
+from proxy.transport.egress_guard import names_address
 from proxy.transport.faults import NoRoomError
-from proxy.transport.guard import names_address
-from proxy.transport.http1 import Connection
 from proxy.transport.origins import Destination, Origin, Way, endpoint_of
 from proxy.transport.tls import ResumingContext
 

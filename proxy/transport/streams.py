@@ -11,7 +11,7 @@ from proxy.retry.facts import Fault
 from proxy.wire.head import ResponseHead
 
 if TYPE_CHECKING:
-    from proxy.transport.http1 import Connection
+    from proxy.transport.connection import Connection
 
 
 class Listener(Protocol):

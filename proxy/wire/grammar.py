@@ -1,12 +1,12 @@
-"""The readers of heads, of requests and of answers; how they read is in `proxy.wire.heads`."""
+"""The readers of heads, of requests and of answers; how they read is in `proxy.wire.http1.parser`."""
 
 from __future__ import annotations
 
-from proxy.wire.heads import HEADER_BYTES, HEADERS, REPEATABLE, TOO_LARGE, HeadParser
-from proxy.wire.names import ANSWER_STEERS, REQUEST_STEERS
-from proxy.wire.request import RequestHead
-from proxy.wire.response import ResponseHead
-from proxy.wire.syntax import (
+from proxy.wire.field_names import ANSWER_STEERS, REQUEST_STEERS
+from proxy.wire.http1.parser import HEADER_BYTES, HEADERS, REPEATABLE, TOO_LARGE, HeadParser
+from proxy.wire.http1.request import RequestHead
+from proxy.wire.http1.response import ResponseHead
+from proxy.wire.http1.syntax import (
     REQUEST,
     REQUEST_LINE,
     RESPONSE,

@@ -1,9 +1,9 @@
 """Heads, as other rooms take them from here: a request's, an answer's, trailers as fields, and how a body is framed."""
 
+from proxy.wire.field_names import ANSWER_CUT, REQUEST_CUT
 from proxy.wire.fields import CHUNKED, UNTIL_CLOSE, FieldBlock, trailer_fields
-from proxy.wire.names import ANSWER_CUT, REQUEST_CUT
-from proxy.wire.request import RequestHead
-from proxy.wire.response import ResponseHead
+from proxy.wire.http1.request import RequestHead
+from proxy.wire.http1.response import ResponseHead
 
 __all__ = [
     "ANSWER_CUT",

@@ -19,7 +19,7 @@ from proxy.retry.policy import Backoff, Strategy
 from proxy.server import presence
 from proxy.server.connection import AppConnection
 from proxy.server.listener import DataPath
-from proxy.transport.http1 import Connection
+from proxy.transport.connection import Connection
 
 #: Turns of the loop without news after which everything has settled.
 QUIET = 3

@@ -19,7 +19,7 @@ from support.expressions import Matcher, growth
 
 import proxy
 from proxy.retry import globs, http_date, rules
-from proxy.wire import names
+from proxy.wire import field_names as names
 
 ROOT = Path(proxy.__file__).parent
 
@@ -36,7 +36,7 @@ MADE: dict[str, tuple[list[re.Pattern[Any]], bool]] = {
     "proxy.retry.http_date": (list(http_date._FORMS), False),
     "proxy.retry.rules.__init__": ([re.compile("|".join(map(translate, ("*a*b", "a*a*c", "*"))))], False),
     "proxy.retry.routing._prefixes": ([re.compile(rb"(?:/[^/?]*){3}")], False),
-    "proxy.wire.names._specials": ([names.find_request.__self__, names.find_answer.__self__], True),
+    "proxy.wire.field_names._specials": ([names.find_request.__self__, names.find_answer.__self__], True),
 }
 
 

@@ -24,8 +24,8 @@ from proxy.retry.facts import Outcome, Request
 from proxy.retry.policy import Backoff, BucketRef, QuotaSpec, Strategy
 from proxy.retry.target import Target
 from proxy.server.connection import AppConnection
-from proxy.transport.http1 import Connection
-from proxy.transport.replay import Replay
+from proxy.transport.connection import Connection
+from proxy.transport.replay_buffer import Replay
 from proxy.wire.fields import FieldBlock
 
 CALLS, APPS = 10_000, 50

@@ -14,7 +14,7 @@ from support.front import CutError, Front, policy, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, hang, reset, then_close
 
 from proxy.forward.exchange import Exchange
-from proxy.forward.plan import Plan
+from proxy.forward.request_plan import Plan
 from proxy.retry.actions import Actions
 from proxy.retry.call import Call
 from proxy.retry.facts import Class, MappingFields, Outcome, Request

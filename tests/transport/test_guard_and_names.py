@@ -11,7 +11,7 @@ import pytest
 
 from proxy.retry.facts import FaultKind, Progress
 from proxy.transport import faults
-from proxy.transport.guard import Guard, names_address
+from proxy.transport.egress_guard import Guard, names_address
 from proxy.transport.resolver import Resolver, interleaved
 
 

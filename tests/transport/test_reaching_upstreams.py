@@ -17,7 +17,7 @@ from support.ports import free_port
 from support.scripted import Turn, Upstream, answer
 
 from proxy.transport.dial import Dialer
-from proxy.transport.guard import Guard
+from proxy.transport.egress_guard import Guard
 from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
 

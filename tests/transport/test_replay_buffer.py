@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.transport.replay import Replay, Store
+from proxy.transport.replay_buffer import Replay, Store
 
 
 def test_what_outgrows_the_call_is_lost_and_freed() -> None:

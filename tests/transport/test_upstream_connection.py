@@ -14,9 +14,9 @@ from support.scripted import Upstream
 
 from proxy.retry.target import Endpoint
 from proxy.transport import pool as pools
+from proxy.transport.connection import Connection
 from proxy.transport.dial import Dialer
-from proxy.transport.guard import Guard
-from proxy.transport.http1 import Connection
+from proxy.transport.egress_guard import Guard
 from proxy.transport.origins import Origin, Way
 from proxy.transport.pool import Pool
 from proxy.transport.resolver import Resolver

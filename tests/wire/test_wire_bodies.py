@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_cases import BAD_BODIES, CHUNKED_BODIES, read_chunked
 
-from proxy.wire.body import (
+from proxy.wire.head import CHUNKED, UNTIL_CLOSE, trailer_fields
+from proxy.wire.http1.body import (
     EXTENSIONS,
     LINE,
     TRAILER_BYTES,
@@ -21,7 +22,6 @@ from proxy.wire.body import (
     chunk,
     end_chunked,
 )
-from proxy.wire.head import CHUNKED, UNTIL_CLOSE, trailer_fields
 
 
 @pytest.mark.parametrize("case", CHUNKED_BODIES)

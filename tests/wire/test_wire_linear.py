@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from wire_cases import answer, request
 
-from proxy.wire import authority, body, fields, grammar, heads, names, syntax
-from proxy.wire.body import BadBody, ChunkedBody, chunk, end_chunked
+from proxy.wire import authority, field_names, fields, grammar
 from proxy.wire.grammar import RequestParser, ResponseParser
+from proxy.wire.http1 import body, parser, syntax
+from proxy.wire.http1.body import BadBody, ChunkedBody, chunk, end_chunked
 
 
 def expressions() -> Iterator[tuple[str, re.Pattern[bytes]]]:
     """Every expression that the room compiles, with its name."""
-    for module in (authority, body, fields, grammar, heads, names, syntax):
+    for module in (authority, body, fields, grammar, parser, field_names, syntax):
         for name, value in vars(module).items():
             pattern = getattr(value, "__self__", value)
             if isinstance(pattern, re.Pattern) and not isinstance(value, ModuleType):
@@ -78,7 +79,7 @@ def octets_looked_at(monkeypatch: pytest.MonkeyPatch, parser: Any, data: bytes) 
         return run
 
     with monkeypatch.context() as patch:
-        patch.setattr(heads, "forbidden_octet", counted(syntax.forbidden_octet))
+        patch.setattr(parser, "forbidden_octet", counted(syntax.forbidden_octet))
         patch.setattr(type(parser), "_match", staticmethod(counted(type(parser)._match)))
         for octet in data:
             parser.feed(bytes([octet]))

@@ -12,9 +12,9 @@ from random import Random
 import httptools
 from wire_mutants import mutated, seeds
 
-from proxy.wire.body import body_reader
 from proxy.wire.grammar import BadMessage, RequestParser, ResponseParser
 from proxy.wire.head import RequestHead, ResponseHead
+from proxy.wire.http1.body import body_reader
 
 Message = tuple[object, ...]
 

@@ -6,7 +6,7 @@ import pytest
 from wire_cases import REFUSED, TAKEN, request
 
 from proxy.retry import facts
-from proxy.wire import names
+from proxy.wire import field_names as names
 from proxy.wire.grammar import Refused, RequestParser
 
 

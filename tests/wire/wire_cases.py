@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from proxy.wire.body import BadBody, ChunkedBody, body_reader
 from proxy.wire.grammar import BadAnswer, Refused, RequestParser, ResponseParser
+from proxy.wire.http1.body import BadBody, ChunkedBody, body_reader
 
 
 def request(line: str = "GET / HTTP/1.1", *fields: str, host: str | None = "h.example") -> bytes:

@@ -12,7 +12,7 @@ from proxy.lab.explain.layout import columns
 from proxy.lab.policy_tests.choosing import Chosen
 from proxy.lab.policy_tests.script import Ask
 from proxy.retry.routing import Upstream, split_authority
-from proxy.transport.guard import Guard
+from proxy.transport.egress_guard import Guard
 
 _CONNECT = {
     "auto": "a tunnel; only a cleartext HTTP/1 request line as its very first bytes makes calls of it, and nothing in "

@@ -9,8 +9,8 @@ from __future__ import annotations
 from proxy.forward.headers import attempt_fields
 from proxy.retry.call import Call
 from proxy.retry.facts import MappingFields
-from proxy.wire.awkward import NEVER_NOMINATED
-from proxy.wire.names import REQUEST_CUT
+from proxy.wire.field_names import REQUEST_CUT
+from proxy.wire.http1.slow_path import NEVER_NOMINATED
 
 #: What no attempt carries as it came, whatever the policy says.
 _CUT = frozenset(name.decode() for name in REQUEST_CUT | {b"transfer-encoding"})

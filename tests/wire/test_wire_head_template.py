@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.wire.grammar import BadMessage, RequestParser, ResponseParser
-from proxy.wire.likeness import Likeness
-from proxy.wire.request import RequestHead
-from proxy.wire.response import ResponseHead
+from proxy.wire.http1.head_template import HeadTemplate
+from proxy.wire.http1.request import RequestHead
+from proxy.wire.http1.response import ResponseHead
 
 HOST = ("Host", "a")
 NAMES = (
@@ -197,7 +197,7 @@ def test_a_value_that_differs_is_all_that_is_looked_at(monkeypatch: pytest.Monke
 
 def test_heads_that_have_nothing_in_common_are_not_compared_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[int] = []
-    monkeypatch.setattr(Likeness, "widened", lambda self, head: compared.append(1))
+    monkeypatch.setattr(HeadTemplate, "widened", lambda self, head: compared.append(1))
     parser = RequestParser()
     for number in range(200):
         assert parser.feed(written("GET / HTTP/1.1", [HOST, ("X-A", str(number))])) is not None

@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass, field
 
 from proxy.forward.app_repeats import AppRepeats
-from proxy.forward.watch import Watch
+from proxy.forward.timers import Watch
 from proxy.observe.events import Observer
 from proxy.retry.commons import Commons
 from proxy.retry.gated import Env
 from proxy.transport.pool import Pool
-from proxy.transport.replay import Store
+from proxy.transport.replay_buffer import Store
 
 
 @dataclass(slots=True)

@@ -20,10 +20,10 @@ from proxy.transport.clock import monotonic
 from proxy.transport.last_words import read_last_words
 from proxy.transport.streams import Keeper, Listener
 from proxy.transport.tls import ResumingContext
-from proxy.wire.awkward import switches_as_asked
-from proxy.wire.body import ChunkedBody, LengthBody, UntilCloseBody
 from proxy.wire.grammar import BadAnswer, BadMessage, ResponseParser
 from proxy.wire.head import CHUNKED, UNTIL_CLOSE, ResponseHead
+from proxy.wire.http1.body import ChunkedBody, LengthBody, UntilCloseBody
+from proxy.wire.http1.slow_path import switches_as_asked
 
 if TYPE_CHECKING:
     from proxy.transport.origins import Origin

@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable
 from typing import ClassVar, Generic, TypeVar
 
-from proxy.wire.likeness import Likeness
-from proxy.wire.request import RequestHead
-from proxy.wire.response import ResponseHead
-from proxy.wire.syntax import BadMessage, forbidden_octet
+from proxy.wire.http1.head_template import HeadTemplate
+from proxy.wire.http1.request import RequestHead
+from proxy.wire.http1.response import ResponseHead
+from proxy.wire.http1.syntax import BadMessage, forbidden_octet
 
 #: The contract's limits (section 3).
 HEADER_BYTES = 64 * 1024
@@ -42,7 +42,7 @@ class HeadParser(Generic[Head]):
     __slots__ = (
         "_at",
         "_last",
-        "_likeness",
+        "_template",
         "_line_end",
         "_partial",
         "_repeatable",
@@ -65,7 +65,7 @@ class HeadParser(Generic[Head]):
         # The shortest field line is four bytes long, so that a head of up to `_roomy` bytes keeps both limits.
         self._roomy = min(header_bytes, 4 * headers)
         self._last: Head | None = None
-        self._likeness: Likeness | None = None  # of the last head, and of those that were like it
+        self._template: HeadTemplate | None = None  # of the last head, and of those that were like it
         self._repeatable = min(REPEATABLE, header_bytes)
         self._strange = 0  # how many were not like the one before
         self._rest = b""  # what was fed last, where something stands behind the head
@@ -76,25 +76,25 @@ class HeadParser(Generic[Head]):
 
     def _read_alike(self, last: Head, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
         """Where the head ends that begins `data`, whose first line ends there, and what tells it from those that it is
-        like, the last one among them (`_likeness`); None: it is like none.
+        like, the last one among them (`_template`); None: it is like none.
         """
-        likeness = self._likeness
-        if likeness is None:
+        template = self._template
+        if template is None:
             if self._strange >= _STRANGE:
                 return None
-            likeness = self._likeness = Likeness(last.raw[:-4].split(b"\r\n"), self._steering)
-        return likeness.read(data, line_end) or self._widen(likeness, data, line_end)
+            template = self._template = HeadTemplate(last.raw[:-4].split(b"\r\n"), self._steering)
+        return template.read(data, line_end) or self._widen(template, data, line_end)
 
-    def _widen(self, likeness: Likeness, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
+    def _widen(self, template: HeadTemplate, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
         """Have the head that begins `data` among those that are alike, if it can be."""
         end = data.find(b"\r\n\r\n")
         if self._strange >= _STRANGE or not 0 < end <= self._repeatable:
             return None
         self._strange += 1
-        wider = likeness.widened(data[:end])
+        wider = template.widened(data[:end])
         found = wider.read(data, line_end) if wider is not None else None
         if found is not None:
-            self._likeness = wider
+            self._template = wider
             self._strange = 0
         return found
 

@@ -1,16 +1,13 @@
 """An answer's head: what decisions need of it, and the head that is handed on in its place.
 
-Law: as for requests (`wire/request.py`). What cannot be trusted is a BadAnswer; it is never mended.
+Law: as for requests (`wire/http1/request.py`). What cannot be trusted is a BadAnswer; it is never mended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.wire import awkward
-from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, FieldBlock, edited, needle, passed_trailers
-from proxy.wire.likeness import Likeness
-from proxy.wire.names import (
+from proxy.wire.field_names import (
     ANSWER_CUT,
     ANSWER_KEYS,
     ANSWER_MERELY_CUT,
@@ -19,7 +16,10 @@ from proxy.wire.names import (
     KEEP_ALIVE,
     find_answer,
 )
-from proxy.wire.syntax import BadAnswer
+from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, FieldBlock, edited, needle, passed_trailers
+from proxy.wire.http1 import slow_path
+from proxy.wire.http1.head_template import HeadTemplate
+from proxy.wire.http1.syntax import BadAnswer
 
 
 class ResponseHead(FieldBlock):
@@ -37,10 +37,10 @@ class ResponseHead(FieldBlock):
     """
 
     __slots__ = (
-        "_awkward",
+        "_slow_path",
         "_kept",
         "_length_line",
-        "_likeness",
+        "_template",
         "_values",
         "chunked",
         "content_length",
@@ -58,9 +58,9 @@ class ResponseHead(FieldBlock):
         self._lowered = lowered = raw.lower()
         self.status = code = int(status)
         self.minor = 1
-        self._awkward: awkward.Awkward | None = None
+        self._slow_path: slow_path.SlowPath | None = None
         self._kept: bytes | None = None  # the head to hand on, without the empty line
-        self._likeness: Likeness | None = None
+        self._template: HeadTemplate | None = None
         found: list[tuple[bytes, bytes]] = find_answer(lowered)
         self.specials = specials = dict(found)
         if (
@@ -80,22 +80,22 @@ class ResponseHead(FieldBlock):
             self._settle(found, minor)
 
     @classmethod
-    def alike(cls, like: ResponseHead, raw: bytes, likeness: Likeness, values: Sequence[bytes]) -> ResponseHead:
+    def alike(cls, like: ResponseHead, raw: bytes, template: HeadTemplate, values: Sequence[bytes]) -> ResponseHead:
         """The head `raw`, which is that of `like`, a `common` one, but for these values."""
         self = cls.__new__(cls)
         self.raw = raw
         self._lowered = None
         self.status = like.status
         self.minor = 1
-        self._awkward = None
+        self._slow_path = None
         self._kept = None
-        self._likeness, self._values = likeness, values
+        self._template, self._values = template, values
         self.specials = like.specials
         self.content_length = like.content_length
         self.chunked = like.chunked
         self.keep_alive = True
         self.simple = like.simple
-        length = likeness.length(values)
+        length = template.length(values)
         if length is not None:
             self.content_length = int(length)
             self.specials = {**like.specials, b"content-length": length}
@@ -104,7 +104,7 @@ class ResponseHead(FieldBlock):
     @property
     def common(self) -> bool:
         """Whether nothing about version, connection and framing took the slow path."""
-        return self._awkward is None
+        return self._slow_path is None
 
     def _plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
         """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False: look closer."""
@@ -119,20 +119,20 @@ class ResponseHead(FieldBlock):
         self.content_length = int(length)
         return True
 
-    def _settle(self, found: awkward.Found, minor: bytes) -> None:
+    def _settle(self, found: slow_path.Found, minor: bytes) -> None:
         """Decide what is unusual about connection and framing; BadAnswer where it cannot be trusted."""
         self.simple = False
         self.minor = int(minor != b"0")
-        self.content_length, self.chunked, self._length_line = awkward.answer_framing(found, self.minor)
-        options = awkward.connection_options(found, BadAnswer)
+        self.content_length, self.chunked, self._length_line = slow_path.answer_framing(found, self.minor)
+        options = slow_path.connection_options(found, BadAnswer)
         self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
         upgrade = None
         if self.status in (101, 426) and b"upgrade" in options and b"upgrade" in self.specials:
-            upgrade = awkward.upgrade_protocols(self.values(needle("upgrade")))
-        nominated = options - awkward.NEVER_NOMINATED
+            upgrade = slow_path.upgrade_protocols(self.values(needle("upgrade")))
+        nominated = options - slow_path.NEVER_NOMINATED
         if b"date" in nominated:  # it is cut, and ours takes its place (RFC 9110 section 6.6.1)
             self.specials.pop(b"date", None)
-        self._awkward = awkward.Awkward(nominated, self.present(nominated), upgrade, trailers=False)
+        self._slow_path = slow_path.SlowPath(nominated, self.present(nominated), upgrade, trailers=False)
 
     def body_size(self, method: str) -> int:
         """How many bytes of body follow in answer to this method, or CHUNKED, or UNTIL_CLOSE.
@@ -151,7 +151,7 @@ class ResponseHead(FieldBlock):
     @property
     def upgrade(self) -> bytes | None:
         """Upgrade's value without h2c, on a 101 or 426 whose Connection names it; else None."""
-        return None if self._awkward is None else self._awkward.upgrade
+        return None if self._slow_path is None else self._slow_path.upgrade
 
     @property
     def login_bound(self) -> bool:
@@ -162,7 +162,7 @@ class ResponseHead(FieldBlock):
         """Trailers of the body, as a reader gives them, without hop-by-hop fields and those that Connection names
         (RFC 9110 section 7.6.1).
         """
-        nominated = NO_NAMES if self._awkward is None else self._awkward.nominated
+        nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
         return passed_trailers(trailers, ANSWER_CUT | nominated)
 
     def get_all(self, name: str) -> Sequence[str]:
@@ -193,7 +193,7 @@ class ResponseHead(FieldBlock):
         def make() -> bytes:
             return self._simple_lines() if self.simple else self._lines(NO_NAMES)
 
-        return make() if self._likeness is None else self._likeness.sent(None, self._values, make)
+        return make() if self._template is None else self._template.sent(None, self._values, make)
 
     def _simple_lines(self) -> bytes:
         """A simple head to hand on, without the empty line."""
@@ -207,11 +207,11 @@ class ResponseHead(FieldBlock):
         """The same for a head of which more must be cut or changed."""
         cut = ANSWER_CUT.intersection(self.specials) | (drop - ANSWER_CUT)
         put: dict[bytes, bytes] = {}
-        if self._awkward is not None:
-            cut |= self._awkward.present
+        if self._slow_path is not None:
+            cut |= self._slow_path.present
             if self.status < 200 or self.status == 204:
                 cut |= FRAMING
-            put = self._awkward.lines()
+            put = self._slow_path.lines()
             if self._length_line is not None and b"content-length" not in cut:
                 put[b"content-length"] = self._length_line
             if self.chunked and b"transfer-encoding" not in cut and not self.coded_plainly:

@@ -1,7 +1,7 @@
 """A request's head: what decisions need of it, and the head that is sent on in its place.
 
 Law: a head is validated whole and then forwarded as slices of the same bytes. The common head takes one pass, no loop
-over fields. Anything unusual about connection, framing or place goes by the slow path (`wire/awkward.py`), which
+over fields. Anything unusual about connection, framing or place goes by the slow path (`wire/http1/slow_path.py`), which
 decides by the same rules and refuses what is ambiguous. A head is a value: it never changes, and may be shared by calls
 (what it once rendered is kept for the next).
 """
@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from proxy.wire import awkward
 from proxy.wire.authority import read_absolute, read_authority, read_connect
-from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, FieldBlock, edited, needle, passed_trailers
-from proxy.wire.likeness import Likeness
-from proxy.wire.names import (
+from proxy.wire.field_names import (
     FRAMING,
     KEEP_ALIVE,
     REQUEST_CUT,
@@ -24,7 +21,10 @@ from proxy.wire.names import (
     REQUEST_SLOW,
     find_request,
 )
-from proxy.wire.syntax import malformed
+from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, FieldBlock, edited, needle, passed_trailers
+from proxy.wire.http1 import slow_path
+from proxy.wire.http1.head_template import HeadTemplate
+from proxy.wire.http1.syntax import malformed
 
 #: The recipient's maximum supported value for Max-Forwards, as RFC 9110 section 7.6.2 calls it.
 MOST_HOPS = 10**18
@@ -49,10 +49,10 @@ class RequestHead(FieldBlock):
     """
 
     __slots__ = (
-        "_awkward",
+        "_slow_path",
         "_host",
         "_kept",
-        "_likeness",
+        "_template",
         "_values",
         "authority",
         "chunked",
@@ -83,9 +83,9 @@ class RequestHead(FieldBlock):
         self.minor = 1
         self.content_length: int | None = None
         self.chunked = False
-        self._awkward: awkward.Awkward | None = None
+        self._slow_path: slow_path.SlowPath | None = None
         self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the fields to send with it
-        self._likeness: Likeness | None = None
+        self._template: HeadTemplate | None = None
         found: list[tuple[bytes, bytes]] = find_request(lowered)
         self.specials = specials = dict(found)
         if (
@@ -108,7 +108,7 @@ class RequestHead(FieldBlock):
         raw: bytes,
         method: bytes,
         target: bytes,
-        likeness: Likeness | None = None,
+        template: HeadTemplate | None = None,
         values: Sequence[bytes] = (),
     ) -> RequestHead:
         """The head `raw`, which is that of `like`, a `common` one, but for the first line and these values."""
@@ -120,20 +120,20 @@ class RequestHead(FieldBlock):
         self.minor = 1
         self.content_length = like.content_length
         self.chunked = like.chunked
-        self._awkward = None
+        self._slow_path = None
         self.specials = like.specials
         self.keep_alive = True
         self.simple = like.simple
-        if values and likeness is not None:
+        if values and template is not None:
             self._kept = None
-            self._likeness, self._values = likeness, values
-            length = likeness.length(values)
+            self._template, self._values = template, values
+            length = template.length(values)
             if length is not None:
                 self.content_length = int(length)
                 self.specials = {**like.specials, b"content-length": length}
         else:
             self._kept = like._kept
-            self._likeness = None
+            self._template = None
         if like.form == "origin" and target[0] == 0x2F and method != b"CONNECT":  # as the other one is located
             self.form = "origin"
             self.path = target
@@ -147,7 +147,7 @@ class RequestHead(FieldBlock):
     @property
     def common(self) -> bool:
         """Whether nothing about version, connection and framing took the slow path."""
-        return self._awkward is None
+        return self._slow_path is None
 
     def _plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
         """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False: look closer."""
@@ -160,20 +160,22 @@ class RequestHead(FieldBlock):
         self.content_length = int(length)
         return True
 
-    def _settle(self, found: awkward.Found, minor: bytes) -> None:
+    def _settle(self, found: slow_path.Found, minor: bytes) -> None:
         """Decide what is unusual about connection and framing; Refused where it is ambiguous."""
         self.simple = False
         self.minor = int(minor != b"0")
         if sum(name == b"host" for name, _ in found) > 1:
             raise malformed("more than one Host")
-        self.content_length, self.chunked = awkward.request_framing(found, self.minor)
-        options = awkward.connection_options(found, malformed)
+        self.content_length, self.chunked = slow_path.request_framing(found, self.minor)
+        options = slow_path.connection_options(found, malformed)
         self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
         upgrade = None
         if self.minor and b"upgrade" in options and b"upgrade" in self.specials:
-            upgrade = awkward.upgrade_protocols(self.values(needle("upgrade")))
-        nominated = options - awkward.NEVER_NOMINATED
-        self._awkward = awkward.Awkward(nominated, self.present(nominated), upgrade, awkward.wants_trailers(found))
+            upgrade = slow_path.upgrade_protocols(self.values(needle("upgrade")))
+        nominated = options - slow_path.NEVER_NOMINATED
+        self._slow_path = slow_path.SlowPath(
+            nominated, self.present(nominated), upgrade, slow_path.wants_trailers(found)
+        )
 
     def _locate(self) -> None:
         """Find out where the request goes, from target and Host (RFC 9112 sections 3.2 and 3.3)."""
@@ -186,12 +188,12 @@ class RequestHead(FieldBlock):
             self.form = "origin"
             self.path = target
             if not authority:
-                authority, self._host = awkward.closer_host(self.specials, self.minor, empty=self.may_lack_host)
+                authority, self._host = slow_path.closer_host(self.specials, self.minor, empty=self.may_lack_host)
             self.authority = authority
             return
         asterisk = target == b"*" and self.method == "OPTIONS"
         if not authority:
-            authority, self._host = awkward.closer_host(self.specials, self.minor, empty=not asterisk)
+            authority, self._host = slow_path.closer_host(self.specials, self.minor, empty=not asterisk)
         if asterisk:
             self.form, self.path, self.authority = "asterisk", target, authority
         elif self.method == "CONNECT":
@@ -212,7 +214,7 @@ class RequestHead(FieldBlock):
     @property
     def upgrade(self) -> bytes | None:
         """Upgrade's value without h2c, where the call is an upgrade (HTTP/1.1, Connection names it); else None."""
-        return None if self._awkward is None else self._awkward.upgrade
+        return None if self._slow_path is None else self._slow_path.upgrade
 
     @property
     def expect_continue(self) -> bool:
@@ -239,7 +241,7 @@ class RequestHead(FieldBlock):
         """Trailers of the body, as a reader gives them, without hop-by-hop fields and those that Connection names
         (RFC 9110 section 7.6.1).
         """
-        nominated = NO_NAMES if self._awkward is None else self._awkward.nominated
+        nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
         return passed_trailers(trailers, REQUEST_CUT | nominated)
 
     def get_all(self, name: str) -> Sequence[str]:
@@ -286,7 +288,7 @@ class RequestHead(FieldBlock):
         def make() -> bytes:
             return self._simple_fields(host) if self.simple else self._fields(host, NO_NAMES)
 
-        return make() if self._likeness is None else self._likeness.sent(host, self._values, make)
+        return make() if self._template is None else self._template.sent(host, self._values, make)
 
     def _simple_fields(self, host: bytes | None) -> bytes:
         """The field lines of a simple head to send on, with this Host if there is one."""
@@ -310,9 +312,9 @@ class RequestHead(FieldBlock):
         """The same for a head of which more must be cut or changed."""
         cut = REQUEST_CUT.intersection(self.specials) | (drop - REQUEST_CUT)
         put: dict[bytes, bytes] = {}
-        if self._awkward is not None:
-            cut |= self._awkward.present
-            put = self._awkward.lines()
+        if self._slow_path is not None:
+            cut |= self._slow_path.present
+            put = self._slow_path.lines()
             if self.chunked and b"transfer-encoding" not in cut and not self.coded_plainly:
                 put[b"transfer-encoding"] = CODING_LINE
         if host is not None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import secrets
 
 from proxy.forward.attempt import Attempt
+from proxy.forward.context import Means
 from proxy.forward.exchange import Exchange
-from proxy.forward.means import Means
-from proxy.forward.plan import Plan
+from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream
 from proxy.observe.events import EndedCall, Observer, Plain, Refusal
 from proxy.observe.tracing import Trace, Tracer, read

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from proxy.wire.syntax import VALUE
+from proxy.wire.http1.syntax import VALUE
 
 #: Values that may differ.
 FEW = 6
 _LENGTH = b"content-length"
 
 
-class Likeness:
+class HeadTemplate:
     """The field lines of a head, and at which of them (`varying`: their numbers, in order) heads differ.
 
     lines: list[bytes]         a head that is `common`, cut at its CRLFs, without the last two
@@ -65,7 +65,7 @@ class Likeness:
         """The Content-Length among the values; None where it does not differ, or there is none."""
         return None if self._length < 0 else values[self._length].lstrip(b" \t")
 
-    def widened(self, head: bytes) -> Likeness | None:
+    def widened(self, head: bytes) -> HeadTemplate | None:
         """A likeness that takes in this head too (without the empty line); None where that is too far from it."""
         lines = head.split(b"\r\n")
         if len(lines) != len(self.lines):
@@ -74,7 +74,7 @@ class Likeness:
         varying = {*self.varying, *(n for n in fields if lines[n] != self.lines[n])}
         if len(varying) > FEW or not all(self._may_differ(self.lines[n], lines[n]) for n in varying):
             return None
-        return Likeness(lines, self.steering, sorted(varying))
+        return HeadTemplate(lines, self.steering, sorted(varying))
 
     def _may_differ(self, old: bytes, new: bytes) -> bool:
         """Whether two field lines, the first of which is valid, have the same name, and one whose value may differ."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from proxy.wire.fields import CHUNKED, UNTIL_CLOSE
-from proxy.wire.syntax import FVCHAR, TRAILERS, BadBody, forbidden_octet
+from proxy.wire.http1.syntax import FVCHAR, TRAILERS, BadBody, forbidden_octet
 
 __all__ = ["BadBody", "Body", "ChunkedBody", "LengthBody", "UntilCloseBody", "body_reader", "chunk", "end_chunked"]
 
