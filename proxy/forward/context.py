@@ -15,7 +15,7 @@ from proxy.transport.replay_buffer import Store
 
 
 @dataclass(slots=True)
-class Means:
+class Context:
     """`via` is the name in our Via lines."""
 
     loop: asyncio.AbstractEventLoop

@@ -20,14 +20,14 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from proxy.forward.alarm import Alarm
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
-from proxy.forward.context import Means
+from proxy.forward.context import Context
 from proxy.forward.headers import gave_up, handed_on, plain_lines, via_line, wants_key
 from proxy.forward.own_answers import answer_of, own_answer
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream
+from proxy.forward.timers import Alarm
 from proxy.forward.upload import Upload
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.attempt_record import AttemptRecord
@@ -79,7 +79,7 @@ class Exchange:
 
     _attempt: ClassVar[type[Attempt]] = Attempt
 
-    def __init__(self, means: Means, app: AppStream) -> None:
+    def __init__(self, means: Context, app: AppStream) -> None:
         self.means = means
         self.app = app
         self.client = app.client

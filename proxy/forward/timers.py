@@ -1,6 +1,6 @@
-"""The one coarse timer: deadlines, attempt and idle timeouts of all calls of a worker.
+"""Timers of calls: one coarse timer for the deadlines, attempt and idle timeouts of all, and exact alarms.
 
-Law: a call that succeeds at once allocates no timer. Every 50 ms the calls in flight are looked over; one that has
+A call that succeeds at once allocates no timer. Every 50 ms the calls in flight are looked over; one that has
 something due before the next look gets an exact alarm then, so that timeouts are as exact as if each had its own. The
 timer stops when nothing is in flight.
 
@@ -11,16 +11,56 @@ that a call on a busy connection costs nothing here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from proxy.forward.alarm import Alarm
 from proxy.transport.clock import monotonic
 
 #: Seconds between looks.
 TICK = 0.05
 #: Streams that are glanced at closely in one look; where there are more, they take turns.
 CLOSELY = 100
+
+
+_NEVER = float("inf")
+
+
+class Alarm:
+    """Calls `ring(now)` once, at `at` (seconds of `transport.clock`), never sooner: the loop's clock is whole
+    milliseconds, and may be early by one.
+    """
+
+    __slots__ = ("_handle", "_loop", "_ring", "at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[float], None]) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._handle: asyncio.TimerHandle | None = None
+        self.at = _NEVER
+
+    def set(self, at: float) -> None:
+        """Ring then, in the place of what was set before."""
+        if self._handle is not None:
+            self._handle.cancel()
+        self.at = at
+        self._handle = self._loop.call_at(at, self._due)
+
+    def stop(self) -> None:
+        """Don't ring."""
+        self.at = _NEVER
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _due(self) -> None:
+        now = monotonic()
+        if now < self.at:
+            self._handle = self._loop.call_later(0.001, self._due)
+            return
+        self._handle = None
+        self.at = _NEVER
+        self._ring(now)
 
 
 class Timed(Protocol):

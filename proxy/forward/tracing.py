@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 
 from proxy.forward.attempt import Attempt
-from proxy.forward.context import Means
+from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream
@@ -28,7 +28,7 @@ class TracedExchange(Exchange):
 
     trace: Trace
 
-    def __init__(self, means: Means, app: AppStream, tracer: Tracer) -> None:
+    def __init__(self, means: Context, app: AppStream, tracer: Tracer) -> None:
         super().__init__(means, app)
         self._tracer = tracer
         self._dropped = _PARENT

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from proxy.forward.attempt import HELD, Attempt
-from proxy.forward.context import Means
+from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream
@@ -22,8 +22,8 @@ from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
-from proxy.wire.grammar import ResponseParser
 from proxy.wire.head import ResponseHead
+from proxy.wire.http1.parser import ResponseParser
 
 #: Seconds that the beginning of what may become a request line is held.
 MOMENT = 0.1
@@ -83,7 +83,7 @@ class AutoTunnel(Tunnel):
 
     __slots__ = ("_held", "_patience", "_told_blind")
 
-    def __init__(self, means: Means, app: AppStream, told_blind: Callable[[], None]) -> None:
+    def __init__(self, means: Context, app: AppStream, told_blind: Callable[[], None]) -> None:
         super().__init__(means, app)
         self._held: bytes | None = b""  # None: decided
         self._patience: asyncio.TimerHandle | None = None
@@ -166,6 +166,6 @@ class TunnelPlan(Plan):
 
     told_blind: Callable[[], None] | None
 
-    def tunnel(self, means: Means, app: AppStream) -> Tunnel:
+    def tunnel(self, means: Context, app: AppStream) -> Tunnel:
         """The exchange of such a call."""
         return Tunnel(means, app) if self.told_blind is None else AutoTunnel(means, app, self.told_blind)

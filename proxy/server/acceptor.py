@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from proxy.config.settings import Address, Settings
-from proxy.forward.context import Means
+from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
 from proxy.forward.headers import answers_for_nobody
 from proxy.forward.own_answers import last_recipient, own_answer
@@ -51,7 +51,7 @@ DRIP_TICK = 1.0
 class Acceptor(web.Server):
     """Makes the connections of the proxy port, and calls of their requests. `most`: see `ConnectionLimit`."""
 
-    def __init__(self, means: Means, settings: Settings, tell: Tell, most: int = sys.maxsize) -> None:
+    def __init__(self, means: Context, settings: Settings, tell: Tell, most: int = sys.maxsize) -> None:
         super().__init__(_no_handler, loop=means.loop)
         self.means = means
         self.settings = settings

@@ -23,11 +23,12 @@ from proxy.server.presence import address
 from proxy.server.routing import Inside, Place
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import HIGH_WATER, Connection
-from proxy.transport.last_words import read_last_words
 from proxy.transport.origins import Origin
-from proxy.wire.grammar import BadMessage, Refused, RequestParser
+from proxy.transport.socket_close import read_last_words
+from proxy.wire.errors import BadMessage, Refused
 from proxy.wire.head import RequestHead
 from proxy.wire.http1.body import body_reader
+from proxy.wire.http1.parser import RequestParser
 
 if TYPE_CHECKING:
     from proxy.server.acceptor import Acceptor

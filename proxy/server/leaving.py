@@ -1,9 +1,9 @@
 """Whether an app is still there, and how its connection ends: the last answer goes out whole, however slowly.
 
 Law: who reads slowly is not cut off, who takes nothing at all is, in the end; and what is cut is seen to be cut: it
-ends with a RST, however it is framed, and never with a FIN (`transport.break_off`). A connection with bytes yet to come
-is closed in stages (RFC 9112 section 9.6): our FIN first, then what still comes is read and dropped for a while, so
-that no reset takes the answer with it. That is for an app that was told that the connection closes. One that was not
+ends with a RST, however it is framed, and never with a FIN (`transport.socket_close`). A connection with bytes yet to
+come is closed in stages (RFC 9112 section 9.6): our FIN first, then what still comes is read and dropped for a while,
+so that no reset takes the answer with it. That is for an app that was told that the connection closes. One that was not
 told has the rest of its request's body read over, and its next request answered; or, where that is too much or does not
 come, is read from no more: what stays in the kernel was not taken for anything, and the app sees a RST.
 """
@@ -15,9 +15,10 @@ import asyncio
 from proxy.forward.request_plan import Plan
 from proxy.server import presence
 from proxy.server.answering import Answering
-from proxy.transport import break_off
+from proxy.transport import socket_close
 from proxy.transport.clock import monotonic
-from proxy.wire.grammar import BadMessage, RequestParser
+from proxy.wire.errors import BadMessage
+from proxy.wire.http1.parser import RequestParser
 
 #: How long and how much is read from an app that has its last answer, before the connection is closed.
 LINGER, LINGER_BYTES = 2.0, 1024 * 1024
@@ -176,7 +177,7 @@ class Leaving(Answering):
             return
         self._lingered = 0
         self._broken = True
-        break_off.break_off(transport, self.wire or transport)
+        socket_close.break_off(transport, self.wire or transport)
 
     def abort(self) -> None:
         """Close at once; with a RST where something is not whole."""
@@ -184,7 +185,7 @@ class Leaving(Answering):
         if transport is None:
             return
         if self._broken or self.exchange is not None or transport.get_write_buffer_size():
-            break_off.reset(transport, self.wire or transport)
+            socket_close.reset(transport, self.wire or transport)
         else:
             transport.abort()
 

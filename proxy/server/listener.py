@@ -18,7 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from proxy.config.settings import Address, Settings
-from proxy.forward.context import Means
+from proxy.forward.context import Context
 from proxy.forward.timers import Watch
 from proxy.forward.tracing import TracingObserver
 from proxy.observe.events import Observer
@@ -129,7 +129,7 @@ class DataPath:
         dialer = Dialer(loop, Resolver(loop, settings.pool.dns_ttl), self._guard, Contexts())
         pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
         store = Store(settings.buffers.per_request, settings.buffers.total)
-        self.means = Means(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
+        self.means = Context(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
         self.acceptor = Acceptor(self.means, settings, tell, enough_for(descriptors))
         self.acceptor.tracer = tracer
         self.acceptor.connection_limit.others = others or NoOthers()

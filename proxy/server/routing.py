@@ -18,7 +18,7 @@ from proxy.retry.facts import STEERING_FIELDS, Outcome, Request
 from proxy.retry.policy import Policy
 from proxy.retry.routing import ClimbsOut, Upstream, split_authority
 from proxy.retry.target import Endpoint
-from proxy.transport.ip_forms import meanings
+from proxy.transport.egress_guard import meanings
 from proxy.wire.head import RequestHead
 
 _STEERING = frozenset(name.encode() for name in STEERING_FIELDS)

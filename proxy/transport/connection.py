@@ -15,14 +15,14 @@ import select
 from typing import TYPE_CHECKING, cast
 
 from proxy.transport import faults
-from proxy.transport.asking import Asking
 from proxy.transport.clock import monotonic
-from proxy.transport.last_words import read_last_words
+from proxy.transport.socket_close import read_last_words
 from proxy.transport.streams import Keeper, Listener
 from proxy.transport.tls import ResumingContext
-from proxy.wire.grammar import BadAnswer, BadMessage, ResponseParser
+from proxy.wire.errors import BadAnswer, BadMessage
 from proxy.wire.head import CHUNKED, UNTIL_CLOSE, ResponseHead
-from proxy.wire.http1.body import ChunkedBody, LengthBody, UntilCloseBody
+from proxy.wire.http1.body import ChunkedBody, LengthBody, UntilCloseBody, chunk, end_chunked
+from proxy.wire.http1.parser import ResponseParser
 from proxy.wire.http1.slow_path import switches_as_asked
 
 if TYPE_CHECKING:
@@ -32,45 +32,178 @@ if TYPE_CHECKING:
 HIGH_WATER = 64 * 1024
 #: Interim answers of one exchange, in all, bytes: they pass at once and nothing else bounds them.
 INTERIM = 256 * 1024
+#: Seconds that an upstream gets to take the rest of a tunnel whose app is gone.
+PATIENCE = 2.0
 #: A connection that has rested for less is taken without asking the kernel whether something has come on it.
 JUST_USED = 0.01
 
 
-class Connection(Asking):
+class Connection(asyncio.Protocol):
     """See the module. `since`: resting from then on. `pinned` is the list that it rests in instead of the pool, once it
     belongs to one app connection. `generation` is that of the configuration that it was opened, or looked at, under.
+    `blocked`: what is written should wait for `on_writable`. `exchanges`: how many it has carried, the present one too.
     """
 
     __slots__ = (
-        "_body",
-        "_fd",
-        "_keep_alive",
-        "_keeper",
-        "_reader",
-        "_tls",
-        "_usual",
-        "_usual_size",
-        "generation",
-        "origin",
-        "pinned",
-        "since",
+        *(
+            "_answered",
+            "_body",
+            "_chunked",
+            "_early",
+            "_fd",
+            "_interim",
+            "_keep_alive",
+            "_keeper",
+            "_listener",
+            "_method",
+        ),
+        *("_paused", "_reader", "_sent_all", "_tls", "_tunnel", "_upgrade", "_usual", "_usual_size", "blocked"),
+        *("exchanges", "generation", "origin", "pinned", "since", "transport"),
     )
 
     _usual: ResponseHead
 
     def __init__(self, keeper: Keeper, origin: Origin, *, tunnel: bool = False, generation: int = 0) -> None:
-        super().__init__(tunnel=tunnel)
         self._keeper = keeper
         self.generation = generation
         self.origin = origin
+        self.transport: asyncio.Transport | None = None
+        self._fd = -1
+        self._tls = False
+        self._tunnel = tunnel
+        self._early = b""  # what a tunnel's far end said before anybody listened
+        self._listener: Listener | None = None
+        self._method = ""
+        self._chunked = False  # the request's body is framed in chunks
+        self._upgrade: bytes | None = None  # the protocols that the request offers to switch to
+        self._sent_all = True
         self._reader = ResponseParser()
         self._body: LengthBody | ChunkedBody | UntilCloseBody | None = None
-        self._tls = False
+        self._answered = self._paused = False
+        self._interim = 0  # bytes of interim answers
         self._keep_alive = True
         self._usual_size = -1  # of a whole answer with the head of the last one
-        self._fd = -1
+        self.blocked = False
+        self.exchanges = 0
         self.pinned: list[Connection] | None = None
         self.since = 0.0
+
+    # -- the stream, as its attempt uses it -----------------------------------------------------------------------
+
+    def send(
+        self,
+        listener: Listener,
+        method: str,
+        head: bytes,
+        body: bytes,
+        *,
+        end: bool,
+        chunked: bool,
+        trailers: bytes = b"",
+        upgrade: bytes | None = None,
+    ) -> None:
+        """Send a request's head and what there is of its body, in one write. `chunked`: the body is framed so.
+        `upgrade`: the protocols that it offers to switch to.
+        """
+        assert self.transport is not None
+        self._listener = listener
+        self._method = method
+        self._chunked = chunked
+        self._upgrade = upgrade
+        self._sent_all = end
+        self._answered = False
+        self._interim = 0
+        self.exchanges += 1
+        if chunked:
+            if body:
+                head += chunk(body)
+            if end:
+                head += end_chunked(trailers)
+        elif body:
+            head += body
+        self.transport.write(head)
+
+    def send_whole(self, listener: Listener, method: str, head: bytes) -> None:
+        """Send a request whole, its body (not a chunked one) behind the head. What it finds is as `_over` left it."""
+        assert self.transport is not None
+        self._listener = listener
+        self._method = method
+        self.exchanges += 1
+        self.transport.write(head)
+
+    def listen(self, listener: Listener) -> bytes:
+        """Carry bytes, as a tunnel that was opened for it. What its far end has said already."""
+        self._listener = listener
+        self.exchanges = 1
+        early, self._early = self._early, b""
+        return early
+
+    def write(self, data: bytes) -> None:
+        """Send more of the body; in a tunnel, bytes."""
+        if self.transport is not None:
+            self.transport.write(chunk(data) if self._chunked else data)
+
+    def finish(self, trailers: bytes = b"") -> None:
+        """The body is whole; in a tunnel: nothing more comes this way."""
+        self._sent_all = True
+        if self.transport is None:
+            return
+        if self._tunnel:
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+        elif self._chunked:
+            self.transport.write(end_chunked(trailers))
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written here and that the kernel has not taken."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def pause(self) -> None:
+        """Read no more for now. Not once the exchange is over: whoever takes its last bytes may find them too many."""
+        if not self._paused and self._listener is not None and self.transport is not None:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._paused:
+            self._paused = False
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def cancel(self) -> None:
+        """Forget the exchange, and the connection with it.
+
+        In a tunnel, what was said by the side that closed is still sent, for a while (RFC 9110 section 9.3.6).
+        """
+        self._listener = None
+        if self._tunnel and self.transport is not None and self.transport.get_write_buffer_size():
+            self.transport.close()
+            asyncio.get_running_loop().call_later(PATIENCE, self.abort)
+        else:
+            self.abort()
+
+    def close(self) -> None:
+        """Close once what was written has gone; nothing more is heard of it."""
+        self._listener = None
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """The kernel takes no more for now."""
+        self.blocked = True
+
+    def resume_writing(self) -> None:
+        """The kernel took what there was."""
+        self.blocked = False
+        if self._listener is not None:
+            self._listener.on_writable()
 
     # -- the connection, as the pool uses it ----------------------------------------------------------------------
 

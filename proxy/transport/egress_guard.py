@@ -9,11 +9,13 @@ the host's text is all there is: it is checked in every way in which a resolver 
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
+import unicodedata
 from collections.abc import Iterable
+from urllib.parse import unquote
 
-from proxy.transport.ip_forms import Address, is_localhost, is_numeric, meanings, readings
-
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 #: Cloud metadata services and link-local addresses: credentials live there (contract, section 3).
@@ -99,3 +101,114 @@ def names_address(host: str) -> bool:
 def _named(host: str) -> tuple[Address, ...]:
     """The addresses of a listener's host; a name stands for both loopback addresses."""
     return readings(host) or _LOOPBACK
+
+
+# -- addresses as hosts spell them -----------------------------------------------------------------------------------
+
+# `127.1`, `0x7f000001`, `0177.0.0.1`, `2130706433`, `127.0.0.1.` and `127%2e0%2e0%2e1` are one address to some resolver
+# or other: inet_aton takes one to four numbers, decimal, octal or hexadecimal, the last one filling what is left
+# (POSIX, inet_addr; the WHATWG URL standard, "IPv4 parser"). Some readers take a leading zero for decimal, so both
+# readings are given: whoever asks wants to know what an address may be, not what one reader makes of it.
+
+#: One number of inet_aton, in lower case.
+_NUMBER = r"(?:0x[0-9a-f]*+|[0-9]++)"
+_NUMBERS = re.compile(rf"{_NUMBER}(?:\.{_NUMBER})*+").fullmatch
+#: Digits of the longest number below 2**32, in the base that needs most.
+_DIGITS = 11
+_IPV4 = 0xFFFFFFFF
+
+#: IPv6 prefixes whose last 32 bits are an IPv4 address: compatible and mapped (RFC 4291 sections 2.5.5.1 and 2.5.5.2),
+#: translated (SIIT: RFC 2765 section 2.1), NAT64 (RFC 6052 section 2.1).
+_LAST_32 = tuple(ipaddress.IPv6Network(text) for text in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
+#: RFC 8215: a network's own NAT64 prefixes lie within, of any length that RFC 6052 section 2.2 has from 48 on.
+_LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
+_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")  # RFC 3056: the 32 bits after the prefix
+_TEREDO = ipaddress.IPv6Network("2001::/32")  # RFC 4380 section 4: the server's address, and the client's inverted
+#: RFC 5214 section 6.1: the upper half of an ISATAP interface identifier, but for its "u" bit.
+_ISATAP, _U_BIT = 0x00005EFE, 0x02000000
+
+
+def readings(host: str) -> tuple[Address, ...]:
+    """The addresses that a host's text (brackets and zone or not) may stand for without a look-up; () for a name."""
+    host = _plain(host)
+    try:
+        return (ipaddress.ip_address(host.strip("[]").partition("%")[0]),)
+    except ValueError:
+        pass
+    if not _NUMBERS(host):
+        return ()
+    read = (_inet_aton(host, octal=octal) for octal in (True, False))
+    return tuple(dict.fromkeys(address for address in read if address is not None))
+
+
+def is_numeric(host: str) -> bool:
+    """Whether a host is made of numbers and dots alone: an address, or what only a careless reader takes for one."""
+    return _NUMBERS(_plain(host)) is not None
+
+
+def is_localhost(host: str) -> bool:
+    """Whether a host is `localhost` or a name below it: never anything but loopback (RFC 6761 section 6.3)."""
+    host = _plain(host)
+    return host == "localhost" or host.endswith(".localhost")
+
+
+def meanings(address: Address) -> tuple[Address, ...]:
+    """The address without its zone, and the IPv4 addresses that packets to it may be for.
+
+    Of a network's own NAT64 prefix nobody can tell the length, so every length is tried there; 0.0.0.0/8, as which the
+    zeros of a longer prefix read, is nobody's address.
+    """
+    if isinstance(address, ipaddress.IPv4Address):
+        return (address,)
+    bits = int(address)
+    found: list[int] = []
+    if any(address in network for network in _LAST_32) and bits > 1:
+        found.append(bits & _IPV4)
+    elif address in _LOCAL_NAT64:
+        found.append(bits & _IPV4)
+        others = (
+            (bits >> 64 & 0xFFFF) << 16 | bits >> 40 & 0xFFFF,  # /48: bits 48 to 63 and 72 to 87
+            (bits >> 64 & 0xFF) << 24 | bits >> 32 & 0xFFFFFF,  # /56: bits 56 to 63 and 72 to 95
+            bits >> 24 & _IPV4,  # /64: bits 72 to 103
+        )
+        found += [other for other in others if other >> 24]
+    elif address in _SIX_TO_FOUR:
+        found.append(bits >> 80 & _IPV4)
+    elif address in _TEREDO:
+        found += [bits >> 64 & _IPV4, ~bits & _IPV4]
+    if bits >> 32 & _IPV4 & ~_U_BIT == _ISATAP:
+        found.append(bits & _IPV4)
+    return (ipaddress.IPv6Address(bits), *map(ipaddress.IPv4Address, found))
+
+
+def _plain(host: str) -> str:
+    """A host in lower case and without trailing dots, percent-encoding undone, full-width digits and dots narrowed."""
+    if "%" in host and ":" not in host:  # behind a colon it is a zone's
+        host = unquote(host, errors="replace")
+    if not host.isascii():
+        host = unicodedata.normalize("NFKC", host).replace("\u3002", ".")
+    return host.lower().rstrip(".")
+
+
+def _inet_aton(host: str, *, octal: bool) -> ipaddress.IPv4Address | None:
+    """One to four numbers as an address, or None. `octal`: a leading zero says so."""
+    parts = host.split(".")
+    values = [_number(part, octal=octal) for part in parts]
+    *bytes_, last = values
+    if len(values) > 4 or last >= 1 << 8 * (5 - len(values)) or any(value > 255 for value in bytes_):
+        return None
+    for place, value in enumerate(bytes_):
+        last += value << 8 * (3 - place)
+    return ipaddress.IPv4Address(last)
+
+
+def _number(text: str, *, octal: bool) -> int:
+    """One number; 2**32 where it is none, or is larger than an address can be."""
+    base = 16 if text.startswith("0x") else 8 if octal and text.startswith("0") else 10
+    digits = text.removeprefix("0x").lstrip("0") or "0"
+    if len(digits) > _DIGITS:
+        return 1 << 32
+    try:
+        return int(digits, base)
+    except ValueError:  # an 8 or 9 in an octal number
+        return 1 << 32

@@ -1,4 +1,5 @@
-"""Floor 0: bytes to messages. A strict HTTP/1 grammar; pure, no I/O.
+"""Floor 0: bytes to messages, and back; pure, no I/O. A room for each protocol, and here what they share.
 
-Three doors: `grammar` (readers of heads, and what they raise), `head` (heads), `body` (readers of bodies, re-framing).
+Other rooms take heads from `head`, what readers raise from `errors`; the readers stand in `http1.parser` and
+`http1.body`.
 """

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from proxy.wire.http1.syntax import malformed
+from proxy.wire.errors import malformed
 
 _AUTHORITY = re.compile(
     rb"(?:\[([0-9A-Fa-f:.]++)\]|(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})++)(?::([0-9]{1,5}))?"

@@ -11,8 +11,9 @@ import httptools
 from memory_wire import EOF, Stage
 from strict_reader import Malformed, Read, read_answer, read_requests
 
-from proxy.wire.grammar import BadMessage, RequestParser
+from proxy.wire.errors import BadMessage
 from proxy.wire.http1.body import body_reader
+from proxy.wire.http1.parser import RequestParser
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from wire_mutants import mutated, seeds
 
 #: The code whose branches guide the search.
 GUIDES = ("proxy/wire/", "proxy/forward/", "proxy/server/connection.py", "proxy/server/answering.py",
-          "proxy/transport/connection.py", "proxy/transport/asking.py", "proxy/transport/replay_buffer.py")  # fmt: skip
+          "proxy/transport/connection.py", "proxy/transport/replay_buffer.py")  # fmt: skip
 #: Cases between two fresh proxies.
 FRESH = 200
 

@@ -13,8 +13,7 @@ from support.front import NONE, Front, to
 from support.scripted import Upstream, answer
 
 from proxy.config.settings import Address
-from proxy.transport.egress_guard import Guard
-from proxy.transport.ip_forms import is_numeric, meanings, readings
+from proxy.transport.egress_guard import Guard, is_numeric, meanings, readings
 
 METADATA = [
     "169.254.169.254",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from wire_cases import ANSWERS, BAD_ANSWERS, answer
 
-from proxy.wire.grammar import BadAnswer, ResponseParser
+from proxy.wire.errors import BadAnswer
 from proxy.wire.head import CHUNKED, UNTIL_CLOSE
+from proxy.wire.http1.parser import ResponseParser
 
 
 @pytest.mark.parametrize("case", ANSWERS)

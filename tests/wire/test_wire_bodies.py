@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_cases import BAD_BODIES, CHUNKED_BODIES, read_chunked
 
+from proxy.wire.errors import BadBody
 from proxy.wire.head import CHUNKED, UNTIL_CLOSE, trailer_fields
 from proxy.wire.http1.body import (
     EXTENSIONS,
     LINE,
     TRAILER_BYTES,
-    BadBody,
     ChunkedBody,
     LengthBody,
     UntilCloseBody,

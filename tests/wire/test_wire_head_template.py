@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.wire.grammar import BadMessage, RequestParser, ResponseParser
+from proxy.wire.errors import BadMessage
 from proxy.wire.http1.head_template import HeadTemplate
+from proxy.wire.http1.parser import RequestParser, ResponseParser
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead
 

@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 from wire_cases import answer, request
 
-from proxy.wire import authority, field_names, fields, grammar
-from proxy.wire.grammar import RequestParser, ResponseParser
-from proxy.wire.http1 import body, parser, syntax
-from proxy.wire.http1.body import BadBody, ChunkedBody, chunk, end_chunked
+from proxy.wire import authority, field_names, fields
+from proxy.wire.errors import BadBody
+from proxy.wire.http1 import body, syntax
+from proxy.wire.http1 import parser as reading
+from proxy.wire.http1.body import ChunkedBody, chunk, end_chunked
+from proxy.wire.http1.parser import RequestParser, ResponseParser
 
 
 def expressions() -> Iterator[tuple[str, re.Pattern[bytes]]]:
     """Every expression that the room compiles, with its name."""
-    for module in (authority, body, fields, grammar, parser, field_names, syntax):
+    for module in (authority, body, fields, reading, field_names, syntax):
         for name, value in vars(module).items():
             pattern = getattr(value, "__self__", value)
             if isinstance(pattern, re.Pattern) and not isinstance(value, ModuleType):
@@ -79,7 +81,7 @@ def octets_looked_at(monkeypatch: pytest.MonkeyPatch, parser: Any, data: bytes) 
         return run
 
     with monkeypatch.context() as patch:
-        patch.setattr(parser, "forbidden_octet", counted(syntax.forbidden_octet))
+        patch.setattr(reading, "forbidden_octet", counted(syntax.forbidden_octet))
         patch.setattr(type(parser), "_match", staticmethod(counted(type(parser)._match)))
         for octet in data:
             parser.feed(bytes([octet]))

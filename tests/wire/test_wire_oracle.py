@@ -12,9 +12,10 @@ from random import Random
 import httptools
 from wire_mutants import mutated, seeds
 
-from proxy.wire.grammar import BadMessage, RequestParser, ResponseParser
+from proxy.wire.errors import BadMessage
 from proxy.wire.head import RequestHead, ResponseHead
 from proxy.wire.http1.body import body_reader
+from proxy.wire.http1.parser import RequestParser, ResponseParser
 
 Message = tuple[object, ...]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from wire_cases import answer, request
 
-from proxy.wire.grammar import RequestParser, ResponseParser
 from proxy.wire.head import RequestHead, ResponseHead
+from proxy.wire.http1.parser import RequestParser, ResponseParser
 
 VIA = b"Via: 1.1 redrive-00000000\r\n"
 

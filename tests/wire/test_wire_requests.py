@@ -7,7 +7,8 @@ from wire_cases import REFUSED, TAKEN, request
 
 from proxy.retry import facts
 from proxy.wire import field_names as names
-from proxy.wire.grammar import Refused, RequestParser
+from proxy.wire.errors import Refused
+from proxy.wire.http1.parser import RequestParser
 
 
 @pytest.mark.parametrize("case", TAKEN)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from proxy.wire.grammar import BadAnswer, Refused, RequestParser, ResponseParser
-from proxy.wire.http1.body import BadBody, ChunkedBody, body_reader
+from proxy.wire.errors import BadAnswer, BadBody, Refused
+from proxy.wire.http1.body import ChunkedBody, body_reader
+from proxy.wire.http1.parser import RequestParser, ResponseParser
 
 
 def request(line: str = "GET / HTTP/1.1", *fields: str, host: str | None = "h.example") -> bytes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 
+from proxy.wire.errors import BadBody
 from proxy.wire.fields import CHUNKED, UNTIL_CLOSE
-from proxy.wire.http1.syntax import FVCHAR, TRAILERS, BadBody, forbidden_octet
+from proxy.wire.http1.syntax import FVCHAR, TRAILERS, forbidden_octet
 
 __all__ = ["BadBody", "Body", "ChunkedBody", "LengthBody", "UntilCloseBody", "body_reader", "chunk", "end_chunked"]
 

@@ -1,7 +1,7 @@
 """A request's head: what decisions need of it, and the head that is sent on in its place.
 
 Law: a head is validated whole and then forwarded as slices of the same bytes. The common head takes one pass, no loop
-over fields. Anything unusual about connection, framing or place goes by the slow path (`wire/http1/slow_path.py`), which
+over fields. Anything unusual about connection, framing or place goes by the slow path (`wire.http1.slow_path`), which
 decides by the same rules and refuses what is ambiguous. A head is a value: it never changes, and may be shared by calls
 (what it once rendered is kept for the next).
 """
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from proxy.wire.authority import read_absolute, read_authority, read_connect
+from proxy.wire.errors import malformed
 from proxy.wire.field_names import (
     FRAMING,
     KEEP_ALIVE,
@@ -24,7 +25,6 @@ from proxy.wire.field_names import (
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, FieldBlock, edited, needle, passed_trailers
 from proxy.wire.http1 import slow_path
 from proxy.wire.http1.head_template import HeadTemplate
-from proxy.wire.http1.syntax import malformed
 
 #: The recipient's maximum supported value for Max-Forwards, as RFC 9110 section 7.6.2 calls it.
 MOST_HOPS = 10**18
@@ -49,9 +49,9 @@ class RequestHead(FieldBlock):
     """
 
     __slots__ = (
-        "_slow_path",
         "_host",
         "_kept",
+        "_slow_path",
         "_template",
         "_values",
         "authority",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from proxy.wire.errors import BadAnswer
 from proxy.wire.field_names import (
     ANSWER_CUT,
     ANSWER_KEYS,
@@ -19,7 +20,6 @@ from proxy.wire.field_names import (
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, FieldBlock, edited, needle, passed_trailers
 from proxy.wire.http1 import slow_path
 from proxy.wire.http1.head_template import HeadTemplate
-from proxy.wire.http1.syntax import BadAnswer
 
 
 class ResponseHead(FieldBlock):
@@ -37,9 +37,9 @@ class ResponseHead(FieldBlock):
     """
 
     __slots__ = (
-        "_slow_path",
         "_kept",
         "_length_line",
+        "_slow_path",
         "_template",
         "_values",
         "chunked",

@@ -1,7 +1,7 @@
 """What is unusual in a head: repeated or contradictory framing, Connection options, upgrades, TE, Host.
 
 Law: the same grammar as the common path, and no guess. Two readers that could take a message for two different ones
-are kept apart by refusing it (RFC 9112 section 11). What is passed in are the specials of `wire/field_names.py`: pairs of
+are kept apart by refusing it (RFC 9112 section 11). What is passed in are the specials of `wire.field_names`: pairs of
 lower-case name and lower-case value, in order.
 """
 
@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from proxy.wire.authority import read_authority, without_empty_port
+from proxy.wire.errors import BadAnswer, BadMessage, Refused, malformed
 from proxy.wire.field_names import FRAMING
-from proxy.wire.http1.syntax import TOKENS, BadAnswer, BadMessage, Refused, malformed
+from proxy.wire.http1.syntax import TOKENS
 
 Found = list[tuple[bytes, bytes]]
 

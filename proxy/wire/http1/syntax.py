@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from proxy.wire.errors import BadAnswer, Refused, malformed
+
 TCHAR = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # RFC 9110 section 5.6.2
 FVCHAR = rb"[\t -~\x80-\xff]"  # field-vchar, SP and HTAB; obs-text passes through
 TARGET = rb'[!"$-~\x80-\xff]'  # visible octets, without "#": a fragment is never sent (RFC 9112 section 3.2)
@@ -37,36 +39,6 @@ TOKENS = re.compile(rb"[ \t]*+(?:" + TCHAR + rb"++[ \t]*+)?+(?:,[ \t]*+(?:" + TC
 _FORBIDDEN = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]").search
 _ANY_REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"++) " + TARGET + rb"++ HTTP/([0-9])\.[0-9]").fullmatch
 _STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FVCHAR + rb"*+)?+").fullmatch
-
-
-class BadMessage(Exception):  # noqa: N818 - named by what happened, as those below
-    """A message that breaks the grammar. `detail` is for people: one clause."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.detail = detail
-
-
-class Refused(BadMessage):
-    """A request that is answered with `status` and goes no further; the connection closes after the answer."""
-
-    def __init__(self, status: int, title: str, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.title = title
-
-
-class BadAnswer(BadMessage):
-    """An upstream's answer that is not HTTP/1, or whose framing cannot be trusted."""
-
-
-class BadBody(BadMessage):
-    """A body whose framing is broken: of a request 400, of an answer a fault."""
-
-
-def malformed(detail: str) -> Refused:
-    """The refusal of a malformed or ambiguous request."""
-    return Refused(400, "Bad Request", detail)
 
 
 def forbidden_octet(data: bytes | bytearray, start: int, end: int) -> str | None:

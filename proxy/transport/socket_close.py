@@ -12,16 +12,21 @@ A unix socket knows no RST: its peer sees an end, and only a length or a missing
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
+import os
 import socket
 import struct
 import termios
+from collections.abc import Callable
 from functools import partial
 
 #: Seconds that a peer gets which takes nothing of what is left for it.
 PATIENCE = 2.0
 #: Seconds between looks at what is left: no event tells that the kernel has sent it. Doubled each time up to the last.
 _FIRST_LOOK, _LAST_LOOK = 0.001, 0.05
+#: Bytes of a broken connection that are read at once.
+_PIECE = 64 * 1024
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -63,3 +68,14 @@ def _unsent(transport: asyncio.Transport, wire: asyncio.Transport) -> int:
     except OSError:
         return size
     return size + int(struct.unpack("i", kernel)[0])
+
+
+def read_last_words(descriptor: int, tell: Callable[[bytes], None], wanted: Callable[[], bool]) -> None:
+    """Read what a peer had said before its connection broke: `tell` is called with each piece while `wanted()`.
+
+    A write that fails tells that the peer is gone, and nothing of what came before: that is in the kernel still, behind
+    no event of the loop's. Not for TLS.
+    """
+    with contextlib.suppress(OSError):
+        while wanted() and (data := os.read(descriptor, _PIECE)):
+            tell(data)
