@@ -10,10 +10,10 @@ import timeit
 
 from proxy.retry.backoff import delay
 from proxy.retry.call import Call
-from proxy.retry.commons import Commons
 from proxy.retry.facts import Class, MappingFields, Reply, Request
 from proxy.retry.gated import Env
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
+from proxy.retry.registry import Registry
 
 POLICY = Policy(
     "upstream",
@@ -26,19 +26,19 @@ FIELDS = MappingFields([("content-type", "text/plain"), ("content-length", "13")
 FAILED = Reply(503, FIELDS)
 
 
-def at_once(commons: Commons, env: Env) -> None:
+def at_once(registry: Registry, env: Env) -> None:
     """Scope, call, launch, a 200, its end: with a quota that takes the success."""
     request = Request("GET", "api.example", "/", FIELDS, plain=True)
-    call = Call(request, POLICY, commons.scope(POLICY, request), env)
+    call = Call(request, POLICY, registry.scope(POLICY, request), env)
     call.start(0.0)
     call.head(1, Reply(200, FIELDS), 0.0)
     call.ended(1, 0.0)
 
 
-def retried(commons: Commons, env: Env) -> None:
+def retried(registry: Registry, env: Env) -> None:
     """The same with a 503 first: classified, paid for, waited for, given back."""
     request = Request("GET", "api.example", "/", FIELDS, plain=True)
-    call = Call(request, POLICY, commons.scope(POLICY, request), env)
+    call = Call(request, POLICY, registry.scope(POLICY, request), env)
     call.start(0.0)
     call.head(1, FAILED, 0.0)
     call.woke(1.0)
@@ -48,10 +48,10 @@ def retried(commons: Commons, env: Env) -> None:
 
 def main() -> None:
     """Measure and print."""
-    commons, env = Commons(), Env(random.Random(7))
+    registry, env = Registry(), Env(random.Random(7))
     number = 20_000
     for name, run in (("a call that succeeds at once", at_once), ("a call that is retried once", retried)):
-        best = min(timeit.repeat(lambda run=run: run(commons, env), number=number, repeat=9))  # type: ignore[misc]
+        best = min(timeit.repeat(lambda run=run: run(registry, env), number=number, repeat=9))  # type: ignore[misc]
         print(f"{name:32} {best / number * 1e6:6.2f} us")
     best = min(timeit.repeat(lambda: delay(POLICY.strategy.backoff, 3, 0.5), number=number, repeat=9))
     print(f"{'one backoff':32} {best / number * 1e6:6.2f} us")

@@ -31,7 +31,7 @@ from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.observe.tracing import Tracer, tracer
-from proxy.retry.making import Making
+from proxy.retry.registry import Factory
 from proxy.server.admin import views
 from proxy.server.admin.app import admin_app, probe_app
 from proxy.server.admin.auth import Access
@@ -125,14 +125,14 @@ class House:
         self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
         observers = Observers(self._metrics, recent, self._log, self._loop.call_later, self._notices.tell)
         tell = self._notices.tell
-        fleet = Fleet(Making(), settings, tell)
+        fleet = Fleet(Factory(), settings, tell)
         self._tracer = tracer(os.environ, tell)
         path = DataPath(
             self._loop,
             settings,
             observers,
             tell=tell,
-            making=fleet,
+            factory=fleet,
             descriptors=self._descriptors,
             tracer=self._tracer,
         )
@@ -142,8 +142,8 @@ class House:
         """Workers carry them, and what they share lies in memory that all have."""
         from proxy.observe.aggregate import Aggregate, AggregatedCalls
         from proxy.server.listener import draw_via
-        from proxy.stores.memory import LogTurn, descriptor
-        from proxy.stores.shared_memory import open_memory
+        from proxy.stores.shared_memory.factory import open_memory
+        from proxy.stores.shared_memory.records import LogTurn, descriptor
         from proxy.supervisor.workers import Workers
 
         memory, recent = open_memory(descriptor()), AggregatedCalls()
@@ -333,18 +333,18 @@ class House:
     # -- being watched --------------------------------------------------------------------------------------------
 
     def _view(self) -> View:
-        commons = self._serving.commons
+        registry = self._serving.registry
         return View(
             readiness=self._readiness,
             metrics=self._exposition,
             config=lambda: masked(self.settings.provenance.effective()),
-            upstreams=lambda only: views.upstreams(self.settings.router, self._metrics, commons, monotonic(), only),
-            buckets=lambda: views.buckets(commons, self.settings.buckets, monotonic()),
+            upstreams=lambda only: views.upstreams(self.settings.router, self._metrics, registry, monotonic(), only),
+            buckets=lambda: views.buckets(registry, self.settings.buckets, monotonic()),
             recent=self._recent,
             reload=self.reload,
             drain=self.drain,
             refresh=self._serving.refresh,
-            live=lambda: views.live(self.settings.router, self._metrics, commons, monotonic()),
+            live=lambda: views.live(self.settings.router, self._metrics, registry, monotonic()),
             places=lambda upstream, route: views.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],
         )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from proxy.retry.bucket import ASK, Affords, Bucket, QuotaBucket
+from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.facts import Class, FaultKind
-from proxy.retry.making import Key, Making
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
@@ -21,6 +20,7 @@ from proxy.retry.policy import (
     Strategy,
     Timeouts,
 )
+from proxy.retry.registry import Factory, Key
 
 _CLASSIFY = Classify(
     statuses={503: Class.TRANSIENT, 429: Class.THROTTLING},
@@ -65,7 +65,7 @@ class _Elsewhere(QuotaBucket):
         return False
 
 
-class Elsewhere(Making):
+class Elsewhere(Factory):
     """Makes the bucket that is said to be in Redis one that has to be asked."""
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:

@@ -22,12 +22,12 @@ from every_path import HEDGED, SEQUENTIAL, Elsewhere
 
 from proxy.retry.actions import Action, Actions, Deliver
 from proxy.retry.call import Call
-from proxy.retry.commons import Commons
 from proxy.retry.ending import Phase
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.gated import Env
 from proxy.retry.hedging import HedgedCall, make_call
 from proxy.retry.policy import Policy
+from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "transitions.md"
@@ -65,7 +65,7 @@ def explore(settings: list[tuple[Policy, int, bool]], kind: type[Call]) -> Table
 def _replay(policy: Policy, room: int, cooling: bool, path: tuple[str, ...]) -> Driven:
     """A call that has gone this way. Calls are cheap; copies of their surroundings are not exact."""
     request = Request("GET", "u.test", "/")
-    scope = Commons(Elsewhere()).scope(policy, request)
+    scope = Registry(Elsewhere()).scope(policy, request)
     if cooling:
         scope.cooldown.start(request.fields, 503, 1.0, sent=0.0, now=0.0)
     env = Env(random.Random(0), 0.0, WaitingRoom(room))  # noqa: TID251, S311 - nothing draws from it: no jitter

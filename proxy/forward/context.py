@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from proxy.forward.app_repeats import AppRepeats
 from proxy.forward.timers import Watch
 from proxy.observe.events import Observer
-from proxy.retry.commons import Commons
 from proxy.retry.gated import Env
+from proxy.retry.registry import Registry
 from proxy.transport.pool import Pool
 from proxy.transport.replay_buffer import Store
 
@@ -21,7 +21,7 @@ class Context:
     loop: asyncio.AbstractEventLoop
     pool: Pool
     store: Store
-    commons: Commons
+    registry: Registry
     env: Env
     observer: Observer
     via: str

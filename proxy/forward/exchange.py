@@ -33,11 +33,11 @@ from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, 
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call import Call
 from proxy.retry.classification import is_plain_success
-from proxy.retry.commons import ScopeState
 from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Reply, Request
 from proxy.retry.hedging import make_call
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import GATES, SHUT_DOWN
+from proxy.retry.registry import ScopeState
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import Connection
@@ -114,7 +114,7 @@ class Exchange:
         self.over = False
         self.status = 0
         try:
-            scope = self._scope = means.commons.scope(policy, request, now)
+            scope = self._scope = means.registry.scope(policy, request, now)
             connection = None
             if plan.plain and done and not app.own and scope.admits(now):
                 destination = plan.destination

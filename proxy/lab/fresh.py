@@ -1,6 +1,6 @@
 """Policies for one run on the virtual clock, as if nothing had happened yet.
 
-Law: runs do not touch each other. Buckets, limiters and cooldowns are made anew with each `Commons`; a user's own
+Law: runs do not touch each other. Buckets, limiters and cooldowns are made anew with each `Registry`; a user's own
 strategy keeps what its calls share in itself, so it is made anew here.
 """
 

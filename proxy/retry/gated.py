@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
-from proxy.retry.bucket import Bucket
-from proxy.retry.commons import ScopeState
+from proxy.retry.buckets import Bucket
 from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome, Request, first
 from proxy.retry.gates import REJECTED
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import held_in_vain
+from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import NO_HINTS, RequestHints
 from proxy.retry.waiting_room import WaitingRoom
 
@@ -248,8 +248,8 @@ class Gated:
         self._granted = self._owed = None
         self._leave_gates(now)
         if self._paid_rate and self.scope.rate is not None:
-            self.scope.rate.faucet.give_back(now)
+            self.scope.rate.bucket.give_back(now)
         if self._paid_pace and self.scope.limiter is not None:
-            self.scope.limiter.faucet.give_back(now)
+            self.scope.limiter.bucket.give_back(now)
         self._paid_rate = self._paid_pace = False
         self._leave_room()

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from proxy.retry.token_bucket import TokenBucket
+
 #: Asked of a gate that holds nobody: the call is refused at once.
 REJECTED = float("inf")
 
@@ -22,32 +24,16 @@ class Waiter(Protocol):
         ...
 
 
-class Faucet(Protocol):
-    """Tokens that come with time: a rate bucket, or the adaptive limiter."""
-
-    def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until so many tokens will have been there (0: they are there)."""
-        ...
-
-    def take(self, now: float) -> bool:
-        """Take one token, if there is one."""
-        ...
-
-    def give_back(self, now: float) -> None:
-        """Put one token back that was not used."""
-        ...
-
-
 class TokenGate:
-    """A queue before a faucet: one token an attempt, in order of arrival.
+    """The queue before a rate bucket or an adaptive limiter: one token an attempt, in order of arrival.
 
-    `asking`: the faucet is kept elsewhere and has been asked; until it has answered nobody is turned away.
+    `asking`: the bucket is kept elsewhere and has been asked; until it has answered nobody is turned away.
     """
 
-    __slots__ = ("asking", "faucet", "queue", "rejects")
+    __slots__ = ("asking", "bucket", "queue", "rejects")
 
-    def __init__(self, faucet: Faucet, *, rejects: bool = False) -> None:
-        self.faucet = faucet
+    def __init__(self, bucket: TokenBucket, *, rejects: bool = False) -> None:
+        self.bucket = bucket
         self.rejects = rejects
         self.asking = False
         self.queue: dict[Waiter, None] = {}
@@ -56,19 +42,19 @@ class TokenGate:
         """Now, with one token taken; or the time to ask again; or REJECTED."""
         if self.queue:
             return self._ask_in_line(waiter, now)
-        if self.faucet.take(now):
+        if self.bucket.take(now):
             return now
         if self.rejects and not self.asking:
             return REJECTED
         self.queue[waiter] = None
-        return max(now + self.faucet.wait(now), _just_after(now))
+        return max(now + self.bucket.wait(now), _just_after(now))
 
     def _ask_in_line(self, waiter: Waiter, now: float) -> float:
         if waiter not in self.queue:
             if self.rejects and not self.asking:
                 return REJECTED
             self.queue[waiter] = None
-        if waiter is next(iter(self.queue)) and self.faucet.take(now):
+        if waiter is next(iter(self.queue)) and self.bucket.take(now):
             del self.queue[waiter]
             return now
         if self.rejects and not self.asking:
@@ -79,7 +65,7 @@ class TokenGate:
     def _due(self, waiter: Waiter, now: float) -> float:
         for place, other in enumerate(self.queue, start=1):
             if other is waiter:
-                return now + self.faucet.wait(now, place)
+                return now + self.bucket.wait(now, place)
         return now
 
     def leave(self, waiter: Waiter, now: float) -> None:
@@ -89,13 +75,13 @@ class TokenGate:
             self.retime(now)
 
     def retime(self, now: float) -> None:
-        """The faucet runs faster or slower: tell everybody in line when to ask again."""
+        """Tokens come faster or slower: tell everybody in line when to ask again."""
         for place, other in enumerate(list(self.queue), start=1):
-            other.retime(now + self.faucet.wait(now, place))
+            other.retime(now + self.bucket.wait(now, place))
 
     def seconds_left(self, now: float) -> float:
         """How long a newcomer would wait."""
-        return self.faucet.wait(now, len(self.queue) + 1)
+        return self.bucket.wait(now, len(self.queue) + 1)
 
 
 #: A waiter whose turn has come, but behind others whose turn has come too, asks again after them: one step of a

@@ -15,16 +15,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Hold, Launch, Peek, WakeAt
-from proxy.retry.bucket import ASK
+from proxy.retry.buckets import ASK
 from proxy.retry.call import PATIENCE, PEEK_LIMIT, Call
 from proxy.retry.checks import Failure, first_no, too_long
 from proxy.retry.classification import NeedsBody, classify, classify_fault
-from proxy.retry.commons import ScopeState
 from proxy.retry.ending import Phase
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Progress, Reply, Request, Verdict
 from proxy.retry.gated import HAIR, Env
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import OUT_OF_TIME
+from proxy.retry.registry import ScopeState
 
 
 def make_call(

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import WaitSeries
-from proxy.retry.bucket import ASK, Bucket
+from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.checks import Failure, first_no, is_safe, too_long
 from proxy.retry.classification import names
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Pushback, Reply, Verdict

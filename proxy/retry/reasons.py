@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.retry.bucket import Bucket
+from proxy.retry.buckets import Bucket
 from proxy.retry.checks import Failure
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Policy

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 
 from proxy.retry.facts import Request, first
-from proxy.retry.making import SeenKeys
 from proxy.retry.policy import Policy
+from proxy.retry.registry import SeenKeys
 
 #: The contract's durations, and bare seconds.
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)?")

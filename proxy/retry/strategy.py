@@ -23,10 +23,10 @@ from weakref import WeakSet
 
 from proxy.retry import defaults, presets
 from proxy.retry.backoff import ExponentialRetryBackoffStrategy
-from proxy.retry.bucket import Bucket, make_bucket
+from proxy.retry.buckets import Bucket, make_bucket
+from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.facts import Class
 from proxy.retry.interfaces import ErrorRetryInfo, HasFault, RetryBackoffStrategy, RetryError, RetryToken
-from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketSpec, Strategy
 
 #: Scopes that one strategy keeps apart; beyond them the one unused for longest starts anew.

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from proxy.config.settings import Settings
 from proxy.extras import is_installed
-from proxy.retry.bucket import Bucket, RateBucket
+from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.cooldown import Cooldown
+from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.gates import TokenGate
-from proxy.retry.making import Key, Making, SeenKeys
-from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketSpec, RateSpec
+from proxy.retry.registry import Factory, Key, SeenKeys
 from proxy.transport.clock import monotonic
 
 if TYPE_CHECKING:
-    from proxy.stores.redis.making import RedisMaking
+    from proxy.stores.redis.factory import RedisFactory
 
 #: Seconds that a start waits for Redis; after that it goes on without.
 _START = 1.0
@@ -31,7 +31,7 @@ Tell = Callable[..., None]
 Met = Callable[[str, Key, BucketSpec | None], None]
 
 
-class Fleet(Making):
+class Fleet(Factory):
     """Makes what calls share: in Redis what says so, by `inner` what does not.
 
     `met` is told of every bucket in Redis that this process comes to use, for who adds workers up. One that only
@@ -39,13 +39,13 @@ class Fleet(Making):
     """
 
     def __init__(
-        self, inner: Making, settings: Settings, tell: Tell, *, met: Met | None = None, observes: bool = False
+        self, inner: Factory, settings: Settings, tell: Tell, *, met: Met | None = None, observes: bool = False
     ) -> None:
         self._inner = inner
         self._tell = tell
         self._met = met
         self._observes = observes
-        self._redis: RedisMaking | None = None
+        self._redis: RedisFactory | None = None
         self._said: object = None
         self._past_outages = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -76,11 +76,11 @@ class Fleet(Making):
             self._redis = None if says is None else self._make(settings)
         if self._redis is not None and not self._observes:
             self._redis.upstreams = settings.redis_upstreams
-            if self._redis.store.link is not None:
+            if self._redis.store.client is not None:
                 self._redis.listen()
 
-    def _make(self, settings: Settings) -> RedisMaking:
-        from proxy.stores.redis.making import RedisMaking
+    def _make(self, settings: Settings) -> RedisFactory:
+        from proxy.stores.redis.factory import RedisFactory
         from proxy.stores.redis.store import RedisStore
 
         redis = settings.redis
@@ -93,7 +93,7 @@ class Fleet(Making):
             tell=tell,
             observes=self._observes,
         )
-        return RedisMaking(self._inner, store, redis.prefix, monotonic)
+        return RedisFactory(self._inner, store, redis.prefix, monotonic)
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -124,41 +124,41 @@ class Fleet(Making):
         """How many times it could not be had any more."""
         return self._past_outages + (self._redis.store.outages if self._redis is not None else 0)
 
-    # -- proxy.retry.making.Making --------------------------------------------------------------------------------
+    # -- proxy.retry.registry.Factory ------------------------------------------------------------------------------
 
     @property
-    def _making(self) -> Making:
+    def _factory(self) -> Factory:
         return self._inner if self._redis is None else self._redis
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
         """The bucket of this key and definition."""
-        made = self._making.bucket(key, spec, before, now)
+        made = self._factory.bucket(key, spec, before, now)
         if made is not before and spec.store == "redis" and self._met is not None:
             self._met("bucket", key, spec)
         return made
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
         """The bucket of kind rate of this key and definition."""
-        made = self._making.rate(key, spec, before, now)
+        made = self._factory.rate(key, spec, before, now)
         if made is not before and spec.store == "redis" and self._met is not None:
             self._met("rate", key, spec)
         return made
 
     def gated(self, bucket: RateBucket, gate: TokenGate) -> None:
         """Calls wait for this bucket at this gate."""
-        self._making.gated(bucket, gate)
+        self._factory.gated(bucket, gate)
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
         """The adaptive limiter of this key."""
-        return self._making.limiter(key, now)
+        return self._factory.limiter(key, now)
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this upstream and scope value."""
-        return self._making.cooldown(upstream, value)
+        return self._factory.cooldown(upstream, value)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         """The seen keys of this upstream and scope value."""
-        return self._making.seen(upstream, value)
+        return self._factory.seen(upstream, value)
 
 
 class Outages:

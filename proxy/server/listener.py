@@ -23,9 +23,8 @@ from proxy.forward.timers import Watch
 from proxy.forward.tracing import TracingObserver
 from proxy.observe.events import Observer
 from proxy.observe.tracing import Tracer
-from proxy.retry.commons import Commons, PoliciesOf
 from proxy.retry.gated import Env
-from proxy.retry.making import Making
+from proxy.retry.registry import Factory, PoliciesOf, Registry
 from proxy.retry.target import Reach
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.acceptor import Acceptor
@@ -97,8 +96,8 @@ def _to_nobody(event: str, lines: list[str], **facts: Any) -> None:
 class DataPath:
     """The proxy port of one worker, for the composition root.
 
-    aiohttp's runner opens and closes its listeners, and ends it. `commons` and `env` are what its calls share. `tell`
-    takes what it has to say to who runs it: an event, lines for people, facts for machines. `making` makes what calls
+    aiohttp's runner opens and closes its listeners, and ends it. `registry` and `env` are what its calls share. `tell`
+    takes what it has to say to who runs it: an event, lines for people, facts for machines. `factory` makes what calls
     share, where it is shared with others; `descriptors` are the file descriptors that the process may have, and a part
     of them is kept for the admin port. `tracer` makes spans of attempts, where there is one; `others` are processes
     that share the limits, and `room` is where calls wait, where that is shared too.
@@ -112,7 +111,7 @@ class DataPath:
         *,
         via: str | None = None,
         tell: Tell = _to_nobody,
-        making: Making | None = None,
+        factory: Factory | None = None,
         descriptors: int = sys.maxsize,
         tracer: Tracer | None = None,
         others: Others | None = None,
@@ -120,8 +119,8 @@ class DataPath:
     ) -> None:
         if tracer is not None:
             observer = TracingObserver(tracer, observer)
-        self.commons = Commons(making)
-        self.commons.forget_policies(policies_of(settings), settings.buckets)
+        self.registry = Registry(factory)
+        self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.env = Env(rng, wall() - monotonic(), room or WaitingRoom(settings.limits.waiting))
         self._guard = Guard(settings.deny_destinations)
@@ -129,7 +128,7 @@ class DataPath:
         dialer = Dialer(loop, Resolver(loop, settings.pool.dns_ttl), self._guard, Contexts())
         pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
         store = Store(settings.buffers.per_request, settings.buffers.total)
-        self.means = Context(loop, pool, store, self.commons, self.env, observer, via or draw_via(), Watch(loop))
+        self.means = Context(loop, pool, store, self.registry, self.env, observer, via or draw_via(), Watch(loop))
         self.acceptor = Acceptor(self.means, settings, tell, enough_for(descriptors))
         self.acceptor.tracer = tracer
         self.acceptor.connection_limit.others = others or NoOthers()
@@ -179,7 +178,7 @@ class DataPath:
         """Take a new configuration, for calls that start after it; what it leaves behind is returned, to be let go."""
         means = self.means
         self.acceptor.use(settings)
-        forgotten = self.commons.forget_policies(policies_of(settings), settings.buckets)
+        forgotten = self.registry.forget_policies(policies_of(settings), settings.buckets)
         self._guard.deny(settings.deny_destinations)
         means.pool.use(reaches_of(settings))
         means.pool.idle, means.pool.max_idle = settings.pool.idle, settings.pool.max_idle

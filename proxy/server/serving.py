@@ -13,7 +13,7 @@ from aiohttp import web
 
 from proxy.config.settings import Address, Settings
 from proxy.observe.recent_calls import RecentCalls
-from proxy.retry.commons import Commons
+from proxy.retry.registry import Registry
 from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath, Usage
 from proxy.server.open_files import open_files
@@ -26,7 +26,7 @@ class WorkerFailedError(Exception):
 class Serving(Protocol):
     """The proxy port of all processes. It opens and shuts listeners (`proxy.server.listeners.Opener`)."""
 
-    commons: Commons
+    registry: Registry
 
     async def start(self) -> None:
         """Begin to serve what was opened."""
@@ -126,7 +126,7 @@ class Alone:
         self._path = path
         self._fleet = fleet
         self._recent = recent
-        self.commons = path.commons
+        self.registry = path.registry
 
     async def start(self) -> None:
         """It serves what is opened, from then on."""

@@ -3,13 +3,13 @@
 Law: a row has one writer. What is added up may be a look old (100 ms), and so a limit may be passed by what came since;
 connections alone are written down as they come and go, and their limit is never passed
 (`proxy.server.connection_limit`). Places to wait in are counted apart, exactly too
-(`proxy.stores.shared_waiting_room`); their number here is for who looks.
+(`proxy.stores.shared_memory.waiting_room`); their number here is for who looks.
 """
 
 from __future__ import annotations
 
 from proxy.server.listener import Usage
-from proxy.stores.memory import WORKERS, Memory
+from proxy.stores.shared_memory.records import WORKERS, Memory
 
 _IN_FLIGHT, _CONNECTIONS, _SURPLUS, _WAITING, _BUFFERED, _BUSY, _SEEN, _FILES = range(8)
 _WORDS = 8

@@ -27,15 +27,15 @@ from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.observe.tracing import tracer
-from proxy.retry.making import Key
 from proxy.retry.policy import BucketSpec
+from proxy.retry.registry import Key
 from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath
 from proxy.server.open_files import limit, open_files
 from proxy.shutdown import leave, within
-from proxy.stores.memory import LogTurn, Memory
-from proxy.stores.shared_memory import SharedMaking, open_memory
-from proxy.stores.shared_waiting_room import SharedWaitingRoom
+from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.records import LogTurn, Memory
+from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 from proxy.supervisor.channel import Channel
 from proxy.supervisor.messages import (
     Ask,
@@ -93,7 +93,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._memory = memory
         self._rows = Rows(memory)
-        self._making = SharedMaking(memory)
+        self._factory = SharedFactory(memory)
         self._sites: dict[int, tuple[Address, web.SockSite, socket.socket]] = {}
         self._left: dict[int, socket.socket] = {}  # nobody accepts there any more, but connections may wait
         self._metrics, self._recent = Metrics(), RecentCalls()
@@ -156,8 +156,8 @@ class Worker:
         self._taking = Taking()
         self._settings = settings
         self._row = begin.row
-        self._making.generation = begin.generation
-        self._fleet = Fleet(self._making, settings, self._tell, met=self._met)
+        self._factory.generation = begin.generation
+        self._fleet = Fleet(self._factory, settings, self._tell, met=self._met)
         console = is_for_people(settings.log.format, _OUT)
         self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(self._memory), self._metrics.lost)
         self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
@@ -168,7 +168,7 @@ class Worker:
             Observers(self._metrics, self._recent, self._log, self._loop.call_later, self._tell),
             via=begin.via,
             tell=self._tell,
-            making=self._fleet,
+            factory=self._fleet,
             descriptors=limit(),
             tracer=self._tracer,
             others=Neighbours(self._memory, begin.row),
@@ -190,7 +190,7 @@ class Worker:
         self._channel.send(Note(event, lines, {**facts, "pid": os.getpid()}))
 
     def _met(self, sort: str, key: Key, spec: BucketSpec | None) -> None:
-        self._making.made.append((sort, key, spec))
+        self._factory.made.append((sort, key, spec))
 
     async def _listen(self, places: tuple[Place, ...], descriptors: list[int]) -> None:
         for place, descriptor in zip(places, descriptors, strict=True):
@@ -229,7 +229,7 @@ class Worker:
         parts: list[object] = [*self._settings.router.upstreams]
         self._taking = Taking()
         self._settings = settings
-        self._making.generation = use.generation
+        self._factory.generation = use.generation
         self._fleet.use(settings)
         parts += self._path.use(settings)
         self._start(let_go(parts))
@@ -240,9 +240,9 @@ class Worker:
 
     def _count(self, number: int, since: int | None) -> Counted:
         calls = None if since is None else self._recent.since(since)
-        made, self._making.made = tuple(dict.fromkeys(self._making.made)), []
+        made, self._factory.made = tuple(dict.fromkeys(self._factory.made)), []
         report = Report(self._metrics.moved(self._counted), self._recent.seen, calls, self._metrics.lines_lost)
-        return Counted(number, self._making.generation, report, made)
+        return Counted(number, self._factory.generation, report, made)
 
     def _look(self) -> None:
         """Say what we use, and leave room for what the others do."""

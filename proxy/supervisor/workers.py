@@ -20,15 +20,15 @@ from typing import Any
 from proxy.config.packed import pack
 from proxy.config.settings import Address, Settings
 from proxy.observe.aggregate import Aggregate
-from proxy.retry.commons import Commons
+from proxy.retry.registry import Registry
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
 from proxy.server.listener import Usage, policies_of
 from proxy.server.open_files import open_files
 from proxy.server.processors import processes
 from proxy.server.serving import WorkerFailedError
-from proxy.stores.memory import Memory
-from proxy.stores.shared_memory import SharedMaking
+from proxy.stores.shared_memory.factory import SharedFactory
+from proxy.stores.shared_memory.records import Memory
 from proxy.supervisor.messages import Begin, Counted, Note, Own, Use
 from proxy.supervisor.rows import Rows
 from proxy.supervisor.slots import LAST_PAUSE, Slot, Slots
@@ -53,10 +53,10 @@ class Workers:
         self._via = via
         self._tell = tell
         self._rows = Rows(memory)
-        self._making = SharedMaking(memory)
-        self._fleet = Fleet(self._making, settings, tell, observes=True)
+        self._factory = SharedFactory(memory)
+        self._fleet = Fleet(self._factory, settings, tell, observes=True)
         self._outages = Outages()
-        self.commons = Commons(self._fleet)
+        self.registry = Registry(self._fleet)
         self._generation = 1
         self._packed: Sequence[bytes] = tuple(pack(settings))
         self._numbers = 0
@@ -144,11 +144,11 @@ class Workers:
         """Add it up, and look at the shared state that it has come to use."""
         if worker.number in self._all:
             self._gathered.keep(worker.number, counted.report)
-        self._making.generation = counted.generation
+        self._factory.generation = counted.generation
         for sort, key, spec in counted.made:
-            self.commons.meet(sort, key, spec, monotonic())
-        self._making.generation = self._generation
-        self._making.made.clear()
+            self.registry.meet(sort, key, spec, monotonic())
+        self._factory.generation = self._generation
+        self._factory.made.clear()
 
     def noted(self, worker: WorkerProcess, note: Note) -> None:
         """Write it."""
@@ -195,12 +195,12 @@ class Workers:
         self._generation += 1
         self._packed = packed or tuple(pack(settings))
         use = Use(self._generation)
-        self._making.generation = self._generation
+        self._factory.generation = self._generation
         self._fleet.use(settings)
         for worker in self._all.values():
             worker.use(use, self._packed)
         self._resize(processes(settings.workers))
-        return self.commons.forget_policies(policies_of(settings), settings.buckets)
+        return self.registry.forget_policies(policies_of(settings), settings.buckets)
 
     async def settled(self) -> None:
         """Until all use it, also those that retire. One that can't is ended; its successor begins with it."""

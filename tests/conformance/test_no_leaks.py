@@ -270,7 +270,7 @@ def level_is_accounted_for(front: Front, authority: str) -> None:
     now = asyncio.get_running_loop().time()
     head = FieldBlock(b"\r\n")
     mine = front.path.acceptor.settings.router.unmatched(authority).policy
-    bucket = front.path.commons.scope(mine, Request("GET", authority, "/", head), now).bucket
+    bucket = front.path.registry.scope(mine, Request("GET", authority, "/", head), now).bucket
     assert bucket is not None
     assert bucket.level(now) == pytest.approx(level)
 

@@ -129,7 +129,7 @@ async def played(case: Case) -> dict[str, Any]:
             call = (await front.told.until(2))[1]
             (settled,) = front.settings.router.upstreams
             where = Request("GET", upstream.authority, "/", MappingFields([]))
-            scope = front.path.commons.scope(settled.policy, where)
+            scope = front.path.registry.scope(settled.policy, where)
             assert scope.bucket is not None
             assert front.path.means.env.waiting.waiting == 0
             (connection,) = front.path.acceptor.open
@@ -209,7 +209,7 @@ async def test_an_app_that_leaves_gets_its_tokens_back(second: bool) -> None:
             assert again.over
             where = Request("GET", upstream.authority, "/", MappingFields([]))
             (settled,) = front.settings.router.upstreams
-            shared = front.path.commons.scope(settled.policy, where).bucket
+            shared = front.path.registry.scope(settled.policy, where).bucket
             assert shared is not None
             assert shared.level(0.0) == (46 if second else 51)
             assert front.path.means.env.waiting.waiting == 0

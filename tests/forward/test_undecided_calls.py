@@ -40,7 +40,7 @@ class Warm:
     def level(self) -> float:
         (upstream,) = self.front.settings.router.upstreams
         authority = self.upstream.authority
-        scope = self.front.path.commons.scope(upstream.policy, Request("GET", authority, "/", MappingFields([])))
+        scope = self.front.path.registry.scope(upstream.policy, Request("GET", authority, "/", MappingFields([])))
         assert scope.bucket is not None
         return scope.bucket.level(0.0)
 
@@ -205,7 +205,7 @@ async def test_a_slow_reader_holds_it_back() -> None:
         assert (await warm.app.read()).body == body
 
 
-@pytest.mark.parametrize("where", ["proxy.forward.exchange.is_plain_success", "proxy.retry.commons.Commons.scope"])
+@pytest.mark.parametrize("where", ["proxy.forward.exchange.is_plain_success", "proxy.retry.registry.Registry.scope"])
 async def test_a_defect_ends_the_call(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> bool:
         raise RuntimeError("a defect")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.retry.bucket import ASK, Affords, Bucket, QuotaBucket
-from proxy.retry.making import Key, Making
+from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.policy import BucketSpec, QuotaSpec
+from proxy.retry.registry import Factory, Key
 
 
 class Elsewhere(QuotaBucket):
@@ -29,7 +29,7 @@ class Elsewhere(QuotaBucket):
         self._level += tokens
 
 
-class ElsewhereMaking(Making):
+class ElsewhereFactory(Factory):
     """Makes such buckets where the definition says so."""
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:

@@ -22,11 +22,11 @@ from typing import Any
 
 from proxy.retry.actions import Action, Actions
 from proxy.retry.call import Call
-from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply, Request
 from proxy.retry.gated import Env
 from proxy.retry.hedging import make_call
 from proxy.retry.policy import Policy
+from proxy.retry.registry import Registry, ScopeState
 from proxy.retry.waiting_room import WaitingRoom
 
 
@@ -142,12 +142,12 @@ class Playbook:
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
         draw: float = 1.0,
-        commons: Commons | None = None,
+        registry: Registry | None = None,
         room: WaitingRoom | None = None,
     ) -> None:
         self.request = Request(method, "u.test", "/x", MappingFields(list((headers or {}).items())))
-        self.commons = commons or Commons()
-        self.scope: ScopeState = self.commons.scope(policy, self.request)
+        self.registry = registry or Registry()
+        self.scope: ScopeState = self.registry.scope(policy, self.request)
         env = Env(FixedDraws(draw), 0.0, room or WaitingRoom(2000))
         self.call = make_call(self.request, policy, self.scope, env)
         self.lines: list[Event | Action] = []

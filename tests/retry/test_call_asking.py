@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elsewhere import Elsewhere, ElsewhereMaking
+from elsewhere import Elsewhere, ElsewhereFactory
 from playbook import Playbook, app_gone, ended, granted, refused, replay_lost, reply, start, wake
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
 from proxy.retry.actions import Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
-from proxy.retry.bucket import RateBucket
+from proxy.retry.buckets import RateBucket
 from proxy.retry.call import PATIENCE
-from proxy.retry.commons import Commons
 from proxy.retry.cooldown import NO_CREDENTIAL, Cooldown
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.gated import Env
 from proxy.retry.gates import REJECTED, TokenGate
 from proxy.retry.hedging import make_call
-from proxy.retry.making import Making
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
+from proxy.retry.registry import Factory, Registry
 from proxy.retry.slow_start import SlowStart
 from proxy.retry.waiting_room import WaitingRoom
 
@@ -39,7 +38,7 @@ HEDGED = replace(
 
 
 def play(policy: Policy = POLICY, *, room: WaitingRoom | None = None) -> Playbook:
-    return Playbook(policy, commons=Commons(ElsewhereMaking()), room=room)
+    return Playbook(policy, registry=Registry(ElsewhereFactory()), room=room)
 
 
 def bucket_of(book: Playbook) -> Elsewhere:
@@ -290,9 +289,9 @@ class TestHedging:
 
 
 def test_a_driver_on_the_virtual_clock_asks_and_is_answered() -> None:
-    clock, commons = Clock(), Commons(ElsewhereMaking())
+    clock, registry = Clock(), Registry(ElsewhereFactory())
     request = Request("GET", "u.test", "/")
-    scope = commons.scope(POLICY, request)
+    scope = registry.scope(POLICY, request)
 
     def fails(attempt: int, now: float) -> Sending:
         return Sending(0.01, Reply(503 if attempt == 1 else 200, MappingFields([])))
@@ -346,14 +345,14 @@ def test_who_starts_a_cooldown_says_so() -> None:
         def asked(self, name: bytes, now: float) -> None:
             told.append((name, now))
 
-    class Announcing(Making):
+    class Announcing(Factory):
         def cooldown(self, upstream: str, value: str) -> Cooldown:
             made = super().cooldown(upstream, value)
             made.fleet = Telling()
             return made
 
     policy = replace(POLICY, bucket=None)
-    book = Playbook(policy, commons=Commons(Announcing()))
+    book = Playbook(policy, registry=Registry(Announcing()))
     assert (
         book >> start() << Launch(1) >> reply(1, 429, at=1.0, headers={"retry-after": "20"}) << Hold(1) << WakeAt(21.0)
     )

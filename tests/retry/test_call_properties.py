@@ -1,6 +1,6 @@
 """What holds for every call under every policy, whatever the upstream does (hypothesis).
 
-Random policies, scripts of outcomes and interleavings of many calls on one set of commons are played on the virtual
+Random policies, scripts of outcomes and interleavings of many calls on one registry are played on the virtual
 clock. A watcher checks the laws after every single event.
 """
 
@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from proxy.lab.clock import BEGIN, UPSTREAM, Clock
 from proxy.lab.driver import Buffers, Driver, Sending
 from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
-from proxy.retry.bucket import QuotaBucket
-from proxy.retry.commons import Commons
+from proxy.retry.buckets import QuotaBucket
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
 from proxy.retry.gated import Env
 from proxy.retry.hedging import HedgedCall, make_call
@@ -35,6 +34,7 @@ from proxy.retry.policy import (
     ThrottleSpec,
     Timeouts,
 )
+from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 
 EPS = 1e-6
@@ -217,11 +217,11 @@ class Ledger:
 
         bucket.__class__ = Counted
 
-    def watch_faucet(self, faucet: Any) -> None:
-        take, give_back = type(faucet).take, type(faucet).give_back
+    def watch_rate(self, bucket: Any) -> None:
+        take, give_back = type(bucket).take, type(bucket).give_back
         ledger = self
 
-        class Counted(type(faucet)):  # type: ignore[misc]
+        class Counted(type(bucket)):  # type: ignore[misc]
             __slots__ = ()
 
             def take(self, now: float) -> bool:
@@ -233,7 +233,7 @@ class Ledger:
                 ledger.rate[ledger.current] -= 1
                 give_back(self, now)
 
-        faucet.__class__ = Counted
+        bucket.__class__ = Counted
 
 
 class Bounded(Clock):
@@ -269,9 +269,9 @@ class Watched(Driver):
         self.sent += 1
         return fate
 
-    def enter(self, commons: Commons, env: Env) -> None:
+    def enter(self, registry: Registry, env: Env) -> None:
         request = Request(self.spec["method"], "u.test", "/x", MappingFields(self.spec["headers"]))
-        self.scope = commons.scope(self.policy, request)
+        self.scope = registry.scope(self.policy, request)
         self.ledger.current = self
         self.begin(make_call(request, self.policy, self.scope, env, self.set_alarm))
         self.check()
@@ -380,18 +380,18 @@ class Watched(Driver):
 
 
 def play(both: list[Policy], specs: list[dict[str, Any]], room: int, draw: float) -> None:
-    clock, commons, ledger = Bounded(), Commons(), Ledger()
+    clock, registry, ledger = Bounded(), Registry(), Ledger()
     env = Env(Draws(draw), 0.0, WaitingRoom(room))
     buffers = Buffers(50, 65)
     drivers = [Watched(clock, both[spec["policy"]], spec, ledger, buffers) for spec in specs]
-    scopes = [commons.scope(policy, Request("GET", "u.test", "/x")) for policy in both]
+    scopes = [registry.scope(policy, Request("GET", "u.test", "/x")) for policy in both]
     for scope in scopes:
         if scope.bucket is not None:
             ledger.watch_bucket(scope.bucket)
     if scopes[0].rate is not None:
-        ledger.watch_faucet(scopes[0].rate.faucet)
+        ledger.watch_rate(scopes[0].rate.bucket)
     for driver in drivers:
-        clock.at(driver.spec["at"], BEGIN, driver.enter, commons, env)
+        clock.at(driver.spec["at"], BEGIN, driver.enter, registry, env)
         if driver.spec["gone"] is not None:
             clock.at(driver.spec["at"] + driver.spec["gone"], UPSTREAM, driver.go_away)
         if driver.spec["cut"] is not None:
@@ -462,17 +462,17 @@ def test_tokens_are_conserved(
     """What is missing at the end is what failed calls spent, and all but the last price of those that succeeded."""
     classify = Classify(**CLASSIFY)
     policy = Policy("u", "", strategy, BucketRef(spec), timeouts=Timeouts(total=total), classify=classify)
-    clock, commons = Bounded(), Commons()
+    clock, registry = Bounded(), Registry()
     env = Env(Draws(0.5), 0.0, WaitingRoom(4))
     drivers = [Watched(clock, policy, one, Ledger(), Buffers(50, 65)) for one in specs]
     for driver in drivers:
-        clock.at(driver.spec["at"], BEGIN, driver.enter, commons, env)
+        clock.at(driver.spec["at"], BEGIN, driver.enter, registry, env)
         if driver.spec["gone"] is not None:
             clock.at(driver.spec["at"] + driver.spec["gone"], UPSTREAM, driver.go_away)
         if driver.spec["cut"] is not None:
             clock.at(driver.spec["at"] + driver.spec["cut"], UPSTREAM, driver.be_cut)
     clock.run()
-    bucket = commons.scope(policy, Request("GET", "u.test", "/x")).bucket
+    bucket = registry.scope(policy, Request("GET", "u.test", "/x")).bucket
     assert bucket is not None
     assert bucket.level(clock.now) == 50_000 - sum(spent(driver, spec) for driver in drivers)
 

@@ -11,7 +11,6 @@ from support.front import CLASSIFY, policy
 from proxy.retry import RetryError
 from proxy.retry.actions import Action
 from proxy.retry.call import Call
-from proxy.retry.commons import Commons
 from proxy.retry.facts import FaultKind, Outcome, Request
 from proxy.retry.gated import Env
 from proxy.retry.hedging import make_call
@@ -26,6 +25,7 @@ from proxy.retry.policy import (
     ThrottleSpec,
     Timeouts,
 )
+from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 
 STANDARD = policy(strategy=Strategy("standard", "standard", 3, Backoff(0.1, 1.0, jitter="none")))
@@ -83,9 +83,9 @@ def test_an_app_that_leaves_adds_no_sending(events: list[object], told: list[tup
 
 def test_an_app_that_leaves_while_it_is_held_has_no_sending() -> None:
     paced = replace(STANDARD, rate=BucketRef(RateSpec(rate=1.0, burst=1.0), "pace"))
-    commons = Commons()
-    assert play(paced, start(), commons=commons).attempts == 1
-    held = play(paced, start(at=0.0), app_gone(0.5), commons=commons)
+    registry = Registry()
+    assert play(paced, start(), registry=registry).attempts == 1
+    held = play(paced, start(at=0.0), app_gone(0.5), registry=registry)
     assert held.history == []
     assert held.held_by == "rate"
 
@@ -110,26 +110,26 @@ def test_hedges_that_nobody_waits_for_were_not_beaten() -> None:
 
 def test_a_gate_that_held_an_attempt_is_named() -> None:
     paced = replace(STANDARD, rate=BucketRef(RateSpec(rate=1.0, burst=1.0), "pace"))
-    commons = Commons()
-    play(paced, start(), commons=commons)
-    call = play(paced, start(at=0.25), wake(1.0), reply(1, 200, at=1.1), ended(1, at=1.1), commons=commons)
+    registry = Registry()
+    play(paced, start(), registry=registry)
+    call = play(paced, start(at=0.25), wake(1.0), reply(1, 200, at=1.1), ended(1, at=1.1), registry=registry)
     (record,) = call.history
     assert (record.decision, record.started, record.held, record.held_by) == ("delivered", 1.0, 0.75, "rate")
 
 
 def test_what_a_cooldown_holds_past_the_deadline_says_so() -> None:
-    commons, cooled = Commons(), replace(STANDARD, timeouts=Timeouts(total=2.0))
-    play(cooled, start(), reply(1, 503, headers={"retry-after": "30"}, at=0.0), commons=commons)
-    (answer, _) = _actions(cooled, commons)
+    registry, cooled = Registry(), replace(STANDARD, timeouts=Timeouts(total=2.0))
+    play(cooled, start(), reply(1, 503, headers={"retry-after": "30"}, at=0.0), registry=registry)
+    (answer, _) = _actions(cooled, registry)
     assert getattr(answer, "detail", "") == (
         "the upstream's cooldown lets it go in 30 s, after the deadline, which is in 2 s"
     )
 
 
-def _actions(what: Policy, commons: Commons) -> tuple[Action, ...]:
+def _actions(what: Policy, registry: Registry) -> tuple[Action, ...]:
     request = Request("GET", "u.test", "/x")
     env = Env(FixedDraws(1.0), 0.0, WaitingRoom(10))
-    return make_call(request, what, commons.scope(what, request), env).start(0.0)
+    return make_call(request, what, registry.scope(what, request), env).start(0.0)
 
 
 POOR = replace(STANDARD, bucket=BucketRef(QuotaSpec(capacity=4), "poor"))

@@ -23,7 +23,6 @@ from playbook import (
 )
 
 from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
-from proxy.retry.commons import Commons
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Request
 from proxy.retry.policy import (
     Backoff,
@@ -38,6 +37,7 @@ from proxy.retry.policy import (
     ThrottleSpec,
     Timeouts,
 )
+from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 
 UNAVAILABLE, INTERNAL, OK, INVALID_ARGUMENT = 14, 13, 0, 3
@@ -807,16 +807,16 @@ class TestPeeking:
 class TestGates:
     def test_a_rate_bucket_makes_the_second_call_wait(self) -> None:
         policy = replace(STANDARD, rate=BucketRef(RateSpec(1.0, 1.0), "pace"))
-        commons = Commons()
-        assert Playbook(policy, commons=commons) >> start(0) << Launch(1)
-        assert Playbook(policy, commons=commons) >> start(0) << WakeAt(1.0) >> wake(1.0) << Launch(1)
+        registry = Registry()
+        assert Playbook(policy, registry=registry) >> start(0) << Launch(1)
+        assert Playbook(policy, registry=registry) >> start(0) << WakeAt(1.0) >> wake(1.0) << Launch(1)
 
     def test_a_rate_bucket_that_rejects(self) -> None:
         policy = replace(STANDARD, rate=BucketRef(RateSpec(1.0, 1.0, when_empty="reject"), "pace"))
-        commons = Commons()
-        assert Playbook(policy, commons=commons) >> start(0) << Launch(1)
+        registry = Registry()
+        assert Playbook(policy, registry=registry) >> start(0) << Launch(1)
         assert (
-            Playbook(policy, commons=commons)
+            Playbook(policy, registry=registry)
             >> start(0)
             << Answer(503, ANY, ANY, Outcome.RATE_LIMITED, 1.0, ANY)
             << Finish(Outcome.RATE_LIMITED)
@@ -840,25 +840,25 @@ class TestGates:
         assert level(play) == 500
 
     def test_a_cooldown_holds_other_calls_and_not_the_one_that_met_it(self) -> None:
-        commons = Commons()
+        registry = Registry()
         policy = STANDARD
-        one = Playbook(policy, commons=commons)
+        one = Playbook(policy, registry=registry)
         assert one >> start(0) << Launch(1) >> reply(1, 429, headers={"retry-after": "2"}, at=0) << Hold(1) << WakeAt(2)
-        two = Playbook(policy, commons=commons)
+        two = Playbook(policy, registry=registry)
         assert two >> start(1) << WakeAt(2.0)
         assert one >> wake(2.0) << Discard(1) << Launch(2) >> reply(2, 200, at=2.0) << Deliver(2, Outcome.SUCCESS)
         assert two >> wake(2.0) << Launch(1)
 
     def test_a_cooldown_that_another_call_made_longer_is_never_missed(self) -> None:
-        commons = Commons()
+        registry = Registry()
         policy = STANDARD
-        flying = Playbook(policy, commons=commons)
+        flying = Playbook(policy, registry=registry)
         assert flying >> start(0) << Launch(1)
-        first = Playbook(policy, commons=commons)
+        first = Playbook(policy, registry=registry)
         assert (
             first >> start(0) << Launch(1) >> reply(1, 429, headers={"retry-after": "2"}, at=0) << Hold(1) << WakeAt(2)
         )
-        held = Playbook(policy, commons=commons)
+        held = Playbook(policy, registry=registry)
         assert held >> start(1) << WakeAt(2.0)
         assert flying >> reply(1, 429, headers={"retry-after": "5"}, at=1.5) << Hold(1) << WakeAt(6.5)
         assert held >> wake(2.0) << WakeAt(6.5)
@@ -892,7 +892,7 @@ class TestGates:
 
 def level(play: Playbook) -> float:
     """The bucket's level after a play."""
-    scope = play.commons.scope(play.call.policy, Request("GET", "u.test", "/x", MappingFields([])))
+    scope = play.registry.scope(play.call.policy, Request("GET", "u.test", "/x", MappingFields([])))
     assert scope.bucket is not None
     return scope.bucket.level(0.0)
 

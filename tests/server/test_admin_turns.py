@@ -18,9 +18,9 @@ from proxy.observe import recent_calls as ring
 from proxy.observe.events import Refusal
 from proxy.observe.metrics import Metrics, Series
 from proxy.observe.recent_calls import RecentCalls
-from proxy.retry.bucket import QuotaBucket
-from proxy.retry.commons import Commons
+from proxy.retry.buckets import QuotaBucket
 from proxy.retry.facts import Outcome, Request
+from proxy.retry.registry import Registry
 from proxy.retry.routing import Router, Upstream
 from proxy.retry.target import Target
 from proxy.server.admin import live_board, views
@@ -79,21 +79,21 @@ async def admin(aiohttp_client: AiohttpClient) -> TestClient[web.Request, web.Ap
     """A process with MANY upstreams that have all been called, and as many calls to show."""
     upstreams = [to(f"u{number}", "http://127.0.0.1:9") for number in range(MANY)]
     last = Upstream("unmatched", "unmatched", Target(), policy("unmatched", Target()), "tunnel")
-    router, metrics, commons, recent = Router(upstreams, last), Metrics(), Commons(), RecentCalls()
+    router, metrics, registry, recent = Router(upstreams, last), Metrics(), Registry(), RecentCalls()
     for upstream in upstreams:
         metrics.series(upstream.policy)
-        commons.scope(upstream.policy, Request("GET", "h", "/"))
+        registry.scope(upstream.policy, Request("GET", "h", "/"))
         recent.refused(Refusal(0.0, "", 400, Outcome.BAD_REQUEST, ""))
     view = View(
         readiness=lambda: Readiness(True, False, ""),
         metrics=None,  # type: ignore[arg-type]
         config=dict,
-        upstreams=lambda only: views.upstreams(router, metrics, commons, 0.0, only),
-        buckets=lambda: views.buckets(commons, {}, 0.0),
+        upstreams=lambda only: views.upstreams(router, metrics, registry, 0.0, only),
+        buckets=lambda: views.buckets(registry, {}, 0.0),
         recent=recent,
         reload=None,  # type: ignore[arg-type]
         drain=lambda: None,
-        live=lambda: views.live(router, metrics, commons, 0.0),
+        live=lambda: views.live(router, metrics, registry, 0.0),
     )
     return await aiohttp_client(admin_app(view))
 

@@ -11,10 +11,9 @@ import pytest
 
 from proxy.config.load import load
 from proxy.config.settings import Settings
-from proxy.retry.bucket import QuotaBucket
-from proxy.retry.commons import Commons
+from proxy.retry.buckets import QuotaBucket
 from proxy.retry.facts import Request
-from proxy.retry.making import Making
+from proxy.retry.registry import Factory, Registry
 from proxy.server import fleet
 from proxy.server.fleet import Fleet, Outages
 
@@ -44,10 +43,10 @@ def test_upstreams_that_share_their_cooldowns(tmp_path: Path) -> None:
 async def test_without_the_client_library_buckets_are_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "is_installed", lambda extra: False)
     settings = settings_of(tmp_path, SHARED)
-    made = Fleet(Making(), settings, lambda *_, **__: None)
+    made = Fleet(Factory(), settings, lambda *_, **__: None)
     await made.open()
     policy = settings.router.by_name["a"].policy
-    bucket = Commons(made).scope(policy, Request("GET", "a.test", "/")).bucket
+    bucket = Registry(made).scope(policy, Request("GET", "a.test", "/")).bucket
     assert type(bucket) is QuotaBucket
     assert (made.is_up, made.outages) == (None, 0)
     await made.refresh()

@@ -8,8 +8,8 @@ import pytest
 
 from proxy.server import connection_limit
 from proxy.server.connection_limit import TOLD, ConnectionLimit
-from proxy.stores.memory import descriptor
-from proxy.stores.shared_memory import open_memory
+from proxy.stores.shared_memory.factory import open_memory
+from proxy.stores.shared_memory.records import descriptor
 from proxy.supervisor.rows import Neighbours, Rows
 
 

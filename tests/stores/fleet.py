@@ -11,12 +11,11 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from proxy.retry.bucket import ASK, Bucket
-from proxy.retry.commons import Commons
+from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.facts import Request
-from proxy.retry.making import Making
 from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, Strategy
-from proxy.stores.redis.making import RedisMaking
+from proxy.retry.registry import Factory, Registry
+from proxy.stores.redis.factory import RedisFactory
 from proxy.stores.redis.store import RedisStore
 
 _prefixes = itertools.count()
@@ -55,9 +54,9 @@ class Sidecar:
         self.store = RedisStore(
             url, timeout=timeout, denies=denies, clock=clock or (lambda: self.now), tell=self._tell, dead=dead
         )
-        self.making = RedisMaking(Making(), self.store, prefix, clock or (lambda: self.now))
-        self.making.upstreams = frozenset({"u"})
-        self.commons = Commons(self.making)
+        self.factory = RedisFactory(Factory(), self.store, prefix, clock or (lambda: self.now))
+        self.factory.upstreams = frozenset({"u"})
+        self.registry = Registry(self.factory)
         self._states = asyncio.Queue[str]()
 
     def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
@@ -71,7 +70,7 @@ class Sidecar:
                 pass
 
     def bucket(self, spec: BucketSpec, name: str = "fleet") -> Any:
-        scope = self.commons.scope(policy_of(spec, name), REQUEST, self.now)
+        scope = self.registry.scope(policy_of(spec, name), REQUEST, self.now)
         return scope.rate_bucket if spec.kind == "rate" else scope.bucket
 
     async def trip(self, *, later: float = 0.0) -> None:
@@ -94,4 +93,4 @@ class Sidecar:
         return answer
 
     async def close(self) -> None:
-        await self.making.close()
+        await self.factory.close()

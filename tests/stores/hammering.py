@@ -11,7 +11,7 @@ import sys
 import time
 
 from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.stores.shared_memory import SharedMaking, open_memory
+from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 
 QUOTA = QuotaSpec(1000, retry_cost=5)
 THROTTLE = ThrottleSpec(1000, 0.5)
@@ -25,7 +25,7 @@ def main() -> None:
     memory = open_memory(descriptor)
     at = memory.row(number)
     rng = random.Random(seed)
-    one = {"quota": quota, "rate": rate, "budget": budget, "limiter": limiter}[sys.argv[5]](SharedMaking(memory), rng)
+    one = {"quota": quota, "rate": rate, "budget": budget, "limiter": limiter}[sys.argv[5]](SharedFactory(memory), rng)
     words = memory.words
     held = words[at + HELD]
     print("ready", flush=True)
@@ -39,8 +39,8 @@ def main() -> None:
     print("done", flush=True)
 
 
-def quota(making, rng):
-    bucket = making.bucket(("", "a"), QUOTA, None, 0.0)
+def quota(factory, rng):
+    bucket = factory.bucket(("", "a"), QUOTA, None, 0.0)
 
     def one(held):
         if held and rng.random() < 0.5:
@@ -51,8 +51,8 @@ def quota(making, rng):
     return one
 
 
-def rate(making, rng):
-    bucket = making.rate(("", "a"), RATE, None, 0.0)
+def rate(factory, rng):
+    bucket = factory.rate(("", "a"), RATE, None, 0.0)
 
     def one(held):
         if held and rng.random() < 0.5:
@@ -63,9 +63,9 @@ def rate(making, rng):
     return one
 
 
-def budget(making, rng):
+def budget(factory, rng):
     """Every retry is one of its own call, so that what is held is what was counted."""
-    bucket = making.bucket(("", "a"), BUDGET, None, 0.0)
+    bucket = factory.bucket(("", "a"), BUDGET, None, 0.0)
 
     def one(held):
         now = time.monotonic()
@@ -78,8 +78,8 @@ def budget(making, rng):
     return one
 
 
-def limiter(making, rng):
-    cubic = making.limiter(("a", "adaptive", "x"), 0.0)
+def limiter(factory, rng):
+    cubic = factory.limiter(("a", "adaptive", "x"), 0.0)
 
     def one(held):
         now = time.monotonic()

@@ -37,7 +37,7 @@ class Machine:
 
     def __init__(self, sidecar: Sidecar) -> None:
         self.sidecar = sidecar
-        self.cooldown: Cooldown = sidecar.commons.scope(policy_of(QUOTA), Request("GET", "u.test", "/"), 0.0).cooldown
+        self.cooldown: Cooldown = sidecar.registry.scope(policy_of(QUOTA), Request("GET", "u.test", "/"), 0.0).cooldown
         self.waiting: list[Caller] = []
         self.flying: dict[Caller, float] = {}
 
@@ -92,8 +92,8 @@ async def fleet_of(count: int, server: RedisServer, sidecars: Make) -> list[Mach
     for machine in machines:
         await machine.sidecar.store.open()
         machine.sidecar.store._running = False  # round trips are this test's
-        machine.sidecar.making.listen()
-        await machine.sidecar.making.listening.wait()
+        machine.sidecar.factory.listen()
+        await machine.sidecar.factory.listening.wait()
     return machines
 
 

@@ -15,12 +15,12 @@ from support.redis_server import RedisServer, needs_redis
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
-from proxy.retry.commons import Commons
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.gated import Env
 from proxy.retry.hedging import make_call
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
-from proxy.stores.redis.link import Command
+from proxy.retry.registry import Registry
+from proxy.stores.redis.client import Command
 
 pytestmark = needs_redis
 
@@ -50,11 +50,11 @@ class Outage:
         return Sending(LATENCY, Reply(503 if now < self.until else 200, MappingFields([])))
 
 
-def schedule(clock: Clock, outage: Outage, commons: list[Commons], spec: QuotaSpec) -> list[Driver]:
+def schedule(clock: Clock, outage: Outage, registry: list[Registry], spec: QuotaSpec) -> list[Driver]:
     """Every sidecar's calls, at times drawn alike for every run."""
     rng = random.Random(7)
     drivers = []
-    for each in commons:
+    for each in registry:
         for at in sorted(rng.uniform(0, SECONDS) for _ in range(CALLS)):
             request = Request("GET", "u.test", "/", plain=True)
             driver = Driver(clock, outage)
@@ -71,14 +71,14 @@ async def test_an_outages_retries_stay_within_the_one_shared_budget(
     clock, outage = Clock(), Outage(until=SECONDS + 10)
     fleet = [sidecars(redis_server, clock=lambda: clock.now) for _ in range(SIDECARS)]
     spec = QuotaSpec(store="redis")
-    drivers = schedule(clock, outage, [each.commons for each in fleet], spec)
+    drivers = schedule(clock, outage, [each.registry for each in fleet], spec)
     while any(driver.outcome is None for driver in drivers):
         clock.run(clock.now + STEP)
         clock.now += STEP
         await asyncio.gather(*(each.store.round_trip() for each in fleet if each.store.is_due()))
 
     alone, separately = Clock(), Outage(until=SECONDS + 10)
-    apart = schedule(alone, separately, [Commons() for _ in range(SIDECARS)], QuotaSpec())
+    apart = schedule(alone, separately, [Registry() for _ in range(SIDECARS)], QuotaSpec())
     alone.run()
 
     budget = int(spec.capacity / spec.retry_cost)
@@ -100,7 +100,7 @@ async def test_after_the_outage_the_fleet_earns_it_back(
     clock, outage = Clock(), Outage(until=SECONDS / 2)
     fleet = [sidecars(redis_server, clock=lambda: clock.now) for _ in range(10)]
     spec = QuotaSpec(capacity=100, store="redis")
-    drivers = schedule(clock, outage, [each.commons for each in fleet], spec)
+    drivers = schedule(clock, outage, [each.registry for each in fleet], spec)
     while any(driver.outcome is None for driver in drivers) or any(each.store.is_due(2.0) for each in fleet):
         clock.run(clock.now + STEP)
         clock.now += STEP
@@ -175,15 +175,15 @@ class Shaky:
 
     async def say(self, fate: str) -> None:
         bucket, now, store = self.bucket, self.sidecar.now, self.sidecar.store
-        if store.link is None:
+        if store.client is None:
             await store.reach()
-        assert store.link is not None
+        assert store.client is not None
         message = bucket.message(now)
         late, self._late = self._late, []
         if fate == "late":
             self._late = [*late, message]
         for each in [message, *late] if fate in ("heard", "no reply") else []:
-            reply = (await store.link.run([Command("tokens", bucket.key, each)]))[0]
+            reply = (await store.client.run([Command("tokens", bucket.key, each)]))[0]
             assert not isinstance(reply, Exception)
             if each is message and fate == "heard":
                 bucket.heard(reply, now)

@@ -10,7 +10,7 @@ import pytest
 from fleet import REQUEST, Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket import ASK
+from proxy.retry.buckets import ASK
 from proxy.retry.facts import Class
 from proxy.retry.gates import REJECTED
 from proxy.retry.policy import QuotaSpec, RateSpec
@@ -149,7 +149,7 @@ async def test_a_changed_definition_has_a_key_of_its_own_and_begins_with_its_sha
     one = sidecars(redis_server)
     bucket = one.bucket(QUOTA)
     assert await one.granted(bucket, 50)
-    one.commons.forget_policies()
+    one.registry.forget_policies()
     changed = one.bucket(replace(QUOTA, capacity=200))
     assert changed is not bucket
     assert changed.key != bucket.key
@@ -158,7 +158,7 @@ async def test_a_changed_definition_has_a_key_of_its_own_and_begins_with_its_sha
     changed.begin(one.now)
     await one.trip()
     assert changed.level(one.now) == 100
-    one.commons.forget_policies()
+    one.registry.forget_policies()
     assert one.bucket(replace(QUOTA, capacity=200)) is changed
 
 
@@ -192,13 +192,13 @@ async def test_a_lost_reply_a_lost_message_and_one_that_comes_too_late(
     one, other = sidecars(redis_server), sidecars(redis_server)
     bucket = one.bucket(QUOTA)
     assert await one.granted(bucket, 10)
-    link = one.store.link
-    assert link is not None
+    client = one.store.client
+    assert client is not None
 
     async def deliver(message: list[object]) -> list[bytes]:
-        from proxy.stores.redis.link import Command
+        from proxy.stores.redis.client import Command
 
-        (reply,) = await link.run([Command("tokens", bucket.key, message)])
+        (reply,) = await client.run([Command("tokens", bucket.key, message)])
         return reply
 
     bucket.ask(20, one.now, lambda *_: None)
@@ -222,7 +222,7 @@ class TestRate:
 
     async def test_never_more_than_the_burst_and_what_came(self, redis_server: RedisServer, sidecars: Make) -> None:
         fleet = [sidecars(redis_server) for _ in range(3)]
-        gates = [each.commons.scope(policy_of(self.SPEC), REQUEST, each.now).rate for each in fleet]
+        gates = [each.registry.scope(policy_of(self.SPEC), REQUEST, each.now).rate for each in fleet]
         taken = 0
         for turn in range(15):
             sidecar, gate, waiter = fleet[turn % 3], gates[turn % 3], Waiter()
@@ -236,7 +236,7 @@ class TestRate:
 
     async def test_who_waits_is_told_when_there_is_one(self, redis_server: RedisServer, sidecars: Make) -> None:
         one = sidecars(redis_server)
-        gate = one.commons.scope(policy_of(self.SPEC), REQUEST, one.now).rate
+        gate = one.registry.scope(policy_of(self.SPEC), REQUEST, one.now).rate
         assert gate is not None
         waiter = Waiter()
         assert gate.ask(waiter, one.now) > one.now
@@ -249,7 +249,7 @@ class TestRate:
     ) -> None:
         one = sidecars(redis_server)
         spec = replace(self.SPEC, when_empty="reject", burst=1)
-        gate = one.commons.scope(policy_of(spec), REQUEST, one.now).rate
+        gate = one.registry.scope(policy_of(spec), REQUEST, one.now).rate
         assert gate is not None
         first, second = Waiter(), Waiter()
         assert one.now < gate.ask(first, one.now) < REJECTED

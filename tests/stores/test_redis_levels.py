@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fleet import Sidecar
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket import ASK
+from proxy.retry.buckets import ASK
 from proxy.retry.policy import BudgetSpec, ThrottleSpec
 
 pytestmark = needs_redis

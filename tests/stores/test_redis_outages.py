@@ -13,7 +13,7 @@ from fleet import REQUEST, Sidecar, policy_of
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket import ASK
+from proxy.retry.buckets import ASK
 from proxy.retry.gates import REJECTED
 from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 
@@ -170,7 +170,7 @@ async def test_deny_grants_nothing(own_redis: RedisServer, sidecars: Make) -> No
     one = await opened(live(sidecars, own_redis, denies=True))
     specs = [QUOTA, ThrottleSpec(store="redis"), BudgetSpec(store="redis")]
     buckets = [one.bucket(spec, spec.kind) for spec in specs]
-    rate = one.commons.scope(policy_of(RateSpec(10, 10, store="redis"), "rate"), REQUEST, 0.0).rate
+    rate = one.registry.scope(policy_of(RateSpec(10, 10, store="redis"), "rate"), REQUEST, 0.0).rate
     assert rate is not None
     own_redis.kill()
     assert not await answer_of(buckets[0])
@@ -207,11 +207,11 @@ async def test_every_kind_carries_on_by_itself(own_redis: RedisServer, sidecars:
     await one.until("back")
     assert throttle.level(now) == 5
     newcomer = sidecars(own_redis)
-    gate = newcomer.commons.scope(policy_of(rate.spec, "rate"), REQUEST, newcomer.now).rate
+    gate = newcomer.registry.scope(policy_of(rate.spec, "rate"), REQUEST, newcomer.now).rate
     assert gate is not None
     gate.ask(Waiting(), newcomer.now)
     await newcomer.trip()
-    assert not gate.faucet.take(newcomer.now)
+    assert not gate.bucket.take(newcomer.now)
 
 
 async def test_a_bucket_first_used_while_it_is_gone(own_redis: RedisServer, sidecars: Make) -> None:

@@ -16,7 +16,7 @@ from support.redis_server import RedisServer, needs_redis
 from proxy.retry.cooldown import EVERYBODY
 from proxy.retry.facts import Request
 from proxy.retry.policy import QuotaSpec
-from proxy.stores.redis.link import BadUrlError, Link
+from proxy.stores.redis.client import BadUrlError, RedisClient
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]
@@ -50,9 +50,9 @@ async def shares(sidecars: Make, url: str) -> None:
 
 async def hears(one: Sidecar, other: Sidecar) -> None:
     request, policy = Request("GET", "u.test", "/"), policy_of(QUOTA)
-    ours, theirs = (each.commons.scope(policy, request, each.now) for each in (one, other))
-    other.making.listen()
-    await other.making.listening.wait()
+    ours, theirs = (each.registry.scope(policy, request, each.now) for each in (one, other))
+    other.factory.listen()
+    await other.factory.listening.wait()
     ours.cooldown.start(request.fields, 503, 30.0, sent=one.now, now=one.now)
     async with asyncio.timeout(20):
         while not theirs.cooldown.holds(other.now):
@@ -68,15 +68,15 @@ async def test_plain(redis_server: RedisServer, sidecars: Make) -> None:
 async def test_who_comes_later_hears_of_a_cooldown_in_force(redis_server: RedisServer, sidecars: Make) -> None:
     one, later = sidecars(redis_server), sidecars(redis_server)
     request, policy = Request("GET", "u.test", "/"), policy_of(QUOTA)
-    ours = one.commons.scope(policy, request, one.now).cooldown
+    ours = one.registry.scope(policy, request, one.now).cooldown
     assert ours.fleet is not None
     ours.start(request.fields, 503, 30.0, sent=one.now, now=one.now)
     ours.fleet.began(EVERYBODY, 503, 10.0, sent=one.now, now=one.now)  # a shorter word changes nothing
     await one.trip()
     await later.store.open()
-    later.making.listen()
-    await later.making.listening.wait()
-    cooldown = later.commons.scope(policy, request, later.now).cooldown
+    later.factory.listen()
+    await later.factory.listening.wait()
+    cooldown = later.registry.scope(policy, request, later.now).cooldown
     assert cooldown.seconds_left(later.now) == pytest.approx(30, abs=1)
 
 
@@ -168,4 +168,4 @@ async def info(client: Redis) -> bytes:
 )
 def test_urls_that_say_nothing(url: str) -> None:
     with pytest.raises(BadUrlError):
-        Link(url, connecting=1.0)
+        RedisClient(url, connecting=1.0)

@@ -14,12 +14,12 @@ from pathlib import Path
 import hammering
 import pytest
 
-from proxy.retry.bucket import RateBucket
-from proxy.stores import memory as layout
-from proxy.stores.memory import Memory
-from proxy.stores.shared_buckets import SharedBudget, SharedQuota
-from proxy.stores.shared_gates import SharedLimiter
-from proxy.stores.shared_memory import SharedMaking, open_memory
+from proxy.retry.buckets import RateBucket
+from proxy.stores.shared_memory import records as layout
+from proxy.stores.shared_memory.buckets import SharedBudget, SharedQuota
+from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.gates import SharedLimiter
+from proxy.stores.shared_memory.records import Memory
 
 SCRIPT = Path(hammering.__file__)
 PROCESSES = 4
@@ -91,10 +91,10 @@ def makes_progress(hammer: Hammer, operations: int = 200) -> None:
 
 
 def level(memory: Memory, what: str) -> float:
-    making = SharedMaking(memory)
+    factory = SharedFactory(memory)
     if what == "quota":
-        return making.bucket(("", "a"), hammering.QUOTA, None, 0.0).level(0.0)
-    return making.rate(("", "a"), hammering.RATE, None, 0.0).level(0.0)
+        return factory.bucket(("", "a"), hammering.QUOTA, None, 0.0).level(0.0)
+    return factory.rate(("", "a"), hammering.RATE, None, 0.0).level(0.0)
 
 
 @pytest.mark.parametrize("what", ["quota", "rate"])
@@ -144,7 +144,7 @@ def test_killed_at_any_moment_blocks_nobody_and_loses_one_operation(
 
 def test_a_budget_stays_whole_when_its_users_are_killed(memory: Memory, hammers: list[Hammer]) -> None:
     kill_some(memory, hammers, "budget", kills=4)
-    bucket = SharedMaking(memory).bucket(("", "a"), hammering.BUDGET, None, 0.0)
+    bucket = SharedFactory(memory).bucket(("", "a"), hammering.BUDGET, None, 0.0)
     assert isinstance(bucket, SharedBudget)
     held = sum(each.held for each in hammers)
     assert abs(bucket._retries.count(time.monotonic()) - held) <= len(hammers)
@@ -165,7 +165,7 @@ def test_a_limiter_stays_whole_when_its_users_are_killed(memory: Memory, hammers
     hammers[0].kill()
     makes_progress(hammers[1], 500)
     hammers[1].kill()
-    cubic = SharedMaking(memory).limiter(("a", "adaptive", "x"), 0.0)
+    cubic = SharedFactory(memory).limiter(("a", "adaptive", "x"), 0.0)
     assert isinstance(cubic, SharedLimiter)
     assert cubic.enabled
     assert cubic.capacity == max(cubic.rate, 1.0)
@@ -173,17 +173,17 @@ def test_a_limiter_stays_whole_when_its_users_are_killed(memory: Memory, hammers
 
 
 def test_killed_while_it_holds_the_lock(memory: Memory) -> None:
-    bucket = SharedMaking(memory).bucket(("", "a"), hammering.QUOTA, None, 0.0)
-    rate = SharedMaking(memory).rate(("", "a"), hammering.RATE, None, 0.0)
+    bucket = SharedFactory(memory).bucket(("", "a"), hammering.QUOTA, None, 0.0)
+    rate = SharedFactory(memory).rate(("", "a"), hammering.RATE, None, 0.0)
     assert isinstance(bucket, SharedQuota)
     held = """if True:
         import sys
-        from proxy.stores.shared_memory import SharedMaking, open_memory
+        from proxy.stores.shared_memory.factory import SharedFactory, open_memory
         sys.path.insert(0, sys.argv[2])
         import hammering
         memory = open_memory(int(sys.argv[1]))
-        bucket = SharedMaking(memory).bucket(("", "a"), hammering.QUOTA, None, 0.0)
-        rate = SharedMaking(memory).rate(("", "a"), hammering.RATE, None, 0.0)
+        bucket = SharedFactory(memory).bucket(("", "a"), hammering.QUOTA, None, 0.0)
+        rate = SharedFactory(memory).rate(("", "a"), hammering.RATE, None, 0.0)
         bucket.cell.doubles[bucket.cell.value] = bucket.cell.open_value() - 5
         rate.cell.open()
         rate.cell._form.pack_into(rate.cell._map, rate.cell._copies[1], 1.0, 1.0)  # all but published
@@ -204,4 +204,4 @@ def test_killed_while_it_holds_the_lock(memory: Memory) -> None:
     assert isinstance(rate, RateBucket)
     assert rate.level(0.0) == 1000
     assert rate.take(0.0)
-    assert SharedMaking(memory).bucket(("", "b"), hammering.QUOTA, None, 0.0).level(0.0) == 1000
+    assert SharedFactory(memory).bucket(("", "b"), hammering.QUOTA, None, 0.0).level(0.0) == 1000

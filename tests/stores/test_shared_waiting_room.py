@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.stores import memory as layout
-from proxy.stores import shared_waiting_room
-from proxy.stores.memory import PAGE_PAIRS, Memory, digest
-from proxy.stores.shared_memory import open_memory
-from proxy.stores.shared_waiting_room import SharedWaitingRoom
+from proxy.stores.shared_memory import records as layout
+from proxy.stores.shared_memory import waiting_room
+from proxy.stores.shared_memory.factory import open_memory
+from proxy.stores.shared_memory.records import PAGE_PAIRS, Memory, digest
+from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 from proxy.supervisor.rows import Rows
 
 shapes = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
@@ -78,7 +78,7 @@ def test_upstreams_whose_names_meet_in_the_table_are_told_apart(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {f"u{number}": 1 + PAGE_PAIRS * (1 + number) for number in range(5)}  # all have one home, near the end
-    monkeypatch.setattr(shared_waiting_room, "digest", lambda _sort, name: keys[name] + PAGE_PAIRS - 3)
+    monkeypatch.setattr(waiting_room, "digest", lambda _sort, name: keys[name] + PAGE_PAIRS - 3)
     one, two = rooms(memory, 10)
     for name in keys:
         assert one.enter(name, held=True)
@@ -112,8 +112,8 @@ def test_more_upstreams_than_the_table_has_places_for(memory: Memory) -> None:
 
 HOLDS = """
 import sys
-from proxy.stores.shared_memory import open_memory
-from proxy.stores.shared_waiting_room import SharedWaitingRoom
+from proxy.stores.shared_memory.factory import open_memory
+from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 room = SharedWaitingRoom(open_memory(int(sys.argv[1])), int(sys.argv[2]), 4)
 print([room.enter("a", held=True) for _ in range(3)], flush=True)
 room._lock()  # and it dies with the lock in its hands

@@ -11,19 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.retry.bucket import Bucket
-from proxy.retry.commons import Commons
+from proxy.retry.buckets import Bucket
 from proxy.retry.facts import NoFields, Request
 from proxy.retry.gates import Waiter
-from proxy.retry.making import KEY_SECONDS, Making
 from proxy.retry.policy import BucketRef, BudgetSpec, Policy, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.presets import STANDARD
-from proxy.retry.windows import SlidingCount
-from proxy.stores import memory as layout
-from proxy.stores import ring
-from proxy.stores.cell import Cell
-from proxy.stores.memory import PROBES, Definition, Memory, digest
-from proxy.stores.shared_memory import SharedMaking, open_memory
+from proxy.retry.registry import KEY_SECONDS, Factory, Registry
+from proxy.retry.sliding_window import SlidingCount
+from proxy.stores.shared_memory import records as layout
+from proxy.stores.shared_memory import ring
+from proxy.stores.shared_memory.cell import Cell
+from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.records import PROBES, Definition, Memory, digest
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +105,9 @@ def act(bucket: Bucket, what: str, price: float, now: float, granted: list[float
 def test_a_shared_bucket_answers_as_one_of_its_own(memory: Memory, spec: Any, script: Any) -> None:
     name = key()
     ours = [
-        Making().bucket(name, spec, None, 0.0),
-        SharedMaking(memory).bucket(name, spec, None, 0.0),
-        SharedMaking(memory).bucket(name, spec, None, 0.0),
+        Factory().bucket(name, spec, None, 0.0),
+        SharedFactory(memory).bucket(name, spec, None, 0.0),
+        SharedFactory(memory).bucket(name, spec, None, 0.0),
     ]
     now = 0.0
     granted: list[list[float]] = [[], []]
@@ -128,8 +127,8 @@ def test_a_shared_bucket_answers_as_one_of_its_own(memory: Memory, spec: Any, sc
 )
 def test_a_shared_rate_answers_as_one_of_its_own(memory: Memory, spec: RateSpec, script: Any) -> None:
     name = key()
-    own = Making().rate(name, spec, None, 7.0)
-    shared = [SharedMaking(memory).rate(name, spec, None, 7.0) for _ in range(2)]
+    own = Factory().rate(name, spec, None, 7.0)
+    shared = [SharedFactory(memory).rate(name, spec, None, 7.0) for _ in range(2)]
     now = 7.0
     for place, (step, what) in enumerate(script):
         now += step
@@ -142,8 +141,8 @@ def test_a_shared_rate_answers_as_one_of_its_own(memory: Memory, spec: RateSpec,
 @given(st.lists(st.tuples(steps, st.sampled_from(["take", "give_back", "wait", "yes", "no", "reserve"])), max_size=60))
 def test_a_shared_limiter_answers_as_one_of_its_own(memory: Memory, script: Any) -> None:
     name = key()
-    own = Making().limiter(name, 3.0)
-    shared = [SharedMaking(memory).limiter(name, 3.0) for _ in range(2)]
+    own = Factory().limiter(name, 3.0)
+    shared = [SharedFactory(memory).limiter(name, 3.0) for _ in range(2)]
     now = 3.0
     for place, (step, what) in enumerate(script):
         now += step
@@ -224,7 +223,7 @@ class Waiting(Waiter):
 
 def test_places_are_counted_over_all_workers(memory: Memory) -> None:
     upstream = key()[1]
-    one, other = (SharedMaking(memory).cooldown(upstream, "x") for _ in range(2))
+    one, other = (SharedFactory(memory).cooldown(upstream, "x") for _ in range(2))
     starter, mine, theirs, last = (Waiting() for _ in range(4))
     name = one.start(NoFields(), 429, 2.0, sent=10.0, now=10.0)
     assert name is not None
@@ -243,7 +242,7 @@ def test_places_are_counted_over_all_workers(memory: Memory) -> None:
 
 def test_the_places_of_a_dead_worker_come_back(memory: Memory) -> None:
     upstream = key()[1]
-    dying, other = (SharedMaking(memory).cooldown(upstream, "x") for _ in range(2))
+    dying, other = (SharedFactory(memory).cooldown(upstream, "x") for _ in range(2))
     gone, waiting = Waiting(), Waiting()
     dying.start(NoFields(), 503, 2.0, sent=10.0, now=10.0)
     assert dying.ask(gone, NoFields(), 10.0) == 12.0
@@ -257,7 +256,7 @@ def test_the_places_of_a_dead_worker_come_back(memory: Memory) -> None:
 
 def test_one_workers_cooldown_holds_the_calls_of_all(memory: Memory) -> None:
     upstream = key()[1]
-    one, other = (SharedMaking(memory).cooldown(upstream, "x") for _ in range(2))
+    one, other = (SharedFactory(memory).cooldown(upstream, "x") for _ in range(2))
     assert not other.holds(10.0)
     assert one.start(NoFields(), 503, 2.0, sent=10.0, now=10.0)
     assert other.holds(10.0)
@@ -276,10 +275,10 @@ def test_one_workers_cooldown_holds_the_calls_of_all(memory: Memory) -> None:
 
 def test_a_key_that_another_worker_saw_is_seen(memory: Memory) -> None:
     upstream = key()[1]
-    one, other = (SharedMaking(memory).seen(upstream, "x") for _ in range(2))
+    one, other = (SharedFactory(memory).seen(upstream, "x") for _ in range(2))
     assert not one.again("k", 10.0)
     assert other.again("k", 20.0)
-    assert not SharedMaking(memory).seen(upstream, "y").again("k", 20.0)
+    assert not SharedFactory(memory).seen(upstream, "y").again("k", 20.0)
     assert not one.again("k", 20.5 + KEY_SECONDS)
     for number in range(1000):
         assert not one.again(f"n{number}", 1000.0)
@@ -290,7 +289,7 @@ def test_a_key_that_another_worker_saw_is_seen(memory: Memory) -> None:
 
 
 def quota(memory: Memory, generation: int, capacity: float, name: str = "a") -> Bucket:
-    return SharedMaking(memory, generation).bucket(("", name), QuotaSpec(capacity), None, 0.0)
+    return SharedFactory(memory, generation).bucket(("", name), QuotaSpec(capacity), None, 0.0)
 
 
 def test_a_changed_bucket_keeps_its_share_whoever_is_first(fresh: Memory) -> None:
@@ -314,7 +313,7 @@ def test_going_back_and_forth_refills_nothing(fresh: Memory) -> None:
 
 def test_a_worker_that_missed_a_generation_finds_the_newest(fresh: Memory) -> None:
     spec = QuotaSpec(500)
-    missing = SharedMaking(fresh, 1)
+    missing = SharedFactory(fresh, 1)
     held = missing.bucket(("", "a"), spec, None, 0.0)
     quota(fresh, 2, 1000).take(1000, 0.0)
     quota(fresh, 3, 500)
@@ -326,17 +325,17 @@ def test_a_worker_that_missed_a_generation_finds_the_newest(fresh: Memory) -> No
 
 def test_other_kinds_take_over_as_in_one_process(fresh: Memory) -> None:
     quota(fresh, 1, 500).take(250, 0.0)
-    throttle = SharedMaking(fresh, 2).bucket(("", "a"), ThrottleSpec(10), None, 0.0)
+    throttle = SharedFactory(fresh, 2).bucket(("", "a"), ThrottleSpec(10), None, 0.0)
     assert throttle.level(0.0) == 5
-    rate = SharedMaking(fresh, 1).rate(("", "r"), RateSpec(1.0, 10.0), None, 5.0)
+    rate = SharedFactory(fresh, 1).rate(("", "r"), RateSpec(1.0, 10.0), None, 5.0)
     assert all(rate.take(5.0) for _ in range(5))
-    larger = SharedMaking(fresh, 2).rate(("", "r"), RateSpec(1.0, 20.0), None, 6.0)
+    larger = SharedFactory(fresh, 2).rate(("", "r"), RateSpec(1.0, 20.0), None, 6.0)
     assert larger.level(6.0) == 11.0
-    budget = SharedMaking(fresh, 1).bucket(("", "b"), BudgetSpec(100, 0, 10.0), None, 0.0)
+    budget = SharedFactory(fresh, 1).bucket(("", "b"), BudgetSpec(100, 0, 10.0), None, 0.0)
     for _ in range(4):
         budget.begin(1.0)
     assert budget.take(1.0, 1.0)
-    changed = SharedMaking(fresh, 2).bucket(("", "b"), BudgetSpec(50, 0, 10.0), None, 0.0)
+    changed = SharedFactory(fresh, 2).bucket(("", "b"), BudgetSpec(50, 0, 10.0), None, 0.0)
     assert changed.level(1.0) == 1
     assert changed.take(1.0, 1.0)
     assert not changed.take(1.0, 1.0)
@@ -373,12 +372,12 @@ def test_a_full_table_gives_away_what_is_not_used(fresh: Memory) -> None:
     assert used.level(0.0) in (395, 500)  # given away at worst, and then begun anew
 
 
-def test_commons_over_shared_memory(fresh: Memory) -> None:
+def test_the_registry_over_shared_memory(fresh: Memory) -> None:
     """Two workers' registries find the same state."""
 
     policy = Policy("a", "", STANDARD, BucketRef(QuotaSpec(500)))
     request = Request("GET", "a.example", "/", NoFields())
-    scopes = [Commons(SharedMaking(fresh, 1)).scope(policy, request, 1.0) for _ in range(2)]
+    scopes = [Registry(SharedFactory(fresh, 1)).scope(policy, request, 1.0) for _ in range(2)]
     assert scopes[0].bucket is not None
     assert scopes[1].bucket is not None
     assert scopes[0].bucket.take(5, 1.0)
@@ -389,19 +388,21 @@ def test_commons_over_shared_memory(fresh: Memory) -> None:
 
 def test_a_refilled_quota_is_one_for_all_and_its_successor_takes_over_the_share_of_now(fresh: Memory) -> None:
     name, slow = key(), QuotaSpec(100, initial=0, refill=1.0)
-    one, two = (SharedMaking(fresh).bucket(name, slow, None, 10.0) for _ in range(2))
+    one, two = (SharedFactory(fresh).bucket(name, slow, None, 10.0) for _ in range(2))
     assert one.take(5, 15.0)
     assert not two.take(5, 15.0)
     assert two.level(35.0) == one.level(35.0) == 20
-    later = SharedMaking(fresh, generation=1)
+    later = SharedFactory(fresh, generation=1)
     for spec, level in ((QuotaSpec(1000, refill=2.0), 500), (ThrottleSpec(10), 5)):
         place = (*name, spec.kind)
         assert later.bucket(place, slow, None, 10.0).level(60.0) == 50
-        changed = SharedMaking(fresh, generation=2).bucket(place, spec, None, 60.0)
+        changed = SharedFactory(fresh, generation=2).bucket(place, spec, None, 60.0)
         assert changed.level(60.0) == level
-    assert SharedMaking(fresh, generation=1).bucket(name, slow, one, 60.0) is one, "what did not change keeps its state"
+    assert SharedFactory(fresh, generation=1).bucket(name, slow, one, 60.0) is one, (
+        "what did not change keeps its state"
+    )
     assert one.level(60.0) == 45
-    plain = SharedMaking(fresh, generation=3).bucket(name, QuotaSpec(10), None, 60.0)
+    plain = SharedFactory(fresh, generation=3).bucket(name, QuotaSpec(10), None, 60.0)
     assert (plain.level(60.0), plain.level(1e6)) == (4.5, 4.5)
-    again = SharedMaking(fresh, generation=4).bucket(name, slow, None, 70.0)
+    again = SharedFactory(fresh, generation=4).bucket(name, slow, None, 70.0)
     assert (again.level(70.0), again.level(75.0)) == (45, 50)

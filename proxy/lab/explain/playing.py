@@ -17,12 +17,12 @@ from proxy.lab.policy_tests.choosing import Chosen
 from proxy.lab.policy_tests.playing import FixedDraws
 from proxy.retry.actions import Answer
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.bucket import Bucket
+from proxy.retry.buckets import Bucket
 from proxy.retry.call import Call
-from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Outcome
 from proxy.retry.gated import Env
 from proxy.retry.hedging import make_call
+from proxy.retry.registry import Registry, ScopeState
 from proxy.retry.waiting_room import WaitingRoom
 
 #: The ends of [0, 1): a draw comes as near to 1 as one likes.
@@ -72,7 +72,7 @@ class _Watched(Driver):
         policy = Fresh().policy(chosen.policy)
         super().__init__(Clock(), self._next, attempt_timeout=policy.timeouts.attempt)
         self._fate = fate
-        scope = Commons().scope(policy, chosen.request)
+        scope = Registry().scope(policy, chosen.request)
         env = Env(FixedDraws(draw), wall, WaitingRoom(settings.limits.waiting))
         self.play = Play(make_call(chosen.request, policy, scope, env, self.set_alarm), scope)
 

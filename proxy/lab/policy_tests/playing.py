@@ -21,10 +21,10 @@ from proxy.lab.policy_tests.script import CallScript, PolicyTest, Step
 from proxy.lab.policy_tests.sent import fields_of_attempt
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
-from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
 from proxy.retry.gated import Env
 from proxy.retry.hedging import HedgedCall, make_call
+from proxy.retry.registry import Registry, ScopeState
 from proxy.retry.waiting_room import WaitingRoom
 
 _FAULTS = {
@@ -63,7 +63,7 @@ def play(test: PolicyTest, suite: Suite) -> list[Played]:
     script, settings = suite.script, suite.settings
     env = Env(chance(script.draw, script.seed), script.wall, WaitingRoom(settings.limits.waiting))
     buffers = Buffers(settings.buffers.per_request, settings.buffers.total)
-    stage = _Stage(clock, settings, Commons(), env, buffers)
+    stage = _Stage(clock, settings, Registry(), env, buffers)
     players = [_Player(stage, script, number) for number, script in enumerate(test.calls, start=1)]
     for player in players:
         clock.at(player.script.at, BEGIN, player.enter)
@@ -77,7 +77,7 @@ class _Stage:
 
     clock: Clock
     settings: Settings
-    commons: Commons
+    registry: Registry
     env: Env
     buffers: Buffers
     fresh: Fresh = field(default_factory=Fresh)
@@ -105,7 +105,7 @@ class _Player(Driver):
             return
         request, policy = chosen.request, self.stage.fresh.policy(chosen.policy)
         self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
-        self.scope = self.stage.commons.scope(policy, request)
+        self.scope = self.stage.registry.scope(policy, request)
         self.begin(make_call(request, policy, self.scope, self.stage.env, self.set_alarm))
 
     def _next_sending(self, attempt: int, now: float) -> Sending:

@@ -18,14 +18,13 @@ from proxy.lab.fresh import Fresh
 from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.scenario import Scenario
 from proxy.lab.simulate.world import World
-from proxy.retry.bucket import Bucket, RateBucket
+from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.call import Call
-from proxy.retry.commons import Commons, ScopeState
 from proxy.retry.facts import MappingFields, Outcome, Request
 from proxy.retry.gated import Env
 from proxy.retry.hedging import make_call
-from proxy.retry.making import Key, Making
 from proxy.retry.policy import BucketSpec, Policy, RateSpec
+from proxy.retry.registry import Factory, Key, Registry, ScopeState
 from proxy.retry.waiting_room import WaitingRoom
 
 #: Seconds between looks at which calls are still there, so that one which ended is not kept for its deadline.
@@ -51,7 +50,7 @@ class Played:
     longest_pushback: int = 0
 
 
-class _Fleet(Making):
+class _Fleet(Factory):
     """Buckets in Redis, which all sidecars share: as exact as if Redis answered at once."""
 
     def __init__(self) -> None:
@@ -76,7 +75,7 @@ class _Sidecar:
 
     def __init__(self, column: Column, fleet: _Fleet, env: Env) -> None:
         self.policy: Policy = Fresh().policy(column.policy)
-        self.scope: ScopeState = Commons(fleet).scope(self.policy, column.request)
+        self.scope: ScopeState = Registry(fleet).scope(self.policy, column.request)
         self.env = env
         self.turn = 0
 

@@ -20,10 +20,10 @@ from proxy.observe import masking
 from proxy.observe.exposition import Gauges
 from proxy.observe.metrics import BOUNDS, Metrics, Series
 from proxy.observe.recent_calls import RecentCalls
-from proxy.retry.bucket import Bucket, RateBucket, make_bucket
-from proxy.retry.commons import Commons
+from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import BucketRef, Policy, RateSpec
+from proxy.retry.registry import Registry
 from proxy.retry.routing import Router, Upstream
 from proxy.retry.target import Endpoint
 from proxy.server.admin.turns import in_turns
@@ -112,26 +112,26 @@ class View:
 
 
 async def upstreams(
-    router: Router, metrics: Metrics, commons: Commons, now: float, only: str | None = None
+    router: Router, metrics: Metrics, registry: Registry, now: float, only: str | None = None
 ) -> list[dict[str, Any]]:
     """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
     counted: dict[str, list[Series]] = {}
     for series in metrics.all():
         counted.setdefault(series.upstream, []).append(series)
-    held = dict(await cooldowns(router, commons, now))
+    held = dict(await cooldowns(router, registry, now))
     chosen = [upstream for upstream in router.upstreams if only in (None, upstream.name)]
     fallback = router.fallback
     if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
         chosen.append(fallback)
-    return await in_turns(_upstream(each, counted.get(each.label, []), commons, held) for each in chosen)
+    return await in_turns(_upstream(each, counted.get(each.label, []), registry, held) for each in chosen)
 
 
-async def live(router: Router, metrics: Metrics, commons: Commons, now: float) -> list[Live]:
+async def live(router: Router, metrics: Metrics, registry: Registry, now: float) -> list[Live]:
     """The counters of every named upstream in file order, then those of labels that have been counted besides."""
     counted: dict[str, list[Series]] = {upstream.label: [] for upstream in router.upstreams}
     for series in metrics.all():
         counted.setdefault(series.upstream, []).append(series)
-    held = dict(await cooldowns(router, commons, now))
+    held = dict(await cooldowns(router, registry, now))
     return await in_turns(_live(label, series, held.get(label, 0.0)) for label, series in counted.items())
 
 
@@ -158,7 +158,7 @@ def _value(origin: Origin) -> str:
     return masking.place(origin.path, origin.plain, argument=origin.argument)
 
 
-def _upstream(upstream: Upstream, counted: list[Series], commons: Commons, held: dict[str, float]) -> dict[str, Any]:
+def _upstream(upstream: Upstream, counted: list[Series], registry: Registry, held: dict[str, float]) -> dict[str, Any]:
     calls = sum(series.calls for series in counted)
     attempts = sum(series.attempts for series in counted)
     at_once = sum(sum(series.at_once) for series in counted)
@@ -170,8 +170,8 @@ def _upstream(upstream: Upstream, counted: list[Series], commons: Commons, held:
         "prefix": upstream.prefix,
         "connect": upstream.connect,
         "label": upstream.label,
-        **_policy(upstream.policy, commons),
-        "routes": [_policy(route.policy, commons) for route in upstream.routes],
+        **_policy(upstream.policy, registry),
+        "routes": [_policy(route.policy, registry) for route in upstream.routes],
         "calls": calls,
         "succeeded_at_once": at_once,
         "succeeded_after_retries": retried,
@@ -196,9 +196,9 @@ def _outcomes(counted: list[Series]) -> dict[str, int]:
     return {outcome: count for outcome, count in found.items() if count}
 
 
-def _policy(policy: Policy, commons: Commons) -> dict[str, Any]:
+def _policy(policy: Policy, registry: Registry) -> dict[str, Any]:
     strategy = policy.strategy
-    bucket, rate, limiter = commons.labels(policy)
+    bucket, rate, limiter = registry.labels(policy)
     return {
         "route": policy.route,
         "strategy": strategy.name,
@@ -218,7 +218,7 @@ def endpoint_url(endpoint: Endpoint) -> str:
     return masking.url(f"{endpoint.scheme}://{endpoint.authority}{endpoint.shown_path}")
 
 
-async def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
+async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
     """Every bucket: those in use, the named ones that nobody has used yet, and the adaptive limiters."""
     shown = await in_turns(
         {
@@ -228,7 +228,7 @@ async def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) 
             "level": round(bucket.level(now), 3),
             "capacity": bucket.capacity,
         }
-        for label, bucket in _all_buckets(commons, named, now)
+        for label, bucket in _all_buckets(registry, named, now)
     )
     shown += await in_turns(
         {
@@ -240,16 +240,16 @@ async def buckets(commons: Commons, named: Mapping[str, BucketRef], now: float) 
             "fill_rate": limiter.fill_rate,
             "measured_rate": limiter.measured_rate,
         }
-        for label, limiter in commons.limiters()
+        for label, limiter in registry.limiters()
     )
     return shown
 
 
 def _all_buckets(
-    commons: Commons, named: Mapping[str, BucketRef], now: float
+    registry: Registry, named: Mapping[str, BucketRef], now: float
 ) -> Iterator[tuple[str, Bucket | RateBucket]]:
     used = set()
-    for shared in commons.shared(now):
+    for shared in registry.shared(now):
         used.add(shared.label)
         yield shared.label, shared.bucket
     for name, ref in named.items():
@@ -258,10 +258,10 @@ def _all_buckets(
             yield name, RateBucket(spec) if isinstance(spec, RateSpec) else make_bucket(spec)
 
 
-async def cooldowns(router: Router, commons: Commons, now: float) -> list[tuple[str, float]]:
+async def cooldowns(router: Router, registry: Registry, now: float) -> list[tuple[str, float]]:
     """Each upstream's longest cooldown in force, in seconds; 0 for the others that are named."""
     longest = {upstream.label: 0.0 for upstream in router.upstreams}
-    for upstream, _, left in await in_turns(commons.cooldowns(now)):
+    for upstream, _, left in await in_turns(registry.cooldowns(now)):
         longest[upstream] = max(left, longest.get(upstream, 0.0))
     return list(longest.items())
 
@@ -279,10 +279,10 @@ async def gauges(settings: Settings, serving: Serving, descriptors: int, now: fl
     """What is so at the moment and no counter, for `/metrics`: levels, what is in use of the limits, and the limits
     themselves. `descriptors` are the file descriptors that each process may have.
     """
-    commons, usage = serving.commons, serving.usage
+    registry, usage = serving.registry, serving.usage
     capacities: dict[str, float] = {}
     levels: dict[str, float] = {}  # each label's lowest
-    found = ((label, b.capacity, b.level(now)) for label, b in _all_buckets(commons, settings.buckets, now))
+    found = ((label, b.capacity, b.level(now)) for label, b in _all_buckets(registry, settings.buckets, now))
     for label, capacity, level in await in_turns(found):
         capacities[label] = capacity
         levels[label] = min(level, levels.get(label, level))
@@ -291,7 +291,7 @@ async def gauges(settings: Settings, serving: Serving, descriptors: int, now: fl
     return Gauges(
         levels=list(levels.items()),
         capacities=list(capacities.items()),
-        cooldowns=await cooldowns(settings.router, commons, now),
+        cooldowns=await cooldowns(settings.router, registry, now),
         buffered_bytes=usage.buffered,
         waiting_calls=usage.waiting,
         connections=usage.connections,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from proxy.stores.redis.holding import FORGET, PROMPT, Holding, Store, shown
+from proxy.stores.redis.bucket import FORGET, PROMPT, RedisBucket, Store, shown
 from proxy.stores.redis.lease import Burn, Lease
 
 #: Contract, section 3, "Buckets": an idle lease goes back after a second.
@@ -24,7 +24,7 @@ AHEAD = 0.25
 TRUSTED, ALIVE = 0.8, 0.2
 
 
-class Leased(Holding):
+class LeasedBucket(RedisBucket):
     """What quotas and rates have in common."""
 
     #: What is kept at hand for the next one.

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 
-from proxy.retry.bucket import ASK, Affords, BudgetBucket, ThrottleBucket
+from proxy.retry.buckets import ASK, Affords, BudgetBucket, ThrottleBucket
 from proxy.retry.policy import BudgetSpec, ThrottleSpec
-from proxy.stores.redis.holding import FORGET, FRESH, PROMPT, Holding, Store, shown
+from proxy.stores.redis.bucket import FORGET, FRESH, PROMPT, RedisBucket, Store, shown
 
 #: While retries are decided on, the level is asked for so long that the next decision finds a fresh one.
 WHILE = 1.0
 
 
-class _Level(Holding):
+class _Level(RedisBucket):
     """What throttles and budgets have in common."""
 
     def _begin(self, store: Store, key: str, known: float | None) -> None:

@@ -11,10 +11,10 @@ import math
 
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.slow_start import SlowStart
-from proxy.stores.redis.holding import FRESH, PROMPT, Holding, Store, shown
+from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store, shown
 
 
-class RedisPlaces(Holding):
+class RedisPlaces(RedisBucket):
     """The places of one group of callers."""
 
     script = "places"

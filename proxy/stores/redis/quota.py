@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 
-from proxy.retry.bucket import ASK, Affords, Bucket, QuotaBucket
+from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.facts import Class
 from proxy.retry.policy import QuotaSpec
-from proxy.stores.redis.holding import FRESH, PROMPT, Store
-from proxy.stores.redis.leased import AHEAD, TELL, Leased
+from proxy.stores.redis.bucket import FRESH, PROMPT, Store
+from proxy.stores.redis.leased import AHEAD, TELL, LeasedBucket
 
 
-class RedisQuota(Leased, Bucket):
+class RedisQuota(LeasedBucket, Bucket):
     """A quota of the fleet."""
 
     spec: QuotaSpec
@@ -28,7 +28,7 @@ class RedisQuota(Leased, Bucket):
         self._start = self._own.level(0.0)
         self._begin(store, key, known)
 
-    # -- proxy.retry.bucket.Bucket ----------------------------------------------------------------------------------
+    # -- proxy.retry.buckets.Bucket ----------------------------------------------------------------------------------
 
     def level(self, now: float) -> float:
         """Tokens of the fleet, those on lease included."""
@@ -108,7 +108,7 @@ class RedisQuota(Leased, Bucket):
         """The charge comes back, where the refund is flat too."""
         self._earn(charged, now)
 
-    # -- proxy.stores.redis.holding.Holding -------------------------------------------------------------------------
+    # -- proxy.stores.redis.bucket.RedisBucket -------------------------------------------------------------------------
 
     def _earn(self, amount: float, now: float) -> None:
         """Tokens come: never above the capacity, as far as that is known."""

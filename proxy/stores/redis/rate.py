@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 
-from proxy.retry.bucket import RateBucket
+from proxy.retry.buckets import RateBucket
 from proxy.retry.gates import TokenGate
 from proxy.retry.policy import RateSpec
-from proxy.stores.redis.holding import PROMPT, Store
-from proxy.stores.redis.leased import TELL, Leased
+from proxy.stores.redis.bucket import PROMPT, Store
+from proxy.stores.redis.leased import TELL, LeasedBucket
 
 
-class RedisRate(Leased, RateBucket):
+class RedisRate(LeasedBucket, RateBucket):
     """A rate of the fleet. Who waits at its gate waits as at any other; the gate is told when tokens have come."""
 
     def __init__(self, spec: RateSpec, store: Store, key: str, known: float | None, now: float) -> None:
@@ -25,7 +25,7 @@ class RedisRate(Leased, RateBucket):
         self.gate: TokenGate | None = None
         self._begin(store, key, known)
 
-    # -- proxy.retry.bucket.RateBucket ------------------------------------------------------------------------------
+    # -- proxy.retry.buckets.RateBucket ------------------------------------------------------------------------------
 
     def level(self, now: float) -> float:
         """Tokens of the fleet, those on lease included."""
@@ -81,7 +81,7 @@ class RedisRate(Leased, RateBucket):
             self.gate.asking = True
         self._soon(now)
 
-    # -- proxy.stores.redis.holding.Holding -------------------------------------------------------------------------
+    # -- proxy.stores.redis.bucket.RedisBucket -------------------------------------------------------------------------
 
     def _report(self, now: float) -> list[object]:
         asked = float(len(self.gate.queue)) if self.gate is not None else 0.0

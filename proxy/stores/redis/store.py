@@ -23,8 +23,8 @@ from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 
 from proxy.stores.redis.agenda import Agenda
-from proxy.stores.redis.holding import Holding
-from proxy.stores.redis.link import BadUrlError, Command, Link
+from proxy.stores.redis.bucket import RedisBucket
+from proxy.stores.redis.client import BadUrlError, Command, RedisClient
 
 #: What is due so soon goes along.
 _ALONG = 0.002
@@ -72,8 +72,8 @@ class RedisStore:
         self._url = url
         self._clock = clock
         self._tell = tell
-        self._link: Link | None = None
-        self._known: weakref.WeakSet[Holding] = weakref.WeakSet()
+        self._client: RedisClient | None = None
+        self._known: weakref.WeakSet[RedisBucket] = weakref.WeakSet()
         self._agenda = Agenda()
         self._beside: deque[Command] = deque(maxlen=_BATCH)
         self._timer: asyncio.TimerHandle | None = None
@@ -87,13 +87,13 @@ class RedisStore:
 
     # -- for buckets ------------------------------------------------------------------------------------------------
 
-    def add(self, holding: Holding) -> None:
+    def add(self, bucket: RedisBucket) -> None:
         """A bucket of this store."""
-        self._known.add(holding)
+        self._known.add(bucket)
 
-    def soon(self, holding: Holding, at: float) -> None:
+    def soon(self, bucket: RedisBucket, at: float) -> None:
         """Have this bucket say what it has to say, at that time or before."""
-        if self._agenda.put(holding, at) and at < self._timer_at:
+        if self._agenda.put(bucket, at) and at < self._timer_at:
             self._plan()
 
     def draw(self) -> str:
@@ -123,10 +123,10 @@ class RedisStore:
             self._timer.cancel()
         if self._trip is not None:
             await asyncio.wait({self._trip}, timeout=self.timeout)
-        if not self.out and self._link is not None:
-            for holding in list(self._known):
-                holding.leave()
-                self.soon(holding, -math.inf)
+        if not self.out and self._client is not None:
+            for bucket in list(self._known):
+                bucket.leave()
+                self.soon(bucket, -math.inf)
             with contextlib.suppress(Exception):
                 await self.round_trip()
         for task in (*self._tasks, *([self._trip] if self._trip is not None else [])):
@@ -138,9 +138,9 @@ class RedisStore:
         return self._agenda.first <= self._clock() + within + _ALONG
 
     @property
-    def link(self) -> Link | None:
-        """The link in use."""
-        return self._link
+    def client(self) -> RedisClient | None:
+        """The client in use."""
+        return self._client
 
     def _plan(self) -> None:
         """Set the timer to what is due next."""
@@ -174,8 +174,8 @@ class RedisStore:
         now = self._clock()
         if not self._known or (self.out and (self._running or now < self._next_try)):
             return
-        for holding in list(self._known):
-            self.soon(holding, now)
+        for bucket in list(self._known):
+            self.soon(bucket, now)
         if self._trip is None:
             self._trip = asyncio.get_running_loop().create_task(self._go())
         await asyncio.wait({self._trip})
@@ -185,13 +185,13 @@ class RedisStore:
     async def round_trip(self) -> None:
         """Send what is due, and hand on the replies. Never raises."""
         self._timer_at = math.inf if self._timer is None else self._timer_at
-        holdings = self._what_is_due()
+        buckets = self._what_is_due()
         beside = list(self._beside)
         self._beside.clear()
         try:
             for again in (False, True):
                 try:
-                    await self._exchange(holdings, beside)
+                    await self._exchange(buckets, beside)
                     break
                 except (LostConnectionError, OSError):
                     await self._drop()
@@ -200,49 +200,49 @@ class RedisStore:
         except Exception as error:
             await self._drop()
             now = self._clock()
-            for holding in holdings:
-                holding.unheard(now)
+            for bucket in buckets:
+                bucket.unheard(now)
             self._lost(now, _because(error))
 
-    def _what_is_due(self) -> list[Holding]:
+    def _what_is_due(self) -> list[RedisBucket]:
         if self.out:  # whoever has anything to say says it: that is how it is found out whether Redis is back
             self._agenda.clear()
             return list(self._known)[:_BATCH]
         return self._agenda.take(self._clock() + _ALONG, _BATCH)
 
-    async def _exchange(self, holdings: list[Holding], beside: list[Command]) -> None:
-        if self._link is None:
+    async def _exchange(self, buckets: list[RedisBucket], beside: list[Command]) -> None:
+        if self._client is None:
             # While calls may wait for the answer a new connection has no more time than a round trip has.
             await self._within(self.reach(), CONNECTING if self.out else self.timeout)
-        link = self._link
-        assert link is not None
+        client = self._client
+        assert client is not None
         now = self._clock()
-        commands = [Command(each.script, each.key, each.message(now)) for each in holdings]
+        commands = [Command(each.script, each.key, each.message(now)) for each in buckets]
         self.round_trips += 1
-        replies = await self._within(link.run([*commands, *beside]), self.timeout)
+        replies = await self._within(client.run([*commands, *beside]), self.timeout)
         now = self._clock()
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         if self.out:
             if errors:
                 raise errors[0]
             self._back(now)
-        for holding, reply in zip(holdings, replies, strict=False):
+        for bucket, reply in zip(buckets, replies, strict=False):
             if isinstance(reply, Exception):
-                holding.unheard(now)
+                bucket.unheard(now)
             else:
-                holding.heard(reply, now)
+                bucket.heard(reply, now)
         if errors:
             raise errors[0]
 
     async def reach(self) -> None:
-        """A link, or an error."""
-        link = Link(self._url, connecting=CONNECTING)
+        """A client, or an error."""
+        client = RedisClient(self._url, connecting=CONNECTING)
         try:
-            await link.connect()
+            await client.connect()
         except BaseException:
-            await link.close()
+            await client.close()
             raise
-        self._link = link
+        self._client = client
 
     async def _within(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
         """Wait so long, and give a reply that is there already its chance: the loop itself may have been late."""
@@ -262,10 +262,10 @@ class RedisStore:
             task.exception()
 
     async def _drop(self) -> None:
-        """Close the link beside: whatever comes on it is not ours any more."""
-        link, self._link = self._link, None
-        if link is not None:
-            task = asyncio.get_running_loop().create_task(link.close())
+        """Close the client beside: whatever comes on it is not ours any more."""
+        client, self._client = self._client, None
+        if client is not None:
+            task = asyncio.get_running_loop().create_task(client.close())
             self._tasks.add(task)
             task.add_done_callback(self._forget)
 
@@ -280,16 +280,16 @@ class RedisStore:
         self._next_try = now + pause
         if self.out:
             return
-        for holding in list(self._known):
-            holding.part(now)
+        for bucket in list(self._known):
+            bucket.part(now)
         self.out = True
         self.outages += 1
         self._since = now
         way = "grant no retry" if self.denies else "carry on by themselves"
         lines = [f"Redis can't be had ({why}): buckets with store: redis {way} (on_outage)"]
         self._tell("redis", lines, state="out", why=why, on_outage="deny" if self.denies else "local")
-        for holding in list(self._known):
-            holding.parted(now)
+        for bucket in list(self._known):
+            bucket.parted(now)
 
     def _back(self, now: float) -> None:
         """Redis can be had again."""
@@ -297,8 +297,8 @@ class RedisStore:
         self._back_at = now
         seconds = round(now - self._since, 3)
         self._tell("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
-        for holding in list(self._known):
-            self.soon(holding, now)
+        for bucket in list(self._known):
+            self.soon(bucket, now)
         for each in self.returned:
             each()
 

@@ -1,8 +1,8 @@
 """What calls share: buckets, limiters, cooldowns and the memory of keys, each kept once for its definition and scope.
 
-Law: what calls share lives here, what one call knows lives in the call, and a policy holds neither. Commons outlives
-reloads: a definition that did not change finds its bucket as it was; one that changed takes over its share of the
-capacity.
+Law: what calls share lives here, what one call knows lives in the call, and a policy holds neither. The registry
+outlives reloads: a definition that did not change finds its bucket as it was; one that changed takes over its share of
+the capacity.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from proxy.retry.bucket import Bucket, RateBucket, make_bucket
+from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.cooldown import Cooldown
+from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.facts import Request
 from proxy.retry.gates import TokenGate
-from proxy.retry.making import Key, Making, SeenKeys
-from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, RateSpec, Strategy
 
 #: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
+#: Contract, section 5: remembered keys are bounded.
+MOST_KEYS = 10_000
+KEY_SECONDS = 600.0
+
+#: What a bucket or limiter is kept by: (upstream, definition, scope value), or ("", name) for a named one.
+Key = tuple[object, ...]
 
 #: Every policy of an upstream, in the order of the configuration.
 PoliciesOf = Callable[[str], Iterable[Policy]]
@@ -99,11 +104,62 @@ class Shared:
     bucket: Bucket | RateBucket
 
 
-class Commons:
-    """The registry. One for each worker; it lives over reloads. `making` makes what is kept in it."""
+class SeenKeys:
+    """Idempotency keys and invocation ids of the last ten minutes, hashed: one seen again is an app's own retry."""
 
-    def __init__(self, making: Making | None = None) -> None:
-        self._making = making if making is not None else Making()
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[bytes, float] = OrderedDict()
+
+    def again(self, key: str, now: float) -> bool:
+        """Remember the key; whether it was known already."""
+        digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=12).digest()
+        while self._seen and next(iter(self._seen.values())) < now - KEY_SECONDS:
+            self._seen.popitem(last=False)
+        known = self._seen.pop(digest, None) is not None
+        self._seen[digest] = now
+        if len(self._seen) > MOST_KEYS:
+            self._seen.popitem(last=False)
+        return known
+
+
+class Factory:
+    """Makes what is kept under a key. `before` is what this process has had there until now."""
+
+    def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
+        """The bucket of this key and definition."""
+        if before is not None and before.spec == spec:
+            return before
+        return make_bucket(spec, instead_of=before, now=now)
+
+    def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
+        """The bucket of kind rate of this key and definition."""
+        if before is not None and before.spec == spec:
+            return before
+        return RateBucket(spec, instead_of=before, started=now)
+
+    def gated(self, bucket: RateBucket, gate: TokenGate) -> None:
+        """Calls wait for this bucket at this gate."""
+
+    def limiter(self, key: Key, now: float) -> CubicLimiter:
+        """The adaptive limiter of this key."""
+        return CubicLimiter(now)
+
+    def cooldown(self, upstream: str, value: str) -> Cooldown:
+        """The cooldown of this upstream and scope value."""
+        return Cooldown()
+
+    def seen(self, upstream: str, value: str) -> SeenKeys:
+        """The seen keys of this upstream and scope value."""
+        return SeenKeys()
+
+
+class Registry:
+    """The registry. One for each worker; it lives over reloads. `factory` makes what is kept in it."""
+
+    def __init__(self, factory: Factory | None = None) -> None:
+        self._factory = factory if factory is not None else Factory()
         self._buckets: OrderedDict[Key, Bucket] = OrderedDict()
         self._rates: OrderedDict[Key, tuple[RateBucket, TokenGate]] = OrderedDict()
         self._pacing: OrderedDict[Key, tuple[CubicLimiter, TokenGate]] = OrderedDict()
@@ -220,7 +276,7 @@ class Commons:
         rate = None if policy.rate is None else _label(_key(policy.rate, own))
         return bucket, rate, _label(own) if policy.strategy.paced else None
 
-    # -- making ---------------------------------------------------------------------------------------------------
+    # -- factory ---------------------------------------------------------------------------------------------------
 
     def _make(self, policy: Policy, value: str, now: float) -> ScopeState:
         own = (policy.upstream, self._definition(policy), value)
@@ -252,7 +308,7 @@ class Commons:
 
     def _bucket_at(self, key: Key, spec: BucketSpec, now: float) -> Bucket:
         before = self._buckets.get(key)
-        bucket = self._making.bucket(key, spec, before, now)
+        bucket = self._factory.bucket(key, spec, before, now)
         if bucket is not before:
             self._buckets[key] = bucket
             _bound(self._buckets)
@@ -261,17 +317,17 @@ class Commons:
     def _rate(self, key: Key, spec: BucketSpec, now: float) -> tuple[RateBucket, TokenGate]:
         assert isinstance(spec, RateSpec)
         found = self._rates.get(key)
-        bucket = self._making.rate(key, spec, found[0] if found is not None else None, now)
+        bucket = self._factory.rate(key, spec, found[0] if found is not None else None, now)
         if found is None or bucket is not found[0]:
             found = self._rates[key] = bucket, TokenGate(bucket, rejects=spec.when_empty == "reject")
-            self._making.gated(*found)
+            self._factory.gated(*found)
             _bound(self._rates)
         return found
 
     def _limiter(self, own: Key, now: float) -> tuple[CubicLimiter, TokenGate]:
         found = self._pacing.get(own)
         if found is None:
-            pacing = self._making.limiter(own, now)
+            pacing = self._factory.limiter(own, now)
             found = self._pacing[own] = pacing, TokenGate(pacing)
             _bound(self._pacing)
         return found
@@ -279,8 +335,8 @@ class Commons:
     def _place(self, upstream: str, value: str) -> tuple[Cooldown, SeenKeys]:
         found = self._places.get((upstream, value))
         if found is None:
-            making = self._making
-            found = self._places[upstream, value] = making.cooldown(upstream, value), making.seen(upstream, value)
+            factory = self._factory
+            found = self._places[upstream, value] = factory.cooldown(upstream, value), factory.seen(upstream, value)
             _bound(self._places)
         return found
 

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from proxy.retry.making import Key
 from proxy.retry.policy import BucketSpec
+from proxy.retry.registry import Key
 
 Answer = Callable[[float, bool], None]
 
@@ -40,7 +40,7 @@ class Store(Protocol):
     #: This process only looks at levels: what it knows is of no concern to anybody.
     observes: bool
 
-    def soon(self, holding: Holding, at: float) -> None:
+    def soon(self, bucket: RedisBucket, at: float) -> None:
         """Have this bucket say what it has to say, at that time or before."""
         ...
 
@@ -60,7 +60,7 @@ def key_of(prefix: str, key: Key, spec: BucketSpec) -> str:
     return f"{prefix}{{{shown[:100]}:{digest}}}"
 
 
-class Holding:
+class RedisBucket:
     """A bucket as its store sees it. `due`: when it wants to say something; inf: not at all."""
 
     script = "tokens"

@@ -3,10 +3,10 @@
 Law: what a record holds is changed under its lock, and takes effect by one aligned store: a value of eight bytes in
 place, more of them in the spare one of two copies, which the sequence number's store then makes the current one. So a
 process that is killed at any instruction leaves every record whole, and the kernel frees its locks
-(`proxy.stores.robust`).
+(`proxy.stores.shared_memory.mutex`).
 
 Theory. A memfd is mapped by a parent and its workers. Behind a header lie tables of records of one size. A key's
-record is found by probing from its hash; that, and making one, happens under one lock, and seldom: who has found a
+record is found by probing from its hash; that, and factory one, happens under one lock, and seldom: who has found a
 record keeps its place, and the stamp that it was given when it was made. A table that is full gives the place of a
 record that nobody has used lately to a new key; who held it sees another stamp, and looks its key up again.
 
@@ -23,10 +23,10 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from proxy.stores import robust
+from proxy.stores.shared_memory import mutex
 
 #: Words of eight bytes. A record begins with its mutex; a copy of its state has room for COPY words.
-MUTEX = robust.MUTEX_BYTES // 8
+MUTEX = mutex.MUTEX_BYTES // 8
 STAMP, KEY, SPEC, GENERATION, TOUCHED, SEQUENCE, MADE, SIZE = range(MUTEX, MUTEX + 8)
 STATE = MUTEX + 8
 COPY = 12
@@ -43,8 +43,8 @@ ROW, WORKERS = 16, 256
 _WAITING = _ROWS + WORKERS * ROW
 _HEADER = 8192
 
-#: Each worker's page of the waiting room (`proxy.stores.shared_waiting_room`): a number, and a table of pairs. What
-#: nobody has written to takes no memory.
+#: Each worker's page of the waiting room (`waiting_room`): a number, and a table of pairs. What nobody has written to
+#: takes no memory.
 PAGE_PAIRS = 4096
 _PAGE = 1 + 2 * PAGE_PAIRS
 
@@ -94,7 +94,7 @@ class Memory:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         if fresh:
             for lock in (_DIRECTORY, _LOG, _SEEN, _WAITING):
-                robust.make(self.address + lock * 8)
+                mutex.make(self.address + lock * 8)
         self.log_lock = self.address + _LOG * 8
         self.seen_lock = self.address + _SEEN * 8
         self.waiting_lock = self.address + _WAITING * 8
@@ -123,10 +123,10 @@ class Memory:
         self.map[at * 8 : (at + _PAGE) * 8] = bytes(_PAGE * 8)
 
     def lock_directory(self) -> int:
-        """Take the lock under which records are found and made; its address, for `robust.free`."""
-        answer = robust.take(self.address)
+        """Take the lock under which records are found and made; its address, for `mutex.free`."""
+        answer = mutex.take(self.address)
         if answer:
-            robust.wait(self.address, answer)
+            mutex.wait(self.address, answer)
         return self.address
 
     def next_stamp(self) -> int:
@@ -145,11 +145,11 @@ class LogTurn:
 
     def take(self) -> bool:
         """Whether it is ours now."""
-        return robust.attempt(self._address)
+        return mutex.attempt(self._address)
 
     def give(self) -> None:
         """Let others write."""
-        robust.free(self._address)
+        mutex.free(self._address)
 
 
 def descriptor() -> int:
@@ -189,7 +189,7 @@ class Table:
             words[found + TOUCHED] = 1
             return found
         finally:
-            robust.free(held)
+            mutex.free(held)
 
     def knows(self, key: int) -> bool:
         """Whether there is a record with this key."""
@@ -197,7 +197,7 @@ class Table:
         try:
             return bool(self._probe(key)[1])
         finally:
-            robust.free(held)
+            mutex.free(held)
 
     def _probe(self, key: int) -> tuple[list[int], list[int]]:
         """Places for this key, in order, and the records among them that have it."""
@@ -247,7 +247,7 @@ class Table:
         """Write a record; the last store gives it its stamp, and makes it one."""
         memory, words, doubles = self.memory, self.memory.words, self.memory.doubles
         if not words[at + MADE]:
-            robust.make(memory.address + at * 8)
+            mutex.make(memory.address + at * 8)
             words[at + MADE] = 1
         with Held(memory, at):
             words[at + STAMP] = 0
@@ -264,7 +264,7 @@ class Table:
 
 
 class Held:
-    """A record's lock, for the length of a `with`; `proxy.stores.cell` is the quick way."""
+    """A record's lock, for the length of a `with`; `proxy.stores.shared_memory.cell` is the quick way."""
 
     __slots__ = ("_address",)
 
@@ -272,9 +272,9 @@ class Held:
         self._address = memory.address + at * 8
 
     def __enter__(self) -> None:
-        answer = robust.take(self._address)
+        answer = mutex.take(self._address)
         if answer:
-            robust.wait(self._address, answer)
+            mutex.wait(self._address, answer)
 
     def __exit__(self, *_: object) -> None:
-        robust.free(self._address)
+        mutex.free(self._address)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from struct import Struct
 
-from proxy.stores import robust
-from proxy.stores.memory import COPY, SEQUENCE, STAMP, STATE, TOUCHED, Begin, Definition, Table
+from proxy.stores.shared_memory import mutex
+from proxy.stores.shared_memory.records import COPY, SEQUENCE, STAMP, STATE, TOUCHED, Begin, Definition, Table
 
-_take, _free = robust.take, robust.free
+_take, _free = mutex.take, mutex.free
 
 
 class Cell:
@@ -68,14 +68,14 @@ class Cell:
         """Take the lock. The record is this definition's, looked up again where its place was given away."""
         answer = _take(self.mutex)
         if answer:
-            robust.wait(self.mutex, answer)
+            mutex.wait(self.mutex, answer)
         words = self.words
         while words[self._stamp_at] != self._stamp:
             _free(self.mutex)
             self._attach()
             answer = _take(self.mutex)
             if answer:
-                robust.wait(self.mutex, answer)
+                mutex.wait(self.mutex, answer)
         words[self._touched] = 1
 
     def close(self) -> None:

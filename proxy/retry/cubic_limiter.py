@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from proxy.retry.faucet import TokenBucket
+from proxy.retry.token_bucket import TokenBucket
 
 MIN_FILL_RATE = 0.5  # tokens a second
 MIN_CAPACITY = 1.0

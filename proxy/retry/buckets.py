@@ -23,9 +23,9 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from proxy.retry.facts import Class
-from proxy.retry.faucet import TokenBucket
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.windows import SlidingCount
+from proxy.retry.sliding_window import SlidingCount
+from proxy.retry.token_bucket import TokenBucket
 
 #: A bucket kept elsewhere may say that it has to be asked first. It is true, as "yes" is: `take` decides.
 ASK: Final = "ask"
@@ -229,7 +229,8 @@ class ThrottleBucket(Bucket):
 class BudgetBucket(Bucket):
     """A retry budget over sliding windows. Sources: Finagle's RetryBudget, Linkerd's, Envoy's retry_budget.
 
-    Counts are merged so that load is never underestimated: calls leave their window early, retries late (windows.py).
+    Counts are merged so that load is never underestimated: calls leave their window early, retries late
+    (sliding_window.py).
     """
 
     __slots__ = ("_calls", "_last_second", "_retries")

@@ -1,7 +1,7 @@
 """The client library, as the store uses it: scripts out, replies in, and one subscription.
 
 Law: nothing is tried again here and nothing waits longer than its caller lets it: whoever calls knows what it is worth.
-A link that failed is closed and another is made. RESP2 is spoken, which every Redis and Valkey knows.
+A client that failed is closed and another is made. RESP2 is spoken, which every Redis and Valkey knows.
 
 Forms of `redis.url` (TLS with `rediss`, `valkey` and `valkeys` mean the same):
 
@@ -65,7 +65,7 @@ class BadUrlError(ValueError):
     """`redis.url` says nothing that the client library could use."""
 
 
-class Link:
+class RedisClient:
     """Connections to one Redis, Sentinel or Cluster. `connecting`: seconds that a new connection may take."""
 
     def __init__(self, url: str, *, connecting: float) -> None:

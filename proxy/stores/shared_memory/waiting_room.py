@@ -12,8 +12,8 @@ pair whose count is 0 stays as a bridge until the pair behind it is empty.
 from __future__ import annotations
 
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.stores import robust
-from proxy.stores.memory import PAGE_PAIRS, Memory, digest
+from proxy.stores.shared_memory import mutex
+from proxy.stores.shared_memory.records import PAGE_PAIRS, Memory, digest
 
 
 class SharedWaitingRoom(WaitingRoom):
@@ -46,7 +46,7 @@ class SharedWaitingRoom(WaitingRoom):
             memory.words[self._page] = self.waiting
             return True
         finally:
-            robust.free(memory.waiting_lock)
+            mutex.free(memory.waiting_lock)
 
     def leave(self, upstream: str, *, held: bool = False) -> None:
         """Give back a place that was taken with the same words."""
@@ -60,7 +60,7 @@ class SharedWaitingRoom(WaitingRoom):
                 memory.words[pair + 1] = self._held.get(upstream, 0)
                 _sweep(memory, self._page, pair)
         finally:
-            robust.free(memory.waiting_lock)
+            mutex.free(memory.waiting_lock)
 
     def _elsewhere(self, key: int) -> tuple[int, int]:
         """Calls that wait in other workers, and those of them that are held for this upstream."""
@@ -78,9 +78,9 @@ class SharedWaitingRoom(WaitingRoom):
         return waiting, held
 
     def _lock(self) -> None:
-        answer = robust.take(self._memory.waiting_lock)
+        answer = mutex.take(self._memory.waiting_lock)
         if answer:
-            robust.wait(self._memory.waiting_lock, answer)
+            mutex.wait(self._memory.waiting_lock, answer)
 
 
 def _place(memory: Memory, page: int, key: int) -> int:

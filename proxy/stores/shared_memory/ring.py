@@ -1,4 +1,4 @@
-"""Counting over a sliding window in shared memory: `proxy.retry.windows` with its slices in a ring.
+"""Counting over a sliding window in shared memory: `proxy.retry.sliding_window` with its slices in a ring.
 
 Law: as there. A call of a method is one step for whoever else looks, also where its process is killed in it. Methods
 are called under the lock of the record that the ring lies in.
@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from struct import Struct
 
-from proxy.retry.windows import SlidingCount
-from proxy.stores.memory import Former, Memory
+from proxy.retry.sliding_window import SlidingCount
+from proxy.stores.shared_memory.records import Former, Memory
 
 #: Instants kept apart before any are merged; after that there are at most about a thousand more.
 EXACT = 512

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.pacing import MIN_FILL_RATE, CubicLimiter
+from proxy.retry.cubic_limiter import MIN_FILL_RATE, CubicLimiter
 
 
 def test_nobody_waits_before_the_first_throttling() -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from proxy.retry.faucet import TokenBucket
-from proxy.retry.making import KEY_SECONDS, SeenKeys
-from proxy.retry.pacing import CubicLimiter
-from proxy.stores import robust
-from proxy.stores.cell import Cell
-from proxy.stores.memory import Memory, digest
+from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.registry import KEY_SECONDS, SeenKeys
+from proxy.retry.token_bucket import TokenBucket
+from proxy.stores.shared_memory import mutex
+from proxy.stores.shared_memory.cell import Cell
+from proxy.stores.shared_memory.records import Memory, digest
 
 #: Remembered keys over all scopes, in rows that one key's hash chooses.
 SEEN_ROWS, SEEN_WAYS = 8192, 8
@@ -132,9 +132,9 @@ class SharedSeen(SeenKeys):
         words, doubles = memory.words, memory.doubles
         row = memory.seen + wanted % SEEN_ROWS * SEEN_WAYS * 2
         places = range(row, row + 2 * SEEN_WAYS, 2)
-        answer = robust.take(memory.seen_lock)
+        answer = mutex.take(memory.seen_lock)
         if answer:
-            robust.wait(memory.seen_lock, answer)
+            mutex.wait(memory.seen_lock, answer)
         try:
             for at in places:
                 if words[at] == wanted:
@@ -147,7 +147,7 @@ class SharedSeen(SeenKeys):
             words[oldest] = wanted
             return False
         finally:
-            robust.free(memory.seen_lock)
+            mutex.free(memory.seen_lock)
 
 
 def limiter_state(limiter: CubicLimiter) -> tuple[float, ...]:

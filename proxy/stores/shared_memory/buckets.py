@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from proxy.retry.bucket import BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
-from proxy.retry.faucet import TokenBucket
+from proxy.retry.buckets import BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.stores import ring
-from proxy.stores.cell import Cell
-from proxy.stores.memory import Memory
+from proxy.retry.token_bucket import TokenBucket
+from proxy.stores.shared_memory import ring
+from proxy.stores.shared_memory.cell import Cell
+from proxy.stores.shared_memory.records import Memory
 
 T = TypeVar("T")
 

@@ -11,25 +11,31 @@ from functools import partial
 from struct import Struct
 from typing import cast
 
-from proxy.retry.bucket import Bucket, QuotaBucket, RateBucket, ThrottleBucket
+from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.cooldown import Cooldown
-from proxy.retry.faucet import TokenBucket
-from proxy.retry.making import Key, Making, SeenKeys
-from proxy.retry.pacing import CubicLimiter
+from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.stores import ring
-from proxy.stores.cell import Cell
-from proxy.stores.memory import STATE, Definition, Former, Memory, digest
-from proxy.stores.shared_buckets import SharedBudget, SharedQuota, SharedRate, SharedRefilledQuota, SharedThrottle
-from proxy.stores.shared_cooldown import QUIET, SharedCooldown
-from proxy.stores.shared_cooldown import STATE as COOLDOWN_STATE
-from proxy.stores.shared_gates import (
+from proxy.retry.registry import Factory, Key, SeenKeys
+from proxy.retry.token_bucket import TokenBucket
+from proxy.stores.shared_memory import ring
+from proxy.stores.shared_memory.buckets import (
+    SharedBudget,
+    SharedQuota,
+    SharedRate,
+    SharedRefilledQuota,
+    SharedThrottle,
+)
+from proxy.stores.shared_memory.cell import Cell
+from proxy.stores.shared_memory.cooldown import QUIET, SharedCooldown
+from proxy.stores.shared_memory.cooldown import STATE as COOLDOWN_STATE
+from proxy.stores.shared_memory.gates import (
     SEEN_ROWS,
     SEEN_WAYS,
     SharedLimiter,
     SharedSeen,
     limiter_state,
 )
+from proxy.stores.shared_memory.records import STATE, Definition, Former, Memory, digest
 
 _PAIR = Struct("2d")
 #: Of a quota that time refills, or that takes the place of one: its level, as of when, and tokens a second.
@@ -41,11 +47,11 @@ _BUDGETS = 1024
 
 
 def open_memory(descriptor: int) -> Memory:
-    """The memory behind a descriptor of `proxy.stores.memory.descriptor`, laid out for what is here."""
+    """The memory behind a descriptor of `proxy.stores.shared_memory.records.descriptor`, laid out for what is here."""
     return Memory(descriptor, large=_BUDGET_WORDS, larges=_BUDGETS, seen=SEEN_ROWS * SEEN_WAYS)
 
 
-class SharedMaking(Making):
+class SharedFactory(Factory):
     """Makes what calls share, in shared memory. `generation` is the configuration's, counted by the parent.
 
     `made` are the keys that were asked for since it was last emptied, for who adds workers up.

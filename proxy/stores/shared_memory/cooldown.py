@@ -19,7 +19,7 @@ from struct import Struct
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.gates import Waiter
 from proxy.retry.slow_start import SlowStart
-from proxy.stores.cell import Cell
+from proxy.stores.shared_memory.cell import Cell
 
 #: Seconds between two looks at places that other workers may have given back.
 POLL = 0.01

@@ -14,17 +14,16 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 
-from proxy.retry.bucket import Bucket, BudgetBucket, RateBucket
-from proxy.retry.commons import MOST_SCOPES
+from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
 from proxy.retry.cooldown import Cooldown
+from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.gates import TokenGate
-from proxy.retry.making import Key, Making, SeenKeys
-from proxy.retry.pacing import CubicLimiter
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.registry import MOST_SCOPES, Factory, Key, SeenKeys
 from proxy.retry.slow_start import SlowStart
-from proxy.stores.redis.holding import Holding, key_of
+from proxy.stores.redis.bucket import RedisBucket, key_of
+from proxy.stores.redis.client import Command, RedisClient
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle
-from proxy.stores.redis.link import Command, Link
 from proxy.stores.redis.places import RedisPlaces
 from proxy.stores.redis.quota import RedisQuota
 from proxy.stores.redis.rate import RedisRate
@@ -34,10 +33,10 @@ from proxy.stores.redis.store import RedisStore
 _LISTEN_AGAIN = 1.0
 
 
-class RedisMaking(Making):
+class RedisFactory(Factory):
     """`inner` makes what is not in Redis. `upstreams` are those whose cooldowns the fleet shares."""
 
-    def __init__(self, inner: Making, store: RedisStore, prefix: str, clock: Callable[[], float]) -> None:
+    def __init__(self, inner: Factory, store: RedisStore, prefix: str, clock: Callable[[], float]) -> None:
         self.inner = inner
         self.store = store
         self.upstreams: frozenset[str] = frozenset()
@@ -50,7 +49,7 @@ class RedisMaking(Making):
         self.listening = asyncio.Event()
         store.returned.append(self._listen_anew)
 
-    # -- proxy.retry.making.Making ----------------------------------------------------------------------------------
+    # -- proxy.retry.registry.Factory ----------------------------------------------------------------------------------
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
         """The bucket of this key and definition."""
@@ -114,13 +113,13 @@ class RedisMaking(Making):
         """The seen keys: each machine's own."""
         return self.inner.seen(upstream, value)
 
-    def _add(self, made: Holding, now: float) -> None:
+    def _add(self, made: RedisBucket, now: float) -> None:
         self.store.add(made)
         if self.store.out:
             made.part(now)
 
     def _is_mine(self, bucket: Bucket | RateBucket) -> bool:
-        return isinstance(bucket, Holding) and bucket.store is self.store
+        return isinstance(bucket, RedisBucket) and bucket.store is self.store
 
     # -- cooldowns of others ----------------------------------------------------------------------------------------
 
@@ -146,20 +145,20 @@ class RedisMaking(Making):
     async def _listen(self) -> None:
         """Hear of cooldowns as they begin, and of those in force whenever listening begins."""
         while True:
-            link = self.store.link
-            if link is not None:
+            client = self.store.client
+            if client is not None:
                 with contextlib.suppress(Exception):  # the store tells of what is wrong with Redis
-                    await self._hear(link)
+                    await self._hear(client)
                 self.listening.clear()
             await _pause(_LISTEN_AGAIN)
 
-    async def _hear(self, link: Link) -> None:
-        async for message in link.listen(f"{self._prefix}cooldowns"):
+    async def _hear(self, client: RedisClient) -> None:
+        async for message in client.listen(f"{self._prefix}cooldowns"):
             if message is not None:
                 place, group, status, delay = message.decode().split()
                 self._begin(place, bytes.fromhex(group), int(status), float(delay))
                 continue
-            server, known = await link.fields(f"{self._prefix}{{cooldowns}}")
+            server, known = await client.fields(f"{self._prefix}{{cooldowns}}")
             for field, value in known.items():
                 place, group = field.decode().split()
                 until, status = value.decode().split()
@@ -201,17 +200,17 @@ class RedisMaking(Making):
 class _Telling:
     """Tells the fleet of one place's cooldown, and shares its places (`proxy.retry.cooldown.Fleet`)."""
 
-    __slots__ = ("_cooldown", "_making", "_place", "_places")
+    __slots__ = ("_cooldown", "_factory", "_place", "_places")
 
-    def __init__(self, making: RedisMaking, place: str, cooldown: Cooldown) -> None:
-        self._making = making
+    def __init__(self, factory: RedisFactory, place: str, cooldown: Cooldown) -> None:
+        self._factory = factory
         self._cooldown = cooldown
         self._place = place
         self._places: dict[bytes, RedisPlaces] = {}
 
     def adopt(self, name: bytes, group: SlowStart) -> None:
         """This process has calls of this group from now on."""
-        self._places[name] = self._making.places(self._place, name, group, self._cooldown)
+        self._places[name] = self._factory.places(self._place, name, group, self._cooldown)
 
     def forget(self, name: bytes) -> None:
         """It has none any more."""
@@ -220,7 +219,7 @@ class _Telling:
     def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
         """An answer with this status to an attempt sent at `sent` asked for a delay (seconds)."""
         self._places[name].tell(sent, delay, now)
-        self._making.tell(self._place, name, status, delay)
+        self._factory.tell(self._place, name, status, delay)
 
     def asked(self, name: bytes, now: float) -> None:
         """Calls of this group are held, here or elsewhere, or have a place."""
