@@ -225,6 +225,11 @@ def prefix(value: Any) -> str:
     return found.rstrip("/") or "/"
 
 
+def prefix_or_off(value: Any) -> str | None:
+    """A prefix, or None for off."""
+    return None if is_off(value) else prefix(value)
+
+
 def _host(host: str, value: Any) -> str:
     """A host in lower case, without brackets; other scripts in their ASCII form (RFC 5891)."""
     if host.startswith("[") and host.endswith("]"):

@@ -17,8 +17,7 @@ from proxy.config.problems import Path as KeyPath
 from proxy.config.read import read_text
 from proxy.config.schema import PACK
 from proxy.config.units import written
-from proxy.config.yaml_text import parse
-from proxy.config.yaml_tree import Map, adopt
+from proxy.config.yaml_tree import Map, parse
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
 from proxy.retry.policy import BodyDelay, Classify, Dialect, IdempotencyKey, Repeats, ResetField, Rule
 
@@ -129,8 +128,9 @@ def _pack(file: str, named_at: Mark, path: str) -> tuple[Dialect | None, tuple[A
 
 
 def _defaults() -> Map:
-    tree = adopt({key: value for key, value in PACK.defaults().items() if key not in ("codes", "repeats")})
-    assert isinstance(tree, Map)
+    tree = PACK.defaults.copy()
+    for key in ("codes", "repeats"):
+        tree.drop(key)
     return tree
 
 

@@ -16,7 +16,7 @@ from proxy.config.policies import Policies, relative_to
 from proxy.config.problems import DEFAULT, Mark, Path, Problems
 from proxy.config.provenance import Provenance
 from proxy.config.routes import Routes
-from proxy.config.schema import FILE
+from proxy.config.schema import DEFAULTS, FILE
 from proxy.config.settings import (
     ALWAYS_DENIED,
     OPEN_PORTS,
@@ -33,7 +33,7 @@ from proxy.config.settings import (
 from proxy.config.strategies import Kinds
 from proxy.config.units import is_off
 from proxy.config.upstreams import Upstreams
-from proxy.config.yaml_tree import Map, adopt, place
+from proxy.config.yaml_tree import Map, place
 from proxy.retry.policy import Policy
 from proxy.retry.routing import Router
 
@@ -49,22 +49,28 @@ class Compiled:
 
 
 def compile_tree(
-    tree: Map, file: str | None, files: list[str], environ: Mapping[str, str], problems: Problems
+    tree: Map,
+    found: Mapping[str, Any],
+    file: str | None,
+    files: list[str],
+    environ: Mapping[str, str],
+    problems: Problems,
 ) -> Compiled | None:
-    """A checked tree, compiled; None where something is wrong, which was told. `files` gets what else was read."""
+    """A checked tree, compiled; None where something is wrong, which was told. `found` is what its own file's keys read
+    as; `files` gets what else was read.
+    """
     top = Map(tree.mark)
     for key in tree:
         if key not in _POLICY_SECTIONS:
             top.take(key, tree)
-    builtin = _builtin()
-    top = lay(top, builtin)
+    top = lay(top, FILE.defaults)
     top.drop("defaults")
-    typed: dict[str, Any] = FILE.read(top, tree.mark, (), problems.add)
+    typed = FILE.filled(found)
     kinds = Kinds(submap(tree, "strategies"), submap(tree, "buckets"), problems)
     policies = Policies(kinds, problems)
     routes = Routes(policies, problems)
     upstreams = Upstreams(tree, policies, routes, problems)
-    defaults = _defaults(tree, top, submap(builtin, "defaults"), policies, aws_layer(environ, problems))
+    defaults = _defaults(tree, top, policies, aws_layer(environ, problems))
     policies.defaults = defaults
     named = upstreams.named(defaults)
     fallback = upstreams.fallback(defaults)
@@ -78,7 +84,8 @@ def compile_tree(
     if fallback is None or problems.fatal:
         return None
     in_redis = frozenset(upstream.name for upstream in named if any(map(_uses_redis, upstream.policies)))
-    ports = typed["limits"].pop("connect_ports", None)
+    limits = dict(typed["limits"])
+    ports = limits.pop("connect_ports", None)
     open_ports = None if loopback else OPEN_PORTS
     connect_ports = open_ports if ports is None else None if ports == "any" else frozenset(ports)
     settings = Settings(
@@ -92,7 +99,7 @@ def compile_tree(
         deny_destinations=(*ALWAYS_DENIED, *typed["deny_destinations"]),
         via_proxy=typed["via_proxy"],
         buffers=Buffers(**typed["buffers"]),
-        limits=Limits(**typed["limits"], connect_ports=connect_ports, ports_set=ports is not None),
+        limits=Limits(**limits, connect_ports=connect_ports, ports_set=ports is not None),
         pool=Pool(**typed["pool"]),
         redis=Redis(**typed["redis"]),
         ca=_ca(typed["ca"], submap(top, "ca"), file),
@@ -106,12 +113,6 @@ def compile_tree(
         redis_upstreams=in_redis,
     )
     return Compiled(settings, routes.placed)
-
-
-def _builtin() -> Map:
-    tree = adopt(FILE.defaults())
-    assert isinstance(tree, Map)
-    return tree
 
 
 def _uses_redis(policy: Policy) -> bool:
@@ -149,9 +150,7 @@ def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
 def _one_door_each(
     listen: tuple[Address, ...], admin: Admin | None, probe: Address | None, top: Map, problems: Problems
 ) -> None:
-    """No address twice, and one at least."""
-    if not listen:
-        problems.add(top.values_at["listen"], "listen", "must not be empty")
+    """Refuse an address that is named twice."""
     taken: dict[Address, str] = {}
     doors = [("listen", each) for each in listen]
     doors += [("admin", admin.listen)] if admin is not None else []
@@ -165,10 +164,10 @@ def _one_door_each(
         taken.setdefault(address, key)
 
 
-def _defaults(tree: Map, top: Map, builtin: Map, policies: Policies, aws: Map) -> Map:
+def _defaults(tree: Map, top: Map, policies: Policies, aws: Map) -> Map:
     """The built-in defaults, the environment's word on the strategy, the file's `defaults`."""
     written = submap(tree, "defaults")
-    base = builtin
+    base = DEFAULTS.defaults
     via = top.get("via_proxy")
     if not is_off(via) and via != "none":
         base = base.copy()

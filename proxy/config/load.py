@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
 from proxy.config.environment import replace
@@ -24,8 +22,7 @@ from proxy.config.schema import EXTENSION, FILE, INCLUDED
 from proxy.config.schema_language import Section
 from proxy.config.settings import Settings
 from proxy.config.units import written
-from proxy.config.yaml_text import from_node, parse
-from proxy.config.yaml_tree import Map, Seq, adopt
+from proxy.config.yaml_tree import Map, Seq, adopt, parse
 
 #: Where a configuration is looked for, the first that is there (contract, section 2).
 PLACES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")
@@ -55,18 +52,16 @@ def load(path: str | None, environ: Mapping[str, str]) -> LoadResult:
     """Read, check and compile a file; None stands for the defaults. See `find` for which file a command takes."""
     problems = Problems()
     if path is None:
-        return _finished(Map(Mark("default")), None, environ, problems)
-    tree = _read(path, FILE, environ, problems)
-    return _finished(tree, path, environ, problems)
+        return _finished((Map(), {}), None, environ, problems)
+    return _finished(_read(path, FILE, environ, problems), path, environ, problems)
 
 
 def load_tree(tree: Any, file: str, environ: Mapping[str, str]) -> LoadResult:
-    """The same for a configuration that stands inside another file: Python data, or a composed YAML node of `file`,
-    which relative paths then start from.
+    """The same for a configuration that stands inside another file, from which relative paths then start: a tree, or
+    Python data.
     """
     problems = Problems()
-    found = from_node(tree, file, problems) if isinstance(tree, yaml.Node) else adopt(tree, Mark(file, 1, 1))
-    return _finished(_checked(found, file, FILE, environ, problems), file, environ, problems)
+    return _finished(_checked(adopt(tree, Mark(file, 1, 1)), file, FILE, environ, problems), file, environ, problems)
 
 
 def find(path: str | None, environ: Mapping[str, str]) -> str | None:
@@ -86,16 +81,21 @@ def taken(path: str | None, environ: Mapping[str, str]) -> str:
     return f"redrive: configuration: {file}{named}"
 
 
-def _finished(tree: Map | None, file: str | None, environ: Mapping[str, str], problems: Problems) -> LoadResult:
+#: A file's tree, and what its keys read as.
+_Read = tuple[Map, Mapping[str, Any]]
+
+
+def _finished(read: _Read | None, file: str | None, environ: Mapping[str, str], problems: Problems) -> LoadResult:
     files = [] if file is None else [file]
-    if tree is None:
+    if read is None:
         return LoadResult(None, tuple(problems.sorted()), tuple(files))
+    tree, found = read
     for included in _included(tree, problems):
         files.append(included)
         other = _read(included, INCLUDED, environ, problems)
         if other is not None:
-            _take_over(tree, other, problems)
-    compiled = compile_tree(tree, file, files, environ, problems)
+            _take_over(tree, other[0], problems)
+    compiled = compile_tree(tree, found, file, files, environ, problems)
     if compiled is not None:
         advise(compiled, tree, problems)
     settings = None if compiled is None else compiled.settings
@@ -108,8 +108,8 @@ def _patterns(tree: Map) -> Iterator[str]:
         yield str((Path(mark.file).parent / pattern).absolute())
 
 
-def _read(file: str, form: Section, environ: Mapping[str, str], problems: Problems) -> Map | None:
-    """A file's tree, checked; None where it cannot be read at all."""
+def _read(file: str, form: Section, environ: Mapping[str, str], problems: Problems) -> _Read | None:
+    """A file, checked; None where it cannot be read at all."""
     text = read_text(file, problems)
     if text is None:
         return None
@@ -122,7 +122,7 @@ def _read(file: str, form: Section, environ: Mapping[str, str], problems: Proble
     return _checked(tree, file, form, environ, problems)
 
 
-def _checked(tree: Any, file: str, form: Section, environ: Mapping[str, str], problems: Problems) -> Map | None:
+def _checked(tree: Any, file: str, form: Section, environ: Mapping[str, str], problems: Problems) -> _Read | None:
     if tree is None:
         tree = Map(Mark(file, 1, 1))
     if not isinstance(tree, Map):
@@ -132,8 +132,7 @@ def _checked(tree: Any, file: str, form: Section, environ: Mapping[str, str], pr
     for name in [name for name in tree if name.startswith(EXTENSION)]:
         tree.drop(name)
     replace(tree, environ, problems)
-    form.read(tree, tree.mark, (), problems.add)
-    return tree
+    return tree, form.read(tree, tree.mark, (), problems.add)
 
 
 def _included(tree: Map, problems: Problems) -> Iterator[str]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from proxy.config.classification import classify, dialects
 from proxy.config.merge import lay, without_overruled
-from proxy.config.policy_keys import DEFAULTS
 from proxy.config.problems import Mark, Problems
 from proxy.config.problems import Path as KeyPath
 from proxy.config.read import is_file
+from proxy.config.schema import DEFAULTS
+from proxy.config.schema_language import told_already
 from proxy.config.strategies import Kinds
 from proxy.config.yaml_tree import Map, Seq
 from proxy.retry.policy import (
@@ -59,7 +60,8 @@ class Policies:
     def __init__(self, kinds: Kinds, problems: Problems) -> None:
         self._kinds = kinds
         self._problems = problems
-        self._read: dict[tuple[str, int], tuple[Any, Any]] = {}
+        known = DEFAULTS.default_values
+        self._read = {(name, id(tree)): (tree, known[name]) for name, tree in DEFAULTS.defaults.items()}
         self._targets: dict[object, Target] = {}
         self._packs: dict[tuple[str, ...], tuple[Dialect, ...]] = {}
         self._classified: dict[object, Classify] = {}
@@ -145,7 +147,7 @@ class Policies:
         known = self._read.get((name, id(value)))
         if known is None:
             form = DEFAULTS.keys[name].form
-            typed = form.read(value, tree.values_at[name], (name,), _nobody)
+            typed = form.read(value, tree.values_at[name], (name,), told_already)
             known = self._read[name, id(value)] = value, typed
         return known[1]
 
@@ -251,7 +253,3 @@ def _edits(typed: dict[str, Any]) -> HeaderEdits:
     """Names are one in any case: what a route sets takes the place of what its upstream does."""
     fields = {name.lower(): (name, value) for name, value in typed["set"].items()}
     return HeaderEdits(tuple(fields.values()), frozenset(name.lower() for name in typed["remove"]))
-
-
-def _nobody(mark: Mark, path: KeyPath, message: str) -> None:
-    """What was read once already has nothing more to tell."""

@@ -1,36 +1,352 @@
 """The file's format, key by key: what every file is held against, and what `redrive schema` writes out.
 
-Law: one table is the check, the defaults and the JSON Schema. The keys stand in the contract's order; those of buckets,
-strategies and policies are in policy_keys.py.
+Law: one table is the check, the defaults and the JSON Schema. Each key has one reader, one default, spelled as a user
+would spell it, and one line for the editor's help; the keys stand in the contract's order. What one key's value means
+for another (a kind's own keys, references, overlaps) is said in strategies.py, compile.py and advice.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from proxy.config import addresses, units
-from proxy.config.policy_keys import BUCKET, DEFAULTS, ELSEWHERE, RULE, STRATEGY, UPSTREAM
-from proxy.config.scalars import (
-    address,
-    address_or_off,
-    duration,
-    fault,
-    flag,
-    glob,
-    header_name,
-    like,
-    network,
-    one_word,
-    parent_proxy,
-    positive_duration,
-    redis_url,
-    size,
-    status,
-    text,
-    whole,
-    word,
+from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
+
+# -- scalars: each a reader with its JSON Schema, which takes whatever the reader takes, and lets a ${NAME} pass -------
+
+_ENV = r".*\$\{.+\}.*"  # any scalar may come from the environment
+
+
+def like(expression: str, *types: str) -> dict[str, Any]:
+    """The schema of text of a certain form, of any text with a ${NAME}, or of the other types named."""
+    return {"type": [*types, "string"] if types else "string", "pattern": f"^({expression}|{_ENV})$"}
+
+
+def one_word(*words: str) -> Word:
+    """One word out of several; a bare off is a false to some editors."""
+    also: list[dict[str, Any]] = [{"const": False}] if "off" in words else []
+    return Word(units.one_of(*words), {"anyOf": [{"enum": list(words)}, *also, like(_ENV)]})
+
+
+def whole(least: int, most: int = 2**31) -> Word:
+    """A whole number within bounds."""
+    return Word(units.whole(least, most), {"anyOf": [{"type": "integer", "minimum": least}, like("[0-9]+")]})
+
+
+def number_of(reader: Callable[[Any], float]) -> Word:
+    """A number of zero or more."""
+    return Word(reader, {"anyOf": [{"type": "number", "minimum": 0}, like(r"[0-9.]+([eE][-+]?[0-9]+)?")]})
+
+
+_LONG = r"[0-9]+(\.[0-9]+)?(ms|s|m|h)|0"
+_LONG_OR_OFF = {"anyOf": [like(f"{_LONG}|off"), {"const": False}, {"const": 0}]}
+ANY = {"type": ["string", "number", "boolean"]}
+TEXT = {"type": "string"}
+
+duration = Word(units.duration, {"anyOf": [like(_LONG), {"const": 0}]})
+positive_duration = Word(units.positive_duration, like(_LONG))
+duration_or_off = Word(units.duration_or_off, _LONG_OR_OFF)
+clamp = Word(units.clamp, _LONG_OR_OFF)
+size = Word(units.size, {"anyOf": [like(r"[0-9]+(\.[0-9]+)?(B|KiB|MiB|GiB)|0"), {"const": 0}]})
+rate = Word(units.rate, like(r"[0-9]+(\.[0-9]+)?/(s|m|h)"))
+refill = Word(units.refill, {"anyOf": [like(r"[0-9]+(\.[0-9]+)?/(s|m|h)|0"), {"const": 0}]})
+percent = Word(units.percent, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
+share = Word(units.share, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
+number = number_of(units.number)
+positive_number = number_of(units.positive_number)
+flag = Word(units.flag, {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no", "on", "off"]}, like(_ENV)]})
+word = Word(units.word, ANY)
+text = Word(units.text, ANY)
+glob = Word(units.text, ANY)
+header_value = Word(addresses.header_value, ANY)
+header_name = Word(addresses.header_name, TEXT)
+token = Word(addresses.token, TEXT)
+address = Word(addresses.address, TEXT)
+address_or_off = Word(addresses.address_or_off, {"anyOf": [TEXT, {"const": False}]})
+redis_url = Word(addresses.redis_url, like(r"(redis|valkey)s?(\+[a-z]+)?://.+|unix:///.+"))
+parent_proxy = Word(addresses.parent_proxy, like("none|http://.+"))
+network = Word(addresses.network, TEXT)
+failure = Word(units.failure, {"type": ["integer", "string"]})
+status = Word(units.status, {"type": ["integer", "string"]})
+grpc_status = Word(units.grpc_status, TEXT)
+fault = Word(units.fault, TEXT)
+endpoint = Word(addresses.endpoint, ANY)
+host_pattern = Word(addresses.host_pattern, ANY)
+prefix = Word(addresses.prefix_or_off, ANY)
+jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
+header_globs = MapOf(glob, key=addresses.header_name)
+
+# -- buckets and strategies --------------------------------------------------------------------------------------------
+
+BUCKET = Section(
+    "bucket",
+    "A store of retry tokens. Which keys there are depends on its kind.",
+    {
+        "kind": Key(
+            one_word("quota", "throttle", "budget", "rate"), doc="without it, merged into the inherited bucket"
+        ),
+        "capacity": Key(number, doc="quota: the tokens it holds (500); 0 retries only what is free"),
+        "retry_cost": Key(number, doc="quota: what a retry pays (5)"),
+        "timeout_cost": Key(number, doc="quota: what a retry after a timeout pays (retry_cost)"),
+        "throttling_cost": Key(number, doc="quota: what a retry after a throttling error pays (retry_cost)"),
+        "success_refund": Key(number, doc="quota: what a first attempt's success gives back (1)"),
+        "refund": Key(one_word("last", "flat"), doc="quota: flat gives success_refund on every success instead"),
+        "refill": Key(refill, doc="quota: tokens that come with time, as 10/s, up to capacity (0/s)"),
+        "max_tokens": Key(positive_number, doc="throttle: the tokens it holds; retries only above half of them (10)"),
+        "token_ratio": Key(positive_number, doc="throttle: what a success gives (0.1)"),
+        "percent": Key(percent, doc="budget: retries per calls of the window (20)"),
+        "min_per_second": Key(number, doc="budget: retries a second that are granted in any case (10)"),
+        "window": Key(positive_duration, doc="budget: how far back calls and retries are counted (10s)"),
+        "rate": Key(rate, doc="rate: attempts a second, as 100/s"),
+        "burst": Key(positive_number, doc="rate: the most attempts at once (one second's worth)"),
+        "when_empty": Key(one_word("wait", "reject"), doc="rate: what a call meets when there is no token (wait)"),
+        "initial": Key(number, doc="quota, throttle, rate: the tokens at the start (full)"),
+        "store": Key(one_word("memory", "redis"), doc="redis shares it between machines (memory)"),
+    },
 )
-from proxy.config.schema_language import Either, Key, ListOf, MapOf, Section, Word
+
+BACKOFF = Section(
+    "backoff",
+    "cap(n) = min(max, base * multiplier^(n-1)); the jitter draws from it.",
+    {
+        "base": Key(duration, doc="the first cap"),
+        "throttling_base": Key(duration, doc="in place of base after a throttling error"),
+        "max": Key(duration, doc="the highest cap"),
+        "multiplier": Key(number, doc="from one cap to the next"),
+        "jitter": Key(jitter, doc="which part of the cap is drawn"),
+    },
+)
+
+STRATEGY = Section(
+    "strategy",
+    "How a call is retried. Which keys there are depends on its kind; a module:Class takes any.",
+    {
+        "kind": Key(
+            Word(
+                units.word,
+                like("standard|standard-2026|legacy|adaptive|smithy|grpc|hedging|none|[A-Za-z_][\\w.]*:[A-Za-z_]\\w*"),
+            ),
+            doc="a built-in kind or module:Class; without it, merged into the inherited strategy",
+        ),
+        "max_attempts": Key(whole(1), doc="sendings, the first one included"),
+        "backoff": Key(BACKOFF, doc="a partial one keeps the kind's other values"),
+        "pushback_clamp": Key(clamp, doc="standard-2026: a pushback is clamped to [d(n), d(n) + this] (5s)"),
+        "delay_first": Key(flag, doc="adaptive: whether the limiter delays first attempts too (true)"),
+        "initial_backoff": Key(duration, doc="grpc: backoff.base"),
+        "max_backoff": Key(duration, doc="grpc: backoff.max"),
+        "multiplier": Key(number, doc="grpc: backoff.multiplier"),
+        "jitter": Key(jitter, doc="grpc: backoff.jitter"),
+        "hedging_delay": Key(duration, doc="hedging: from one hedge to the next (500ms)"),
+        "non_fatal": Key(ListOf(failure), doc="hedging: the failures to go on from"),
+    },
+    open=True,
+)
+
+#: What well-known clients call what a strategy has: urllib3, requests, botocore, axios-retry, tenacity, Envoy, Polly.
+IN_STRATEGY = {
+    **dict.fromkeys(
+        ("retries", "max_retries", "num_retries", "retry_count", "retry_limit", "attempts", "retry_attempts", "tries",
+         "total_max_attempts", "max_attempt_number", "max_retry_attempts", "stop_after_attempt"),
+        "max_attempts, which counts the first attempt too",
+    ),
+    **dict.fromkeys(
+        ("backoff_factor", "retry_delay", "initial_delay", "base_delay", "min_delay", "base_interval", "delay",
+         "base_ms", "initial_interval"),
+        "backoff.base",
+    ),
+    **dict.fromkeys(
+        ("max_backoff", "backoff_max", "retry_max_delay", "max_interval", "max_backoff_time", "retry_wait_max"),
+        "backoff.max",
+    ),
+    **dict.fromkeys(("exponential_base", "backoff_multiplier", "backoff_rate"), "backoff.multiplier"),
+    **dict.fromkeys(("backoff_jitter",), "backoff.jitter"),
+}  # fmt: skip
+#: And what they call what a policy has, with the place of it here.
+ELSEWHERE = {
+    **{name: f"strategy.{there}" for name, there in IN_STRATEGY.items()},
+    **{name: f"strategy.{name}" for name in ("max_attempts", "backoff")},
+    **dict.fromkeys(("retry", "retry_policy", "retry_strategy"), "strategy"),
+    **dict.fromkeys(("request_timeout", "read_timeout", "deadline"), "timeouts.total"),
+    **dict.fromkeys(("per_try_timeout", "try_timeout", "attempt_timeout"), "timeouts.attempt"),
+    **dict.fromkeys(("connect_timeout", "connection_timeout"), "timeouts.connect"),
+    **dict.fromkeys(("idle_timeout",), "timeouts.idle"),
+    **dict.fromkeys(("status_forcelist", "retry_on", "retryable_status_codes"), "classify.transient"),
+    **dict.fromkeys(("allowed_methods", "method_whitelist", "retry_non_idempotent"), "classify.unsafe_methods"),
+    **dict.fromkeys(("respect_retry_after_header", "retry_after"), "pushback"),
+    **dict.fromkeys(("rate_limit", "ratelimit", "requests_per_second"), "rate"),
+}
+
+# -- a policy ----------------------------------------------------------------------------------------------------------
+
+TIMEOUTS = Section(
+    "timeouts",
+    "What bounds a call; off works for each but connect.",
+    {
+        "connect": Key(positive_duration, "5s", "from the look-up of the name to the end of the TLS handshake"),
+        "attempt": Key(duration_or_off, "off", "from the last byte of the request body to the final response head"),
+        "total": Key(duration_or_off, "15m", "all attempts and waits, up to the first byte that is handed on"),
+        "idle": Key(duration_or_off, "15m", "the longest silence of a body, a stream or a tunnel"),
+    },
+)
+
+RULE = Section(
+    "rule",
+    "Every part is optional, all given must match; values are globs, * means present.",
+    {
+        "status": Key(Either(word=status, list=ListOf(status)), doc="an HTTP status, 5xx, 520-527, or a list"),
+        "grpc_status": Key(Either(word=grpc_status, list=ListOf(grpc_status)), doc="a gRPC status name, or a list"),
+        "fail": Key(
+            Either(word=fault, list=ListOf(fault)),
+            doc="a fault kind: reset, connect_failure, …, or a list",
+        ),
+        "header": Key(header_globs, doc="name: glob"),
+        "json": Key(MapOf(glob), doc="dotted.path: glob; the body is peeked at"),
+        "xml": Key(MapOf(glob), doc="element: glob; the body is peeked at"),
+        "as": Key(
+            one_word("transient", "throttling", "timeout", "success", "fatal"),
+            doc="transient, throttling, timeout, success or fatal",
+            required=True,
+        ),
+    },
+)
+
+CLASSIFY = Section(
+    "classify",
+    "HTTP statuses, 5xx, 520-527, gRPC statuses, fault kinds; throttling beats timeout, timeout beats transient.",
+    {
+        "transient": Key(ListOf(failure), ["connect_failure", "refused_stream", "reset", 425, 500, 502, 503]),
+        "throttling": Key(ListOf(failure), [429]),
+        "timeout": Key(ListOf(failure), ["attempt_timeout", 408, 504]),
+        "unsafe_methods": Key(
+            one_word("never", "unprocessed", "provider", "always"),
+            "provider",
+            "when methods that are not idempotent are retried; provider: also what the dialect's own client repeats",
+        ),
+        "rules": Key(ListOf(RULE), [], "the first match wins, ahead of dialects and lists"),
+    },
+)
+
+IDEMPOTENCY_KEY = Section(
+    "idempotency_key",
+    "A call that carries this header is idempotent.",
+    {
+        "header": Key(header_name, "Idempotency-Key"),
+        "inject": Key(flag, False, "a POST or PATCH without a key gets one"),
+    },
+)
+
+PUSHBACK = Section(
+    "pushback",
+    "An upstream's word on when to retry.",
+    {
+        "max_delay": Key(duration, "60s", "a longer delay ends the call with that answer"),
+        "cooldown": Key(one_word("wait", "reject", "off"), "wait", "what the scope's other calls meet meanwhile"),
+        "hold": Key(duration, "20s", "for how long a cooldown holds one call at most, in all"),
+        "spread": Key(share, doc="has no effect any more: held calls return by a slow start, see hold"),
+    },
+)
+
+HEADER_EDIT = Section(
+    "header_edit",
+    "Fields set (in place of what came) and taken out.",
+    {
+        "set": Key(MapOf(header_value, key=addresses.editable_header, caseless=True), {}),
+        "remove": Key(ListOf(Word(addresses.editable_header, TEXT)), []),
+    },
+)
+
+HEADERS = Section(
+    "headers",
+    "What is changed on the way.",
+    {"request": Key(HEADER_EDIT), "response": Key(HEADER_EDIT)},
+)
+
+CLIENT_CERT = Section(
+    "client_cert",
+    "PEM files, for upstreams that ask for a client certificate.",
+    {"cert": Key(word, doc="the certificate's file"), "key": Key(word, doc="the private key's file")},
+)
+
+SCOPE = Section("scope", "State is kept for each value of a header.", {"header": Key(header_name, required=True)})
+
+POLICY_KEYS: dict[str, Key] = {
+    "verify": Key(word, True, "upstream TLS: true, false, or a CA file"),
+    "client_cert": Key(CLIENT_CERT),
+    "via_proxy": Key(parent_proxy, doc="a parent proxy, http://host:port, or none"),
+    "strategy": Key(Either(word=word, mapping=STRATEGY), "standard", "a name, a built-in kind, or a mapping"),
+    "bucket": Key(
+        Either(word=word, mapping=BUCKET), doc="a name, a mapping, or off; without the key the strategy's own"
+    ),
+    "rate": Key(
+        Either(word=word, mapping=BUCKET), doc="a bucket of kind rate, paid by every attempt, first ones too, or off"
+    ),
+    "timeouts": Key(TIMEOUTS),
+    "classify": Key(CLASSIFY),
+    "dialects": Key(
+        ListOf(word),
+        ["http"],
+        "http, aws, grpc, github, openai, anthropic, google, azure, stripe, or a pack's file.yaml",
+    ),
+    "attempt_headers": Key(ListOf(one_word("grpc", "aws", "envoy")), [], "further dialects of the attempt count"),
+    "idempotency_key": Key(IDEMPOTENCY_KEY),
+    "pushback": Key(PUSHBACK),
+    "mode": Key(one_word("enforce", "observe", "off"), "enforce"),
+    "headers": Key(HEADERS),
+    "service_config": Key(
+        Either(word=word, mapping=Anything()), doc="a gRPC service config, file or mapping, for strategy and bucket"
+    ),
+}
+
+MATCH = Section(
+    "match",
+    "What a route asks of a call; all given must hold.",
+    {
+        "methods": Key(ListOf(token), doc="GET, POST, …"),
+        "path": Key(word, doc="* within a segment, ** across; percent-decoded"),
+        "headers": Key(header_globs, doc="name: glob; * means present"),
+    },
+)
+
+ROUTE = Section(
+    "route",
+    "A policy for some of an upstream's calls.",
+    {"match": Key(MATCH, doc="which calls it is for, as {path: /v1/*}", required=True), **POLICY_KEYS},
+    belongs=ELSEWHERE,
+)
+
+_PLACELESS: dict[str, Key] = {
+    "connect": Key(one_word("auto", "tunnel", "intercept", "deny"), "auto", "what becomes of a CONNECT"),
+    **POLICY_KEYS,
+    "scope": Key(
+        Either(word=one_word("host", "upstream"), mapping=SCOPE),
+        "host",
+        "what the own bucket, limiter and cooldown are kept by: host, upstream, {header: NAME}",
+    ),
+    "routes": Key(ListOf(ROUTE), [], "the first match wins"),
+}
+
+DEFAULTS = Section(
+    "defaults", "An upstream policy without a place; every upstream starts from it.", _PLACELESS, belongs=ELSEWHERE
+)
+
+UPSTREAM = Section(
+    "upstream",
+    "A named destination with one policy.",
+    {
+        "url": Key(
+            Either(word=endpoint, list=ListOf(endpoint, "must not be empty")),
+            doc="one url or a list of endpoints; without it, where the request said",
+        ),
+        "hosts": Key(
+            Either(word=host_pattern, list=ListOf(host_pattern)),
+            doc="its hosts, * within; without a port any; by default those of url, at its port, 80, and 443 if https",
+        ),
+        "prefix": Key(prefix, doc="for reverse use: /NAME by default, or off"),
+        **_PLACELESS,
+    },
+    belongs=ELSEWHERE,
+)
 
 # -- a dialect pack ----------------------------------------------------------------------------------------------------
 
@@ -138,7 +454,11 @@ FILE = Section(
     "The configuration of redrive.",
     {
         "version": Key(Word(units.one_of("1"), {"enum": [1, "1"]}), 1),
-        "listen": Key(Either(word=address, list=ListOf(address)), "127.0.0.1:8080", "HOST:PORT, unix:/path, or a list"),
+        "listen": Key(
+            Either(word=address, list=ListOf(address, "must not be empty")),
+            "127.0.0.1:8080",
+            "HOST:PORT, unix:/path, or a list",
+        ),
         "admin": Key(Either(word=address_or_off, mapping=ADMIN), doc="an address, a mapping, or off"),
         "probe": Key(address_or_off, "off", "livez, readyz and metrics alone"),
         "workers": Key(

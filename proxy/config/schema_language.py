@@ -7,15 +7,16 @@ collects all there is to say. A key that stands there with nothing behind it is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
-from proxy.config.blanks import stray_blank
-from proxy.config.problems import Mark, Path, meant
+from proxy.config.problems import DEFAULT, Mark, Path, meant
 from proxy.config.units import word as any_word
 from proxy.config.units import written
-from proxy.config.yaml_tree import Map, Seq
+from proxy.config.yaml_tree import Map, Seq, adopt
 
 #: What a value that was refused reads as.
 BAD = object()
@@ -23,6 +24,10 @@ BAD = object()
 Tell = Callable[[Mark, Path, str], None]
 #: Named parts of a JSON Schema, filled while it is made.
 Definitions = dict[str, Any]
+
+
+def told_already(mark: Mark, path: Path, message: str) -> None:
+    """Take what is wrong with a value that was read before: it has been told."""
 
 
 class Form(Protocol):
@@ -39,17 +44,17 @@ class Form(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A scalar, read by `reader`; `json` is its JSON Schema."""
+    """A scalar, read by `reader`; `json` is its JSON Schema, where one is written out."""
 
     reader: Callable[[Any], Any]
-    json: Mapping[str, Any]
+    json: Mapping[str, Any] = field(default_factory=dict)
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         """What the reader makes of it."""
         try:
             return self.reader(tree)
         except ValueError as error:
-            tell(at, path, stray_blank(tree, self.reader) or str(error))
+            tell(at, path, _stray_blank(tree, self.reader) or str(error))
             return BAD
 
     def schema(self, named: Definitions) -> dict[str, Any]:
@@ -59,15 +64,19 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list; one bad item makes the whole of it bad."""
+    """A list; one bad item makes the whole of it bad. `empty` says what is wrong with one that holds nothing."""
 
     item: Form
+    empty: str = ""
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         """A tuple of what the items read as."""
         if not isinstance(tree, Seq):
             hint = f" (did you mean [{tree}]?)" if isinstance(tree, str) else ""
             tell(at, path, f"must be a list, not {written(tree)}{hint}")
+            return BAD
+        if self.empty and not tree:
+            tell(at, path, self.empty)
             return BAD
         items = [self.item.read(item, tree.marks[n], (*path, n), tell) for n, item in enumerate(tree)]
         return BAD if any(item is BAD for item in items) else tuple(items)
@@ -99,7 +108,7 @@ class MapOf:
             try:
                 self.key(name)
             except ValueError as error:
-                tell(tree.keys_at[name], (*path, name), stray_blank(name, self.key) or str(error))
+                tell(tree.keys_at[name], (*path, name), _stray_blank(name, self.key) or str(error))
                 tree.drop(name)
                 continue
             twin = spelled.get(name.lower()) if self.caseless else None
@@ -134,12 +143,15 @@ class Anything:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a section. `default` is spelled as a user would; None is a key without one."""
+    """One key of a section. `default` is spelled as a user would; None is a key without one. `null`: a key with nothing
+    behind it means something, and is read.
+    """
 
     form: Form
     default: Any = None
     doc: str = ""
     required: bool = False
+    null: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,7 +185,7 @@ class Section:
                     hint = f" (did you mean {there}?)" if there else meant(name, self.keys, self._many_keys)
                     tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     tree.drop(name)
-            elif tree[name] is None:
+            elif tree[name] is None and not key.null:
                 tree.drop(name)
             else:
                 value = key.form.read(tree[name], tree.values_at[name], (*path, name), tell)
@@ -210,16 +222,35 @@ class Section:
             named[self.name] = shape | dict(self.more)
         return {"$ref": f"#/$defs/{self.name}"}
 
-    def defaults(self) -> dict[str, Any]:
-        """The defaults of all keys, as a user would spell them; keys without one are left out."""
-        tree: dict[str, Any] = {}
+    @cached_property
+    def _sections(self) -> dict[str, Section]:
+        """The sections in it, by their keys."""
+        forms = {
+            name: key.form.mapping if isinstance(key.form, Either) else key.form for name, key in self.keys.items()
+        }
+        return {name: form for name, form in forms.items() if isinstance(form, Section)}
+
+    @cached_property
+    def defaults(self) -> Map:
+        """The defaults of all keys, as a user would spell them, which nobody changes; keys without one are left out."""
+        tree = Map()
         for name, key in self.keys.items():
-            section = key.form.mapping if isinstance(key.form, Either) else key.form
-            if key.default is not None:
-                tree[name] = key.default
-            elif isinstance(section, Section) and (inner := section.defaults()):
-                tree[name] = inner
+            inner = self._sections[name].defaults if name in self._sections else None
+            value = inner or None if key.default is None else adopt(key.default)
+            if value is not None:
+                tree.put(name, value, DEFAULT, DEFAULT)
         return tree
+
+    @cached_property
+    def default_values(self) -> dict[str, Any]:
+        """The same as they are read; nobody changes them either."""
+        tree = self.defaults
+        return {name: self.keys[name].form.read(tree[name], DEFAULT, (name,), told_already) for name in tree}
+
+    def filled(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """What was read of such a mapping, with the default values of the keys that are not there."""
+        inner = {name: each for name, each in self._sections.items() if isinstance(found.get(name), dict)}
+        return {**self.default_values, **found, **{name: each.filled(found[name]) for name, each in inner.items()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +275,42 @@ class Either:
         """Any of them."""
         forms = (self.word, self.list, self.mapping)
         return {"anyOf": [form.schema(named) for form in forms if form is not None]}
+
+
+# -- blanks that do not belong where they stand, and are hard to see ---------------------------------------------------
+
+_BLANKS = re.compile(r"\s+")
+_JOINTS = frozenset(":/.@,-")
+_CALLED = {"\t": "a tab", "\n": "a line break", "\r": "a carriage return", "\u00a0": "a no-break space"}
+
+
+def _stray_blank(value: Any, reader: Callable[[Any], Any]) -> str:
+    """What is wrong with a text that `reader` refuses and would take without its blanks; "" where that is not it.
+
+    The text is not repeated: it may be a secret.
+    """
+    blank = _BLANKS.search(value) if isinstance(value, str) else None
+    if blank is None:
+        return ""
+    if _takes(reader, value.strip()):
+        where = "at its end" if blank.start() else "at its beginning"
+    elif _takes(reader, _BLANKS.sub("", value)):
+        before, after = value[: blank.start()][-1:], value[blank.end() :][:1]
+        if after in _JOINTS:
+            where = f"before {after!r}"
+        elif before in _JOINTS:
+            where = f"behind {before!r}"
+        else:
+            return ""  # of words beside each other it can't be told what they were to be
+    else:
+        return ""
+    called = _CALLED.get(blank[0][0], "a space")
+    return f"{called} {where} does not belong there; take it away"
+
+
+def _takes(reader: Callable[[Any], Any], text: str) -> bool:
+    try:
+        reader(text)
+    except ValueError:
+        return False
+    return True

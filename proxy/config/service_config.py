@@ -26,8 +26,7 @@ from proxy.config.service_fields import (
 )
 from proxy.config.service_policies import PolicyReading, put
 from proxy.config.units import guess, written
-from proxy.config.yaml_text import parse
-from proxy.config.yaml_tree import Map, Seq, adopt
+from proxy.config.yaml_tree import Map, Seq, adopt, parse
 
 _TOP = ("methodConfig", "retryThrottling", "loadBalancingPolicy", "loadBalancingConfig", "healthCheckConfig")
 _NO_EFFECT = ("maxRequestMessageBytes", "maxResponseMessageBytes", "waitForReady")

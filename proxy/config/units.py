@@ -1,4 +1,4 @@
-"""How a scalar's text is read: durations, sizes, rates, shares, numbers, switches.
+"""How a scalar's text is read: durations, sizes, rates, shares, numbers, switches, the names of failures.
 
 Law: the key decides, not the looks of the value; a unit is never guessed. Each reader takes the text of a scalar and
 returns the value in seconds, bytes, or a second, or raises ValueError with a message that says what would be right.
@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from proxy.config.problems import did_you_mean
+from proxy.config.problems import did_you_mean, meant
 from proxy.config.yaml_tree import Map, Seq, Text
+from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -238,6 +239,62 @@ def one_of(*words: str) -> Callable[[Any], str]:
         return str(found)
 
     return read
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+#: What one word names.
+Failures = frozenset[int | str | FaultKind]
+_FAULTS = frozenset(kind.value for kind in FaultKind)
+
+
+def failure(value: Any) -> Failures:
+    """What one word of a list names: an HTTP status, 5xx, 520-527, a gRPC status, a fault kind."""
+    found = scalar(value, "an HTTP status, a range such as 5xx or 520-527, a gRPC status or a fault kind")
+    if re.fullmatch(r"[1-5]\d\d", found):
+        return frozenset({int(found)})
+    if re.fullmatch(r"[1-5][xX][xX]", found):
+        return frozenset(range(int(found[0]) * 100, int(found[0]) * 100 + 100))
+    if match := re.fullmatch(r"([1-5]\d\d)\s?-\s?([1-5]\d\d)", found):
+        low, high = int(match[1]), int(match[2])
+        if low > high:
+            raise ValueError(f"{written(value)} runs backwards (did you mean {high}-{low}?)")
+        return frozenset(range(low, high + 1))
+    if found == "OK":
+        raise ValueError("OK is no failure")
+    if found in GRPC_STATUS_NUMBERS:
+        return frozenset({str(found)})
+    if found in _FAULTS:
+        return frozenset({FaultKind(found)})
+    hint = meant(found, [*_FAULTS, *GRPC_STATUS_NUMBERS], "write it as 503, 5xx, 520-527, UNAVAILABLE or reset")
+    raise ValueError(f"{written(value)} is neither an HTTP status, nor a gRPC status, nor a fault kind{hint}")
+
+
+def status(value: Any) -> Failures:
+    """HTTP statuses alone: 400, 5xx, 520-527."""
+    found = failure(value)
+    if not all(isinstance(each, int) for each in found):
+        raise ValueError(f"{written(value)} is no HTTP status (grpc_status and fail name the others)")
+    return found
+
+
+def grpc_status(value: Any) -> Failures:
+    """gRPC status names alone."""
+    found = frozenset({"OK"}) if value == "OK" else failure(value)
+    if not all(isinstance(each, str) and each in GRPC_STATUS_NUMBERS for each in found):
+        raise ValueError(f"{written(value)} is no gRPC status such as UNAVAILABLE")
+    return found
+
+
+def fault(value: Any) -> Failures:
+    """Fault kinds alone."""
+    found = failure(value)
+    if not all(isinstance(each, FaultKind) for each in found):
+        raise ValueError(f"{written(value)} is no fault kind; they are {', '.join(sorted(_FAULTS))}")
+    return found
+
+
+# -- where no key says how to read a value -----------------------------------------------------------------------------
 
 
 def guess(value: Any) -> Any:

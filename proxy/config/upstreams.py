@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any, cast
 
 from proxy.config import addresses
-from proxy.config.blanks import stray_blank
 from proxy.config.merge import lay, submap
 from proxy.config.policies import Policies, relative_to
 from proxy.config.problems import DEFAULT, Mark, Path, Problems
 from proxy.config.routes import Routes
-from proxy.config.units import is_off
-from proxy.config.yaml_tree import Map, Seq, adopt
+from proxy.config.schema import UPSTREAM
+from proxy.config.schema_language import told_already
+from proxy.config.yaml_tree import Map, adopt
 from proxy.retry.policy import Policy, Scope
 from proxy.retry.routing import HostPattern, Upstream
 from proxy.retry.target import ConnectMode, Endpoint, Target
@@ -60,12 +60,12 @@ class Upstreams:
         path: Path = ("upstreams", name)
         merged = self._policies.layer(tree, defaults, path)
         merged.mark = at
-        endpoints = [_beside(end, mark) for end, mark in self._each(tree, "url", addresses.endpoint, path)]
-        hosts = self._hosts(tree, endpoints, path)
+        endpoints = self._endpoints(tree)
+        hosts = self._hosts(tree, endpoints)
         made = self._routes.routed(merged, name, endpoints, path, at)
-        prefix = self._prefix(name, tree, path)
-        if not endpoints:  # by prefix there would be nowhere to go
-            prefix = None
+        prefix = None  # without an endpoint there would be nowhere to go
+        if endpoints:
+            prefix = addresses.prefix_or_off(tree["prefix"]) if "prefix" in tree else f"/{name}"
         if made is None:
             return None
         base, routes = made
@@ -88,54 +88,32 @@ class Upstreams:
         connect: ConnectMode = "deny" if tree["connect"] == "deny" else "tunnel"
         return Upstream(UNMATCHED, UNMATCHED, cast(Target, base.target), base, connect, None, (), tuple(routes))
 
-    # -- places ----------------------------------------------------------------------------------------------------
+    def _endpoints(self, tree: Map) -> list[Endpoint]:
+        """The places of url. A socket's path is relative to the file that names it."""
+        return [
+            end if end.unix is None else replace(end, unix=relative_to(tree.values_at["url"], end.unix))
+            for end in _several(tree, "url")
+        ]
 
-    def _each(self, tree: Map, key: str, reader: Any, path: Path) -> list[tuple[Any, Mark]]:
-        """A word or a list of words, each read by `reader`, and where it stands."""
-        value = tree.get(key)
-        if value is None:
-            return []
-        items = zip(value, value.marks, strict=True) if isinstance(value, Seq) else [(value, tree.values_at[key])]
-        found = []
-        for number, (item, mark) in enumerate(items):
-            try:
-                found.append((reader(item), mark))
-            except ValueError as error:
-                where = (*path, key, number) if isinstance(value, Seq) else (*path, key)
-                self._problems.add(mark, where, stray_blank(item, reader) or str(error))
-        if isinstance(value, Seq) and not value and key == "url":
-            self._problems.add(tree.values_at[key], (*path, key), "must not be empty")
-        return found
-
-    def _hosts(self, tree: Map, endpoints: list[Endpoint], path: Path) -> tuple[HostPattern, ...]:
+    def _hosts(self, tree: Map, endpoints: list[Endpoint]) -> tuple[HostPattern, ...]:
         """As written, or the hosts of url, each for the url's own port, for 80, and for 443 where the url is https:
         what an app asks for as https never leaves in the clear by default (contract, section 3).
         """
         if "hosts" in tree:
-            return tuple(pattern for pattern, _ in self._each(tree, "hosts", addresses.host_pattern, path))
+            return tuple(_several(tree, "hosts"))
         named = [end for end in endpoints if end.unix is None]
         ports = [
             (end.host, port) for end in named for port in (end.port, 80, *((443,) if end.scheme == "https" else ()))
         ]
         return tuple(HostPattern(addresses.pattern_host(host), port) for host, port in dict.fromkeys(ports))
 
-    def _prefix(self, name: str, tree: Map, path: Path) -> str | None:
-        value = tree.get("prefix")
-        if value is None:
-            return f"/{name}"
-        if is_off(value):
-            return None
-        try:
-            return addresses.prefix(value)
-        except ValueError as error:
-            message = stray_blank(value, addresses.prefix) or str(error)
-            self._problems.add(tree.values_at["prefix"], (*path, "prefix"), message)
-            return None
 
-
-def _beside(endpoint: Endpoint, mark: Mark) -> Endpoint:
-    """A socket's path is relative to the file that names it."""
-    return endpoint if endpoint.unix is None else replace(endpoint, unix=relative_to(mark, endpoint.unix))
+def _several(tree: Map, key: str) -> tuple[Any, ...]:
+    """What a word or a list of words of an upstream reads as."""
+    if key not in tree:
+        return ()
+    found = UPSTREAM.keys[key].form.read(tree[key], tree.values_at[key], (key,), told_already)
+    return found if isinstance(found, tuple) else (found,)
 
 
 def _per_host(policy: Policy) -> Policy:

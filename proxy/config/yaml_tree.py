@@ -1,15 +1,21 @@
-"""A configuration as a tree that remembers where each value was written.
+"""A YAML text as a tree that remembers where each value was written.
 
-Law: every scalar stays the text that was written; the key it stands for decides how to read it (units.py). A process
-that is handed a tree needs no YAML (yaml_text.py makes trees of it).
+Law: nothing is guessed from a scalar's looks. YAML 1.1 reads `off` as false, `12:30` as 750, `1e3` as text and `010` as
+8; here every scalar stays the text that was written, and the key it stands for decides how to read it (units.py). A
+duplicate key is refused, since YAML would drop one of the two in silence. Anchors and merge keys work; what they unfold
+to is counted, so that a few lines cannot stand for billions of values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from proxy.config.problems import DEFAULT, Mark, Path
+from proxy.config.problems import DEFAULT, Mark, Path, Problems
+
+if TYPE_CHECKING:
+    import yaml
 
 
 class Text(str):
@@ -111,3 +117,284 @@ def place(tree: Any, path: Path) -> Mark:
         else:
             break
     return found
+
+
+# -- from a text -------------------------------------------------------------------------------------------------------
+
+#: More values than any real file holds: 1,000 upstreams with ten routes each are some 200,000.
+MOST_VALUES = 2_000_000
+#: The deepest key of ours is at level 9; kwargs of a custom strategy may add some.
+DEEPEST = 60
+
+_TOO_DEEP = f"nested more than {DEEPEST} levels deep"
+
+#: Tags that say what is so anyway: here the key decides how a scalar is read.
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "merge")
+) | {None, "!"}
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+def parse(text: str, file: str, problems: Problems) -> Any:
+    """A document's tree, or None where it is empty or cannot be read (which `problems` then says)."""
+    import yaml  # a process that is handed trees needs none
+
+    loader, builder = None, _Builder(file)
+    take: dict[type[yaml.Event], Callable[[Any], None]] = {
+        yaml.DocumentStartEvent: builder.document,
+        yaml.ScalarEvent: builder.scalar,
+        yaml.AliasEvent: builder.alias,
+        yaml.MappingStartEvent: builder.mapping,
+        yaml.MappingEndEvent: builder.end,
+        yaml.SequenceStartEvent: builder.sequence,
+        yaml.SequenceEndEvent: builder.end,
+    }
+    try:
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)  # libyaml is ten times faster, where PyYAML has it
+        while (event := loader.get_event()) is not None:
+            if (taken := take.get(type(event))) is not None:
+                taken(event)
+    except _TooMuchError as error:
+        problems.add(error.mark, "", str(error))
+        return None
+    except yaml.YAMLError as error:
+        mark, message = _syntax(error, file, text)
+        problems.add(mark, "", message)
+        return None
+    except (UnicodeError, ValueError) as error:
+        problems.add(Mark(file, 1, 1), "", f"this is no YAML: {error or type(error).__name__}")
+        return None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    for flaw in builder.flaws:
+        problems.add(*flaw)
+    return builder.root
+
+
+class _TooMuchError(Exception):
+    def __init__(self, mark: Mark, message: str) -> None:
+        super().__init__(message)
+        self.mark = mark
+
+
+class _Open:
+    """A collection whose end has not come. `key` is that of the value that comes next (None: a key comes, or one that
+    was refused), `before` how many values there were before its own.
+    """
+
+    __slots__ = ("anchor", "before", "key", "key_at", "merged", "plain", "tree")
+
+    def __init__(self, tree: Map | Seq, anchor: str | None, before: int) -> None:
+        self.tree = tree
+        self.anchor = anchor
+        self.before = before
+        self.key: str | None = None
+        self.key_at: Mark | None = None
+        self.plain = False
+        self.merged: list[Map] = []
+
+
+class _Builder:
+    """Makes a tree of a parser's events. What an anchor names is made once and shared, but counted each time.
+
+    No recursion: a document as deep as it likes meets DEEPEST, and not the stack's end.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.root: Any = None
+        self.flaws: list[tuple[Mark, Path, str]] = []
+        self._file = file
+        self._count = 0
+        self._open: list[_Open] = []
+        #: By anchor: the mark, the value (_Open until its end has come), how many values are in it.
+        self._anchored: dict[str, tuple[yaml.Mark, Any, int]] = {}
+        self._document: yaml.Mark | None = None
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def document(self, event: Any) -> None:
+        """Allow one document."""
+        if self._document is not None:
+            raise _composing(
+                "expected a single document in the stream", self._document, "but found another document", event
+            )
+        self._document = event.start_mark
+
+    def scalar(self, event: Any) -> None:
+        """Take a key, or a value."""
+        mark, plain = self._mark(event.start_mark), not event.style
+        if event.anchor:
+            self._anchor(event, Text.make(event.value, plain=plain))
+        if self._wants_key:
+            self._key(event.value, plain, mark)
+            return
+        self._counted(event, mark)
+        self._value(None if plain and event.value in _NULLS else Text.make(event.value, plain=plain), mark)
+
+    def alias(self, event: Any) -> None:
+        """Take what the anchor names once more."""
+        if event.anchor not in self._anchored:
+            raise _composing(None, None, "found undefined alias", event)
+        at, value, inside = self._anchored[event.anchor]
+        mark = self._mark(at)
+        if self._wants_key:
+            text = value if isinstance(value, Text) else None
+            self._key(text, text is None or text.plain, mark)
+            return
+        self._count_in(1 + inside, mark)
+        if isinstance(value, _Open):
+            raise _TooMuchError(mark, "an alias stands inside the very thing it names")
+        self._value(None if isinstance(value, Text) and value.plain and value in _NULLS else value, mark)
+
+    def mapping(self, event: Any) -> None:
+        """Begin a mapping."""
+        self._begin(event, Map(self._mark(event.start_mark)))
+
+    def sequence(self, event: Any) -> None:
+        """Begin a list."""
+        self._begin(event, Seq(self._mark(event.start_mark)))
+
+    def end(self, event: Any) -> None:
+        """Hand the collection that ends to the one around it."""
+        done = self._open.pop()
+        tree = done.tree
+        if isinstance(tree, Map):
+            for other in done.merged:
+                for key in other:
+                    if key not in tree:
+                        tree.take(key, other)
+        if done.anchor is not None:
+            self._anchored[done.anchor] = self._anchored[done.anchor][0], tree, self._count - done.before
+        if self._wants_key:
+            self._key(None, False, tree.mark)
+        else:
+            self._value(tree, tree.mark)
+
+    # -- the tree --------------------------------------------------------------------------------------------------
+
+    @property
+    def _wants_key(self) -> bool:
+        """Whether what comes next is a mapping's key."""
+        return bool(self._open) and self._open[-1].key_at is None and isinstance(self._open[-1].tree, Map)
+
+    def _begin(self, event: Any, tree: Map | Seq) -> None:
+        self._counted(event, tree.mark)
+        opened = _Open(tree, event.anchor, self._count)
+        if event.anchor:
+            self._anchor(event, opened)
+        self._open.append(opened)
+
+    def _counted(self, event: Any, mark: Mark) -> None:
+        """Check a value that is no alias: its depth, its number, its tag."""
+        if len(self._open) > DEEPEST:
+            raise _TooMuchError(mark, _TOO_DEEP)
+        self._count_in(1, mark)
+        if event.tag not in _TAGS:
+            self.flaws.append((mark, self._path(), f"the tag {event.tag} means nothing here"))
+
+    def _count_in(self, more: int, mark: Mark) -> None:
+        self._count += more
+        if self._count > MOST_VALUES:
+            raise _TooMuchError(mark, f"the aliases unfold to more than {MOST_VALUES:,} values")
+
+    def _anchor(self, event: Any, value: Any) -> None:
+        if event.anchor in self._anchored:
+            first = self._anchored[event.anchor][0]
+            raise _composing("found duplicate anchor; first occurrence", first, "second occurrence", event)
+        self._anchored[event.anchor] = event.start_mark, value, 0
+
+    def _key(self, key: str | None, plain: bool, mark: Mark) -> None:
+        if key is None:
+            self.flaws.append((mark, self._path(), "a key must be plain text"))
+        top = self._open[-1]
+        top.key, top.key_at, top.plain = key, mark, plain
+
+    def _value(self, value: Any, mark: Mark) -> None:
+        if not self._open:
+            self.root = value
+            return
+        top = self._open[-1]
+        tree, key, at = top.tree, top.key, top.key_at
+        if isinstance(tree, Seq):
+            tree.put(value, mark)
+            return
+        if key is None or at is None:
+            pass  # the key was refused
+        elif key == "<<" and top.plain:
+            maps = list(value) if isinstance(value, Seq) else [value]
+            if all(isinstance(each, Map) for each in maps):
+                top.merged += maps
+            else:
+                self.flaws.append((mark, self._path(), "a merge key takes a mapping, or a list of them"))
+        elif key in tree.keys_at:
+            message = f"duplicate key; it is already set in line {tree.keys_at[key].line}"
+            self.flaws.append((at, self._path(), message))
+        else:
+            tree.put(key, value, at, mark)
+        top.key = top.key_at = None
+
+    def _path(self) -> Path:
+        """Where the next value belongs."""
+        steps = (each.key if isinstance(each.tree, Map) else len(each.tree) for each in self._open)
+        return tuple(step for step in steps if step is not None)
+
+    def _mark(self, at: yaml.Mark) -> Mark:
+        return Mark(self._file, at.line + 1, at.column + 1)
+
+
+def _composing(context: str | None, began: yaml.Mark | None, problem: str, event: Any) -> Exception:
+    """What a composer says of a document that it can't compose."""
+    from yaml.composer import ComposerError
+
+    return ComposerError(context, began, problem, event.start_mark)
+
+
+def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
+    """One clear line for what the parser says in several."""
+    import yaml
+
+    if isinstance(error, yaml.MarkedYAMLError):
+        at = error.problem_mark or error.context_mark
+        message = error.problem or "this is no YAML"
+        if error.context and error.context_mark is not None:
+            message += f" ({error.context} that began in line {error.context_mark.line + 1})"
+        if at is not None and text.splitlines()[at.line : at.line + 1] and _char(text, at) == "\t":
+            message = "a tab where YAML wants spaces; indent with spaces"
+        begun = error.context_mark if "scanning an alias" in message else at
+        if begun is not None and (remedy := _alias(message, text, begun)):
+            message = remedy
+        if "mapping values are not allowed" in message or "expected ':'" in message:
+            message += "; a key's colon has a blank behind it, and a text with a colon and a blank in it is quoted"
+        if at is not None and "${" in "".join(text.splitlines()[at.line : at.line + 1]):
+            message += "; within { } or [ ] a ${NAME} stands in quotes"
+        mark = Mark(file, at.line + 1, at.column + 1) if at is not None else Mark(file, 1, 1)
+        return mark, f"this is no YAML: {_one_line(message)}"
+    position = getattr(error, "position", None)
+    if isinstance(position, int):
+        before = text[:position]
+        mark = Mark(file, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+        return mark, f"this is no YAML: a character that must not stand here ({getattr(error, 'reason', 'unknown')})"
+    return Mark(file, 1, 1), f"this is no YAML: {_one_line(str(error))}"
+
+
+def _alias(message: str, text: str, at: yaml.Mark) -> str:
+    """What to do where `*name` was read as an alias and names nothing, or no name; "" where that is not the trouble."""
+    line = (text.splitlines()[at.line : at.line + 1] or [""])[0]
+    found = re.match(r"\*[^\s,\]}]*", line[at.column :])
+    undefined = "undefined alias" in message
+    if found is None or not (undefined or "scanning an alias" in message):
+        return ""
+    if undefined and re.fullmatch(r"\*[\w-]+", found[0]):
+        return (
+            f"{found[0]} is an alias, and no anchor is called &{found[0][1:]} above it; a text is quoted: '{found[0]}'"
+        )
+    return f"a text that begins with * is quoted, else it is an alias: '{found[0]}'"
+
+
+def _char(text: str, at: yaml.Mark) -> str:
+    return text.splitlines()[at.line][at.column : at.column + 1]
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import addresses, failures, units
+from proxy.config import addresses, units
 from proxy.config.settings import Address
 from proxy.config.yaml_tree import Text
 from proxy.retry.facts import FaultKind
@@ -63,11 +63,11 @@ RIGHT: list[tuple[Callable[[Any], Any], str, Any]] = [
     (addresses.parent_proxy, "http://u:p@proxy", "http://u:p@proxy:80"),
     (addresses.workers, "auto", None),
     (addresses.workers, "4", 4),
-    (failures.failure, "503", frozenset({503})),
-    (failures.failure, "520-522", frozenset({520, 521, 522})),
-    (failures.failure, "5xx", frozenset(range(500, 600))),
-    (failures.failure, "UNAVAILABLE", frozenset({"UNAVAILABLE"})),
-    (failures.failure, "reset", frozenset({FaultKind.RESET})),
+    (units.failure, "503", frozenset({503})),
+    (units.failure, "520-522", frozenset({520, 521, 522})),
+    (units.failure, "5xx", frozenset(range(500, 600))),
+    (units.failure, "UNAVAILABLE", frozenset({"UNAVAILABLE"})),
+    (units.failure, "reset", frozenset({FaultKind.RESET})),
     (addresses.prefix, "/a/b/", "/a/b"),
     (addresses.prefix, "/", "/"),
 ]
@@ -126,10 +126,10 @@ WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
     (addresses.parent_proxy, "https://p:1", "is no parent proxy"),
     (addresses.workers, "0", "1 to 1024"),
     (addresses.network, "10.0.0.0/99", "neither an address nor a network"),
-    (failures.failure, "600", "is neither an HTTP status"),
-    (failures.failure, "UNAVAILBLE", "(did you mean UNAVAILABLE?)"),
-    (failures.failure, "527-520", "(did you mean 520-527?)"),
-    (failures.failure, "OK", "is no failure"),
+    (units.failure, "600", "is neither an HTTP status"),
+    (units.failure, "UNAVAILBLE", "(did you mean UNAVAILABLE?)"),
+    (units.failure, "527-520", "(did you mean 520-527?)"),
+    (units.failure, "OK", "is no failure"),
     (addresses.header_name, "x y", "is no header name"),
     (addresses.editable_header, "Content-Length", "written by the proxy itself"),
     (addresses.prefix, "github", "(did you mean /github?)"),

@@ -43,33 +43,41 @@ def test_a_good_one(tmp_path: Path) -> None:
     ("was", "is_", "said"),
     [
         ("attempts: 3", "atempts: 3", "13:18: tests[0].calls[0].expect.atempts: unknown key (did you mean attempts?)"),
-        ("at: 0s", "at: 3", "7:13: tests[0].calls[0].at: should be a duration such as 250ms, 2s, 1m or 1h, not '3'"),
-        ("at: 0s", "at: soon", "7:13: tests[0].calls[0].at: should be a duration"),
-        ("after: 10ms", "after: 10min", "tests[0].calls[0].attempts[0].after: should be a duration"),
+        (
+            "at: 0s",
+            "at: 3",
+            "7:13: tests[0].calls[0].at: '3' has no unit; write it as 250ms",
+        ),
+        ("at: 0s", "at: soon", "7:13: tests[0].calls[0].at: 'soon' is no duration; write it as 250ms, 2s, 1m or 1h"),
+        (
+            "after: 10ms",
+            "after: 10min",
+            "after: '10min' has the unit 'min'; durations take ms, s, m or h (did you mean 10m?)",
+        ),
         ("fail: reset", "fail: rest", "11:20: tests[0].calls[0].attempts[1].fail: 'rest' is none of"),
         ("fail: reset", "fail: reset, status: 200", "an attempt that fails has no answer"),
-        ("status: 503", "status: 103", "should be a final status, from 200 to 999, not 103"),
-        ("status: 503", "status: ok", "should be a whole number, not 'ok'"),
+        ("status: 503", "status: 103", "must be a final status, from 200 to 999, not 103"),
+        ("status: 503", "status: ok", "status: 'ok' is no whole number"),
         ("grpc_status: OK", "grpc_status: FINE", "12:40: tests[0].calls[0].attempts[2].grpc_status: 'FINE' is none of"),
         ("grpc_status: OK", "grpc_status: 17", "'17' is none of"),
-        ("tokens: 495", "tokens: many", "should be a number, not 'many'"),
+        ("tokens: 495", "tokens: many", "must be a number, not 'many'"),
         ("tokens: 495", "outcome: sucess", "'sucess' is none of"),
-        ("tokens: 495", "sent: {}", "should be a list, not a mapping"),
-        ("delays: [2s, 200ms]", "delays: 2s", "should be a list, not '2s'"),
-        ("random: 1.0", "random: 2", "2:9: random: should be from 0 to 1, not 2"),
+        ("tokens: 495", "sent: {}", "must be a list, not a mapping"),
+        ("delays: [2s, 200ms]", "delays: 2s", "must be a list, not '2s' (did you mean [2s]?)"),
+        ("random: 1.0", "random: 2", "2:9: random: must be from 0 to 1, not 2"),
         ("random: 1.0", "random: {sed: 7}", "unknown key (did you mean seed?)"),
-        ("random: 1.0", "random: nan", "should be a number, not 'nan'"),
-        ("random: 1.0", "random: 1.0\nrandom: 0", "is given twice"),
-        ("wall: 2026-01-01T00:00:00Z", "wall: today", "3:7: wall: should be a time such as"),
+        ("random: 1.0", "random: nan", "must be a number, not 'nan'"),
+        ("random: 1.0", "random: 1.0\nrandom: 0", "duplicate key; it is already set in line"),
+        ("wall: 2026-01-01T00:00:00Z", "wall: today", "3:7: wall: must be a time such as"),
         ("method: GET", "method: G T", "'G T' is no method"),
-        ('url: "http://u.test/"', 'url: "u.test/"', "should begin with http://, https:// or /"),
+        ('url: "http://u.test/"', 'url: "u.test/"', "must begin with http://, https:// or /"),
         ('url: "http://u.test/", ', "", "tests[0].calls[0].request.url: is missing"),
-        ("body_size: 1KiB", "body_size: 1KB", "should be a size such as 1536, 64KiB or 1MiB, not '1KB'"),
-        ("headers: {accept: a}", 'headers: {"a b": a}', "'a b' is no field name"),
+        ("body_size: 1KiB", "body_size: 1KB", "sizes take B, KiB, MiB or GiB (did you mean 1KiB?)"),
+        ("headers: {accept: a}", 'headers: {"a b": a}', "'a b' is no header name"),
         ("headers: {accept: a}", 'headers: {a: "b\\nc"}', "a field value is one line"),
         ("  - name: one\n", "  - nam: one\n", "unknown key (did you mean name?)"),
         ("tests:\n", "test:\n", "4:1: test: unknown key (did you mean tests?)"),
-        ("at: 0s", "at: 0s\n        at: 1s", "is given twice"),
+        ("at: 0s", "at: 0s\n        at: 1s", "duplicate key; it is already set in line"),
         ("{upstreams:", "{upstream:", "1:10: upstream: unknown key (did you mean upstreams?)"),
         ("hosts: [u.test]", "hosts: [u.test], strategy: {kind: standard, max_attempts: none}", "strategy.max_attempts"),
         ("config: {upstreams: {u: {hosts: [u.test]}}}", "config: none.yaml", "none.yaml"),
@@ -108,9 +116,9 @@ def test_a_file_that_is_not_there_or_is_not_text(tmp_path: Path) -> None:
     assert "cannot be read: no such file" in str(problems[0])
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     _, problems = load_suite(tmp_path / "bytes", {})
-    assert "is not UTF-8" in str(problems[0])
+    assert "this is not UTF-8" in str(problems[0])
     _, problems = load_suite(tmp_path, {})
-    assert "cannot be read" in str(problems[0])
+    assert "this is a directory, not a file" in str(problems[0])
 
 
 def test_a_configuration_that_is_not_there_is_told_where_it_is_named(tmp_path: Path) -> None:
@@ -125,7 +133,7 @@ def test_a_configuration_that_is_not_there_is_told_where_it_is_named(tmp_path: P
 def test_calls_are_in_order_of_time(tmp_path: Path) -> None:
     call = '{at: %s, request: {url: "http://u.test/"}, attempts: [{status: 200}]}'
     text = f"tests: [{{name: a, calls: [{call % '2s'}, {call % '1s'}]}}]"
-    assert "tests[0].calls[1].at: calls should be in order of time" in problems_of(tmp_path, text)[0]
+    assert "tests[0].calls[1].at: calls must be in order of time" in problems_of(tmp_path, text)[0]
 
 
 def test_a_timeout_without_an_end(tmp_path: Path) -> None:

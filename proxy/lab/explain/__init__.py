@@ -20,7 +20,7 @@ from proxy.config.settings import Settings
 from proxy.lab.explain import layout, report
 from proxy.lab.explain.choosing import connect_rows, connects, denied, how_chosen, notes
 from proxy.lab.explain.question import Question, read_question, through_listener
-from proxy.lab.policy_tests.choosing import Refused, choose
+from proxy.lab.routing import Refused, choose
 from proxy.retry.facts import Outcome
 
 __all__ = ["explain", "lines", "read_question"]

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from proxy.config.settings import Settings
 from proxy.lab.explain.layout import columns
-from proxy.lab.policy_tests.choosing import Chosen
-from proxy.lab.policy_tests.script import Ask
+from proxy.lab.routing import Ask, Chosen
 from proxy.retry.routing import Upstream, split_authority
 from proxy.transport.egress_guard import Guard
 

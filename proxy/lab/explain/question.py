@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from proxy.config.settings import Settings
 from proxy.lab.driver import Sending
-from proxy.lab.policy_tests.playing import sending
-from proxy.lab.policy_tests.script import Ask, Step
+from proxy.lab.routing import Ask
+from proxy.lab.upstream import Step
 from proxy.observe import masking
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 
@@ -34,7 +34,7 @@ class Fate:
 
     def sending(self, attempt_timeout: float | None) -> Sending:
         """As the virtual clock plays it: at once, but for a timeout."""
-        return sending(self.step, attempt_timeout)
+        return self.step.sending(attempt_timeout)
 
 
 @dataclass(frozen=True, slots=True)

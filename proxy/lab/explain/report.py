@@ -13,10 +13,10 @@ from proxy.config.settings import Settings
 from proxy.forward.headers import answer_fields, told
 from proxy.lab.explain import wording
 from proxy.lab.explain.layout import Row, columns
-from proxy.lab.explain.playing import GREATEST, LEAST, Play, bucket_of, play
+from proxy.lab.explain.playing import GREATEST, LEAST, Play, play
 from proxy.lab.explain.question import Fate, Question, fate_of_fault, fate_of_status
 from proxy.lab.explain.wording import between, span
-from proxy.lab.policy_tests.choosing import Chosen
+from proxy.lab.routing import Chosen
 from proxy.observe import masking
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.checks import is_safe
@@ -211,7 +211,7 @@ def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
 
 def _schedule(least: Play, greatest: Play) -> Iterator[Row]:
     """When each attempt goes, at the earliest and at the latest, what it pays, and what the bucket is left with."""
-    has_bucket = bucket_of(greatest) is not None
+    has_bucket = greatest.bucket is not None
     yield ("attempt", "earliest", "latest", *(("pays", "bucket after") if has_bucket else ()))
     for attempt, soonest, last, *paid in _schedule_in_figures(least, greatest):
         begun = (span(soonest), "never" if last is None else span(last))
@@ -220,7 +220,7 @@ def _schedule(least: Play, greatest: Play) -> Iterator[Row]:
 
 def _schedule_in_figures(least: Play, greatest: Play) -> Iterator[tuple[Any, ...]]:
     """Attempt, earliest, latest (None: it may never go), and where there is a bucket price and level behind it."""
-    has_bucket = bucket_of(greatest) is not None
+    has_bucket = greatest.bucket is not None
     for place in range(max(len(least.starts), len(greatest.starts))):
         longer = greatest if place < len(greatest.starts) else least
         begun = sorted(each.starts[place] for each in (least, greatest) if place < len(each.starts))

@@ -34,7 +34,6 @@ class Played:
     fill_rate: float | None = None
     measured_rate: float | None = None
     history: Sequence[AttemptRecord] = ()
-    began: float = 0.0
     hedged: bool = False  # `tokens_after_each` is in order of ending then
 
 

@@ -121,7 +121,7 @@ def transcript(result: TestResult) -> RenderableType:
         if call.mismatches:
             ask = call.script.ask
             line = f"call {number} at {duration(call.script.at)}: {ask.method} {ask.url}"
-            parts.append(Padding(Text.assemble((line, "bold"), f"  line {call.script.line}"), (1, 0, 0, 2)))
+            parts.append(Padding(Text.assemble((line, "bold"), f"  line {call.script.mark.line}"), (1, 0, 0, 2)))
             parts.append(Padding(_columns(call), (0, 0, 0, 2)))
     return Group(*parts, Text())
 

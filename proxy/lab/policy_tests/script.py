@@ -1,62 +1,50 @@
-"""A file of policy tests (contract, section 8) as data.
+"""A file of policy tests (contract, section 8) as data, with the configuration that it names.
 
-Law: what is written is checked whole before anything runs: an unknown key, a wrong unit, an unknown outcome or an
-attempt that says both `status` and `fail` is an error with its line, never a test that quietly holds.
+Law: it is read by the language of the configuration (`proxy.config.schema_language`), whole before anything runs: an
+unknown key, a wrong unit, an unknown outcome or an attempt that says both `status` and `fail` is an error with its
+line, never a test that quietly holds. An error in an inline configuration points into the test file.
 """
 
 from __future__ import annotations
 
 import datetime
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
+from proxy.config import addresses, units
+from proxy.config.load import LoadResult, load, load_tree
+from proxy.config.problems import Mark, Problem, Problems, did_you_mean
+from proxy.config.problems import Path as KeyPath
+from proxy.config.read import is_file, read_text
+from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Tell, Word
+from proxy.config.settings import Settings
+from proxy.config.units import scalar, written
+from proxy.config.yaml_tree import Map, Seq, parse
+from proxy.lab.routing import Ask, Chosen, choose
+from proxy.lab.upstream import Step
+from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS, FaultKind, Outcome
 
-from proxy.config.problems import Problem
-from proxy.config.read import LARGEST, read_start
-from proxy.lab.policy_tests.expecting import read_expectations
-from proxy.lab.policy_tests.reading import Reader, is_null
-from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS, FaultKind
-
-_WALL = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
-_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What the app sends. `url` is absolute, or origin-form (chosen by Host or prefix)."""
-
-    method: str = "GET"
-    url: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    body_size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What the upstream does to one sending: `fail`, or an answer. `after` is None where it was not written."""
-
-    status: int = 200
-    fail: FaultKind | None = None
-    after: float | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = b""
-    grpc_status: int | None = None
-    trailers: tuple[tuple[str, str], ...] = ()
+_WALL = "2026-01-01T00:00:00Z"
+#: Durations as programs print floats, besides the configuration's.
+_PRINTED = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(ms|s|m|h)")
 
 
 @dataclass(frozen=True, slots=True)
 class CallScript:
-    """One call of a test. `expect` has only the keys that were written."""
+    """One call of a test. `mark` is where it begins; `expect` has only the keys that were written: seconds, numbers,
+    texts, lists of them.
+    """
 
-    line: int
+    mark: Mark
     at: float
     ask: Ask
     steps: tuple[Step, ...]
     expect: dict[str, Any] = field(default_factory=dict)
-    node: yaml.Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,200 +58,315 @@ class PolicyTest:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A whole file. `config` is a node (a path or a mapping), or None for the defaults. `seed` beats `draw`."""
+    """A whole file. `config` is a path or a mapping, with its place, or None for the defaults. `draw` is every jitter's
+    unless there is a `seed`; `wall` is in seconds since the epoch.
+    """
 
     file: str
-    config: yaml.Node | None
+    config: Any
+    config_at: Mark
     draw: float
     seed: int | None
     wall: float
     tests: tuple[PolicyTest, ...]
 
 
-def read_script(path: Path, name: str | None = None) -> tuple[Script | None, list[Problem]]:
-    """Read one file. With flaws there is no script."""
-    reader = Reader(name or str(path))
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One file, ready to be played."""
+
+    script: Script
+    settings: Settings
+
+
+# -- how values are read -----------------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else scalar(value, "a text")
+
+
+def _field_value(value: Any) -> str:
+    text = _text(value)
+    if any(each in text for each in "\n\r\0"):
+        raise ValueError("a field value is one line")
+    return text
+
+
+def _duration(value: Any) -> float:
+    match = _PRINTED.fullmatch(value) if isinstance(value, str) else None
+    return units.duration(value) if match is None else float(match[1]) * units.duration(f"1{match[2]}")
+
+
+def _size(value: Any) -> int:
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]+", value) else units.size(value)
+
+
+def _number(value: Any) -> float:
     try:
-        data = read_start(str(path))
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        reader.wrong(None, "", f"cannot be read: {(error.strerror or str(error)).lower()}")
-        return None, reader.flaws
-    except UnicodeDecodeError as error:
-        reader.wrong(None, "", f"is not UTF-8 (byte {error.start})")
-        return None, reader.flaws
-    if len(data) > LARGEST:
-        reader.wrong(None, "", f"larger than {LARGEST // 1024 // 1024} MiB; these are no policy tests")
-        return None, reader.flaws
-    root = reader.compose(text)
-    if root is None:
-        return None, reader.flaws
-    script = _script(reader, root)
-    return (None if reader.flaws else script), reader.flaws
-
-
-def _script(reader: Reader, root: yaml.Node) -> Script:
-    top = reader.mapping(root, "", ("config", "random", "wall", "tests"))
-    draw, seed = _random(reader, top.get("random"))
-    tests: list[PolicyTest] = []
-    if "tests" in top:
-        tests = reader.each(top["tests"], "tests", lambda node, path: _test(reader, node, path))
-        if isinstance(top["tests"], yaml.SequenceNode) and not top["tests"].value:
-            reader.wrong(top["tests"], "tests", "should hold at least one test")
-    else:
-        reader.wrong(root, "tests", "is missing")
-    return Script(
-        file=reader.file,
-        config=top.get("config"),
-        draw=draw,
-        seed=seed,
-        wall=_wall(reader, top.get("wall")),
-        tests=tuple(tests),
-    )
-
-
-def _random(reader: Reader, node: yaml.Node | None) -> tuple[float, int | None]:
-    if node is None:
-        return 1.0, None
-    if isinstance(node, yaml.MappingNode):
-        keys = reader.mapping(node, "random", ("seed",))
-        if "seed" not in keys:
-            reader.wrong(node, "random.seed", "is missing")
-            return 1.0, None
-        return 1.0, reader.whole(keys["seed"], "random.seed")
-    draw = reader.number(node, "random")
-    if draw is not None and not 0 <= draw <= 1:
-        reader.wrong(node, "random", f"should be from 0 to 1, not {draw:g}")
-    return draw if draw is not None else 1.0, None
-
-
-def _wall(reader: Reader, node: yaml.Node | None) -> float:
-    if node is None:
-        return _WALL
-    text = reader.text(node, "wall")
-    if text is None:
-        return _WALL
-    try:
-        moment = datetime.datetime.fromisoformat(text)
+        number = float(scalar(value, "a number"))
     except ValueError:
-        reader.wrong(node, "wall", f"should be a time such as 2026-01-01T00:00:00Z, not {text!r}")
-        return _WALL
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"must be a number, not {written(value)}")
+    return number
+
+
+def _draw(value: Any) -> float:
+    number = _number(value)
+    if not 0 <= number <= 1:
+        raise ValueError(f"must be from 0 to 1, not {number:g}")
+    return number
+
+
+def _wall(value: Any) -> float:
+    try:
+        moment = datetime.datetime.fromisoformat(scalar(value, "a time"))
+    except ValueError:
+        raise ValueError(f"must be a time such as {_WALL}, not {written(value)}") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 
 
-def _test(reader: Reader, node: yaml.Node, path: str) -> PolicyTest | None:
-    keys = reader.mapping(node, path, ("name", "calls"))
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    name = reader.text(keys["name"], f"{path}.name") if "name" in keys else None
-    if not name:
-        reader.wrong(node, f"{path}.name", "is missing")
-    calls: list[CallScript] = []
-    if "calls" in keys:
-        calls = reader.each(keys["calls"], f"{path}.calls", lambda item, where: _call(reader, item, where))
-        if isinstance(keys["calls"], yaml.SequenceNode) and not keys["calls"].value:
-            reader.wrong(keys["calls"], f"{path}.calls", "should name at least one call")
-    else:
-        reader.wrong(node, f"{path}.calls", "is missing")
-    _in_order(reader, calls, f"{path}.calls")
-    return PolicyTest(name or "", node.start_mark.line + 1, tuple(calls))
+def _url(value: Any) -> str:
+    found = scalar(value, "a url")
+    if not found.startswith(("http://", "https://", "/")):
+        raise ValueError(f"must begin with http://, https:// or /, not {written(value)}")
+    return found
 
 
-def _in_order(reader: Reader, calls: list[CallScript], path: str) -> None:
-    for index, (before, after) in enumerate(pairwise(calls), start=1):
-        if after.at < before.at:
-            reader.wrong(after.node, f"{path}[{index}].at", "calls should be in order of time")
+def _one_of(words: Iterable[str]) -> Callable[[Any], str]:
+    known = list(words)
+
+    def read(value: Any) -> str:
+        if value not in known:
+            raise ValueError(f"{written(value)} is none of {', '.join(known)}{did_you_mean(str(value), known)}")
+        return str(value)
+
+    return read
 
 
-def _call(reader: Reader, node: yaml.Node, path: str) -> CallScript | None:
-    keys = reader.mapping(node, path, ("at", "request", "attempts", "expect"))
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    at = reader.duration(keys["at"], f"{path}.at") if "at" in keys else 0.0
-    ask = Ask()
-    if "request" in keys:
-        ask = _ask(reader, keys["request"], f"{path}.request")
-    else:
-        reader.wrong(node, f"{path}.request", "is missing")
-    steps: list[Step] = []
-    if "attempts" in keys:
-        steps = reader.each(keys["attempts"], f"{path}.attempts", lambda item, where: _step(reader, item, where))
-        if isinstance(keys["attempts"], yaml.SequenceNode) and not keys["attempts"].value:
-            reader.wrong(keys["attempts"], f"{path}.attempts", "should say what becomes of at least one attempt")
-    else:
-        reader.wrong(node, f"{path}.attempts", "is missing")
-    expect = {}
-    if "expect" in keys and not is_null(keys["expect"]):
-        expect = read_expectations(reader, keys["expect"], f"{path}.expect")
-    return CallScript(node.start_mark.line + 1, at or 0.0, ask, tuple(steps), expect, node)
+def _status(value: Any) -> int:
+    status = units.whole(0)(value)
+    if not 200 <= status <= 999:
+        raise ValueError(f"must be a final status, from 200 to 999, not {status}")
+    return status
 
 
-def _ask(reader: Reader, node: yaml.Node, path: str) -> Ask:
-    keys = reader.mapping(node, path, ("method", "url", "headers", "body_size"))
-    method = reader.text(keys["method"], f"{path}.method") if "method" in keys else "GET"
-    if method is not None and not _is_token(method):
-        reader.wrong(keys.get("method", node), f"{path}.method", f"{method!r} is no method")
-    url = reader.text(keys["url"], f"{path}.url") if "url" in keys else None
-    if url is None:
-        if "url" not in keys:
-            reader.wrong(node, f"{path}.url", "is missing")
-    elif not url.startswith(("http://", "https://", "/")):
-        reader.wrong(keys["url"], f"{path}.url", f"should begin with http://, https:// or /, not {url!r}")
-    headers = _headers(reader, keys["headers"], f"{path}.headers") if "headers" in keys else ()
-    size = reader.size(keys["body_size"], f"{path}.body_size") if "body_size" in keys else 0
-    return Ask(method or "GET", url or "", headers, size or 0)
+def _grpc_status(value: Any) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) < len(GRPC_STATUS_NAMES):
+        return int(value)
+    return GRPC_STATUS_NUMBERS[_one_of(GRPC_STATUS_NAMES)(value)]
 
 
-def _headers(reader: Reader, node: yaml.Node, path: str) -> tuple[tuple[str, str], ...]:
-    """A mapping of fields; a list of values is a field that repeats."""
-    pairs: list[tuple[str, str]] = []
-    for name, value in reader.mapping(node, path, None).items():
-        where = f"{path}.{name}"
-        if not _is_token(name):
-            reader.wrong(value, where, f"{name!r} is no field name")
-        for item in reader.sequence(value, where) if isinstance(value, yaml.SequenceNode) else [value]:
-            text = reader.text(item, where)
-            if text is not None and ("\n" in text or "\r" in text or "\0" in text):
-                reader.wrong(item, where, "a field value is one line")
-            elif text is not None:
-                pairs.append((name, text))
-    return tuple(pairs)
+def _or_none(reader: Callable[[Any], Any]) -> Word:
+    return Word(lambda value: None if value is None else reader(value))
 
 
-def _is_token(text: str) -> bool:
-    return bool(text) and _TOKEN.issuperset(text)
+# -- the file's format -------------------------------------------------------------------------------------------------
+
+_DURATION, _WHOLE, _LEVEL = Word(_duration), Word(units.whole(0)), _or_none(_number)
+_VALUE = Word(_field_value)
+_FIELDS = MapOf(Either(word=_VALUE, list=ListOf(_VALUE)), key=addresses.header_name)
+
+#: What `expect` may name (contract, section 8).
+EXPECT = Section(
+    "expect",
+    "What should come of the call.",
+    {
+        "attempts": Key(_WHOLE),
+        "tokens_after_each": Key(ListOf(_LEVEL)),
+        "delays": Key(ListOf(_DURATION)),
+        "starts": Key(ListOf(_DURATION)),
+        "status": Key(_WHOLE),
+        "outcome": Key(Word(_one_of(outcome.value for outcome in Outcome))),
+        "tokens": Key(_LEVEL, null=True),
+        "elapsed": Key(_DURATION),
+        "sent": Key(ListOf(MapOf(Either(word=_or_none(_text), list=ListOf(Word(_text)))))),
+        "fill_rate": Key(_LEVEL, null=True),
+        "measured_rate": Key(_LEVEL, null=True),
+    },
+)
 
 
-def _step(reader: Reader, node: yaml.Node, path: str) -> Step | None:
-    keys = reader.mapping(node, path, ("status", "fail", "after", "headers", "body", "grpc_status", "trailers"))
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    after = reader.duration(keys["after"], f"{path}.after") if "after" in keys else None
-    if "fail" in keys:
-        for other in ("status", "grpc_status", "headers", "body", "trailers"):
-            if other in keys:
-                reader.wrong(keys[other], f"{path}.{other}", "an attempt that fails has no answer")
-        kind = reader.choice(keys["fail"], f"{path}.fail", [kind.value for kind in FaultKind])
-        return Step(fail=FaultKind(kind) if kind in set(FaultKind) else None, after=after)
-    if "status" not in keys and "grpc_status" not in keys:
-        reader.wrong(node, path, "should say a status, a grpc_status or a fault (fail)")
-    status = reader.whole(keys["status"], f"{path}.status") if "status" in keys else 200
-    if status is not None and not 200 <= status <= 999:
-        reader.wrong(keys["status"], f"{path}.status", f"should be a final status, from 200 to 999, not {status}")
-    body = reader.text(keys["body"], f"{path}.body") if "body" in keys else ""
-    return Step(
-        status=status or 200,
-        after=after,
-        headers=_headers(reader, keys["headers"], f"{path}.headers") if "headers" in keys else (),
-        body=(body or "").encode(),
-        grpc_status=_grpc_status(reader, keys["grpc_status"], f"{path}.grpc_status") if "grpc_status" in keys else None,
-        trailers=_headers(reader, keys["trailers"], f"{path}.trailers") if "trailers" in keys else (),
+class _Attempt(Section):
+    """What the upstream does to a sending: it fails, or it answers."""
+
+    def read(self, tree: Any, at: Mark, path: KeyPath, tell: Tell) -> Any:
+        if isinstance(tree, Map):
+            if "fail" in tree:
+                for other in ("status", "grpc_status", "headers", "body", "trailers"):
+                    if other in tree:
+                        tell(tree.values_at[other], (*path, other), "an attempt that fails has no answer")
+            elif not {"status", "grpc_status"} & set(tree) and set(tree) <= set(self.keys):
+                tell(at, path, "must say a status, a grpc_status or a fault (fail)")
+        return super().read(tree, at, path, tell)
+
+
+_ATTEMPT = _Attempt(
+    "attempt",
+    "What the upstream does to one sending.",
+    {
+        "status": Key(Word(_status), "200"),
+        "fail": Key(Word(_one_of(FaultKind))),
+        "after": Key(_DURATION),
+        "headers": Key(_FIELDS),
+        "body": Key(Word(_text), ""),
+        "grpc_status": Key(Word(_grpc_status)),
+        "trailers": Key(_FIELDS),
+    },
+)
+
+_REQUEST = Section(
+    "request",
+    "What the app sends.",
+    {
+        "method": Key(Word(addresses.token), "GET"),
+        "url": Key(Word(_url), required=True),
+        "headers": Key(_FIELDS),
+        "body_size": Key(Word(_size), "0"),
+    },
+)
+
+_CALL = Section(
+    "call",
+    "One call.",
+    {
+        "at": Key(_DURATION, "0s"),
+        "request": Key(_REQUEST, required=True),
+        "attempts": Key(ListOf(_ATTEMPT, "must say what becomes of at least one attempt"), required=True),
+        "expect": Key(EXPECT),
+    },
+)
+
+_TEST = Section(
+    "test",
+    "Calls, against one fresh set of buckets.",
+    {
+        "name": Key(Word(units.word), required=True),
+        "calls": Key(ListOf(_CALL, "must name at least one call"), required=True),
+    },
+)
+
+_FILE = Section(
+    "policy tests",
+    "Tests of a configuration.",
+    {
+        "config": Key(Either(word=Word(units.word), mapping=Anything())),
+        "random": Key(
+            Either(word=Word(_draw), mapping=Section("random", "Drawn.", {"seed": Key(_WHOLE, required=True)})), "1"
+        ),
+        "wall": Key(Word(_wall), _WALL),
+        "tests": Key(ListOf(_TEST, "must hold at least one test"), required=True),
+    },
+)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, list[Problem]]:
+    """Read a file and compile its configuration. With an error there is no suite."""
+    script, problems = read_script(path)
+    if script is None:
+        return None, problems
+    result = _configuration(script, path, environ)
+    if result.settings is None:
+        return None, list(result.errors)
+    suite = Suite(script, result.settings)
+    problems = [problem for test in script.tests for problem in _timeouts_without_end(suite, test)]
+    return (None if problems else suite), problems
+
+
+def read_script(path: Path) -> tuple[Script | None, list[Problem]]:
+    """Read one file. With an error there is no script."""
+    file, problems = str(path), Problems()
+    text = read_text(file, problems)
+    tree: Any = None if text is None else parse(text, file, problems)
+    if tree is None and not problems.fatal:
+        problems.add(Mark(file, 1, 1), "", "the file is empty")
+    if problems.fatal and tree is None:
+        return None, problems.sorted()
+    found: Any = _FILE.read(tree, Mark(file, 1, 1), (), problems.add)
+    script = None if problems.fatal else _script(file, found, tree, problems)
+    return (None if problems.fatal else script), problems.sorted()
+
+
+def _script(file: str, found: dict[str, Any], tree: Map, problems: Problems) -> Script:
+    full = _FILE.filled(found)
+    seeded = isinstance(full["random"], dict)
+    return Script(
+        file,
+        tree.get("config"),
+        tree.values_at.get("config", tree.mark),
+        1.0 if seeded else full["random"],
+        full["random"]["seed"] if seeded else None,
+        full["wall"],
+        tuple(_test(each, tree["tests"], number, problems) for number, each in enumerate(found["tests"])),
     )
 
 
-def _grpc_status(reader: Reader, node: yaml.Node, path: str) -> int | None:
-    text = reader.text(node, path)
-    if text is not None and text.isascii() and text.isdigit() and int(text) < len(GRPC_STATUS_NAMES):
-        return int(text)
-    name = reader.choice(node, path, GRPC_STATUS_NAMES)
-    return GRPC_STATUS_NUMBERS.get(name or "")
+def _test(found: dict[str, Any], tests: Seq, number: int, problems: Problems) -> PolicyTest:
+    marks = tests[number]["calls"].marks
+    calls = [_call(each, mark) for each, mark in zip(found["calls"], marks, strict=True)]
+    for place, (before, after) in enumerate(pairwise(calls), start=1):
+        if after.at < before.at:
+            path = ("tests", number, "calls", place, "at")
+            problems.add(after.mark, path, "calls must be in order of time")
+    return PolicyTest(found["name"], tests.marks[number].line, tuple(calls))
+
+
+def _call(found: dict[str, Any], mark: Mark) -> CallScript:
+    full = _CALL.filled(found)
+    request, expect = _REQUEST.filled(full["request"]), full.get("expect", {})
+    if "sent" in expect:
+        expect["sent"] = [{name.lower(): _joined(value) for name, value in each.items()} for each in expect["sent"]]
+    expect = {key: list(value) if isinstance(value, tuple) else value for key, value in expect.items()}
+    ask = Ask(request["method"], request["url"], _pairs(request), request["body_size"])
+    return CallScript(mark, full["at"], ask, tuple(_step(each) for each in full["attempts"]), expect)
+
+
+def _step(found: dict[str, Any]) -> Step:
+    full = _ATTEMPT.filled(found)
+    return Step(
+        status=full["status"],
+        fail=FaultKind(full["fail"]) if "fail" in full else None,
+        after=full.get("after"),
+        headers=_pairs(full),
+        body=full["body"].encode(),
+        grpc_status=full.get("grpc_status"),
+        trailers=_pairs(full, "trailers"),
+    )
+
+
+def _pairs(found: dict[str, Any], key: str = "headers") -> tuple[tuple[str, str], ...]:
+    """Fields; a list of values is a field that repeats."""
+    fields = found.get(key, {}).items()
+    return tuple((name, each) for name, value in fields for each in (value if isinstance(value, tuple) else (value,)))
+
+
+def _joined(value: Any) -> str | None:
+    return ", ".join(value) if isinstance(value, tuple) else value
+
+
+def _configuration(script: Script, path: Path, environ: Mapping[str, str]) -> LoadResult:
+    if script.config is None:
+        return load(None, environ)
+    if isinstance(script.config, Map):
+        return load_tree(script.config, script.file, environ)
+    file, problems = str(path.parent / script.config), Problems()
+    if not is_file(file) and read_text(file, problems, named_at=script.config_at, path="config") is None:
+        return LoadResult(None, tuple(problems.sorted()))
+    return load(file, environ)
+
+
+def _timeouts_without_end(suite: Suite, test: PolicyTest) -> list[Problem]:
+    """`attempt_timeout` without `after` lasts as long as `timeouts.attempt`, which must be set then."""
+    found: list[Problem] = []
+    for number, call in enumerate(test.calls):
+        if not any(step.fail is FaultKind.ATTEMPT_TIMEOUT and step.after is None for step in call.steps):
+            continue
+        chosen = choose(suite.settings, call.ask)
+        if isinstance(chosen, Chosen) and chosen.policy.timeouts.attempt is None:
+            message = f"in {test.name!r}: attempt_timeout without `after` needs timeouts.attempt, which is off"
+            found.append(Problem(*call.mark, f"calls[{number}].attempts", message))
+    return found

@@ -13,8 +13,7 @@ from proxy.config.load import find, load, load_tree
 from proxy.config.problems import Mark, Problem
 from proxy.config.settings import Settings
 from proxy.config.yaml_tree import Map, Text
-from proxy.lab.policy_tests.choosing import Refused, choose
-from proxy.lab.policy_tests.script import Ask
+from proxy.lab.routing import Ask, Refused, choose
 from proxy.lab.simulate.scenario import Scenario
 from proxy.retry.facts import Request
 from proxy.retry.policy import Backoff, Policy

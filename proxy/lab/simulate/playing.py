@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from proxy.lab.clock import BEGIN, DEADLINE, Clock
 from proxy.lab.driver import Driver, Sending
-from proxy.lab.fresh import Fresh
+from proxy.lab.recorder import Fresh
 from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.scenario import Scenario
 from proxy.lab.simulate.world import World

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 import random
 
-from proxy.lab.driver import Sending, timed_out
+from proxy.lab.driver import Sending
 from proxy.lab.simulate.scenario import Kind, Outage, Scenario
-from proxy.retry.facts import Fault, FaultKind, MappingFields, NoFields, Progress, Reply
+from proxy.lab.upstream import FAULTS
+from proxy.retry.facts import FaultKind, MappingFields, NoFields, Reply
 
 #: Log-normal: 99 of 100 latencies are within twice the median (ln 2 over the normal's 99 % point).
 _SIGMA = math.log(2) / 2.3263
@@ -23,12 +24,6 @@ _REFUSAL = 0.001
 #: Where nothing ever comes.
 _NEVER = 86_400.0
 
-_FAULTS = {
-    FaultKind.CONNECT_FAILURE: Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, error="connection_refused"),
-    FaultKind.REFUSED_STREAM: Fault(FaultKind.REFUSED_STREAM, Progress.REFUSED),
-    FaultKind.RESET: Fault(FaultKind.RESET, Progress.UNKNOWN),
-    FaultKind.ATTEMPT_TIMEOUT: timed_out(),
-}
 _FINE = Reply(200, NoFields(), end=True)
 
 
@@ -106,9 +101,9 @@ class World:
 
     def _failing(self, kind: Kind, after: float, retry_after: int) -> Sending:
         if kind is FaultKind.ATTEMPT_TIMEOUT:
-            return Sending(_NEVER, fault=_FAULTS[kind])
+            return Sending(_NEVER, fault=FAULTS[kind])
         if isinstance(kind, FaultKind):
-            return Sending(after, fault=_FAULTS[kind])
+            return Sending(after, fault=FAULTS[kind])
         self.longest_pushback = max(self.longest_pushback, retry_after)
         said = 0 if self._deaf else retry_after
         reply = self._replies.get((kind, said))

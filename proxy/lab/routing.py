@@ -1,4 +1,4 @@
-"""From what a test says the app sends, to the request and the policy that the proxy would find.
+"""From what an app sends to the request and the policy that the proxy would find.
 
 Law: the router that serves traffic decides. An absolute url is a forward request, chosen by its host; one that begins
 with `/` is a reverse request, chosen by `Host`, else by prefix (contract, section 3, "Which policy"). Where listeners
@@ -11,13 +11,22 @@ import re
 from dataclasses import dataclass
 
 from proxy.config.settings import Settings
-from proxy.lab.policy_tests.script import Ask
 from proxy.retry.facts import MappingFields, Outcome, Request, first
 from proxy.retry.policy import Policy
 from proxy.retry.routing import ClimbsOut, Upstream, split_authority
 from proxy.server.routing import may_be_a_pages
 
 _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the app sends. `url` is absolute, or origin-form (chosen by Host or prefix)."""
+
+    method: str = "GET"
+    url: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    body_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

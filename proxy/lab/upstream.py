@@ -1,0 +1,51 @@
+"""What an upstream does to one sending of a request, as a policy test or a question says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.lab.driver import Sending, timed_out
+from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
+
+#: Each kind of fault as the wire tells it.
+FAULTS = {
+    FaultKind.CONNECT_FAILURE: Fault(
+        FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail="connection refused", error="connection_refused"
+    ),
+    FaultKind.REFUSED_STREAM: Fault(FaultKind.REFUSED_STREAM, Progress.REFUSED, detail="the stream was refused"),
+    FaultKind.RESET: Fault(FaultKind.RESET, Progress.UNKNOWN, detail="the connection was reset"),
+    FaultKind.ATTEMPT_TIMEOUT: timed_out(),
+}
+#: gRPC A6's pushback, published and draft.
+_GRPC_PUSHBACK = frozenset({"grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where nobody said it."""
+
+    status: int = 200
+    fail: FaultKind | None = None
+    after: float | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    grpc_status: int | None = None
+    trailers: tuple[tuple[str, str], ...] = ()
+
+    def sending(self, attempt_timeout: float | None) -> Sending:
+        """The same for the virtual clock: at once, but for a timeout (`attempt_timeout`, seconds), unless `after` says
+        otherwise.
+        """
+        if self.fail is not None:
+            timeout = (attempt_timeout or 0.0) if self.fail is FaultKind.ATTEMPT_TIMEOUT else 0.0
+            return Sending(timeout if self.after is None else self.after, fault=FAULTS[self.fail])
+        after, head, trailers = self.after or 0.0, list(self.headers), list(self.trailers)
+        if self.grpc_status is not None:
+            trailers.append(("grpc-status", str(self.grpc_status)))
+            if not self.body:  # trailers-only: the head is the trailers
+                return Sending(after, Reply(self.status, MappingFields([*head, *trailers]), end=True))
+            # A pushback comes where the status comes (gRPC A6: in the trailing metadata).
+            trailers += [field for field in head if field[0].lower() in _GRPC_PUSHBACK]
+            head = [field for field in head if field[0].lower() not in _GRPC_PUSHBACK]
+        reply = Reply(self.status, MappingFields(head), end=not self.body and not trailers)
+        return Sending(after, reply, self.body, trailers=MappingFields(trailers) if trailers else None)
