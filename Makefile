@@ -48,6 +48,7 @@ test: $(DEV) ## install what the tests need, and run them (ARGS="-k name" for so
 .PHONY: fuzz
 fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)
 	@$(BIN)/python tests/conformance/fuzz_protocols.py --seconds $(FUZZ_SECONDS) $(ARGS)
+	@$(BIN)/python tests/wire/http2/frame_mutants.py --cases 1000000 --seconds $(FUZZ_SECONDS) --seed $$$$
 
 .PHONY: chaos
 chaos: $(DEV) ## calls, faults, reloads, kills; then balance the books (CHAOS_SECONDS=120, CHAOS_SEED=N)

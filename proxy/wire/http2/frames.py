@@ -1,0 +1,155 @@
+"""Frames: their header, what is wrong with one by its type alone, and how they are written (RFC 9113 sections 4, 6, 7).
+
+Law: `flaw` looks at nothing but the frame's header, so a frame that can't be is refused before its payload is there.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+#: What a client's connection begins with (RFC 9113 section 3.4).
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+#: Length (16 and 8 bits), type, flags, stream.
+HEADER = struct.Struct(">HBBBI")
+HEADER_SIZE: Final = 9
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+
+END_STREAM: Final = 0x1
+ACK: Final = 0x1
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITIZED: Final = 0x20
+
+HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = (
+    range(1, 7)
+)
+
+#: Error codes (RFC 9113 section 7).
+NO_ERROR: Final = 0
+PROTOCOL_ERROR: Final = 1
+INTERNAL_ERROR: Final = 2
+FLOW_CONTROL_ERROR: Final = 3
+STREAM_CLOSED: Final = 5
+FRAME_SIZE_ERROR: Final = 6
+REFUSED_STREAM: Final = 7
+CANCEL: Final = 8
+COMPRESSION_ERROR: Final = 9
+ENHANCE_YOUR_CALM: Final = 11
+CODES = (
+    *("NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT", "STREAM_CLOSED"),
+    *("FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR", "ENHANCE_YOUR_CALM"),
+    *("INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED"),
+)
+
+#: The largest frame that is taken, payload (contract, section 12), and the largest that every peer takes.
+FRAME_LIMIT: Final = 64 * 1024
+SMALLEST_LIMIT: Final = 16 * 1024
+LARGEST_LIMIT: Final = (1 << 24) - 1
+#: The largest window, the largest stream id.
+MOST: Final = (1 << 31) - 1
+#: What a window is before anybody says otherwise (RFC 9113 section 6.9.2).
+FIRST_WINDOW: Final = 65_535
+
+
+class HeaderRule(NamedTuple):
+    """What a frame's header has to be. `stream`: on a stream (True), on none (False), or on either (None)."""
+
+    stream: bool | None
+    least: int = 0
+    most: int = FRAME_LIMIT
+    unit: int = 1
+
+
+#: By type.
+_RULES = (
+    HeaderRule(True),  # DATA
+    HeaderRule(True),  # HEADERS
+    HeaderRule(True, 5, 5),  # PRIORITY
+    HeaderRule(True, 4, 4),  # RST_STREAM
+    HeaderRule(False, unit=6),  # SETTINGS
+    HeaderRule(True, 4),  # PUSH_PROMISE
+    HeaderRule(False, 8, 8),  # PING
+    HeaderRule(False, 8),  # GOAWAY
+    HeaderRule(None, 4, 4),  # WINDOW_UPDATE
+    HeaderRule(True),  # CONTINUATION
+)
+#: Larger numbers are types that nobody here knows; they are passed over (RFC 9113 section 4.1).
+KNOWN: Final = len(_RULES)
+
+
+def code_name(code: int) -> str:
+    """An error code as it is told: its name, or its number in hex where it has none."""
+    return CODES[code] if code < len(CODES) else f"0x{code:x}"
+
+
+def flaw(kind: int, flags: int, stream: int, size: int) -> tuple[int, str] | None:
+    """What no frame with this header may be: an error code and a clause for people; None: it may be."""
+    if size > FRAME_LIMIT:
+        return FRAME_SIZE_ERROR, f"a frame of {size} bytes"
+    if kind >= KNOWN:
+        return None
+    rule = _RULES[kind]
+    if rule.stream is not None and bool(stream) is not rule.stream:
+        return PROTOCOL_ERROR, f"a frame of type {kind} on stream {stream}"
+    if not rule.least <= size <= rule.most or size % rule.unit or (kind == SETTINGS and flags & ACK and size):
+        return FRAME_SIZE_ERROR, f"a frame of type {kind} with {size} bytes"
+    return None
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """A frame."""
+    size = len(payload)
+    return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
+
+
+def settings(pairs: dict[int, int]) -> bytes:
+    """A SETTINGS frame."""
+    return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in pairs.items()))
+
+
+def window_update(stream: int, increment: int) -> bytes:
+    """A WINDOW_UPDATE frame; stream 0 is the connection."""
+    return b"\x00\x00\x04\x08\x00" + struct.pack(">II", stream, increment)
+
+
+def rst_stream(stream: int, code: int) -> bytes:
+    """A RST_STREAM frame."""
+    return b"\x00\x00\x04\x03\x00" + struct.pack(">II", stream, code)
+
+
+def goaway(last: int, code: int, detail: str = "") -> bytes:
+    """A GOAWAY frame. `last`: the highest stream that was or may be acted upon."""
+    return frame(GOAWAY, 0, 0, struct.pack(">II", last, code) + detail.encode("ascii", "replace")[:256])
+
+
+def data_header(stream: int, size: int, end: bool) -> bytes:
+    """The header of a DATA frame of so many bytes."""
+    return HEADER.pack(size >> 8, size & 0xFF, DATA, END_STREAM if end else 0, stream)
+
+
+def header_block(stream: int, block: bytes, end: bool, limit: int) -> bytes:
+    """A HEADERS frame, with as many CONTINUATIONs as the peer's `limit` of a frame asks for."""
+    size = len(block)
+    ending = END_STREAM if end else 0
+    if size <= limit:
+        return HEADER.pack(size >> 8, size & 0xFF, HEADERS, ending | END_HEADERS, stream) + block
+    pieces = [block[at : at + limit] for at in range(0, size, limit)]
+    last = len(pieces) - 1
+    return b"".join(
+        frame(
+            CONTINUATION if at else HEADERS, (0 if at else ending) | (END_HEADERS if at == last else 0), stream, piece
+        )
+        for at, piece in enumerate(pieces)
+    )
+
+
+class Broken(Exception):  # noqa: N818 - named by what happened
+    """The peer broke the rules of the connection, which ends with a GOAWAY of this code. `detail` is one clause."""
+
+    def __init__(self, code: int, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail

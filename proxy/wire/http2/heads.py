@@ -1,0 +1,463 @@
+"""Heads and trailers that came on HTTP/2, in the language of HTTP/1's: `forward`, `retry` and `observe` read either.
+
+A head keeps its fields as they were encoded. It writes itself two ways: `block` as HPACK, slices of what came, and
+`render` as HTTP/1 text, which is made, and read again by HTTP/1's own strict grammar, when somebody asks for it.
+`request_block` and `answer_block` write any head as HPACK: one that came on HTTP/1 is translated.
+
+Law: what RFC 9113 section 8 calls malformed is Malformed here, and goes no further. A head is a value: it never
+changes, and one block makes one head, however often it comes (`read_request`, `read_answer` remember short ones).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+from proxy.wire.authority import read_authority, without_empty_port
+from proxy.wire.errors import BadAnswer, malformed
+from proxy.wire.field_names import ANSWER_CUT, ANSWER_KEYS, REQUEST_CUT, REQUEST_KEYS, REQUEST_MERELY_CUT
+from proxy.wire.fields import NO_NAMES, FieldBlock
+from proxy.wire.http1.request import RequestHead
+from proxy.wire.http1.response import ResponseHead
+from proxy.wire.http1.syntax import REQUEST, RESPONSE, TARGET
+from proxy.wire.http2.hpack import Field, encoded_lines, literal, walk
+
+#: Blocks of up to so many bytes are remembered with the head that they make.
+SHORT: Final = 2048
+
+#: Fields that speak of one HTTP/1 connection (RFC 9113 section 8.2.2). TE may say `trailers`.
+CONNECTION_SPECIFIC = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
+#: Left out of what is sent on, whatever a policy says; TE passes.
+_REQUEST_CUT = REQUEST_CUT - {b"te"}
+_ANSWER_CUT = ANSWER_CUT - {b"te"}
+_REQUEST_NAMES = frozenset(REQUEST_KEYS.values()) - {b"authorization"}
+_ANSWER_NAMES = frozenset(ANSWER_KEYS.values())
+_PSEUDO = frozenset({b":method", b":scheme", b":authority", b":path"})
+_PORTS = {b"http": b":80", b"https": b":443"}
+
+_METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}+").fullmatch
+_SCHEME = re.compile(rb"[A-Za-z][A-Za-z0-9+\-.]*+").fullmatch
+_STATUS = re.compile(rb"[1-9][0-9][0-9]").fullmatch
+_PATH = re.compile(rb"(?:/" + TARGET + rb"*+|\*)").fullmatch
+
+
+class Malformed(Exception):  # noqa: N818 - named by what happened
+    """A head that RFC 9113 calls malformed: its stream is reset. Its text is one clause."""
+
+
+def _get_all(fields: Sequence[Field], name: str) -> Sequence[str]:
+    wanted = name.encode("latin-1", "replace")
+    return [field.value.strip(b" \t").decode("latin-1") for field in fields if field.name == wanted]
+
+
+def _lines(fields: Iterable[Field]) -> bytes:
+    """Fields as HTTP/1 lines; `cookie` lines joined into one, where the first stood (RFC 9113 section 8.2.3)."""
+    lines: list[bytes] = []
+    cookies: list[bytes] = []
+    for name, value, _, _ in fields:
+        text = value.strip(b" \t")
+        if name != b"cookie":
+            lines.append(b"%b: %b\r\n" % (name, text))
+            continue
+        if not cookies:
+            lines.append(b"")
+            place = len(lines) - 1
+        cookies.append(text)
+        lines[place] = b"cookie: %b\r\n" % b"; ".join(cookies)
+    return b"".join(lines)
+
+
+def _wire(fields: Iterable[Field], cut: frozenset[bytes]) -> bytes:
+    return b"".join([field.wire for field in fields if field.name not in cut])
+
+
+def _length(value: bytes) -> int:
+    if not value.isdigit() or len(value) > 18:
+        raise Malformed("content-length is not a number of 1 to 18 digits")
+    return int(value)
+
+
+class Trailers(FieldBlock):
+    """Trailers: fields behind a body. `fields` as they came; `list_size`: what they count for in a header list."""
+
+    __slots__ = ("fields", "list_size")
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.list_size = 0
+        for name, value, _, fault in fields:
+            self.list_size += len(name) + len(value) + 32
+            if fault or name[0] == 0x3A or name in CONNECTION_SPECIFIC or (name == b"te" and value != b"trailers"):
+                raise Malformed(fault or f"{name.decode('latin-1')} in trailers")
+        super().__init__(b"\r\n" + _lines(fields))
+        self.fields = fields
+
+    def get_all(self, name: str) -> Sequence[str]:
+        """Every value of the field of this lower-case name, in order, as latin-1."""
+        return _get_all(self.fields, name)
+
+    @property
+    def lines(self) -> bytes:
+        """As HTTP/1's trailer lines, each with its CRLF."""
+        return self.raw[2:]
+
+    def block(self, drop: frozenset[bytes] = NO_NAMES) -> bytes:
+        """As HPACK, without fields of these lower-case names."""
+        return _wire(self.fields, drop)
+
+
+class Request2(RequestHead):
+    """The head of a request that came on HTTP/2. `fields` are its regular ones; `whole`: no body follows it.
+
+    `list_size` and `count`: what it counts for in a header list, and its fields, for limits.
+    """
+
+    __slots__ = ("_pseudo", "_text", "_wired", "count", "fields", "list_size", "whole")
+
+    def __init__(self, fields: Sequence[Field], whole: bool) -> None:
+        pseudo: dict[bytes, Field] = {}
+        specials: dict[bytes, bytes] = {}
+        size = 0
+        regular = -1  # where the regular fields begin
+        for at, field in enumerate(fields):
+            name, value, _, fault = field
+            size += len(name) + len(value) + 32
+            if fault:
+                raise Malformed(fault)
+            if name[0] == 0x3A:
+                if regular >= 0 or name in pseudo or name not in _PSEUDO:
+                    raise Malformed(f"{name.decode('latin-1')} is unknown, repeated, or behind a field")
+                pseudo[name] = field
+                continue
+            if regular < 0:
+                regular = at
+            if name in _REQUEST_NAMES:
+                if name in CONNECTION_SPECIFIC or (name == b"te" and value != b"trailers"):
+                    raise Malformed(f"{name.decode('latin-1')} is no field of HTTP/2")
+                if name in specials and name in (b"content-length", b"host"):
+                    raise Malformed(f"more than one {name.decode('latin-1')}")
+                specials[name] = value.lower()
+        self.fields = fields[regular:] if regular >= 0 else ()
+        self.list_size = size
+        self.count = len(fields)
+        self.whole = whole
+        self.specials = specials
+        self._pseudo = pseudo
+        self._lowered = None
+        self._text: RequestHead | None = None
+        self._wired: tuple[bytes, bytes | None, bytes | None, bytes] | None = None
+        self._slow_path = None
+        self._kept = None
+        self._template = None
+        self._host = None
+        self._locate2()
+        length = specials.get(b"content-length")
+        self.content_length = None if length is None else _length(length)
+        if whole and self.content_length:
+            raise Malformed("content-length on a request without a body")
+        self.minor = 1
+        self.keep_alive = True
+        self.chunked = not whole and length is None
+        self.simple = REQUEST_MERELY_CUT.isdisjoint(specials) and b"te" not in specials
+
+    def _locate2(self) -> None:
+        """Find out where the request goes, from its pseudo-fields, and Host (RFC 9113 section 8.3.1)."""
+        pseudo = self._pseudo
+        try:
+            method = pseudo[b":method"].value
+            named = pseudo.get(b":authority")
+            if method != b"CONNECT":
+                scheme, path = pseudo[b":scheme"].value, pseudo[b":path"].value
+            elif named is None or len(pseudo) > 2:
+                raise Malformed("CONNECT takes :method and :authority")
+        except KeyError as missing:
+            raise Malformed(f"{missing.args[0].decode('ascii')} is missing") from None
+        if _METHOD(method) is None:
+            raise Malformed(":method is malformed")
+        self.method = method.decode("ascii")
+        self.scheme = ""
+        host = self.specials.get(b"host")
+        place = host or b""
+        if named is not None and named.value:
+            place = named.value.lower()
+        self.authority = read_authority(without_empty_port(place))
+        if place and not self.authority:
+            raise Malformed(":authority is not a host with an optional port")
+        if method == b"CONNECT":
+            self.form, self.path, self.target = "authority", b"", place
+            return
+        if _SCHEME(scheme) is None:
+            raise Malformed(":scheme is malformed")
+        if _PATH(path) is None or (path == b"*" and method != b"OPTIONS"):
+            raise Malformed(":path is malformed")
+        if host is not None and host != place and not _same_place(host, place, scheme):
+            raise Malformed("Host names another place than :authority")
+        self.form = "asterisk" if path == b"*" else "origin"
+        self.path = self.target = path
+
+    def __getattr__(self, name: str) -> bytes:
+        """`raw`, HTTP/1 text, is made when it is first asked for."""
+        if name != "raw":
+            raise AttributeError(name)
+        host = b"" if b"host" in self.specials else b"Host: %b\r\n" % self._place
+        coding = b"Transfer-Encoding: chunked\r\n" if self.chunked else b""
+        te = b"Connection: TE\r\n" if b"te" in self.specials else b""
+        method = self.method.encode("ascii")
+        head = b"%b %b HTTP/1.1\r\n%b" % (method, self.target, host)
+        self.raw = b"%b%b%b%b\r\n" % (head, _lines(self.fields), te, coding)
+        return self.raw
+
+    @property
+    def _place(self) -> bytes:
+        named = self._pseudo.get(b":authority")
+        return b"" if named is None else named.value
+
+    @property
+    def version(self) -> str:
+        """The version of HTTP that it came by."""
+        return "2.0"
+
+    @property
+    def expect_continue(self) -> bool:
+        """Whether the app waits for 100 Continue before it sends the body."""
+        return self.specials.get(b"expect") == b"100-continue"
+
+    def get_all(self, name: str) -> Sequence[str]:
+        """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
+        key = REQUEST_KEYS.get(name)
+        if key is not None and key not in self.specials and key in _REQUEST_NAMES:
+            return ()
+        return _get_all(self.fields, name)
+
+    def render(
+        self,
+        *,
+        target: bytes | None = None,
+        host: bytes | None = None,
+        drop: frozenset[bytes] = NO_NAMES,
+        add: bytes = b"",
+    ) -> bytes:
+        """The head to send on over HTTP/1.1: see `RequestHead.render`. Raises Refused where HTTP/1 can't say it."""
+        text = self._text
+        if text is None:
+            found = REQUEST(self.raw)
+            if found is None or found.end() != len(self.raw):
+                raise malformed("a field holds an octet that HTTP/1 can't carry")
+            self._text = text = RequestHead(self.raw, found[1], found[2], found[3])
+        return text.render(target=target, host=host, drop=drop, add=add)
+
+    def block(
+        self,
+        scheme: bytes,
+        authority: bytes | None,
+        target: bytes | None,
+        drop: frozenset[bytes] = NO_NAMES,
+        add: bytes = b"",
+    ) -> bytes:
+        """The head to send on as HPACK: fields as they were encoded, then `add`, ready-made lines with their CRLF.
+
+        scheme: what the endpoint speaks, http or https. authority, target: in the place of what came; None keeps it.
+        drop: lower-case names of fields to leave out, beside those that are always.
+        """
+        usual = drop <= REQUEST_CUT
+        kept = self._wired
+        if usual and kept is not None and kept[0] == scheme and kept[1] == authority and kept[2] == target:
+            return kept[3] + encoded_lines(add) if add else kept[3]
+        cut = _REQUEST_CUT if usual else _REQUEST_CUT | (drop - {b"te"})
+        put = {b":scheme": scheme, b":authority": authority, b":path": target}
+        parts: list[bytes] = []
+        for name, field in self._pseudo.items():
+            value = put.get(name)
+            parts.append(field.wire if value is None or value == field.value else literal(name, value))
+        if authority is not None:
+            cut |= {b"host"}
+            if b":authority" not in self._pseudo:
+                parts.append(literal(b":authority", authority))
+        hops = self.max_forwards
+        if hops is not None and b"max-forwards" not in cut:
+            cut |= {b"max-forwards"}
+            parts.append(_wire(self.fields, cut) + literal(b"max-forwards", b"%d" % max(hops - 1, 0)))
+        else:
+            parts.append(_wire(self.fields, cut))
+        block = b"".join(parts)
+        if usual:
+            self._wired = (scheme, authority, target, block)
+        return block + encoded_lines(add) if add else block
+
+
+def _same_place(host: bytes, place: bytes, scheme: bytes) -> bool:
+    """Whether two authorities in lower case, where both are there, are one host and port."""
+    port = _PORTS.get(scheme.lower(), b"")
+    one, other = without_empty_port(host), without_empty_port(place)
+    return not other or one.removesuffix(port) == other.removesuffix(port)
+
+
+class Response2(ResponseHead):
+    """The head of an answer that came on HTTP/2. `fields` are its regular ones; `whole`: nothing follows it."""
+
+    __slots__ = ("_text", "_wired", "count", "fields", "list_size", "whole")
+
+    def __init__(self, fields: Sequence[Field], whole: bool) -> None:
+        specials: dict[bytes, bytes] = {}
+        size = 0
+        if not fields or fields[0].name != b":status" or _STATUS(fields[0].value) is None:
+            raise Malformed(":status is missing, or malformed")
+        for at, (name, value, _, fault) in enumerate(fields):
+            size += len(name) + len(value) + 32
+            if fault:
+                raise Malformed(fault)
+            if name[0] == 0x3A and at:
+                raise Malformed(f"{name.decode('latin-1')} is unknown, repeated, or behind a field")
+            if name in CONNECTION_SPECIFIC or (name == b"te" and value != b"trailers"):
+                raise Malformed(f"{name.decode('latin-1')} is no field of HTTP/2")
+            if name in _ANSWER_NAMES:
+                if name == b"content-length" and specials.get(name, value) != value:
+                    raise Malformed("more than one content-length")
+                specials[name] = value.lower()
+        self.status = int(fields[0].value)
+        if self.status == 101:
+            raise Malformed("101 is no answer of HTTP/2")
+        self.fields = fields[1:]
+        self.list_size = size
+        self.count = len(fields)
+        self.whole = whole
+        self.specials = specials
+        self._lowered = None
+        self._text: ResponseHead | None = None
+        self._wired: bytes | None = None
+        self._slow_path = None
+        self._kept = None
+        self._template = None
+        length = specials.get(b"content-length")
+        self.content_length = None if length is None else _length(length)
+        self.minor = 1
+        self.keep_alive = True
+        self.chunked = not whole and length is None
+        self.simple = False
+
+    def __getattr__(self, name: str) -> bytes:
+        """`raw`, HTTP/1 text, is made when it is first asked for."""
+        if name != "raw":
+            raise AttributeError(name)
+        framing = b""
+        if b"content-length" not in self.specials and self.status >= 200 and self.status not in (204, 304):
+            framing = b"Content-Length: 0\r\n" if self.whole else b"Transfer-Encoding: chunked\r\n"
+        self.raw = b"HTTP/1.1 %d \r\n%b%b\r\n" % (self.status, _lines(self.fields), framing)
+        return self.raw
+
+    @property
+    def version(self) -> str:
+        """The version of HTTP that it came by."""
+        return "2.0"
+
+    @property
+    def login_bound(self) -> bool:
+        """Never: NTLM and Negotiate are no schemes of HTTP/2."""
+        return False
+
+    def get_all(self, name: str) -> Sequence[str]:
+        """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
+        key = ANSWER_KEYS.get(name)
+        if key is not None and key not in self.specials:
+            return ()
+        return _get_all(self.fields, name)
+
+    def render(self, *, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
+        """The head to hand on over HTTP/1.1: see `ResponseHead.render`. Raises BadAnswer where HTTP/1 can't say it."""
+        text = self._text
+        if text is None:
+            found = RESPONSE(self.raw)
+            if found is None or found.end() != len(self.raw):
+                raise BadAnswer("a field holds an octet that HTTP/1 can't carry")
+            self._text = text = ResponseHead(self.raw, found[1], found[2], found[3])
+        return text.render(drop=drop, add=add)
+
+    def block(self, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
+        """The head to hand on as HPACK: fields as they were encoded, then `add`, ready-made lines with their CRLF."""
+        if drop <= ANSWER_CUT:
+            block = self._wired
+            if block is None:
+                block = self._wired = _status(self.status) + _wire(self.fields, _ANSWER_CUT)
+        else:
+            block = _status(self.status) + _wire(self.fields, _ANSWER_CUT | drop)
+        return block + encoded_lines(add) if add else block
+
+
+@lru_cache(maxsize=64)
+def _status(status: int) -> bytes:
+    """`:status` as the static table has it, or as a literal."""
+    index = {200: 0x88, 204: 0x89, 206: 0x8A, 304: 0x8B, 400: 0x8C, 404: 0x8D, 500: 0x8E}.get(status)
+    return literal(b":status", b"%d" % status) if index is None else bytes((index,))
+
+
+# -- from blocks ----------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=512)
+def read_request(block: bytes, whole: bool) -> Request2:
+    """The request whose head is this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
+    return Request2(walk(block), whole)
+
+
+@lru_cache(maxsize=512)
+def read_answer(block: bytes, whole: bool) -> Response2:
+    """The answer whose head is this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
+    return Response2(walk(block), whole)
+
+
+@lru_cache(maxsize=512)
+def read_trailers(block: bytes) -> Trailers:
+    """The trailers that are this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
+    return Trailers(walk(block))
+
+
+# -- to blocks ------------------------------------------------------------------------------------------------------
+
+
+def request_block(
+    head: RequestHead,
+    scheme: bytes,
+    authority: bytes | None,
+    target: bytes | None,
+    drop: frozenset[bytes] = NO_NAMES,
+    add: bytes = b"",
+) -> bytes:
+    """A request's head as HPACK, whatever it came by. See `Request2.block`."""
+    if isinstance(head, Request2):
+        return head.block(scheme, authority, target, drop, add)
+    text = head.render(target=target, host=authority, drop=drop, add=add)
+    line, _, fields = text.partition(b"\r\n")
+    method, path, _ = line.split(b" ")
+    pairs = list(_translated(fields))
+    host = next((value for name, value in pairs if name == b"host"), b"")
+    parts = [literal(b":method", method), literal(b":scheme", scheme)]
+    if host:
+        parts.append(literal(b":authority", host))
+    parts.append(literal(b":path", path))
+    parts += [literal(name, value) for name, value in pairs if name != b"host"]
+    return b"".join(parts)
+
+
+def answer_block(head: ResponseHead, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
+    """An answer's head as HPACK, whatever it came by. See `Response2.block`."""
+    if isinstance(head, Response2):
+        return head.block(drop, add)
+    _, _, fields = head.render(drop=drop, add=add).partition(b"\r\n")
+    return _status(head.status) + b"".join([literal(name, value) for name, value in _translated(fields)])
+
+
+def own_block(status: int, lines: bytes) -> bytes:
+    """The head of an answer of our own: a status, and ready-made lines with their CRLF."""
+    return _status(status) + encoded_lines(lines)
+
+
+def _translated(fields: bytes) -> Iterable[tuple[bytes, bytes]]:
+    """HTTP/1 field lines as HTTP/2 has them: names in lower case, no white space around values, no hop."""
+    for line in fields.split(b"\r\n"):
+        if not line:
+            continue
+        name, _, value = line.partition(b":")
+        name, value = name.lower(), value.strip(b" \t")
+        if name not in CONNECTION_SPECIFIC and (name != b"te" or value == b"trailers"):
+            yield name, value

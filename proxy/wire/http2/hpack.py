@@ -1,0 +1,256 @@
+"""HPACK without a dynamic table (RFC 7541): a header block is a pure function of its bytes.
+
+We announce a table of size 0 and index nothing ourselves. From a peer's acknowledgement on its blocks are walked here,
+and go on as slices: each field keeps the bytes that encode it. Blocks from before it need the table that the peer
+still has; the `hpack` library reads those, and they go on as literals.
+
+Law: what goes on says what came, and leaves no mark in a table: a literal with incremental indexing becomes one
+without, size updates are dropped, never-indexed stays never-indexed, Huffman strings stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderListError
+from hpack.huffman_table import decode_huffman
+from hpack.table import HeaderTable
+
+#: The update to a table of size 0, with which the first block on each connection begins.
+NO_TABLE = b"\x20"
+#: Updates that a block may begin with: the smallest size in between, and the last (RFC 7541 section 4.2).
+_UPDATES = 2
+_UPDATING = frozenset(bytes((byte,)) for byte in range(0x20, 0x40))
+#: Fields that come again and again are read once: so many, of at most so many bytes.
+_REMEMBERED, _SHORT = 2048, 128
+
+_NAME = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]++").fullmatch
+_FORBIDDEN = re.compile(rb"[\0\r\n]").search
+
+
+class Unreadable(Exception):  # noqa: N818 - named by what happened
+    """A block that breaks HPACK, after which no block of the connection can be read. Its text is one clause."""
+
+
+class TooMuch(Exception):  # noqa: N818 - named by what happened
+    """A block whose fields are more than anybody reads here."""
+
+
+class Field(NamedTuple):
+    """One field. `wire`: how it is encoded to go on. `fault`: what is wrong with it in itself, "" for nothing."""
+
+    name: bytes
+    value: bytes
+    wire: bytes
+    fault: str
+
+
+def _fault(name: bytes, value: bytes) -> str:
+    if _NAME(name) is None:
+        return "a field name is not in lower case" if name.lower() != name else "a field name is malformed"
+    return "a field value has CR, LF or NUL" if _FORBIDDEN(value) else ""
+
+
+_STATIC = HeaderTable.STATIC_TABLE
+#: Fields by the first byte of their representation, where it is that of an indexed one of the static table.
+_INDEXED: tuple[Field | None, ...] = tuple(
+    Field(*_STATIC[byte - 0x81], bytes((byte,)), "") if 0x81 <= byte <= 0x80 + len(_STATIC) else None
+    for byte in range(256)
+)
+_NAMES: dict[bytes, int] = {}
+for _index, (_name, _) in enumerate(_STATIC, 1):
+    _NAMES.setdefault(_name, _index)
+
+_known: dict[bytes, Field] = {}
+
+
+def integer(value: int, prefix: int, pattern: int = 0) -> bytes:
+    """An integer with a prefix of so many bits, the bits before it as in `pattern` (RFC 7541 section 5.1)."""
+    most = (1 << prefix) - 1
+    if value < most:
+        return bytes((pattern | value,))
+    out = bytearray((pattern | most,))
+    value -= most
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
+    """The integer whose prefix is at `at`, and where it ends. At most 28 bits follow the prefix."""
+    most = (1 << prefix) - 1
+    value = block[at] & most
+    at += 1
+    if value < most:
+        return value, at
+    for shift in (0, 7, 14, 21):
+        byte = block[at]
+        at += 1
+        value += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise Unreadable("an integer is too large")
+
+
+def literal(name: bytes, value: bytes, *, never: bool = False) -> bytes:
+    """A literal without indexing (`never`: never indexed). `name` is in lower case."""
+    pattern = 0x10 if never else 0
+    index = _NAMES.get(name)
+    start = integer(index, 4, pattern) if index else bytes((pattern,)) + integer(len(name), 7) + name
+    return start + integer(len(value), 7) + value
+
+
+@lru_cache(maxsize=512)
+def encoded_lines(lines: bytes) -> bytes:
+    """Ready-made field lines, each with its CRLF, as literals: names in lower case, values without space around."""
+    split = (line.partition(b":") for line in lines.split(b"\r\n") if line)
+    return b"".join(literal(name.lower(), value.strip(b" \t")) for name, _, value in split)
+
+
+def starts_without_table(block: bytes) -> tuple[bool, int]:
+    """Whether a block leaves its sender a table of size 0, as its size updates say, and where they end.
+
+    Raises Unreadable where there are more than a block may have.
+    """
+    if block[:1] == NO_TABLE and block[1:2] not in _UPDATING:
+        return True, 1
+    at, size = 0, -1
+    try:
+        for _ in range(_UPDATES):
+            if block[at : at + 1] == b"" or block[at] & 0xE0 != 0x20:
+                break
+            size, at = _read_integer(block, at, 5)
+        if at < len(block) and block[at] & 0xE0 == 0x20:
+            raise Unreadable("more size updates than a table has sizes")
+    except IndexError:
+        raise Unreadable("a size update is cut short") from None
+    return size == 0, at
+
+
+def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
+    """The fields of a block that needs no table, from `at`, behind its size updates. Raises Unreadable; TooMuch where
+    there are more than `most`.
+    """
+    fields: list[Field] = []
+    end = len(block)
+    known = _known
+    try:
+        while at < end:
+            first = block[at]
+            if first >= 0x80:
+                field = _INDEXED[first]
+                if field is None:
+                    raise Unreadable("an index beyond the static table")
+                at += 1
+                fields.append(field)
+                if len(fields) > most:
+                    raise TooMuch
+                continue
+            begin = at
+            if first >= 0x40:
+                named = first & 0x3F
+                at += 1
+                if named > 61:
+                    raise Unreadable("an index beyond the static table")
+            elif first >= 0x20:
+                raise Unreadable("a size update behind a field")
+            else:
+                named = first & 0x0F
+                at += 1
+                if named == 15:
+                    named, at = _read_integer(block, at - 1, 4)
+            if not named:
+                length = block[at] & 0x7F
+                if length == 0x7F:
+                    length, at = _read_integer(block, at, 7)
+                    at += length
+                else:
+                    at += 1 + length
+            length = block[at] & 0x7F
+            if length == 0x7F:
+                length, at = _read_integer(block, at, 7)
+                at += length
+            else:
+                at += 1 + length
+            if at > end:
+                raise Unreadable("a block is cut short")
+            raw = block[begin:at]
+            fields.append(known.get(raw) or _read(raw))
+            if len(fields) > most:
+                raise TooMuch
+    except IndexError:
+        raise Unreadable("a block is cut short") from None
+    return fields
+
+
+def _read(raw: bytes) -> Field:
+    """The field that these bytes, a whole literal, encode."""
+    first = raw[0]
+    incremental = first >= 0x40
+    index, at = _read_integer(raw, 0, 6 if incremental else 4)
+    if index > len(_STATIC):
+        raise Unreadable("an index beyond the static table")
+    behind = at
+    if index:
+        name = _STATIC[index - 1][0]
+    else:
+        name, at = _read_string(raw, at)
+    value, _ = _read_string(raw, at)
+    wire = integer(index, 4) + raw[behind:] if incremental else raw
+    field = Field(name, value, wire, _fault(name, value))
+    if len(raw) <= _SHORT and (incremental or not first & 0x10):  # what is never indexed is never kept
+        if len(_known) >= _REMEMBERED:
+            _known.clear()
+        _known[raw] = field
+    return field
+
+
+def _read_string(raw: bytes, at: int) -> tuple[bytes, int]:
+    coded = raw[at] >= 0x80
+    length, at = _read_integer(raw, at, 7)
+    end = at + length
+    text = raw[at:end]
+    return (_unhuffed(text) if coded else text), end
+
+
+def _unhuffed(text: bytes) -> bytes:
+    try:
+        return decode_huffman(text)
+    except HPACKError:
+        raise Unreadable("a Huffman string is malformed") from None
+
+
+class PeerTable:
+    """Reads blocks from before the acknowledgement, whose sender still has a dynamic table. `limit`: see `TooMuch`."""
+
+    __slots__ = ("_decoder",)
+
+    def __init__(self, limit: int) -> None:
+        self._decoder = Decoder(max_header_list_size=limit)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the sender has said that its table has size 0, and so needs not say it again."""
+        return self._decoder.header_table_size == 0
+
+    def read(self, block: bytes) -> list[Field]:
+        """Its fields, each as a literal when it goes on. Raises Unreadable, TooMuch."""
+        starts_without_table(block)
+        try:
+            found: Iterable[tuple[bytes, bytes]] = self._decoder.decode(block, raw=True)
+        except OversizedHeaderListError:
+            raise TooMuch from None
+        except (HPACKError, IndexError) as error:
+            raise Unreadable(str(error) or "a block is cut short") from None
+        return [self._field(each) for each in found]
+
+    @staticmethod
+    def _field(pair: tuple[bytes, bytes]) -> Field:
+        name, value = pair
+        never = isinstance(pair, NeverIndexedHeaderTuple)
+        return Field(name, value, literal(name, value, never=never), _fault(name, value))

@@ -1,0 +1,174 @@
+"""What a session sends: frames gathered for one write, and DATA in the lanes of its streams until it may go.
+
+Law: the streams that have something queued take turns, a frame each, and none goes above the peer's windows, its limit
+of a frame, or what the transport takes. Replies that a peer makes us write, and does not read, are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from proxy.wire.http2 import frames
+from proxy.wire.http2.flow import HIGH_WATER, LOW_WATER
+from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, FIRST_WINDOW, HEADER_SIZE, SMALLEST_LIMIT, Broken
+from proxy.wire.http2.hpack import NO_TABLE
+from proxy.wire.http2.stream import Stream
+
+#: Replies (to PING and SETTINGS, and resets) that may wait for a peer which reads none (contract, section 12).
+REPLIES: Final = 1000
+#: Bytes gathered before lanes wait for the transport to take them.
+GATHERED: Final = 256 * 1024
+
+
+class Outbox:
+    """See the module. `blocked`: the transport takes no more for now. `window`: the peer's, of the connection;
+    `frame_limit`: the largest frame that it takes. `ended` is told of a stream whose last frame was put in.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_ended",
+        "_out",
+        "_pumping",
+        "_replies",
+        "_size",
+        "_waiting",
+        "blocked",
+        "frame_limit",
+        "window",
+    )
+
+    def __init__(self, ended: Callable[[Stream], None]) -> None:
+        self.blocked = False
+        self.window = FIRST_WINDOW
+        self.frame_limit = SMALLEST_LIMIT
+        self._ended = ended
+        self._out: list[bytes] = []
+        self._size = 0
+        self._replies = 0
+        self._begun = False  # our first block has gone, with its size update
+        self._waiting: dict[Stream, None] = {}  # streams with something queued that their windows let go, in turn
+        self._pumping = False
+
+    def put(self, data: bytes) -> None:
+        """Have a frame sent."""
+        self._out.append(data)
+        self._size += len(data)
+
+    def reply(self, data: bytes) -> None:
+        """Have a frame sent that the peer asked for. Raises Broken where too many wait."""
+        self._replies += 1
+        if self._replies > REPLIES:
+            raise Broken(ENHANCE_YOUR_CALM, f"more than {REPLIES} replies that were not read")
+        self.put(data)
+
+    def take(self) -> bytes:
+        """What is to be written now, b"" for nothing. To be called until then, or until the transport is `blocked`."""
+        if self._waiting:
+            self.pump()
+        out = self._out
+        if not out:
+            return b""
+        self._out = []
+        self._size = 0
+        if not self.blocked:
+            self._replies = 0
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def drained(self) -> None:
+        """The transport has written what it was given."""
+        self.blocked = False
+        self._replies = 0
+
+    def block(self, stream: Stream, block: bytes, end: bool) -> None:
+        """Have a head of `stream` sent, or its trailers, where nothing of it is queued."""
+        if not self._begun:
+            self._begun = True
+            block = NO_TABLE + block
+        self.put(frames.header_block(stream.id, block, end, self.frame_limit))
+        if end:
+            self._ended(stream)
+
+    def data(self, stream: Stream, data: bytes, end: bool) -> None:
+        """Have DATA of `stream` sent: at once where there is room for all of it, else in its turn."""
+        lane, size = stream.lane, len(data)
+        if (
+            not lane.queued
+            and size <= lane.window
+            and size <= self.window
+            and size <= self.frame_limit
+            and self._size < GATHERED
+            and not self.blocked
+        ):
+            self._frame(stream, data, end)
+            if end:
+                self._ended(stream)
+            return
+        lane.put(data)
+        stream.ending = end
+        stream.blocked = lane.queued > HIGH_WATER
+        self._waiting[stream] = None
+        self.pump()
+
+    def end(self, stream: Stream, trailers: bytes) -> None:
+        """Have END_STREAM sent, with trailers or an empty DATA, behind what is queued."""
+        if stream.lane.queued:
+            stream.ending, stream.trailers_queued = True, trailers
+        elif trailers:
+            self.block(stream, trailers, True)
+        else:
+            self.put(frames.data_header(stream.id, 0, True))
+            self._ended(stream)
+
+    def _frame(self, stream: Stream, data: bytes, end: bool) -> None:
+        size = len(data)
+        stream.lane.window -= size
+        self.window -= size
+        self._out.append(frames.data_header(stream.id, size, end))
+        self._out.append(data)
+        self._size += size + HEADER_SIZE
+
+    def grant(self, stream: Stream, increment: int) -> None:
+        """The peer's window of `stream` has grown, or shrunk."""
+        lane = stream.lane
+        lane.window += increment
+        if lane.queued and lane.window > 0:
+            self._waiting[stream] = None
+
+    def leave(self, stream: Stream) -> None:
+        """Nothing of `stream` is to be sent any more."""
+        if stream.lane.queued:
+            stream.lane.clear()
+            self._waiting.pop(stream, None)
+
+    def clear(self) -> None:
+        """Nothing of any stream is to be sent any more."""
+        self._waiting.clear()
+
+    def pump(self) -> None:
+        """Send what is queued while windows and transport have room, and tell writers that may write on."""
+        waiting = self._waiting
+        if self._pumping:
+            return
+        self._pumping = True
+        while waiting and self.window > 0 and self._size < GATHERED and not self.blocked:
+            stream = next(iter(waiting))
+            del waiting[stream]
+            lane = stream.lane
+            room = min(lane.window, self.window, self.frame_limit)
+            if room <= 0 or not lane.queued:
+                continue  # the window's growth brings it back
+            data = lane.cut(room)
+            last = stream.ending and not lane.queued
+            self._frame(stream, data, last and not stream.trailers_queued)
+            if lane.queued:
+                waiting[stream] = None
+            elif last and stream.trailers_queued:
+                self.block(stream, stream.trailers_queued, True)
+            elif last:
+                self._ended(stream)
+            if stream.blocked and lane.queued <= LOW_WATER and not stream.ending:
+                stream.blocked = False
+                stream.on_writable()
+        self._pumping = False

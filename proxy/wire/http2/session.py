@@ -1,0 +1,749 @@
+"""One HTTP/2 connection, either side of it: frames in, streams told; what is to be sent, gathered.
+
+Theory of operation. `feed` takes what came, with the time, and tells streams of it (`Stream`'s `on_…`), and its owner
+what concerns all of them. What came of one stream in one piece is told as one event: a head with its body and
+trailers, where they stand together. Whatever is to be sent is gathered in the `outbox`, which gives it for one write.
+
+Law: what a peer may not do ends the stream or the connection with the code of the contract's table (section 12), and
+costs no more than the bytes that it sent: nothing that it leaves unread, unfinished or unanswered grows without bound.
+A stream that was broken off, by whomever, is told that at most, and nothing once its owner has left it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple, Protocol
+
+from proxy.wire.http2 import frames
+from proxy.wire.http2.flow import Credit, Lane
+from proxy.wire.http2.frames import (
+    ACK,
+    CONTINUATION,
+    END_HEADERS,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    FIRST_WINDOW,
+    FLOW_CONTROL_ERROR,
+    FRAME_LIMIT,
+    FRAME_SIZE_ERROR,
+    HEADER,
+    HEADER_SIZE,
+    HEADERS,
+    KNOWN,
+    LARGEST_LIMIT,
+    MOST,
+    NO_ERROR,
+    PADDED,
+    PING,
+    PREFACE,
+    PRIORITIZED,
+    PROTOCOL_ERROR,
+    REFUSED_STREAM,
+    SETTINGS,
+    SMALLEST_LIMIT,
+    STREAM_CLOSED,
+    Broken,
+    code_name,
+    flaw,
+)
+from proxy.wire.http2.head_reader import HEAD_SECONDS, Block, HeadReader
+from proxy.wire.http2.heads import Malformed, Request2, Response2
+from proxy.wire.http2.outbox import Outbox
+from proxy.wire.http2.stream import Stream
+
+#: The window of a connection (contract, section 12).
+CONNECTION_WINDOW: Final = 16 * 1024 * 1024
+#: Seconds from the GOAWAY that announces draining to the one that names the last stream, where no PING is answered.
+DRAIN_SECONDS: Final = 1.0
+#: Streams that are over, and still known by how they ended.
+_REMEMBERED: Final = 1024
+#: Interim answers of one stream, in all, as header lists count: they pass at once and nothing else bounds them.
+_INTERIM: Final = 256 * 1024
+_DRAINING: Final = b"redrive\0"
+NEVER: Final = float("inf")
+
+
+class PeerLimits(NamedTuple):
+    """What a peer may have of us (contract, sections 3 and 12).
+
+    header_bytes, headers: of one header list, and fields in it. streams: in flight at once. resets: frames that carry
+    nothing, a second. window: of a stream. held: bytes that wait for slow readers here until the connection's credit
+    stops.
+    """
+
+    header_bytes: int = 64 * 1024
+    headers: int = 256
+    streams: int = 1000
+    resets: float = 1000.0
+    window: int = 256 * 1024
+    held: int = 64 * 1024 * 1024
+
+
+class SessionOwner(Protocol):
+    """Whose session it is."""
+
+    def accept(self) -> Stream:
+        """A stream for a request that an app opens."""
+        ...
+
+    def opened(self) -> None:
+        """The peer's SETTINGS have come."""
+        ...
+
+    def changed(self) -> None:
+        """A stream is over, or there is another number of `places`, or it drains."""
+        ...
+
+    def failed(self, code: int, detail: str) -> None:
+        """The connection is given up for what the peer did: send what was gathered, and close it."""
+        ...
+
+
+class Session:
+    """See the module. `client`: we open the streams; else an app does.
+
+    `streams`: those in flight, by id. `draining`: no more are opened. `ended`: the connection is lost, or given up.
+    """
+
+    __slots__ = (
+        *("_begun", "_budget", "_budget_at", "_coming", "_credit", "_drain_due", "_heads", "_highest", "_last_named"),
+        *(
+            "_need",
+            "_next",
+            "_over_ids",
+            "_partial_since",
+            "_peer_streams",
+            "_peer_window",
+            "_preface",
+            "_rest",
+            "_started",
+        ),
+        *("_withheld", "client", "draining", "ended", "held", "limits", "outbox", "owner", "streams"),
+    )
+
+    def __init__(self, owner: SessionOwner, limits: PeerLimits, now: float, *, client: bool) -> None:
+        self.owner = owner
+        self.limits = limits
+        self.client = client
+        self.streams: dict[int, Stream] = {}
+        self.draining = False
+        self.ended = False
+        self.held = 0  # bytes that wait for owners of streams that paused
+        self.outbox = Outbox(self._sent)
+        self._peer_window = FIRST_WINDOW  # of a new stream
+        self._peer_streams = MOST  # that the peer takes at once
+        self._next = 1  # the id of the next stream that we open
+        self._highest = 0  # of those that the peer opened
+        self._last_named = False  # our last GOAWAY says which stream is the last
+        self._over_ids: dict[int, bool] = {}  # streams that are over -> whether it was by a reset
+        self._credit = Credit(CONNECTION_WINDOW)
+        self._withheld = 0  # of it, until less is held
+        self._heads = HeadReader(limits.header_bytes)
+        self._begun: tuple[Stream, Request2 | Response2] | None = None  # a head to tell, with what stands behind it
+        self._rest = bytearray()  # of a frame, or the preface, that is not whole
+        self._need = 0  # bytes that it is whole with
+        self._started = self._partial_since = now
+        self._preface = not client  # it has yet to come
+        self._coming = False  # SETTINGS have come
+        self._budget, self._budget_at = limits.resets, now
+        self._drain_due = NEVER
+        pairs = {
+            frames.HEADER_TABLE_SIZE: 0,
+            frames.INITIAL_WINDOW_SIZE: limits.window,
+            frames.MAX_FRAME_SIZE: FRAME_LIMIT,
+            frames.MAX_HEADER_LIST_SIZE: limits.header_bytes,
+        }
+        if client:
+            self.outbox.put(PREFACE)
+            pairs[frames.ENABLE_PUSH] = 0
+        else:
+            pairs[frames.MAX_CONCURRENT_STREAMS] = limits.streams
+        self.outbox.put(frames.settings(pairs))
+        self.outbox.put(frames.window_update(0, CONNECTION_WINDOW - FIRST_WINDOW))
+
+    # -- streams --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the peer's SETTINGS have come, and the connection is not given up."""
+        return self._coming and not self.ended
+
+    @property
+    def places(self) -> int:
+        """How many streams more may be opened now; below 0 where the peer has taken some back."""
+        if self.draining or not self._coming:
+            return 0
+        return min(self._peer_streams, self.limits.streams) - len(self.streams)
+
+    def open(self, stream: Stream) -> None:
+        """Make `stream` one of ours, where there are `places`; its head is to be sent next."""
+        self._enter(stream, self._next)
+        self._next += 2
+        if self._next > MOST:
+            self.draining = True
+
+    def _enter(self, stream: Stream, number: int) -> None:
+        stream.id = number
+        stream.session = self
+        stream.over = stream.sent_all = False
+        stream.lane = Lane(self._peer_window)
+        stream.credit = Credit(self.limits.window)
+        self.streams[number] = stream
+
+    def _sent(self, stream: Stream) -> None:
+        """Our side of a stream has ended."""
+        stream.sent_all = True
+        if stream.received_all:
+            self._close(stream, was_reset=False)
+
+    def _received(self, stream: Stream) -> None:
+        """The peer's side of a stream has ended."""
+        stream.received_all = True
+        if stream.sent_all:
+            self._close(stream, was_reset=False)
+
+    def _close(self, stream: Stream, *, was_reset: bool) -> None:
+        if was_reset:
+            stream.drop_held()
+        stream.over = stream.sent_all = True
+        stream.blocked = False
+        del self.streams[stream.id]
+        self.outbox.leave(stream)
+        self._remember(stream.id, was_reset)
+        self.owner.changed()
+
+    def _remember(self, number: int, was_reset: bool) -> None:
+        over = self._over_ids
+        over[number] = was_reset
+        if len(over) > _REMEMBERED:
+            del over[next(iter(over))]
+
+    def reset(self, stream: Stream, code: int) -> None:
+        """Break a stream off with a RST_STREAM."""
+        if self._begun is not None and self._begun[0] is stream:
+            self._begun = None
+        self._close(stream, was_reset=True)
+        if not self.ended:
+            self.outbox.put(frames.rst_stream(stream.id, code))
+
+    def _refuse(self, number: int, code: int) -> None:
+        """RST_STREAM for a stream that is none."""
+        self._remember(number, True)
+        self.outbox.reply(frames.rst_stream(number, code))
+
+    def _break(self, stream: Stream, code: int, detail: str, now: float) -> None:
+        """The peer broke the rules on one stream. Who makes us reset streams is counted as who resets them."""
+        self._tell_begun()
+        if not stream.over:
+            self._spend(now)
+            self.reset(stream, code)
+            stream.tell_gone(code, processed=True, detail=detail)
+
+    # -- credit ---------------------------------------------------------------------------------------------------
+
+    def taken(self, stream: Stream, size: int) -> None:
+        """So much of what a stream held is held no more: credit it."""
+        self.held -= size
+        if self._withheld and self.held <= self.limits.held:
+            withheld, self._withheld = self._withheld, 0
+            self._credit_connection(withheld)
+        self._credit_stream(stream, size)
+
+    def _credit_stream(self, stream: Stream, size: int) -> None:
+        if stream.received_all or stream.over:
+            return
+        # Until it acknowledges, a peer may think that a window is what RFC 9113 begins with.
+        least = (stream.credit.window if self._heads.acknowledged else FIRST_WINDOW) // 4
+        increment = stream.credit.give(size, min(least, stream.credit.window // 4))
+        if increment:
+            self.outbox.put(frames.window_update(stream.id, increment))
+
+    def _credit_connection(self, size: int) -> None:
+        increment = self._credit.give(size, CONNECTION_WINDOW // 4)
+        if increment and not self.ended:
+            self.outbox.put(frames.window_update(0, increment))
+
+    # -- what came ------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes, now: float) -> None:
+        """Bytes that came from the peer, at this time."""
+        if self.ended:
+            return
+        rest = self._rest
+        if rest:
+            rest += data
+            if len(rest) < self._need:
+                return
+            data = bytes(rest)
+        try:
+            at = self._read(data, now)
+            self._tell_begun()
+        except Broken as broken:
+            self._tell_begun()
+            self.fail(broken.code, broken.detail)
+            return
+        if rest or at < len(data):
+            self._rest = bytearray(data[at:])
+            self._partial_since = now
+
+    def _read(self, data: bytes, now: float) -> int:
+        """Read the frames that are whole; where the first begins that is not."""
+        at, size = 0, len(data)
+        if self._preface:
+            if not PREFACE.startswith(data[: len(PREFACE)]):
+                raise Broken(PROTOCOL_ERROR, "the preface is malformed")
+            if size < len(PREFACE):
+                return 0
+            at = len(PREFACE)
+            self._preface = False
+        while size - at >= HEADER_SIZE:
+            high, low, kind, flags, number = HEADER.unpack_from(data, at)
+            length = high << 8 | low
+            number &= MOST
+            if kind > HEADERS or not number or length > SMALLEST_LIMIT:  # else nothing can be wrong with it
+                wrong = flaw(kind, flags, number, length)
+                if wrong is not None:
+                    raise Broken(*wrong)
+            if not self._coming and (kind != SETTINGS or flags & ACK):
+                raise Broken(PROTOCOL_ERROR, "the first frame is not SETTINGS")
+            if self._heads.number and (kind != CONTINUATION or number != self._heads.number):
+                raise Broken(PROTOCOL_ERROR, "a head is interrupted")
+            behind = at + HEADER_SIZE + length
+            if behind > size:
+                self._need = HEADER_SIZE + length
+                return at
+            if kind < KNOWN:
+                _READERS[kind](self, flags, number, data[at + HEADER_SIZE : behind], now)
+                if self.ended:
+                    return size
+            at = behind
+        self._need = HEADER_SIZE
+        return at
+
+    def _spend(self, now: float) -> None:
+        """A frame that carries nothing came."""
+        rate = self.limits.resets
+        self._budget = min(rate, self._budget + (now - self._budget_at) * rate) - 1
+        self._budget_at = now
+        if self._budget < 0:
+            raise Broken(ENHANCE_YOUR_CALM, f"more than {rate:g} frames a second that carry nothing")
+
+    def _check_known(self, number: int) -> None:
+        """Raise Broken for a stream that nobody has opened."""
+        if number >= self._next if bool(number & 1) is self.client else number > self._highest:
+            raise Broken(PROTOCOL_ERROR, f"a frame on the idle stream {number}")
+
+    def _tell_begun(self) -> None:
+        """Tell the head that waited for what might stand behind it, with what does."""
+        if self._begun is None:
+            return
+        (stream, head), self._begun = self._begun, None
+        body, stream.begun = stream.begun or (), None
+        stream.told = True
+        trailers, stream.trailers_behind = stream.trailers_behind, None
+        stream.on_head(head, body[0] if len(body) == 1 else b"".join(body), stream.received_all, trailers)
+
+    # -- bodies ---------------------------------------------------------------------------------------------------
+
+    def _data(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        size = len(payload)
+        if not self._credit.spend(size):
+            raise Broken(FLOW_CONTROL_ERROR, "more DATA than the connection's window")
+        stream = self.streams.get(number)
+        if flags & PADDED:
+            payload = _unpadded(payload, 0)
+        end = bool(flags & END_STREAM)
+        if not payload and not end:
+            self._spend(now)
+        if stream is None or stream.begun is None:
+            self._tell_begun()
+            stream = self.streams.get(number)
+        if stream is None:
+            self._credit_connection(size)
+            self._check_known(number)
+            if not self._over_ids.get(number, False):
+                self._spend(now)
+                self._refuse(number, STREAM_CLOSED)
+            return
+        if stream.received_all:
+            wrong = STREAM_CLOSED, "DATA behind the end"
+        elif not stream.credit.spend(size):
+            wrong = FLOW_CONTROL_ERROR, "more DATA than the stream's window"
+        elif not stream.told and stream.begun is None:
+            wrong = PROTOCOL_ERROR, "DATA before a head"
+        elif not _fits(stream, len(payload), end):
+            wrong = PROTOCOL_ERROR, "DATA unlike content-length"
+        else:
+            if end:
+                self._received(stream)
+            self._arrived(stream, payload, size, end)
+            return
+        self._credit_connection(size)
+        self._break(stream, *wrong, now)
+
+    def _arrived(self, stream: Stream, payload: bytes, size: int, end: bool) -> None:
+        """DATA as it should be, of `size` bytes with its padding: told, held, or kept to be told with its head."""
+        if stream.holds and payload and stream.begun is None:
+            stream.hold(payload)
+            self.held += len(payload)
+            self._credit_stream(stream, size - len(payload))
+            if self.held > self.limits.held:
+                self._withheld += len(payload)
+                size -= len(payload)
+            self._credit_connection(size)
+        else:
+            self._credit_connection(size)
+            self._credit_stream(stream, size)
+            if stream.begun is not None:
+                if payload:
+                    stream.begun.append(payload)
+                if end:
+                    self._tell_begun()
+                return
+            if payload:
+                stream.tell_data(payload)
+        if end:
+            stream.tell_end(None)
+
+    # -- heads ----------------------------------------------------------------------------------------------------
+
+    def _headers(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        start = 5 if flags & PRIORITIZED else 0
+        if flags & PADDED:
+            payload = _unpadded(payload, start)
+        elif start:
+            if len(payload) < start:
+                raise Broken(FRAME_SIZE_ERROR, "a head is shorter than its priority")
+            payload = payload[start:]
+        end = bool(flags & END_STREAM)
+        if flags & END_HEADERS:
+            self._head(self._heads.block(number, payload, end), now)
+        else:
+            self._heads.begin(number, payload, end, now)
+
+    def _continuation(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        block = self._heads.go_on(payload, bool(flags & END_HEADERS))
+        if block is not None:
+            self._head(block, now)
+
+    def _head(self, block: Block, now: float) -> None:
+        number = block.number
+        stream = self.streams.get(number)
+        if stream is None or stream.begun is None:
+            self._tell_begun()
+            stream = self.streams.get(number)
+        if stream is None:
+            if self.client or not number & 1 or number <= self._highest:
+                self._stray_head(block, now)
+            else:
+                self._request(block, now)
+            return
+        try:
+            if stream.received_all:
+                block.fields()
+                self._break(stream, STREAM_CLOSED, "a head behind the end", now)
+            elif self.client and not stream.answered:
+                self._answer(stream, block, now)
+            else:
+                self._trailers(stream, block, now)
+        except Malformed as bad:
+            self._break(stream, PROTOCOL_ERROR, str(bad), now)
+
+    def _stray_head(self, block: Block, now: float) -> None:
+        """A head on a stream that is over, or never was."""
+        was_reset = self._over_ids.get(block.number)
+        if was_reset is None:
+            raise Broken(PROTOCOL_ERROR, f"a head on the stream {block.number}")
+        block.fields()
+        if not was_reset:
+            self._spend(now)
+            self._refuse(block.number, STREAM_CLOSED)
+
+    def _request(self, block: Block, now: float) -> None:
+        """An app opens a stream."""
+        number = self._highest = block.number
+        if self._last_named:  # its client knows that nobody serves it
+            block.fields()
+            self._remember(number, True)
+            return
+        if len(self.streams) >= self.limits.streams:
+            block.fields()
+            self._refuse(number, REFUSED_STREAM)
+            return
+        try:
+            head = block.request()
+        except Malformed:
+            self._spend(now)
+            self._refuse(number, PROTOCOL_ERROR)
+            return
+        stream = self.owner.accept()
+        self._enter(stream, number)
+        stream.received_all = block.end
+        if head.content_length is not None:
+            stream.expected = head.content_length
+        large = self._too_large(head.list_size, head.count)
+        if large:
+            stream.told = True
+            stream.on_too_large(large)
+            return
+        self._begin(stream, head)
+
+    def _begin(self, stream: Stream, head: Request2 | Response2) -> None:
+        self._begun = stream, head
+        stream.begun = []
+        if stream.received_all:
+            self._tell_begun()
+
+    def _too_large(self, size: int, count: int) -> str:
+        """How a header list passes the limits; "" where it does not. Raises Broken for one that is twice as large."""
+        most = self.limits.header_bytes
+        if size > 2 * most:
+            raise Broken(ENHANCE_YOUR_CALM, "a header list above twice the limit")
+        if size > most:
+            return f"the header is longer than {most} bytes"
+        return f"more than {self.limits.headers} header fields" if count > self.limits.headers else ""
+
+    def _answer(self, stream: Stream, block: Block, now: float) -> None:
+        """An answer's head, interim or final."""
+        head = block.answer()
+        large = self._too_large(head.list_size, head.count)
+        if large:
+            self._break(stream, ENHANCE_YOUR_CALM, large, now)
+        elif head.status < 200:
+            stream.interim += head.list_size
+            if block.end or stream.interim > _INTERIM:
+                raise Malformed("an interim answer that ends the stream, or too many of them")
+            stream.on_info(head)
+        else:
+            length = head.content_length
+            stream.answered = True
+            if stream.bodiless or head.status in (204, 304):
+                stream.expected = 0
+            elif length is not None:
+                stream.expected = length
+            if block.end:
+                if stream.expected > 0:
+                    raise Malformed("content-length on an answer without a body")
+                self._received(stream)
+            self._begin(stream, head)
+
+    def _trailers(self, stream: Stream, block: Block, now: float) -> None:
+        if not block.end:
+            raise Malformed("trailers that end nothing")
+        trailers = block.trailers()
+        large = self._too_large(trailers.list_size, len(trailers.fields))
+        if large:
+            self._break(stream, ENHANCE_YOUR_CALM, large, now)
+            return
+        if not _fits(stream, 0, True):
+            raise Malformed("DATA unlike content-length")
+        self._received(stream)
+        if stream.begun is not None:
+            stream.trailers_behind = trailers
+            self._tell_begun()
+        else:
+            stream.tell_end(trailers)
+
+    # -- other frames ---------------------------------------------------------------------------------------------
+
+    def _priority(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        """Dropped."""
+
+    def _rst_stream(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        self._tell_begun()
+        stream = self.streams.get(number)
+        if stream is None:
+            self._check_known(number)
+            return
+        if not self.client and not stream.answered:
+            self._spend(now)
+        code = int.from_bytes(payload, "big")
+        if self.client and stream.received_all:  # the answer is whole, and told or held; the peer wants no more of us
+            self._close(stream, was_reset=stream.holds_all is False)
+            return
+        self._close(stream, was_reset=True)
+        stream.tell_gone(code, processed=code != REFUSED_STREAM, detail=f"the peer reset it: {code_name(code)}")
+
+    def _settings(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        first = not self._coming
+        if not first:
+            self._spend(now)
+        if flags & ACK:
+            self._heads.acknowledged = True
+            return
+        self._coming = True
+        window = self._peer_window
+        for key, value in struct.iter_unpack(">HI", payload):
+            self._set(key, value)
+        self.outbox.reply(frames.frame(SETTINGS, ACK, 0))
+        if self._peer_window != window:
+            self._grow(self._peer_window - window)
+        if first:
+            self.owner.opened()
+        self.owner.changed()
+
+    def _set(self, key: int, value: int) -> None:
+        if key == frames.INITIAL_WINDOW_SIZE:
+            if value > MOST:
+                raise Broken(FLOW_CONTROL_ERROR, "an initial window above 2^31-1")
+            self._peer_window = value
+        elif key == frames.MAX_FRAME_SIZE:
+            if not SMALLEST_LIMIT <= value <= LARGEST_LIMIT:
+                raise Broken(PROTOCOL_ERROR, "a limit of frames out of range")
+            self.outbox.frame_limit = min(value, FRAME_LIMIT)
+        elif key == frames.MAX_CONCURRENT_STREAMS:
+            self._peer_streams = value
+        elif key == frames.ENABLE_PUSH and (value > 1 or (value and self.client)):
+            raise Broken(PROTOCOL_ERROR, "ENABLE_PUSH out of range")
+
+    def _grow(self, increment: int) -> None:
+        """The window of every stream has grown, or shrunk."""
+        for stream in self.streams.values():
+            self.outbox.grant(stream, increment)
+            if stream.lane.window > MOST:
+                raise Broken(FLOW_CONTROL_ERROR, "a window above 2^31-1")
+        self.outbox.pump()
+
+    def _push_promise(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        raise Broken(PROTOCOL_ERROR, "a PUSH_PROMISE")
+
+    def _ping(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        self._spend(now)
+        if not flags & ACK:
+            self.outbox.reply(frames.frame(PING, ACK, 0, payload))
+        elif payload == _DRAINING and self._drain_due < NEVER:
+            self._name_last()
+
+    def _goaway(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        last, code = struct.unpack_from(">II", payload)
+        last &= MOST
+        self.draining = True
+        if self.client:
+            self._tell_begun()
+            for stream in [each for key, each in self.streams.items() if key > last]:
+                if not stream.over:
+                    self._close(stream, was_reset=True)
+                    stream.tell_gone(REFUSED_STREAM, processed=False, detail=f"the peer goes away: {code_name(code)}")
+        self.owner.changed()
+
+    def _window_update(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        increment = int.from_bytes(payload, "big") & MOST
+        if number == 0:
+            self.outbox.window += increment
+            if not increment:
+                raise Broken(PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
+            if self.outbox.window > MOST:
+                raise Broken(FLOW_CONTROL_ERROR, "a window above 2^31-1")
+        else:
+            stream = self.streams.get(number)
+            if stream is None:
+                self._check_known(number)
+                return
+            self.outbox.grant(stream, increment)
+            if not increment:
+                self._break(stream, PROTOCOL_ERROR, "a WINDOW_UPDATE of 0", now)
+                return
+            if stream.lane.window > MOST:
+                self._break(stream, FLOW_CONTROL_ERROR, "a window above 2^31-1", now)
+                return
+        self.outbox.pump()
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do."""
+        return min(self._late_at, self._drain_due)
+
+    @property
+    def _late_at(self) -> float:
+        """When what has begun to come should have come: a head, or the beginning of it all."""
+        if self._heads.number:
+            return self._heads.since + HEAD_SECONDS
+        if not self._coming and not self.client:
+            return self._started + HEAD_SECONDS
+        rest = self._rest
+        return self._partial_since + HEAD_SECONDS if len(rest) > 3 and rest[3] == HEADERS else NEVER
+
+    def tick(self, now: float) -> None:
+        """Time has passed: a head that is not whole by now ends the connection; a drain names its last stream."""
+        if self.ended:
+            return
+        if now >= self._late_at:
+            self.fail(PROTOCOL_ERROR, f"a head that was not whole in {HEAD_SECONDS:g} s")
+        elif now >= self._drain_due:
+            self._name_last()
+
+    def drain(self, now: float) -> None:
+        """Serve what was opened, and what the peer opens before it knows better; then nothing (RFC 9113, 6.8)."""
+        if self.ended or self._last_named or self._drain_due < NEVER:
+            return
+        self.draining = True
+        self.outbox.put(frames.goaway(MOST, NO_ERROR))
+        self.outbox.put(frames.frame(PING, 0, 0, _DRAINING))
+        self._drain_due = now + DRAIN_SECONDS
+
+    def _name_last(self) -> None:
+        self._drain_due = NEVER
+        self._last_named = True
+        self.outbox.put(frames.goaway(self._highest, NO_ERROR))
+        self.owner.changed()
+
+    @property
+    def drained(self) -> bool:
+        """Whether it drains, and has nothing left to do."""
+        return self.draining and self._drain_due == NEVER and not self.streams
+
+    def fail(self, code: int, detail: str) -> None:
+        """Give the connection up: GOAWAY, and every stream is gone."""
+        if not self.ended:
+            self.outbox.put(frames.goaway(self._highest, code, detail))
+            self.lost(code, detail)
+            self.owner.failed(code, detail)
+
+    def lost(self, code: int | None = None, detail: str = "the connection was lost") -> None:
+        """The connection is no more: every stream is told. A peer's answer that came whole is no less whole for it."""
+        if self.ended:
+            return
+        self.ended = self.draining = True
+        self._begun = None
+        self._rest = bytearray()
+        self.outbox.clear()
+        for stream in list(self.streams.values()):
+            if stream.over:
+                continue
+            whole = self.client and stream.holds_all
+            self._close(stream, was_reset=not whole)
+            if not whole:
+                stream.tell_gone(code, processed=True, detail=detail)
+
+
+def _unpadded(payload: bytes, start: int) -> bytes:
+    """A payload without its padding and the `start` bytes of its priority."""
+    padding = payload[0] if payload else 256
+    if 1 + start + padding > len(payload):
+        raise Broken(PROTOCOL_ERROR, "more padding than frame")
+    return payload[1 + start : len(payload) - padding]
+
+
+def _fits(stream: Stream, size: int, end: bool) -> bool:
+    """Whether so many bytes more are what content-length says."""
+    if stream.expected < 0:
+        return True
+    stream.received += size
+    return stream.received == stream.expected if end else stream.received <= stream.expected
+
+
+#: By type.
+_READERS = (
+    Session._data,
+    Session._headers,
+    Session._priority,
+    Session._rst_stream,
+    Session._settings,
+    Session._push_promise,
+    Session._ping,
+    Session._goaway,
+    Session._window_update,
+    Session._continuation,
+)

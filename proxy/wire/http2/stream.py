@@ -1,0 +1,214 @@
+"""One stream of a session: what it tells its owner, who overrides `on_…`, and what its owner asks of it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from proxy.wire.http2.flow import Credit, Lane
+from proxy.wire.http2.heads import Request2, Response2, Trailers
+
+
+class StreamOutbox(Protocol):
+    """What a stream's frames go through: the session's outbox."""
+
+    def block(self, stream: Stream, block: bytes, end: bool) -> None:
+        """Have a head of `stream` sent."""
+        ...
+
+    def data(self, stream: Stream, data: bytes, end: bool) -> None:
+        """Have DATA of `stream` sent, when there is room for it."""
+        ...
+
+    def end(self, stream: Stream, trailers: bytes) -> None:
+        """Have END_STREAM sent behind all of it."""
+        ...
+
+
+class StreamSession(Protocol):
+    """Where a stream belongs to: its session. `client`: we opened it."""
+
+    client: bool
+
+    @property
+    def outbox(self) -> StreamOutbox:
+        """What its frames go through."""
+        ...
+
+    def reset(self, stream: Stream, code: int) -> None:
+        """Break it off with a RST_STREAM."""
+        ...
+
+    def taken(self, stream: Stream, size: int) -> None:
+        """So much of what it held is held no more."""
+        ...
+
+
+class Stream:
+    """See the module.
+
+    For its owner: `id`; `blocked`, what is written should wait for `on_writable`; `bodiless`, to be set where the
+    request's method is HEAD; `over`, it is not opened yet, or has ended both ways.
+    For its session: `answered`, a final head has come, or was sent; `lane` and `credit`, its windows; `received_all`
+    and `sent_all`, which sides have ended; `begun`, what is told together with its head; `expected`, bytes of body that
+    content-length names, -1 for any number; `received`, those that came; `interim`, the size of interim answers.
+    """
+
+    __slots__ = (
+        *("answered", "begun", "blocked", "bodiless", "credit", "ending", "expected", "id", "interim", "lane", "over"),
+        *("received", "received_all", "sent_all", "session", "told", "trailers_behind", "trailers_queued"),
+        *("_held", "_left", "_paused", "_telling", "_whole_held"),
+    )
+
+    session: StreamSession
+    lane: Lane
+    credit: Credit
+
+    def __init__(self) -> None:
+        self.id = 0
+        self.over = True
+        self.answered = False
+        self.blocked = False
+        self.bodiless = False
+        self.told = False  # its first head was told
+        self.begun: list[bytes] | None = None
+        self.trailers_behind: Trailers | None = None  # they are told with its head, or with what is held
+        self.received_all = False
+        self.received = 0
+        self.expected = -1
+        self.interim = 0
+        self.sent_all = True  # until it is opened
+        self.ending = False  # END_STREAM follows what is queued,
+        self.trailers_queued = b""  # with this block
+        self._paused = False
+        self._held: list[bytes] | None = None  # what came while paused
+        self._whole_held = False  # and that it is all
+        self._telling = False  # what was held is being told
+        self._left = False  # by its owner: nothing more is told
+
+    # -- told to its owner ----------------------------------------------------------------------------------------
+
+    def on_info(self, head: Response2) -> None:
+        """An interim answer."""
+
+    def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers | None) -> None:
+        """The head, with what of body and trailers stood behind it; `end`: that is all."""
+
+    def on_data(self, data: bytes) -> None:
+        """More of the body."""
+
+    def on_end(self, trailers: Trailers | None) -> None:
+        """The body is whole."""
+
+    def on_too_large(self, detail: str) -> None:
+        """The request's head is above the limits: it is to be answered with 431."""
+
+    def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
+        """It was broken off: by the peer's RST_STREAM, for what the peer did, or (None) with the connection.
+
+        `processed`: False where the peer says that it did nothing of it. Nothing more is told.
+        """
+
+    def on_writable(self) -> None:
+        """What was written has gone: write on."""
+
+    # -- asked by its owner ---------------------------------------------------------------------------------------
+
+    def send_info(self, block: bytes) -> None:
+        """Send the head of an interim answer."""
+        if not self.sent_all:
+            self.session.outbox.block(self, block, False)
+
+    def send_head(self, block: bytes, end: bool) -> None:
+        """Send the head; `end`: that is all."""
+        if not self.sent_all:
+            if not self.session.client:
+                self.answered = True
+            self.session.outbox.block(self, block, end)
+
+    def write(self, data: bytes) -> None:
+        """Send more of the body; it waits where the peer or the transport takes no more."""
+        if data and not self.sent_all:
+            self.session.outbox.data(self, data, False)
+
+    def finish(self, data: bytes = b"", trailers: bytes = b"") -> None:
+        """Send the rest of the body, and trailers, a block, where there are any."""
+        if self.sent_all:
+            return
+        outbox = self.session.outbox
+        if data:
+            outbox.data(self, data, not trailers)
+        if trailers or not data:
+            outbox.end(self, trailers)
+
+    def reset(self, code: int) -> None:
+        """Break it off. Nothing more is told of it."""
+        self._left = True
+        self.drop_held()
+        if not self.over:
+            self.session.reset(self, code)
+
+    def pause(self) -> None:
+        """Take no more of the peer's body for now: no credit is given, and what comes still is held."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Take more of it; what was held is told at once."""
+        self._paused = False
+        if not self._telling and (self._held is not None or self._whole_held):
+            self._tell_held()
+
+    # -- by its session -------------------------------------------------------------------------------------------
+
+    @property
+    def holds(self) -> bool:
+        """Whether what comes now has to wait for its owner."""
+        return self._paused or self._held is not None
+
+    def hold(self, data: bytes) -> None:
+        """Keep more of the body until its owner takes it."""
+        if self._held is None:
+            self._held = []
+        self._held.append(data)
+
+    def tell_data(self, data: bytes) -> None:
+        """Tell more of the body."""
+        if not self._left:
+            self.on_data(data)
+
+    def tell_end(self, trailers: Trailers | None) -> None:
+        """Tell that the body is whole, behind what is held of it."""
+        if self._paused or self._held is not None:
+            self._whole_held, self.trailers_behind = True, trailers
+        elif not self._left:
+            self.on_end(trailers)
+
+    def tell_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
+        """Tell that it was broken off, and drop what is held."""
+        self.drop_held()
+        if not self._left:
+            self._left = True
+            self.on_gone(code, processed=processed, detail=detail)
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether all of the body came, and some of it is held."""
+        return self._whole_held
+
+    def drop_held(self) -> None:
+        """What is held is nobody's."""
+        held, self._held = self._held, None
+        self._whole_held = False
+        if held:
+            self.session.taken(self, sum(map(len, held)))
+
+    def _tell_held(self) -> None:
+        self._telling = True
+        while self._held is not None and not self._paused:
+            data, self._held = b"".join(self._held), None
+            self.session.taken(self, len(data))
+            if data:
+                self.tell_data(data)
+        self._telling = False
+        if self._whole_held and not self._paused:
+            self._whole_held = False
+            self.tell_end(self.trailers_behind)
