@@ -18,6 +18,7 @@ from proxy.lab.simulate.scenario import read_scenario
 EXAMPLES = sorted((Path(__file__).parent.parent.parent / "config/examples/scenarios").glob("*.yaml"))
 #: By how much large ones are made smaller, sidecars, calls and capacities alike.
 SCALE = {
+    "cold_caches": 0.4,
     "fleet": 0.03,
     "herd": 0.1,
     "long_outage": 0.5,
@@ -25,6 +26,8 @@ SCALE = {
     "overload": 0.2,
     "brownout": 0.3,
     "one_bad_endpoint": 0.3,
+    "short_outage": 0.4,
+    "two_keys": 0.5,
 }
 #: Of the strategy standard.
 MOST_ATTEMPTS = 3
