@@ -17,6 +17,8 @@ from support.scripted import Turn, Upstream, answer
 pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 from playwright.async_api import Page, expect
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # the browser's
+
 Open = Callable[..., Awaitable[Any]]
 
 #: The board speaks about once a second, and a busy machine takes its time.

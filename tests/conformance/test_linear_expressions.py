@@ -45,12 +45,12 @@ def expressions() -> Iterator[tuple[str, re.Pattern[Any] | None, bool]]:
     may begin anywhere in a text.
     """
     for file in sorted(ROOT.rglob("*.py")):
-        tree = ast.parse(file.read_text())
+        nodes = list(ast.walk(ast.parse(file.read_text())))
         module = ".".join(file.relative_to(ROOT.parent).with_suffix("").parts)
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_of_re(node)]
+        calls = [node for node in nodes if isinstance(node, ast.Call) and is_of_re(node)]
         if calls:
             scope = vars(importlib.import_module(module))
-            yield from (located(module, tree, call, scope) for call in calls)
+            yield from (located(module, nodes, call, scope) for call in calls)
 
 
 def is_of_re(call: ast.Call) -> bool:
@@ -60,10 +60,9 @@ def is_of_re(call: ast.Call) -> bool:
     return function.value.id == "re" and function.attr in FUNCTIONS
 
 
-def located(module: str, tree: ast.Module, call: ast.Call, scope: dict[str, Any]) -> tuple[str, Any, bool]:
+def located(module: str, nodes: list[ast.AST], call: ast.Call, scope: dict[str, Any]) -> tuple[str, Any, bool]:
     assert isinstance(call.func, ast.Attribute)
     name = call.func.attr
-    nodes = list(ast.walk(tree))
     if name == "compile":  # run as an attribute of the call says, or of the name that it is bound to
         bound = {
             target.id
