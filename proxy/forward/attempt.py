@@ -14,13 +14,12 @@ import asyncio
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from proxy.retry.facts import PUSHBACK_FIELDS, Fault, Fields, Reply
+from proxy.retry.facts import PUSHBACK_FIELDS, Fault, Reply
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
-from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
-from proxy.transport.replay_buffer import Replay
-from proxy.wire.head import ResponseHead, trailer_fields
+from proxy.transport.streams import Stream
+from proxy.wire.head import ResponseHead, Trailers
 
 if TYPE_CHECKING:
     from proxy.forward.exchange import Exchange
@@ -46,7 +45,7 @@ FLYING, PEEKING, HOLDING, DELIVERING, GONE = State
 
 
 class Attempt:
-    """See the module. Implements `proxy.transport.connection.Listener`.
+    """See the module. Implements `proxy.transport.streams.Listener`.
 
     `cursor`: bytes of the request's body that were given to the stream. `sent_at`: when the last of it was. `ended`,
     `fault`: how the answer ended, where it did before it was asked for.
@@ -66,14 +65,14 @@ class Attempt:
         self.number = number
         self.origin = origin
         self.state = FLYING
-        self.stream: Connection | None = None
+        self.stream: Stream | None = None
         self.task: asyncio.Task[None] | None = None
         self.cursor = 0
         self.sent_at: float | None = None
         self.kept: list[bytes] | None = None
         self.kept_size = 0
         self.ended = False
-        self.trailers = b""
+        self.trailers: Trailers | None = None
         self.fault: Fault | None = None
 
     # -- sending --------------------------------------------------------------------------------------------------
@@ -85,45 +84,32 @@ class Attempt:
     async def _dial(self, fresh: bool) -> None:
         exchange, pool = self.exchange, self.exchange.means.pool
         try:
-            connection = await exchange.connect(self.origin, fresh=fresh)
+            stream = await exchange.open(self.origin, fresh=fresh)
         except Exception as error:  # a table says what each is
             self.task = None
             exchange.failed(self, pool.dial_failed(self.origin, error))
             return
         self.task = None
-        self.begin(connection, monotonic())
+        self.begin(stream, monotonic())
 
-    def begin(self, connection: Connection, now: float) -> None:
-        """Send the request's head, and what there is of its body, in one write."""
+    def begin(self, stream: Stream, now: float) -> None:
+        """Send the request's head, and what there is of its body."""
         exchange = self.exchange
-        if not connection.is_open:
+        if not stream.is_open:
             exchange.failed(self, faults.closed(sent=False, answered=False, reused=False))
             return
-        self.stream = connection
-        request, upload = exchange.plan.head, exchange.upload
-        head = exchange.head_for(self, now)
-        if upload is None and request.upgrade is None:
-            connection.send_whole(self, request.method, head)
+        self.stream = stream
+        upload = exchange.upload
+        asked = exchange.request_for(self, now)
+        if upload is None:
+            stream.send(self, asked, b"", True, None)
             self._sent(now)
-        else:
-            replay = upload.replay if upload is not None else Replay(exchange.means.store, done=True)
-            self._begin_with_body(connection, head, replay)
-
-    def _begin_with_body(self, connection: Connection, head: bytes, replay: Replay) -> None:
-        exchange, request = self.exchange, self.exchange.plan.head
+            return
+        replay = upload.replay
         body = replay.read(0)
         self.cursor = len(body)
         end = replay.done and self.cursor == replay.end
-        connection.send(
-            self,
-            request.method,
-            head,
-            body,
-            end=end,
-            chunked=request.chunked,
-            trailers=replay.trailers if end else b"",
-            upgrade=request.upgrade,
-        )
+        stream.send(self, asked, body, end, replay.trailers if end else None)
         if end:
             self._sent(monotonic())
         else:
@@ -171,26 +157,25 @@ class Attempt:
         """An interim answer."""
         self.exchange.informed(self, head)
 
-    def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> None:
+    def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
         """The final head."""
         exchange = self.exchange
-        if not exchange.decided and not trailers and exchange.hand_on_success(self, head, data, end):
+        if not exchange.decided and trailers is None and exchange.hand_on_success(self, head, data, end):
             return
         now = monotonic()
         self.head = head
         self.arrived = exchange.moved = now
         if self.stream is not None and (head.login_bound or exchange.plan.login_bound):
-            exchange.app.pin(self.stream)
+            exchange.app.pin(self.stream, self.origin)
         if end:
             self.stream = None
             self.ended = True
-            self.trailers = head.trailers_to_hand_on(trailers) if trailers else b""
+            self.trailers = None if trailers is None else head.trailers_to_hand_on(trailers)
         if data:
             self.kept = [data]
             self.kept_size = len(data)
-        fields = trailer_fields(trailers) if trailers else None
-        says_nothing = fields is None and _PUSHBACK.isdisjoint(head.specials)
-        reply = Reply(head.status, head, end and not data, fields, says_nothing)
+        says_nothing = trailers is None and _PUSHBACK.isdisjoint(head.specials)
+        reply = Reply(head.status, head, end and not data, trailers, says_nothing)
         call = exchange.call if exchange.decided else exchange.decider()
         exchange.tell(now, call.head, self.number, reply, now)
 
@@ -211,7 +196,7 @@ class Attempt:
         elif self.kept_size >= HELD and self.stream is not None:
             self.stream.pause()
 
-    def on_end(self, trailers: bytes) -> None:
+    def on_end(self, trailers: Trailers | None) -> None:
         """The answer is whole; in a tunnel, the upstream sends no more."""
         exchange = self.exchange
         exchange.moved = monotonic()
@@ -220,7 +205,7 @@ class Attempt:
             return
         self.stream = None
         self.ended = True
-        self.trailers = self.head.trailers_to_hand_on(trailers) if trailers else b""
+        self.trailers = None if trailers is None else self.head.trailers_to_hand_on(trailers)
         if self.state is DELIVERING:
             exchange.answer_ended(self)
         elif self.state is PEEKING:
@@ -271,10 +256,6 @@ class Attempt:
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.cancel()
-
-    def trailer_fields(self) -> Fields | None:
-        """The trailers, if any came."""
-        return trailer_fields(self.trailers) if self.trailers else None
 
     def _peeked(self) -> None:
         exchange = self.exchange

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
 from proxy.forward.context import Context
@@ -26,7 +26,7 @@ from proxy.forward.headers import gave_up, handed_on, plain_lines, via_line, wan
 from proxy.forward.own_answers import answer_of, own_answer
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
-from proxy.forward.streams import AppStream
+from proxy.forward.streams import AppStream, Tunnelling
 from proxy.forward.timers import Alarm
 from proxy.forward.upload import Upload
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
@@ -40,9 +40,9 @@ from proxy.retry.reasons import GATES, SHUT_DOWN
 from proxy.retry.registry import ScopeState
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
-from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
-from proxy.wire.head import ResponseHead
+from proxy.transport.streams import Stream
+from proxy.wire.head import Asked, ResponseHead, Trailers
 
 NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
@@ -57,7 +57,7 @@ class Exchange:
     """
 
     __slots__ = (
-        *("_alarm", "_body", "_failed", "_first", "_head_seen", "_head_sent", "_key", "_request_seen", "_scope"),
+        *("_alarm", "_body", "_failed", "_first", "_head_seen", "_key", "_lines", "_request_seen", "_scope"),
         *("_verdict", "app", "app_retry", "attempts", "bytes_in", "bytes_out", "call", "client", "decided", "detail"),
         *("due", "ended", "endpoint", "flights", "history", "means", "moved", "outcome", "over", "pipe", "plan"),
         *("policy", "request", "started", "status", "upload", "wall_started"),
@@ -99,12 +99,14 @@ class Exchange:
         self._key: str | None = None  # the idempotency key that was made for this call
         self._verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
         self._head_seen = b""  # the head of the last answer that was handed on without a `Call`,
-        self._head_sent = b""  # how it was handed on,
-        self._request_seen: Request | None = None  # and to which request
+        self._request_seen: Request | None = None  # to which request,
+        self._lines = b""  # and with which lines
 
     # -- from the app ---------------------------------------------------------------------------------------------
 
-    def start(self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: bytes = b"") -> None:
+    def start(
+        self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
+    ) -> None:
         """The request's head is whole; `body` came with it, all of it if `done`."""
         means, app = self.means, self.app
         self.plan = plan
@@ -115,12 +117,12 @@ class Exchange:
         self.status = 0
         try:
             scope = self._scope = means.registry.scope(policy, request, now)
-            connection = None
-            if plan.plain and done and not app.own and scope.admits(now):
+            stream = None
+            if plan.plain and done and not app.has_pinned and scope.admits(now):
                 destination = plan.destination
                 origin = destination.only or destination.next((), now)
-                connection = means.pool.lease(origin, now, idempotent=request.method in IDEMPOTENT_METHODS)
-            if connection is None:
+                stream = means.pool.lease(origin, now, idempotent=request.method in IDEMPOTENT_METHODS)
+            if stream is None:
                 self._start_decided(now, body, done, trailers)
                 return
             scope.began(now)
@@ -129,29 +131,29 @@ class Exchange:
             first = self._first
             if first is None:
                 first = self._first = self.flights[1] = self._attempt(self, 1, origin)
-            first.origin, first.stream, first.sent_at = origin, connection, now
+            first.origin, first.stream, first.sent_at = origin, stream, now
             self._body = body
             self.due = now + plan.patience
             if not app.watched:
                 means.watch.enter(app, now)
             if self.due <= means.watch.next:
                 means.watch.sooner(self)
-            head = plan.rendered
-            if not head:
-                head = plan.plain_head(origin, 1, means.via)
+            asked = plan.asked
+            if asked is None:
+                asked = plan.plain_request(origin, 1, means.via)
                 if destination.only is not None:
-                    plan.rendered = head
-            connection.send_whole(first, request.method, head + body if body else head)
+                    plan.asked = asked
+            stream.send(first, asked, body, True, None)
         except Exception as error:
             self.break_down(error, now)
 
-    def _start_decided(self, now: float, body: bytes, done: bool, trailers: bytes) -> None:
+    def _start_decided(self, now: float, body: bytes, done: bool, trailers: Trailers | None) -> None:
         """The same of a call that something may have to be decided of: its `Call` is there from the start."""
         means, policy, head = self.means, self.policy, self.plan.head
         self.flights.clear()
         self._body, self.bytes_out = b"", 0
         if body or not done or head.chunked:
-            self._receive(body, done=done, trailers=head.trailers_to_send(trailers) if trailers else b"")
+            self._receive(body, done=done, trailers=None if trailers is None else head.trailers_to_send(trailers))
         call = self._decide()
         actions = call.start(now)
         self.due = NEVER if call.deadline is None else call.deadline
@@ -196,13 +198,13 @@ class Exchange:
             self.upload.append(data)
             self._pump(self.upload)
 
-    def app_ended(self, trailers: bytes) -> None:
+    def app_ended(self, trailers: Trailers | None) -> None:
         """The request's body is whole; in a tunnel, the app sends no more."""
         if self.pipe is not None:
             self.pipe.app_ended()
             self._end_tunnel(self.pipe)
         elif self.upload is not None:
-            self.upload.end(self.plan.head.trailers_to_send(trailers) if trailers else b"")
+            self.upload.end(None if trailers is None else self.plan.head.trailers_to_send(trailers))
             self._pump(self.upload)
 
     def app_gone(self) -> None:
@@ -220,7 +222,7 @@ class Exchange:
             self.tell(now, call.cut, now)
         if not self.over:  # an answer is under way
             self.detail = SHUT_DOWN
-            self.app.reset()
+            self.app.reset(None)
             self.tell(now, call.cut, now)
 
     def app_broke(self, detail: str) -> None:
@@ -242,14 +244,12 @@ class Exchange:
         """
         app, plan = self.app, self.plan
         try:
-            if head.raw == self._head_seen and plan.first is self._request_seen and end and not app.closing:
-                app.respond_again(self._head_sent + data)  # heads that have met before, on whichever connection
-            elif head.login_bound or not is_plain_success(plan.policy.classify, head.status, head):
-                return False
-            else:
-                sent = app.respond(head, _NO_NAMES, plain_lines(self.means.via, head.minor, 1), data, end, b"")
-                if sent:
-                    self._head_seen, self._head_sent, self._request_seen = head.raw, sent, plan.first
+            if head.raw != self._head_seen or plan.first is not self._request_seen:
+                if head.login_bound or not is_plain_success(plan.policy.classify, head.status, head):
+                    return False
+                self._head_seen, self._request_seen = head.raw, plan.first
+                self._lines = plain_lines(self.means.via, head.version, 1)
+            app.respond(head, _NO_NAMES, self._lines, data, end, None)
             self.status = head.status
             self.bytes_out = len(data)
             if end:
@@ -268,13 +268,13 @@ class Exchange:
         self.moved = monotonic()
         if attempt.state is FLYING and not self.over:
             resent = attempt.number > 1 or (self.decided and self.call.resent)
-            self.app.inform(head, via_line(self.means.via, head.minor), resent=resent)
+            self.app.inform(head, via_line(self.means.via, head.version), resent=resent)
 
     def failed(self, attempt: Attempt, fault: Fault) -> None:
         """An attempt ended without a whole answer."""
         now, call = monotonic(), self.decider()
         if attempt.state is DELIVERING:
-            self.app.reset()
+            self.app.reset(fault)
         else:
             self.flights.pop(attempt.number, None)
             attempt.drop()
@@ -296,11 +296,11 @@ class Exchange:
         """The answer that the app is given is whole."""
         self.app.finish(attempt.trailers)
         now = monotonic()
-        if not self.decided and not attempt.trailers:
+        if not self.decided and attempt.trailers is None:
             attempt.state, attempt.ended = FLYING, False  # as the next call finds it
             self._succeed(now)
         else:
-            self.tell(now, self.decider().ended, attempt.number, now, attempt.trailer_fields())
+            self.tell(now, self.decider().ended, attempt.number, now, attempt.trailers)
 
     def upstream_ended(self) -> None:
         """In a tunnel, the upstream sends no more."""
@@ -380,39 +380,37 @@ class Exchange:
         origin = destination.only or destination.choose(avoid, now)
         self.endpoint = self.call.endpoints[number] = origin.label
         attempt = flights[number] = self._attempt(self, number, origin)
-        connection = None if fresh else self._resting(origin, now)
-        if connection is None:
+        stream = None if fresh else self._resting(origin, now)
+        if stream is None:
             attempt.dial(fresh=fresh)
             if self.upload is not None:
                 self.upload.settle(self.flights.values())
         else:
-            attempt.begin(connection, now)
+            attempt.begin(stream, now)
 
-    def _resting(self, origin: Origin, now: float) -> Connection | None:
-        """A connection that may be used again: this app connection's own (NTLM, Negotiate), or a pooled one."""
-        own = self.app.own
-        if own is not None and own.get(origin):
-            return own[origin].pop()
-        return self.means.pool.lease(origin, now, idempotent=self.call.idempotent)
+    def _resting(self, origin: Origin, now: float) -> Stream | None:
+        """A stream on a connection that is there: this app connection's own (NTLM, Negotiate), or a pooled one."""
+        stream = self.app.pinned(origin) if self.app.has_pinned else None
+        return stream or self.means.pool.lease(origin, now, idempotent=self.call.idempotent)
 
-    async def connect(self, origin: Origin, *, fresh: bool) -> Connection:
-        """A connection for an attempt, where none rests. `fresh`: not one that another call has used."""
+    async def open(self, origin: Origin, *, fresh: bool) -> Stream:
+        """A stream for an attempt, where no connection rests. `fresh`: not on one that another call has used."""
         idempotent = None if fresh else self.call.idempotent
-        return await self.means.pool.connect(origin, within=self.policy.timeouts.connect, idempotent=idempotent)
+        return await self.means.pool.open(origin, within=self.policy.timeouts.connect, idempotent=idempotent)
 
-    def head_for(self, attempt: Attempt, now: float) -> bytes:
-        """The request's head, as this attempt sends it to its origin."""
+    def request_for(self, attempt: Attempt, now: float) -> Asked:
+        """The request as this attempt sends it to its origin."""
         plan = self.plan
         if plan.plain:
-            return plan.plain_head(attempt.origin, attempt.number, self.means.via)
+            return plan.plain_request(attempt.origin, attempt.number, self.means.via)
         if attempt.stream is not None and plan.login_bound:
-            self.app.pin(attempt.stream)
+            self.app.pin(attempt.stream, attempt.origin)
         if self._key is None and wants_key(self.request, self.policy):
             from uuid import uuid4  # and `platform` with it, for a key that few policies ask for
 
             self._key = str(uuid4())
         drop, add = self._own_fields(attempt)
-        return plan.attempt_head(
+        return plan.request_for(
             *(attempt.origin, attempt.number, self.means.via),
             elapsed=now - self.started,
             key=self._key,
@@ -434,9 +432,9 @@ class Exchange:
         ended = attempt.ended
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
         if ended:
-            self.tell(now, call.ended, attempt.number, now, attempt.trailer_fields() if attempt.trailers else None)
+            self.tell(now, call.ended, attempt.number, now, attempt.trailers)
         elif attempt.fault is not None:
-            self.app.reset()
+            self.app.reset(attempt.fault)
             self.tell(now, call.failed, attempt.number, attempt.fault, now)
         else:
             self._stream_on(attempt, now)
@@ -454,8 +452,9 @@ class Exchange:
         else:
             stream.resume()
         if attempt.head.status == 101 or self.plan.head.method == "CONNECT":
-            self.pipe = Pipe(self.app, stream)
-            self.app.tunnel()
+            app = cast(Tunnelling, self.app)  # it has asked for a tunnel, or for an upgrade
+            self.pipe = Pipe(app, stream)
+            app.tunnel()
 
     def _end_tunnel(self, pipe: Pipe) -> None:
         """One direction is closed. When both are, the tunnel is over."""
@@ -469,9 +468,9 @@ class Exchange:
         """Write the proxy's own answer."""
         attempts, grpc = self.call.attempts, self.request.is_grpc
         self.detail = action.detail
-        self.status, head, body = answer_of(action, self.policy, attempts=attempts, grpc=grpc)
+        self.status, lines, body = answer_of(action, self.policy, attempts=attempts, grpc=grpc)
         self.bytes_out = len(body)
-        self.app.answer(head, body)
+        self.app.answer(self.status, lines, body)
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -553,7 +552,7 @@ class Exchange:
         now = monotonic()
         self._verdict = outcome
         if self.status:
-            self.app.reset()
+            self.app.reset(None)
         else:
             self._answer(Answer(status, title, detail, outcome, None, error))
         self.tell(now, self.call.app_gone, now)
@@ -564,13 +563,13 @@ class Exchange:
         if self.over:
             return
         if self.status:
-            self.app.reset()
+            self.app.reset(None)
         else:
             detail = "the proxy made a mistake; its log says more"
-            self.status, head, body = own_answer(
+            self.status, lines, body = own_answer(
                 500, "Internal Server Error", detail, outcome=Outcome.NOT_RETRYABLE, upstream=self.policy.upstream
             )
-            self.app.answer(head, body)
+            self.app.answer(self.status, lines, body)
             self.detail = detail
         with contextlib.suppress(Exception):
             self.decider().app_gone(now)  # gives back what it holds; its actions are done below
@@ -582,7 +581,7 @@ class Exchange:
 
     # -- the request's body ---------------------------------------------------------------------------------------
 
-    def _receive(self, body: bytes, *, done: bool, trailers: bytes = b"") -> None:
+    def _receive(self, body: bytes, *, done: bool, trailers: Trailers | None = None) -> None:
         """The request has a body; this much of it has come."""
         self.upload = Upload(self.app, self.means.store, body, done=done, trailers=trailers)
         self.bytes_in = len(body)

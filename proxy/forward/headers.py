@@ -168,9 +168,9 @@ def handed_on(
     cooling, named = call.kept_off if outcome is Outcome.COOLING else (0.0, 0.0)
     if answers_plainly(policy):
         if attempts == 1 and outcome is Outcome.SUCCESS:
-            return _NO_NAMES, plain_lines(via, head.minor, 1)
+            return _NO_NAMES, plain_lines(via, head.version, 1)
         if held < 1.0 and not gave_up(policy, outcome):
-            return _NO_NAMES, _told_lines(via, head.minor, attempts, outcome, head.status, told(call.history))
+            return _NO_NAMES, _told_lines(via, head.version, attempts, outcome, head.status, told(call.history))
     changes = answer_fields(
         policy,
         head,
@@ -183,7 +183,7 @@ def handed_on(
         cooling=cooling,
         named=named,
     )
-    return changes.names(), changes.lines() + via_line(via, head.minor)
+    return changes.names(), changes.lines() + via_line(via, head.version)
 
 
 def answers_for_nobody(outcome: Outcome, error: str, detail: str) -> Changes:
@@ -277,9 +277,9 @@ def _edit(changes: Changes, edits: HeaderEdits) -> None:
 
 
 @lru_cache(maxsize=64)
-def via_line(name: str, minor: int) -> bytes:
+def via_line(name: str, version: str) -> bytes:
     """Our Via line: the version is that of the message which came (RFC 9110 section 7.6.3)."""
-    return f"Via: 1.{minor} {name}\r\n".encode("ascii")
+    return f"Via: {version} {name}\r\n".encode("ascii")
 
 
 def went_through(values: Sequence[str], name: str) -> bool:
@@ -293,16 +293,16 @@ def went_through(values: Sequence[str], name: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def plain_lines(name: str, minor: int, count: int) -> bytes:
+def plain_lines(name: str, version: str, count: int) -> bytes:
     """The lines of a call that nothing special applies to, both ways."""
-    return b"X-Attempt-Count: %d\r\n" % count + via_line(name, minor)
+    return b"X-Attempt-Count: %d\r\n" % count + via_line(name, version)
 
 
 @lru_cache(maxsize=256)
-def _told_lines(name: str, minor: int, attempts: int, outcome: Outcome, status: int, detail: str) -> bytes:
+def _told_lines(name: str, version: str, attempts: int, outcome: Outcome, status: int, detail: str) -> bytes:
     """The same on the way to the app, of a call that was retried, or of a failure that could not be."""
     said = proxy_status(outcome, attempts, status=status, detail=detail)
-    return f"X-Attempt-Count: {attempts}\r\nProxy-Status: {said}\r\n".encode("latin-1") + via_line(name, minor)
+    return f"X-Attempt-Count: {attempts}\r\nProxy-Status: {said}\r\n".encode("latin-1") + via_line(name, version)
 
 
 def is_plain(policy: Policy) -> bool:

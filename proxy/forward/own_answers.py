@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from http import HTTPStatus
 
 from proxy.forward.headers import Changes, answer_fields
 from proxy.observe import masking
@@ -19,14 +18,6 @@ from proxy.wire.head import RequestHead
 
 #: The contract, section 4: "the matching grpc-status (4, 14, 8)"; the others as gRPC maps HTTP statuses.
 _GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 502: 14, 503: 8, 504: 4}
-
-
-def reason(status: int) -> str:
-    """The standard's phrase for a status."""
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
 
 
 def own_answer(
@@ -41,7 +32,7 @@ def own_answer(
     changes: Changes | None = None,
     retry_after: float | None = None,
 ) -> tuple[int, bytes, bytes]:
-    """(status, head without its last empty line, body). The stream puts its own framing lines in between."""
+    """(status, field lines, body): an answer as an app's stream takes it."""
     lines = [] if changes is None else list(changes.add)
     if retry_after is not None and status in (429, 503):
         lines.append(("Retry-After", str(max(0, math.ceil(retry_after)))))
@@ -52,7 +43,7 @@ def own_answer(
             ("grpc-status", str(_GRPC.get(status, 2))),
             ("grpc-message", percent_encoded(said)),
         ]
-        return 200, head(200, lines), b""
+        return 200, _text(lines), b""
     members = {
         "status": status,
         "title": title,
@@ -63,7 +54,7 @@ def own_answer(
     }
     body = json.dumps(members).encode() + b"\n"
     lines.insert(0, ("Content-Type", "application/problem+json"))
-    return status, head(status, lines), body
+    return status, _text(lines), body
 
 
 def answer_of(action: Answer, policy: Policy, *, attempts: int, grpc: bool) -> tuple[int, bytes, bytes]:
@@ -91,21 +82,20 @@ def answer_of(action: Answer, policy: Policy, *, attempts: int, grpc: bool) -> t
 
 
 def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes]:
-    """Head and body for OPTIONS and TRACE that go no further (RFC 9110 sections 7.6.2, 9.3.7 and 9.3.8).
+    """Field lines and body of the 200 for OPTIONS and TRACE that go no further (RFC 9110 sections 7.6.2, 9.3.7, 9.3.8).
 
     A TRACE shows the request as it came, without fields that are likely to hold secrets.
     """
     if request.method == "TRACE":
         lines = request.raw[:-2].split(b"\r\n")[:-1]
         shown = [line for line in lines if not masking.secret_name(line.partition(b":")[0].decode("latin-1"))]
-        return head(200, [("Content-Type", "message/http"), *changes.add]), b"\r\n".join([*shown, b"", b""])
-    return head(200, [("Allow", "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE"), *changes.add]), b""
+        return _text([("Content-Type", "message/http"), *changes.add]), b"\r\n".join([*shown, b"", b""])
+    return _text([("Allow", "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE"), *changes.add]), b""
 
 
-def head(status: int, lines: list[tuple[str, str]]) -> bytes:
-    """A status line and fields, each with its CRLF."""
-    text = "".join([f"HTTP/1.1 {status} {reason(status)}\r\n", *(f"{name}: {value}\r\n" for name, value in lines)])
-    return text.encode("latin-1", "replace")
+def _text(lines: list[tuple[str, str]]) -> bytes:
+    """Fields as lines, each with its CRLF."""
+    return "".join(f"{name}: {value}\r\n" for name, value in lines).encode("latin-1", "replace")
 
 
 def percent_encoded(text: str) -> str:

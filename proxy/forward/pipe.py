@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.forward.streams import AppStream
-from proxy.transport.connection import Connection
+from proxy.transport.streams import Stream
 
 
 class Pipe:
@@ -11,7 +11,7 @@ class Pipe:
 
     __slots__ = ("_app", "_app_ended", "_stream", "_upstream_ended")
 
-    def __init__(self, app: AppStream, stream: Connection) -> None:
+    def __init__(self, app: AppStream, stream: Stream) -> None:
         self._app = app
         self._stream = stream
         self._app_ended = self._upstream_ended = False
@@ -30,9 +30,9 @@ class Pipe:
     def app_ended(self) -> None:
         """The app sends no more."""
         self._app_ended = True
-        self._stream.finish()
+        self._stream.finish(None)
 
     def upstream_ended(self) -> None:
         """The upstream sends no more."""
-        self._app.finish(b"")
+        self._app.finish(None)
         self._upstream_ended = True

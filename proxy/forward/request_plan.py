@@ -10,7 +10,7 @@ from proxy.retry.facts import Request
 from proxy.retry.policy import Policy
 from proxy.retry.routing import Router, Upstream
 from proxy.transport.origins import Destination, Origin
-from proxy.wire.head import CHUNKED, RequestHead
+from proxy.wire.head import CHUNKED, Asked, RequestHead
 
 _NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
@@ -25,6 +25,7 @@ class Plan:
     """
 
     __slots__ = (
+        "asked",
         "destination",
         "first",
         "head",
@@ -32,7 +33,6 @@ class Plan:
         "patience",
         "plain",
         "policy",
-        "rendered",
         "request",
         "rest",
         "silence",
@@ -56,7 +56,7 @@ class Plan:
         self.rest = rest
         self.upstream: Upstream | None = None
         self.first = request
-        self.rendered = b""  # the head as a first attempt sends it to the only origin
+        self.asked: Asked | None = None  # as a first attempt sends it to the only origin
         total, attempt = policy.timeouts.total, policy.timeouts.attempt
         #: Seconds until the first thing can be due of a call that was sent.
         self.patience = min(_NEVER if total is None else total, _NEVER if attempt is None else attempt)
@@ -98,25 +98,25 @@ class Plan:
             path = head.path if rest is None else rest
             if upstream.policy_for(head.method, path, head) is not self.policy:
                 return False
-        self.head, self.rest, self.rendered = head, rest, b""
+        self.head, self.rest, self.asked = head, rest, None
         request = self.request
         self.request = Request(
             request.method, request.authority, head.path.decode("latin-1"), head, plain=request.plain
         )
         return True
 
-    def plain_head(self, origin: Origin, number: int, via: str) -> bytes:
-        """The request's head as attempt `number` of a `plain` plan sends it to this origin, out of the one that came.
+    def plain_request(self, origin: Origin, number: int, via: str) -> Asked:
+        """The request as attempt `number` of a `plain` plan sends it to this origin, out of the one that came.
 
         `via`: the name in our Via line.
         """
         head, rest = self.head, self.rest
-        add = plain_lines(via, head.minor, number)
+        add = plain_lines(via, head.version, number)
         if rest is None:
-            return head.render(add=add)
-        return head.render(target=origin.path + rest, host=origin.host, add=add)
+            return Asked(head, None, None, _NO_NAMES, add)
+        return Asked(head, origin.host, origin.path + rest, _NO_NAMES, add)
 
-    def attempt_head(
+    def request_for(
         self,
         origin: Origin,
         number: int,
@@ -126,33 +126,20 @@ class Plan:
         key: str | None,
         drop: frozenset[bytes] = _NO_NAMES,
         add: bytes = b"",
-    ) -> bytes:
+    ) -> Asked:
         """The same of any plan.
 
         `elapsed`: seconds since the call began; `key`: the idempotency key that was made for the call. `drop` and `add`
         are lower-case names and ready-made lines beside those of the policy.
         """
-        head, policy = self.head, self.policy
-        if is_plain(policy) and b"grpc-timeout" not in head.specials:
-            return self._render(origin, drop, plain_lines(via, head.minor, number) + add)
-        changes = attempt_fields(self.request, policy, number, elapsed=elapsed, key=key)
-        return self._render(origin, drop | changes.names(), changes.lines() + via_line(via, head.minor) + add)
-
-    def _render(self, origin: Origin, drop: frozenset[bytes], add: bytes) -> bytes:
-        head, rest = self.head, self.rest
-        if not origin.absolute:
-            if rest is None:
-                return head.render(drop=drop, add=add)
-            return head.render(target=origin.path + rest, host=origin.host, drop=drop, add=add)
-        # The parent connects to what the target names, so it names the endpoint where there is one; Host, which it
-        # should not look at (RFC 9112 section 3.2.2), is as it would be without a parent.
-        target = head.path if rest is None else origin.path + rest
-        ours = self.policy.target is not None and self.policy.target.endpoints
-        authority = origin.host if ours else self.request.authority.encode("latin-1")
-        target = b"http://" + authority + (b"" if target == b"*" else target)
-        return head.render(
-            target=target, host=None if rest is None else origin.host, drop=drop, add=add + origin.credentials
-        )
+        asked = self.plain_request(origin, number, via)
+        if is_plain(self.policy) and b"grpc-timeout" not in self.head.specials:
+            asked.drop, asked.add = drop, asked.add + add
+        else:
+            changes = attempt_fields(self.request, self.policy, number, elapsed=elapsed, key=key)
+            asked.drop = drop | changes.names()
+            asked.add = changes.lines() + via_line(via, self.head.version) + add
+        return asked
 
 
 def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:

@@ -1,88 +1,38 @@
 """The app's side of a call, as an exchange sees it.
 
-Law: the stream is the unit, never the connection. Framing (lengths, chunks, what closes) is the stream's own affair,
-so that a multiplexed protocol fits in behind the same methods.
+The stream is the unit, never the connection. How a head is written, framing (lengths, chunks, frames) and what closes
+are the stream's own affair.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-from proxy.transport.connection import Connection
+from proxy.retry.facts import Fault
 from proxy.transport.origins import Origin
-from proxy.wire.head import ResponseHead
+from proxy.transport.streams import Stream
+from proxy.wire.head import ResponseHead, Trailers
 
 
 class AppStream(Protocol):
     """One call's way to its app. After `done` or `reset` the exchange does not use it again.
 
-    `blocked`: what is written should wait for the exchange's `app_writable`. `client`: the app's address.
-    `exchange`: the call in progress. `watched`: the watch's. `own`: the resting connections, by origin, that belong to
-    this app connection alone (NTLM, Negotiate).
+    `blocked`: what is written should wait for the exchange's `app_writable`. `exchange`: the call in progress.
+    `watched`: the watch's. `has_pinned`: whether `pinned` may have anything. An app that goes away, or whose stream is
+    reset, is told by `exchange.app_gone`.
     """
 
     blocked: bool
     watched: bool
     exchange: Any
-    own: dict[Origin, list[Connection]] | None
+    has_pinned: bool
 
     @property
     def client(self) -> str:
-        """host:port, or "" on a unix socket."""
+        """The app's address, host:port; "" on a unix socket."""
         ...
 
-    def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
-        """Pass an interim answer on with the lines `add`, if the app's version knows of them.
-
-        `resent`: it is one to a request that the proxy sent again by itself.
-        """
-        ...
-
-    def respond(
-        self, head: ResponseHead, drop: frozenset[bytes], add: bytes, data: bytes, end: bool, trailers: bytes
-    ) -> bytes:
-        """Hand the upstream's answer on: its head without `drop` and with the lines `add`, and what body there is.
-
-        The head as it was written, where nothing but the request's and the answer's heads decided on it; else b"".
-        """
-        ...
-
-    def respond_again(self, whole: bytes) -> None:
-        """Write an answer whose head `respond` gave back, to the same request's head."""
-        ...
-
-    @property
-    def closing(self) -> bool:
-        """Whether answers have to say that the connection closes."""
-        ...
-
-    def answer(self, head: bytes, body: bytes) -> None:
-        """Write an answer of our own: a status line with fields, and a body."""
-        ...
-
-    def tunnel(self) -> None:
-        """From now on it carries bytes both ways; those that have come already are told at once."""
-        ...
-
-    def leave_tunnel(self, authority: str) -> None:
-        """It carries requests again: cleartext ones, inside a CONNECT to this authority."""
-        ...
-
-    def data_received(self, data: bytes) -> None:
-        """Take these bytes as if they came from the app now."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """More of the body."""
-        ...
-
-    def finish(self, trailers: bytes) -> None:
-        """The body is whole; in a tunnel, nothing more comes this way."""
-        ...
-
-    def reset(self) -> None:
-        """Break the answer off, so that it can't be taken for a whole one."""
-        ...
+    # -- the request ----------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Take no more of the request's body for now."""
@@ -92,14 +42,83 @@ class AppStream(Protocol):
         """Take more of it."""
         ...
 
+    # -- the answer -----------------------------------------------------------------------------------------------
+
+    def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
+        """Pass an interim answer on with the lines `add`, if the app's version knows of them.
+
+        `resent`: it is one to a request that the proxy sent again by itself.
+        """
+        ...
+
+    def respond(
+        self,
+        head: ResponseHead,
+        drop: frozenset[bytes],
+        add: bytes,
+        data: bytes,
+        end: bool,
+        trailers: Trailers | None,
+    ) -> None:
+        """Hand the upstream's answer on: its head without the fields `drop` (lower-case names) and with the lines
+        `add` (each with its CRLF), and what there is of its body; all of it if `end`, with its trailers.
+
+        What it was rendered to is worth keeping: the next answer is often the same head with the same lines.
+        """
+        ...
+
+    def answer(self, status: int, add: bytes, body: bytes) -> None:
+        """Write an answer of the proxy's own, whole: a status, field lines (each with its CRLF), and a body, whose
+        length and date are the stream's to add. Not sent where the request was HEAD.
+        """
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Write more of the body; in a tunnel, bytes."""
+        ...
+
+    def finish(self, trailers: Trailers | None) -> None:
+        """The body is whole; in a tunnel, nothing more comes this way."""
+        ...
+
+    def reset(self, fault: Fault | None) -> None:
+        """Break the answer off, so that it can't be taken for a whole one. `fault`: what the upstream's stream broke
+        with, where it did; HTTP/2 hands its `code` on.
+        """
+        ...
+
     def done(self) -> None:
         """The call is over; what was written is whole."""
         ...
 
-    def pin(self, connection: Connection) -> None:
-        """Make a connection this app connection's own: it rests here, and is closed with it."""
+    # -- what belongs to one app connection -----------------------------------------------------------------------
+
+    def pinned(self, origin: Origin) -> Stream | None:
+        """Take a resting connection to this origin that belongs to the app's connection alone (NTLM, Negotiate)."""
+        ...
+
+    def pin(self, stream: Stream, origin: Origin) -> None:
+        """Make the stream's connection the app connection's own: it rests there, and is closed with it. HTTP/2 has no
+        such thing, on either side.
+        """
         ...
 
     def glance(self, *, closely: bool) -> None:
         """See whether the app is still there, where no event would tell."""
+        ...
+
+
+class Tunnelling(AppStream, Protocol):
+    """An app's stream that can become a tunnel: behind an answer to CONNECT, or a 101."""
+
+    def tunnel(self) -> None:
+        """Carry bytes both ways from now on; those that have come already are told at once."""
+        ...
+
+    def leave_tunnel(self, authority: str) -> None:
+        """Carry requests again: cleartext ones, inside a CONNECT to this authority."""
+        ...
+
+    def data_received(self, data: bytes) -> None:
+        """Take these bytes as if they came from the app now."""
         ...

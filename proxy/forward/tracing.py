@@ -15,6 +15,7 @@ from proxy.forward.streams import AppStream
 from proxy.observe.events import EndedCall, Observer, Plain, Refusal
 from proxy.observe.tracing import Trace, Tracer, read
 from proxy.retry.policy import Policy
+from proxy.wire.head import Trailers
 
 _PARENT = frozenset({b"traceparent"})
 #: The state belongs to a parent: without one that can be read it means nothing (W3C Trace Context, section 3.3).
@@ -33,7 +34,9 @@ class TracedExchange(Exchange):
         self._tracer = tracer
         self._dropped = _PARENT
 
-    def start(self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: bytes = b"") -> None:
+    def start(
+        self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
+    ) -> None:
         """The request's head is whole: its trace is known."""
         sent = plan.request.fields.get_all("traceparent")
         self.trace = self._tracer.begin(sent, secrets.randbits)

@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from proxy.forward.attempt import HELD, Attempt
 from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
-from proxy.forward.streams import AppStream
+from proxy.forward.streams import Tunnelling
 from proxy.retry.facts import Outcome
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
-from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
-from proxy.wire.head import ResponseHead
+from proxy.transport.streams import Stream, Tunnel
+from proxy.wire.head import ResponseHead, Trailers
 from proxy.wire.http1.parser import ResponseParser
 
 #: Seconds that the beginning of what may become a request line is held.
@@ -47,34 +47,34 @@ class Dial(Attempt):
 
     __slots__ = ()
 
-    def begin(self, connection: Connection, now: float) -> None:
+    def begin(self, stream: Stream, now: float) -> None:
         """It is connected: that is the answer."""
-        if not connection.is_open:
+        if not stream.is_open:
             self.exchange.failed(self, faults.closed(sent=False, answered=False, reused=False))
             return
-        self.stream = connection
+        self.stream = stream
         self.sent_at = now
-        early = connection.listen(self)
-        self.on_head(ESTABLISHED, early, False, b"")
+        early = cast(Tunnel, stream).listen(self)
+        self.on_head(ESTABLISHED, early, False, None)
 
 
-class Tunnel(Exchange):
+class TunnelExchange(Exchange):
     """A CONNECT call."""
 
     __slots__ = ()
 
     _attempt: ClassVar[type[Attempt]] = Dial
 
-    def _resting(self, origin: Origin, now: float) -> Connection | None:
+    def _resting(self, origin: Origin, now: float) -> Stream | None:
         """A tunnel has its connection for itself."""
         return None
 
-    async def connect(self, origin: Origin, *, fresh: bool) -> Connection:
+    async def open(self, origin: Origin, *, fresh: bool) -> Stream:
         """A connection without TLS of ours: what is spoken in it is not our affair."""
-        return await self.means.pool.connect(origin, within=self.policy.timeouts.connect, tunnel=True)
+        return await self.means.pool.open_tunnel(origin, within=self.policy.timeouts.connect)
 
 
-class AutoTunnel(Tunnel):
+class AutoTunnel(TunnelExchange):
     """A tunnel that turns into calls where cleartext HTTP/1 is spoken in it (contract, section 6, `auto`).
 
     Node's fetch tunnels plain `http://` so. The very first bytes decide: while the app's could still become a request
@@ -83,7 +83,7 @@ class AutoTunnel(Tunnel):
 
     __slots__ = ("_held", "_patience", "_told_blind")
 
-    def __init__(self, means: Context, app: AppStream, told_blind: Callable[[], None]) -> None:
+    def __init__(self, means: Context, app: Tunnelling, told_blind: Callable[[], None]) -> None:
         super().__init__(means, app)
         self._held: bytes | None = b""  # None: decided
         self._patience: asyncio.TimerHandle | None = None
@@ -107,7 +107,7 @@ class AutoTunnel(Tunnel):
         else:
             self._stay_blind()
 
-    def app_ended(self, trailers: bytes) -> None:
+    def app_ended(self, trailers: Trailers | None) -> None:
         """The app says no more: what it has said was no request."""
         self._stay_blind()
         super().app_ended(trailers)
@@ -135,7 +135,7 @@ class AutoTunnel(Tunnel):
         """Let go of the connection that was dialled; the app's connection carries requests from now on."""
         held, self._held = self._held, None
         self._forget_patience()
-        app = self.app
+        app = cast(Tunnelling, self.app)
         app.leave_tunnel(self.request.authority)
         now = monotonic()
         self.pipe = None
@@ -166,6 +166,6 @@ class TunnelPlan(Plan):
 
     told_blind: Callable[[], None] | None
 
-    def tunnel(self, means: Context, app: AppStream) -> Tunnel:
+    def tunnel(self, means: Context, app: Tunnelling) -> TunnelExchange:
         """The exchange of such a call."""
-        return Tunnel(means, app) if self.told_blind is None else AutoTunnel(means, app, self.told_blind)
+        return TunnelExchange(means, app) if self.told_blind is None else AutoTunnel(means, app, self.told_blind)

@@ -13,6 +13,7 @@ from proxy.forward.attempt import Attempt
 from proxy.forward.streams import AppStream
 from proxy.transport.connection import HIGH_WATER
 from proxy.transport.replay_buffer import PIECE, Replay, Store
+from proxy.wire.head import Trailers
 
 
 class Upload:
@@ -22,7 +23,9 @@ class Upload:
 
     __slots__ = ("_app", "overfull", "replay", "size")
 
-    def __init__(self, app: AppStream, store: Store, body: bytes, *, done: bool, trailers: bytes = b"") -> None:
+    def __init__(
+        self, app: AppStream, store: Store, body: bytes, *, done: bool, trailers: Trailers | None = None
+    ) -> None:
         self._app = app
         self.replay = Replay(store)
         self.replay.done = done
@@ -38,8 +41,8 @@ class Upload:
         if not self.replay.append(data):
             self.overfull = True
 
-    def end(self, trailers: bytes) -> None:
-        """The body is whole; `trailers` are the raw fields behind it."""
+    def end(self, trailers: Trailers | None) -> None:
+        """The body is whole; `trailers` are the fields behind it."""
         self.replay.done = True
         self.replay.trailers = trailers
 

@@ -80,7 +80,8 @@ class Fault:
     """An attempt that ended without a whole answer.
 
     `reused`: the connection had carried an earlier exchange and closed before any byte of an answer to this one.
-    `detail`: for people, one clause, free of secrets. `error`: the RFC 9209 proxy error type.
+    `detail`: for people, one clause, free of secrets. `error`: the RFC 9209 proxy error type. `code`: the error code
+    that an HTTP/2 stream was reset with, or its connection closed (RFC 9113 section 7).
     """
 
     kind: FaultKind
@@ -88,6 +89,7 @@ class Fault:
     reused: bool = False
     detail: str = ""
     error: str = "connection_terminated"
+    code: int | None = None
 
 
 #: Request fields that deciding reads at a call's start. A content type of application/grpc steers too, and so does the

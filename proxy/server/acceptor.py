@@ -253,7 +253,7 @@ class Acceptor(web.Server):
         """The app wants this proxy to be the last recipient (RFC 9110 sections 7.6.2 and 9.3.7)."""
         lines, body = last_recipient(head, answers_for_nobody(Outcome.SUCCESS, "", detail))
         self._tell_refused(connection, head, 200, Outcome.SUCCESS, detail, len(body))
-        connection.answer(lines, body)
+        connection.answer(200, lines, body)
         connection.done()
 
     def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
@@ -282,7 +282,7 @@ class Acceptor(web.Server):
         headless = head is not None and head.method == "HEAD"
         size = 0 if headless else len(body)
         self._tell_refused(connection, head, status, rejection.outcome, rejection.detail, size)
-        connection.reject(lines, body, close=close, headless=headless)
+        connection.reject(status, lines, body, close=close, headless=headless)
 
     def _tell_refused(
         self, connection: AppConnection, head: RequestHead | None, status: int, outcome: Outcome, detail: str, size: int

@@ -7,10 +7,13 @@ How an answer that is cut ends is in `server.leaving`.
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from proxy.forward.exchange import Exchange
-from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead
+from proxy.forward.request_plan import Plan
+from proxy.retry.facts import Request
+from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers
 from proxy.wire.http1.body import Body, chunk, end_chunked
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
 #: Methods whose answers are framed in their own ways.
 _BODILESS = frozenset({"HEAD", "CONNECT"})
+_REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class Answering(asyncio.Protocol):
@@ -35,12 +39,17 @@ class Answering(asyncio.Protocol):
         "_chunked",
         "_close",
         "_informed",
+        "_like",
+        "_like_add",
+        "_like_request",
         "_lingered",
+        "_rendered",
         "_tunnel",
         "acceptor",
         "blocked",
         "exchange",
         "head",
+        "plan",
         "transport",
     )
 
@@ -59,6 +68,10 @@ class Answering(asyncio.Protocol):
         self._close = False  # the connection closes behind this answer
         self._informed = False  # a 100 was passed on
         self._tunnel = False  # bytes, both ways
+        self._like = self._like_add = b""  # the head of the last answer, the lines that it was handed on with,
+        self._like_request: Request | None = None  # the first of the requests alike that it was given to,
+        self._rendered = b""  # and what it was rendered to
+        self.plan: Plan | None = None  # of the last request, by these settings
         self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
 
     def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
@@ -74,26 +87,36 @@ class Answering(asyncio.Protocol):
         self.transport.write(head.render(add=add))
 
     def respond(
-        self, head: ResponseHead, drop: frozenset[bytes], add: bytes, data: bytes, end: bool, trailers: bytes
-    ) -> bytes:
-        """Hand an upstream's answer on, framed for the app's version. The head as it was written, where nothing but
-        these heads decided on it; else b"".
-        """
+        self,
+        head: ResponseHead,
+        drop: frozenset[bytes],
+        add: bytes,
+        data: bytes,
+        end: bool,
+        trailers: Trailers | None,
+    ) -> None:
+        """Hand an upstream's answer on, framed for the app's version."""
         transport = self.transport
         if transport is None:
-            return b""
-        if (
-            end
-            and head.simple
-            and not (self._close or head.chunked or self.acceptor.draining)
-            and self._body is None
-            and self.head.minor
-            and b"date" in head.specials
-            and self.head.method not in _BODILESS
-        ):
-            rendered = head.render(drop=drop, add=add)
-            transport.write(rendered + data)  # what nearly every answer comes to
-            return rendered
+            return
+        if end and self._body is None and not (self._close or self.acceptor.draining):  # what nearly every one is
+            first = None if self.plan is None else self.plan.first
+            if head.raw == self._like and add is self._like_add and first is self._like_request:
+                transport.write(self._rendered + data)  # heads that have met before, on whichever connection
+                return
+            if (
+                head.simple
+                and not head.chunked
+                and self.head.minor
+                and b"date" in head.specials
+                and self.head.method not in _BODILESS
+            ):
+                rendered = head.render(drop=drop, add=add)
+                if not drop:
+                    self._like, self._like_add, self._like_request = head.raw, add, first
+                    self._rendered = rendered
+                transport.write(rendered + data)
+                return
         size = head.body_size(self.head.method)
         minor = self.head.minor
         if self.acceptor.draining or (self._body is not None and (end or self._is_a_last_word(head))):
@@ -118,11 +141,10 @@ class Answering(asyncio.Protocol):
             if data:
                 whole += chunk(data)
             if end:
-                whole += end_chunked(trailers)
+                whole += end_chunked(trailers.lines if trailers is not None else b"")
         elif data:
             whole += data
         transport.write(whole)
-        return b""
 
     def _is_a_last_word(self, head: ResponseHead) -> bool:
         """Whether an answer that comes before its request is whole says that the rest of it is not wanted.
@@ -134,34 +156,25 @@ class Answering(asyncio.Protocol):
         waits = not self._informed and b"expect" in self.head.specials
         return waits or head.status >= 400 or not head.keep_alive
 
-    @property
-    def closing(self) -> bool:
-        """Whether answers have to say that the connection closes."""
-        return self._close or self.acceptor.draining
-
-    def respond_again(self, whole: bytes) -> None:
-        """Write an answer whose head `respond` has written before, to the same request's head."""
-        if self.transport is not None:
-            self.transport.write(whole)
-
-    def answer(self, head: bytes, body: bytes) -> None:
-        """Write an answer of our own."""
+    def answer(self, status: int, add: bytes, body: bytes) -> None:
+        """Write an answer of our own: with these field lines, and those that frame it."""
         if self.acceptor.draining or self._body is not None or self.head.method == "CONNECT":
             self._close = True  # what follows a CONNECT was meant for a tunnel: it is never a request (RFC 9931)
         line = CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
-        self._write_own(head, body, line, headless=self.head.method == "HEAD")
+        self._write_own(status, add, body, line, headless=self.head.method == "HEAD")
 
-    def _write_own(self, head: bytes, body: bytes, line: bytes, *, headless: bool) -> None:
+    def _write_own(self, status: int, add: bytes, body: bytes, line: bytes, *, headless: bool) -> None:
         if self.transport is not None:
-            whole = b"%b%bContent-Length: %d\r\n%b\r\n" % (head, self.acceptor.date_line(), len(body), line)
-            self.transport.write(whole if headless else whole + body)
+            own = b"%bContent-Length: %d\r\n%b" % (self.acceptor.date_line(), len(body), line)
+            head = b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (status, _REASONS.get(status, b""), add, own)
+            self.transport.write(head if headless else head + body)
 
     def write(self, data: bytes) -> None:
         """More of the body, or of a tunnel."""
         if self.transport is not None:
             self.transport.write(chunk(data) if self._chunked else data)
 
-    def finish(self, trailers: bytes) -> None:
+    def finish(self, trailers: Trailers | None) -> None:
         """The body is whole; in a tunnel, the other end sends no more."""
         transport = self.transport
         if transport is None:
@@ -170,6 +183,6 @@ class Answering(asyncio.Protocol):
             if transport.can_write_eof():
                 transport.write_eof()
             elif self.exchange is not None:  # TLS: one end is both
-                asyncio.get_running_loop().call_soon(self.exchange.app_ended, b"")
+                asyncio.get_running_loop().call_soon(self.exchange.app_ended, None)
         elif self._chunked:
-            transport.write(end_chunked(trailers))
+            transport.write(end_chunked(trailers.lines if trailers is not None else b""))

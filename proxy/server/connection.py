@@ -25,8 +25,9 @@ from proxy.transport.clock import monotonic
 from proxy.transport.connection import HIGH_WATER, Connection
 from proxy.transport.origins import Origin
 from proxy.transport.socket_close import read_last_words
+from proxy.transport.streams import Stream
 from proxy.wire.errors import BadMessage, Refused
-from proxy.wire.head import RequestHead
+from proxy.wire.head import RequestHead, Trailers, trailer_fields
 from proxy.wire.http1.body import body_reader
 from proxy.wire.http1.parser import RequestParser
 
@@ -48,6 +49,7 @@ class AppConnection(Leaving):
         "_kept",
         "_running",
         "client",
+        "has_pinned",
         "inside",
         "own",
         "place",
@@ -65,7 +67,8 @@ class AppConnection(Leaving):
         self._generation = acceptor.generation
         self._kept: Exchange | None = None  # of a call that needed no decision, for the next one
         self.inside: Inside | None = None
-        self.own: dict[Origin, list[Connection]] | None = None
+        self.has_pinned = False
+        self.own: dict[Origin, list[Connection]] | None = None  # resting connections that are this one's own
         self.surplus = False  # one too many: its first request is answered with 503
         self.watched = False
         self.client = ""  # the app's address, host:port; "" on a unix socket
@@ -107,7 +110,7 @@ class AppConnection(Leaving):
         if self.transport is None or not self.transport.can_write_eof():
             return False  # TLS has no half-closed connections, for us
         if self._tunnel and exchange is not None:
-            exchange.app_ended(b"")
+            exchange.app_ended(None)
             return True
         if exchange is None or self._body is not None:
             return self._broken  # which ends with a RST, and not with the FIN that would follow now
@@ -182,7 +185,7 @@ class AppConnection(Leaving):
             size = head.body_size
             if size == 0:
                 self._buffer = rest
-                self._start(head, b"", True, b"")
+                self._start(head, b"", True, None)
                 return
             body = self._body = body_reader(size)
             assert body is not None
@@ -195,9 +198,9 @@ class AppConnection(Leaving):
             return
         if done:
             self._body = None
-        self._start(head, payload, done, body.trailers if done else b"")
+        self._start(head, payload, done, trailer_fields(body.trailers) if done and body.trailers else None)
 
-    def _start(self, head: RequestHead, payload: bytes, done: bool, trailers: bytes) -> None:
+    def _start(self, head: RequestHead, payload: bytes, done: bool, trailers: Trailers | None) -> None:
         self.head = head
         self._chunked = self._informed = False
         # A proxy keeps no connection with an HTTP/1.0 client (RFC 9112 section 9.3); a gateway may.
@@ -242,7 +245,7 @@ class AppConnection(Leaving):
         if payload:
             exchange.app_data(payload)
         if done and self.exchange is exchange:
-            exchange.app_ended(body.trailers)
+            exchange.app_ended(trailer_fields(body.trailers) if body.trailers else None)
 
     def _go_on(self) -> None:
         """Take up what was pipelined, one request after the other, without piling up calls."""
@@ -266,7 +269,7 @@ class AppConnection(Leaving):
         if early and self.exchange is not None:
             self.exchange.app_data(early)
         if self._half_closed and self.exchange is not None:
-            self.exchange.app_ended(b"")  # the app had said all it would before the tunnel stood
+            self.exchange.app_ended(None)  # the app had said all it would before the tunnel stood
 
     def leave_tunnel(self, authority: str) -> None:
         """It carries requests again: cleartext ones, inside a CONNECT to this authority."""
@@ -275,13 +278,13 @@ class AppConnection(Leaving):
         self.plan = None
         self._release(_BODY)
 
-    def reject(self, head: bytes, body: bytes, *, close: bool, headless: bool) -> None:
+    def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
         """Answer a request that does not become a call; what is no request at all closes the connection."""
         if not close:
-            self.answer(head, body)
+            self.answer(status, add, body)
             self.done()
         elif self._lingered < 0:
-            self._write_own(head, body, CLOSE, headless=headless)
+            self._write_own(status, add, body, CLOSE, headless=headless)
             self._close_in_stages()
 
     def pause(self) -> None:
@@ -292,11 +295,18 @@ class AppConnection(Leaving):
         """Take more of it."""
         self._release(_BODY)
 
-    def pin(self, connection: Connection) -> None:
+    def pin(self, stream: Stream, origin: Origin) -> None:
         """Make a connection this app connection's own (NTLM, Negotiate)."""
-        if self.own is None:
-            self.own = {}
-        connection.pin(self.own.setdefault(connection.origin, []))
+        if isinstance(stream, Connection):
+            self.has_pinned = True
+            if self.own is None:
+                self.own = {}
+            stream.pin(self.own.setdefault(origin, []))
+
+    def pinned(self, origin: Origin) -> Stream | None:
+        """Take a resting connection of this app connection's own."""
+        resting = self.own.get(origin) if self.own is not None else None
+        return resting.pop() if resting else None
 
     def done(self) -> None:
         """The call is over; what was written is whole."""

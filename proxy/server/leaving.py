@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.forward.request_plan import Plan
+from proxy.retry.facts import Fault
 from proxy.server import presence
 from proxy.server.answering import Answering
 from proxy.transport import socket_close
@@ -35,7 +35,7 @@ class Leaving(Answering):
 
     __slots__ = (
         *("_broken", "_buffer", "_dropped", "_fd", "_half_closed", "_held", "_parser", "_timer"),
-        *("plan", "since", "watched", "wire"),
+        *("since", "watched", "wire"),
     )
 
     _parser: RequestParser
@@ -52,7 +52,6 @@ class Leaving(Answering):
         self.wire: asyncio.Transport | None = None
         self._fd = -1
         self.since = 0.0
-        self.plan: Plan | None = None  # of the last request, by these settings
 
     def _shut(self) -> None:
         """The last answer has been written."""
@@ -168,7 +167,7 @@ class Leaving(Answering):
 
     # -- breaking off -------------------------------------------------------------------------------------------------
 
-    def reset(self) -> None:
+    def reset(self, fault: Fault | None) -> None:
         """Break the answer, or the tunnel, off. What has come of it goes to an app that takes it, and then a RST says
         that there was more (RFC 9110 section 9.3.6 asks for the same of a tunnel).
         """

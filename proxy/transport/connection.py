@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import select
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
+from proxy.transport.origins import Origin
 from proxy.transport.socket_close import read_last_words
-from proxy.transport.streams import Keeper, Listener
+from proxy.transport.streams import Listener
 from proxy.transport.tls import ResumingContext
 from proxy.wire.errors import BadAnswer, BadMessage
-from proxy.wire.head import CHUNKED, UNTIL_CLOSE, ResponseHead
-from proxy.wire.http1.body import ChunkedBody, LengthBody, UntilCloseBody, chunk, end_chunked
+from proxy.wire.head import CHUNKED, UNTIL_CLOSE, Asked, ResponseHead, Trailers, trailer_fields
+from proxy.wire.http1.body import Body, ChunkedBody, LengthBody, UntilCloseBody, chunk, end_chunked
 from proxy.wire.http1.parser import ResponseParser
 from proxy.wire.http1.slow_path import switches_as_asked
-
-if TYPE_CHECKING:
-    from proxy.transport.origins import Origin
 
 #: Bytes in flight before the writer is asked to wait, and before a reader is.
 HIGH_WATER = 64 * 1024
@@ -36,6 +34,26 @@ INTERIM = 256 * 1024
 PATIENCE = 2.0
 #: A connection that has rested for less is taken without asking the kernel whether something has come on it.
 JUST_USED = 0.01
+
+
+class Keeper(Protocol):
+    """Who connections belong to: the pool."""
+
+    def opened(self, connection: Connection) -> None:
+        """A connection has been opened."""
+        ...
+
+    def rest(self, connection: Connection) -> None:
+        """An exchange is over, and its connection can carry another."""
+        ...
+
+    def conforms(self, connection: Connection) -> bool:
+        """Whether a connection may rest, and be used again: the configuration in force would open it so."""
+        ...
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is closed."""
+        ...
 
 
 class Connection(asyncio.Protocol):
@@ -78,7 +96,7 @@ class Connection(asyncio.Protocol):
         self._upgrade: bytes | None = None  # the protocols that the request offers to switch to
         self._sent_all = True
         self._reader = ResponseParser()
-        self._body: LengthBody | ChunkedBody | UntilCloseBody | None = None
+        self._body: Body | None = None
         self._answered = self._paused = False
         self._interim = 0  # bytes of interim answers
         self._keep_alive = True
@@ -90,46 +108,42 @@ class Connection(asyncio.Protocol):
 
     # -- the stream, as its attempt uses it -----------------------------------------------------------------------
 
-    def send(
-        self,
-        listener: Listener,
-        method: str,
-        head: bytes,
-        body: bytes,
-        *,
-        end: bool,
-        chunked: bool,
-        trailers: bytes = b"",
-        upgrade: bytes | None = None,
-    ) -> None:
-        """Send a request's head and what there is of its body, in one write. `chunked`: the body is framed so.
-        `upgrade`: the protocols that it offers to switch to.
-        """
+    def send(self, listener: Listener, asked: Asked, body: bytes, end: bool, trailers: Trailers | None) -> None:
+        """Send a request's head and what there is of its body, in one write."""
         assert self.transport is not None
+        request = asked.head
+        text = asked.text or self._render(asked)
         self._listener = listener
-        self._method = method
-        self._chunked = chunked
-        self._upgrade = upgrade
+        self._method = request.method
+        self.exchanges += 1
+        if end and request.common and not request.chunked:  # all else is as `_over` left it
+            self.transport.write(text + body if body else text)
+            return
+        self._chunked = request.chunked
+        self._upgrade = request.upgrade
         self._sent_all = end
-        self._answered = False
-        self._interim = 0
-        self.exchanges += 1
-        if chunked:
+        if request.chunked:
             if body:
-                head += chunk(body)
+                text += chunk(body)
             if end:
-                head += end_chunked(trailers)
-        elif body:
-            head += body
-        self.transport.write(head)
+                text += end_chunked(trailers.lines if trailers is not None else b"")
+        else:
+            text += body
+        self.transport.write(text)
 
-    def send_whole(self, listener: Listener, method: str, head: bytes) -> None:
-        """Send a request whole, its body (not a chunked one) behind the head. What it finds is as `_over` left it."""
-        assert self.transport is not None
-        self._listener = listener
-        self._method = method
-        self.exchanges += 1
-        self.transport.write(head)
+    def _render(self, asked: Asked) -> bytes:
+        """A request's head as text; in absolute form to a parent proxy that is given cleartext requests.
+
+        The parent connects to what the target names, so that is the endpoint. Host, which it should not look at (RFC
+        9112 section 3.2.2), is as it would be without a parent.
+        """
+        head, target, add, origin = asked.head, asked.target, asked.add, self.origin
+        if origin.absolute:
+            path = head.path if target is None else target
+            target = b"http://" + origin.host + (b"" if path == b"*" else path)
+            add += origin.credentials
+        asked.text = text = head.render(target=target, host=asked.authority, drop=asked.drop, add=add)
+        return text
 
     def listen(self, listener: Listener) -> bytes:
         """Carry bytes, as a tunnel that was opened for it. What its far end has said already."""
@@ -143,7 +157,7 @@ class Connection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.write(chunk(data) if self._chunked else data)
 
-    def finish(self, trailers: bytes = b"") -> None:
+    def finish(self, trailers: Trailers | None) -> None:
         """The body is whole; in a tunnel: nothing more comes this way."""
         self._sent_all = True
         if self.transport is None:
@@ -152,7 +166,7 @@ class Connection(asyncio.Protocol):
             if self.transport.can_write_eof():
                 self.transport.write_eof()
         elif self._chunked:
-            self.transport.write(end_chunked(trailers))
+            self.transport.write(end_chunked(trailers.lines if trailers is not None else b""))
 
     @property
     def unsent(self) -> int:
@@ -254,7 +268,7 @@ class Connection(asyncio.Protocol):
         elif len(data) == self._usual_size and self._is_usual(data):
             self._listener = None
             self._keeper.rest(self)
-            listener.on_head(self._usual, data[len(self._usual.raw) :], True, b"")
+            listener.on_head(self._usual, data[len(self._usual.raw) :], True, None)
         elif self._body is not None:
             self._read_body(data, listener)
         elif self._tunnel:
@@ -290,11 +304,11 @@ class Connection(asyncio.Protocol):
         if listener is None:
             return False
         if self._tunnel:
-            listener.on_end(b"")
+            listener.on_end(None)
             return not self._tls
         if isinstance(self._body, UntilCloseBody):
             self._over(b"")
-            listener.on_end(b"")
+            listener.on_end(None)
         return False
 
     def unwanted(self) -> None:
@@ -350,13 +364,13 @@ class Connection(asyncio.Protocol):
                 self._usual = head  # of what succeeds: a failure in between does not make it unusual
                 self._usual_size = len(head.raw) + size
             self._over(b"")
-            listener.on_head(head, data, True, b"")
+            listener.on_head(head, data, True, None)
         elif 0 <= size < len(data):
             self._over(data[size:])
-            listener.on_head(head, data[:size], True, b"")
+            listener.on_head(head, data[:size], True, None)
         elif size == UNTIL_CLOSE:
             self._body = UntilCloseBody()
-            listener.on_head(head, data, False, b"")
+            listener.on_head(head, data, False, None)
         else:
             self._body = ChunkedBody() if size == CHUNKED else LengthBody(size)
             self._read_first(head, data, listener)
@@ -372,7 +386,7 @@ class Connection(asyncio.Protocol):
         body = self._body
         assert body is not None
         if not data:
-            listener.on_head(head, b"", False, b"")
+            listener.on_head(head, b"", False, None)
             return
         try:
             payload, done, rest = body.feed(data)
@@ -381,7 +395,7 @@ class Connection(asyncio.Protocol):
             return
         if done:
             self._over(rest)
-        listener.on_head(head, payload, done, body.trailers if done else b"")
+        listener.on_head(head, payload, done, _trailers(body))
 
     def _read_body(self, data: bytes, listener: Listener) -> None:
         body = self._body
@@ -396,7 +410,7 @@ class Connection(asyncio.Protocol):
         if payload:
             listener.on_data(payload)
         if done:
-            listener.on_end(body.trailers)
+            listener.on_end(_trailers(body))
 
     def _begin_tunnel(self, head: ResponseHead, data: bytes, listener: Listener) -> None:
         if not switches_as_asked(self._upgrade, head.upgrade):
@@ -407,7 +421,7 @@ class Connection(asyncio.Protocol):
             return
         self._tunnel = True
         self._chunked = False
-        listener.on_head(head, data, False, b"")
+        listener.on_head(head, data, False, None)
 
     def _over(self, rest: bytes) -> None:
         """The answer is whole: let the connection rest, as one that nothing has been said on; or close it."""
@@ -445,3 +459,7 @@ class Connection(asyncio.Protocol):
         self._listener = None
         self.abort()
         listener.on_fault(faults.malformed(detail))
+
+
+def _trailers(body: Body) -> Trailers | None:
+    return trailer_fields(body.trailers) if body.trailers else None

@@ -14,12 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from proxy.transport.clock import monotonic
-
-if TYPE_CHECKING:
-    from proxy.transport.connection import Connection
+from proxy.transport.streams import Resting
 
 #: Dials of one endpoint under way at a time, in one worker. Servers with a short listen queue hold 100 (asyncio,
 #: Tomcat) or 128 (Linux's SOMAXCONN before 5.4), so that none of these is dropped unseen.
@@ -33,7 +30,7 @@ class _Waiter:
 
     __slots__ = ("connection", "given", "since", "within")
 
-    def __init__(self, given: asyncio.Future[Connection | None], within: float, *, connection: bool) -> None:
+    def __init__(self, given: asyncio.Future[Resting | None], within: float, *, connection: bool) -> None:
         self.given = given
         self.within = within
         self.connection = connection
@@ -55,9 +52,7 @@ class DialQueue:
         """Whether who comes now has to wait."""
         return self._dialling >= DIALS or bool(self.waiting)
 
-    async def enter(
-        self, within: float, give_back: Callable[[Connection], None], *, connection: bool
-    ) -> Connection | None:
+    async def enter(self, within: float, give_back: Callable[[Resting], None], *, connection: bool) -> Resting | None:
         """Wait for a place to dial (None, and `leave` gives it back), or where `connection` says so for one that
         another call is done with; `give_back` takes that where it comes too late. Raises TimeoutError where the
         endpoint answers nobody for as long as a dial may take, `within` seconds.
@@ -90,7 +85,7 @@ class DialQueue:
             self._tell_overdue()
         self._serve()
 
-    def offer(self, connection: Connection) -> bool:
+    def offer(self, connection: Resting) -> bool:
         """Give a connection that nobody uses any more to the first who can do with it; False: nobody can."""
         for waiter in self.waiting:
             if waiter.connection and not waiter.given.done():
@@ -116,7 +111,7 @@ class DialQueue:
                 del self.waiting[waiter]
                 waiter.given.set_exception(TimeoutError())
 
-    def _forsake(self, waiter: _Waiter, give_back: Callable[[Connection], None]) -> None:
+    def _forsake(self, waiter: _Waiter, give_back: Callable[[Resting], None]) -> None:
         """Its call is over. What it was given in this very moment goes to the next."""
         self.waiting.pop(waiter, None)
         given = waiter.given

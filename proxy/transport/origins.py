@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from proxy.retry.target import Endpoint, Reach
 from proxy.transport.dial import parent_credentials
 from proxy.transport.dial_queue import DialQueue
-
-if TYPE_CHECKING:
-    from proxy.transport.connection import Connection
+from proxy.transport.streams import Resting
 
 #: Contract, section 6: an endpoint that refuses connections is passed over for 5 s, doubling to 60 s.
 FIRST_PENALTY, LAST_PENALTY = 5.0, 60.0
@@ -54,7 +51,7 @@ class Origin:
         self.label = f"unix:{endpoint.unix}" if endpoint.unix else f"{endpoint.host}:{endpoint.port}"
         self.host = endpoint.authority.encode("latin-1")
         self.path = endpoint.path.encode()
-        self.idle: list[Connection] = []
+        self.idle: list[Resting] = []
         self.dials = DialQueue()
         self.open = 0
         self.refused_until = 0.0

@@ -25,6 +25,7 @@ from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import names_address
 from proxy.transport.faults import NoRoomError
 from proxy.transport.origins import Destination, Origin, Way, endpoint_of
+from proxy.transport.streams import Resting, Stream, Tunnel
 from proxy.transport.tls import ResumingContext
 
 #: Seconds that connections get to be reported lost when all are closed.
@@ -118,7 +119,7 @@ class Pool:
             if not self.conforms(connection):
                 connection.abort()
 
-    def conforms(self, connection: Connection) -> bool:
+    def conforms(self, connection: Resting) -> bool:
         """Whether the configuration in force would open a connection as this one was: what it changed is honoured by
         the next attempt, and steady traffic keeps no connection alive that is not allowed any more.
         """
@@ -128,7 +129,7 @@ class Pool:
             connection.generation = self.generation
         return True
 
-    def _would_open(self, connection: Connection) -> bool:
+    def _would_open(self, connection: Resting) -> bool:
         way, endpoint, transport = connection.origin.way, connection.origin.endpoint, connection.transport
         if transport is None or (self._reaches is not None and way.reach not in self._reaches):
             return False
@@ -148,8 +149,8 @@ class Pool:
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    def lease(self, origin: Origin, now: float, *, idempotent: bool) -> Connection | None:
-        """A resting connection that may be used, or None: open one then."""
+    def lease(self, origin: Origin, now: float, *, idempotent: bool) -> Stream | None:
+        """A stream on a connection that is there already, or None: `open` one then."""
         idle = origin.idle
         while idle:
             connection = idle[-1]
@@ -163,33 +164,38 @@ class Pool:
             connection.abort()
         return None
 
-    async def connect(
-        self, origin: Origin, *, within: float, idempotent: bool | None = None, tunnel: bool = False
-    ) -> Connection:
-        """A new connection, dialled `within` seconds once it is its turn (`DialQueue`), or one that was used where it
-        would have to wait: not with `idempotent` None, else as for `lease`. Raises what `faults.dialling` knows.
-
-        A `tunnel` is bytes from the start: no TLS of ours, and a parent proxy is asked for a tunnel too.
+    async def open(self, origin: Origin, *, within: float, idempotent: bool | None = None) -> Stream:
+        """A stream on a new connection, dialled `within` seconds once it is its turn (`DialQueue`), or on a used one
+        where it would have to wait: not with `idempotent` None, else as for `lease`. Raises what `dial_failed` knows.
         """
         dials = origin.dials
-        used = None
+        used: Stream | None = None
         if dials.is_full and idempotent is not None:
             used = self.lease(origin, monotonic(), idempotent=idempotent)
         used = used or await dials.enter(within, self.rest, connection=idempotent is not None)
-        if used is not None:
-            return used
+        return used or await self._open(origin, within=within, tunnel=False)
+
+    async def open_tunnel(self, origin: Origin, *, within: float) -> Tunnel:
+        """A new connection that carries bytes from the start: no TLS of ours, and a parent proxy is asked for a tunnel
+        too. Raises as `open` does.
+        """
+        await origin.dials.enter(within, self.rest, connection=False)
+        return await self._open(origin, within=within, tunnel=True)
+
+    async def _open(self, origin: Origin, *, within: float, tunnel: bool) -> Connection:
+        """Dial, where it is this call's turn."""
         reached = timed_out = False
         try:
-            connection = await self._open(origin, within=within, tunnel=tunnel)
+            connection = await self._dial_one(origin, within=within, tunnel=tunnel)
             reached = True
         except TimeoutError:
             timed_out = True
             raise
         finally:
-            dials.leave(reached=reached, timed_out=timed_out)
+            origin.dials.leave(reached=reached, timed_out=timed_out)
         return connection
 
-    async def _open(self, origin: Origin, *, within: float, tunnel: bool) -> Connection:
+    async def _dial_one(self, origin: Origin, *, within: float, tunnel: bool) -> Connection:
         way, endpoint = origin.way, origin.endpoint
         tls = (way.verify, way.client_cert) if endpoint.scheme == "https" and not tunnel else None
         if len(self.connections) + self._dialling >= self.most:
@@ -224,7 +230,7 @@ class Pool:
             raise
 
     def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
-        """The fault of a failed `connect`, noted in the origin's health."""
+        """The fault of a failed `open`, noted in the origin's health."""
         fault = faults.dialling(error)
         if fault.error not in (faults.PROHIBITED, faults.NO_ROOM):
             origin.refused(monotonic())
@@ -236,7 +242,7 @@ class Pool:
         connection.origin.open += 1
         connection.origin.reached()
 
-    def rest(self, connection: Connection) -> None:
+    def rest(self, connection: Resting) -> None:
         """An exchange is over, and its connection can carry another."""
         if connection.generation != self.generation and not self.conforms(connection):
             connection.close()
@@ -266,7 +272,7 @@ class Pool:
     def _look_over(self) -> None:
         """Close what has rested too long, and beyond `max_idle` what has rested longest."""
         now = monotonic()
-        kept: list[Connection] = []
+        kept: list[Resting] = []
         for origin in list(self._resting):
             for connection in list(origin.idle):
                 if now - connection.since >= self.idle:
@@ -304,5 +310,5 @@ class Pool:
             await self._emptied
 
 
-def _since(connection: Connection) -> float:
+def _since(connection: Resting) -> float:
     return connection.since

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from proxy.wire.head import Trailers
+
 #: A chunk shorter than this is added to instead of being followed by another.
 SMALL = 4096
 #: How much one read hands out: a write is never much larger than what streams.
@@ -33,7 +35,7 @@ class Store:
 class Replay:
     """One call's request body, as far as it has come.
 
-    `end` counts the bytes that have come. `done`: it has come whole; `trailers` are then its raw trailer fields.
+    `end` counts the bytes that have come. `done`: it has come whole; `trailers` are then the fields behind it.
     """
 
     __slots__ = ("_base", "_chunks", "_store", "_taken", "done", "end", "lost", "trailers")
@@ -46,7 +48,7 @@ class Replay:
         self.end = 0
         self.done = done
         self.lost = False
-        self.trailers = b""
+        self.trailers: Trailers | None = None
 
     def append(self, data: bytes) -> bool:
         """Keep `data` too. False where it outgrows the limits: the caller says `lose`, and goes on."""

@@ -1,62 +1,131 @@
-"""The upstream's side of an attempt: who listens to a stream, and who keeps its connection.
+"""What `forward/` knows of upstreams: streams to send a request on, and who listens to them. `transport.pool` has them.
 
-Law: the stream is the unit, never the connection, so that a multiplexed protocol fits in behind the same methods.
+The stream is the unit, never the connection. On HTTP/1 it is the connection itself (`transport.connection`), with one
+request at a time; on HTTP/2 it is one of many.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from typing import Any, Protocol
 
 from proxy.retry.facts import Fault
-from proxy.wire.head import ResponseHead
-
-if TYPE_CHECKING:
-    from proxy.transport.connection import Connection
+from proxy.wire.head import Asked, ResponseHead, Trailers
 
 
 class Listener(Protocol):
-    """Who a stream is for: an attempt."""
+    """Who a stream is for: an attempt.
+
+    It is told things whole and in order: any number of `on_info`, one `on_head`, `on_data` while there is a body, and
+    one end, which comes with the head where nothing follows it; or `on_fault` in the place of what is missing. After an
+    end or a fault the stream is gone. Nothing is told from within `send`, `write`, `finish`, `pause` or `cancel`.
+    """
 
     def on_info(self, head: ResponseHead) -> None:
-        """An interim answer (1xx, but 101)."""
+        """An interim answer has come (1xx, but 101)."""
         ...
 
-    def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: bytes) -> None:
-        """The final head, with what of the body came beside it. `trailers` are raw lines, where they came at once."""
+    def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
+        """The final head has come, with what of the body came beside it; all of it if `end`, and its trailers."""
         ...
 
     def on_data(self, data: bytes) -> None:
-        """More of the body."""
+        """More of the body has come."""
         ...
 
-    def on_end(self, trailers: bytes) -> None:
-        """The body ended well."""
+    def on_end(self, trailers: Trailers | None) -> None:
+        """The body is whole; in a tunnel, the far end sends no more."""
         ...
 
     def on_fault(self, fault: Fault) -> None:
-        """The stream broke."""
+        """The stream broke before its answer was whole."""
         ...
 
     def on_writable(self) -> None:
-        """What was written has gone: write on."""
+        """The stream is `blocked` no more."""
         ...
 
 
-class Keeper(Protocol):
-    """Who connections belong to: the pool."""
+class Stream(Protocol):
+    """One request to an upstream, and its answer, while they last.
 
-    def opened(self, connection: Connection) -> None:
-        """It is there."""
+    `blocked`: what is written should wait for `on_writable` (the kernel, or the peer's window, takes no more).
+    """
+
+    @property
+    def blocked(self) -> bool:
+        """See the class."""
         ...
 
-    def rest(self, connection: Connection) -> None:
-        """It can carry another exchange."""
+    @property
+    def is_open(self) -> bool:
+        """Whether a request can be sent. It may have been closed on its way from the pool; asked before `send`."""
         ...
 
-    def conforms(self, connection: Connection) -> bool:
-        """Whether it may rest, and be used again: the configuration in force would open it so."""
+    @property
+    def unsent(self) -> int:
+        """Bytes of the body that were written here, and have not left the process."""
         ...
 
-    def lost(self, connection: Connection) -> None:
-        """It is closed."""
+    def send(self, listener: Listener, asked: Asked, body: bytes, end: bool, trailers: Trailers | None) -> None:
+        """Send a request's head and what there is of its body, together; all of it if `end`, with its trailers.
+
+        The body's framing follows from `asked.head`: its `content_length`, or whatever the protocol has for one whose
+        length is not known.
+        """
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Send more of the body; in a tunnel, bytes."""
+        ...
+
+    def finish(self, trailers: Trailers | None) -> None:
+        """The body is whole; in a tunnel: nothing more comes this way."""
+        ...
+
+    def pause(self) -> None:
+        """Have the upstream held back: no `on_data` until `resume`, but for what has been read already."""
+        ...
+
+    def resume(self) -> None:
+        """Take data again."""
+        ...
+
+    def cancel(self) -> None:
+        """Give the request up; the listener hears nothing more. HTTP/1 closes the connection, HTTP/2 resets the stream
+        with CANCEL. In a tunnel, what was written is still sent for a while (RFC 9110 section 9.3.6).
+        """
+        ...
+
+    def close(self) -> None:
+        """Of a tunnel: close once what was written has gone; nothing more is heard of it."""
+        ...
+
+
+class Tunnel(Stream, Protocol):
+    """A connection that carries bytes from the start, as CONNECT wants it."""
+
+    def listen(self, listener: Listener) -> bytes:
+        """Carry bytes for this listener from now on. What the far end has said already."""
+        ...
+
+
+class Resting(Stream, Protocol):
+    """A stream of HTTP/1's between requests: it is its connection, which lasts.
+
+    `origin`: its `transport.origins.Origin`. `since`: resting from then on. `generation`: of the configuration that
+    it was opened, or looked at, under.
+    """
+
+    origin: Any
+    transport: asyncio.Transport | None
+    since: float
+    generation: int
+
+    def is_sound(self, rested: float) -> bool:
+        """Whether it can carry a request, after so many seconds of rest."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once."""
         ...

@@ -98,15 +98,27 @@ class FieldBlock:
         return [(name, value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in lines if line)]
 
 
-def passed_trailers(trailers: bytes, cut: Set[bytes]) -> bytes:
-    """Trailers to send on, raw lines as they came: without those of a (lower-case) name in `cut`."""
-    block = FieldBlock(b"\r\n" + trailers + b"\r\n")
-    return edited(block, 2, cut, {}) if not cut.isdisjoint(_each_name(block.lowered)) else trailers
+class Trailers(FieldBlock):
+    """Fields behind a body. `raw` is an empty line's CRLF and their lines, each with its CRLF."""
+
+    __slots__ = ()
+
+    @property
+    def lines(self) -> bytes:
+        """The lines, as HTTP/1 sends them behind the last chunk."""
+        return self.raw[2:]
+
+    def without(self, names: Set[bytes]) -> Trailers | None:
+        """Those to send on, as they came: all but these lower-case names. None where nothing is left."""
+        if names.isdisjoint(_each_name(self.lowered)):
+            return self
+        left = edited(FieldBlock(self.raw + b"\r\n"), 2, names, {})
+        return Trailers(b"\r\n" + left) if left else None
 
 
-def trailer_fields(trailers: bytes) -> FieldBlock:
+def trailer_fields(lines: bytes) -> Trailers:
     """Trailers as a body reader gives them (lines with their CRLF), as Fields."""
-    return FieldBlock(b"\r\n" + trailers)
+    return Trailers(b"\r\n" + lines)
 
 
 def edited(block: FieldBlock, start: int, cut: Set[bytes], put: Mapping[bytes, bytes]) -> bytes:

@@ -166,7 +166,7 @@ class Stage:
         self.told = Told()
         self.path = DataPath(loop, front.settings, self.told)
         pool: Any = self.path.means.pool
-        pool.connect = self._connect
+        pool.open, pool.open_tunnel = self._open, self._open_tunnel
         self._kept = presence.is_connected, presence.has_ended
         presence.is_connected = lambda _: True
         presence.has_ended = lambda _: False
@@ -174,7 +174,13 @@ class Stage:
     def leave(self) -> None:
         presence.is_connected, presence.has_ended = self._kept
 
-    async def _connect(self, origin: Any, *, within: float, tunnel: bool = False) -> Connection:
+    async def _open(self, origin: Any, *, within: float, idempotent: bool | None = None) -> Connection:
+        return self._connect(origin, tunnel=False)
+
+    async def _open_tunnel(self, origin: Any, *, within: float) -> Connection:
+        return self._connect(origin, tunnel=True)
+
+    def _connect(self, origin: Any, *, tunnel: bool) -> Connection:
         connection = Connection(self.path.means.pool, origin, tunnel=tunnel)
         wire = Wire(connection, self)
         self.fars.append(Far(wire, self))

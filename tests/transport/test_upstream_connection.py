@@ -21,6 +21,8 @@ from proxy.transport.origins import Origin, Way
 from proxy.transport.pool import Pool
 from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
+from proxy.wire.head import Asked
+from proxy.wire.http1.parser import RequestParser
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -125,7 +127,9 @@ def test_a_connection_never_rests_paused(packets: list[bytes]) -> None:
     connection = Connection(keeper, origin)  # type: ignore[arg-type]
     connection.connection_made(wire)  # type: ignore[arg-type]
     listener = Full(connection)
-    connection.send(listener, "GET", b"GET / HTTP/1.1\r\n\r\n", b"", end=True, chunked=False)  # type: ignore[arg-type]
+    head = RequestParser().feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert head is not None
+    connection.send(listener, Asked(head), b"", True, None)  # type: ignore[arg-type]
     for packet in packets:
         connection.resume()
         connection.data_received(packet)
@@ -183,7 +187,7 @@ async def test_who_goes_as_a_connection_comes_leaves_nothing_behind(secure: bool
         pool = Leaving(loop, dialer, idle=4.0, max_idle=10)
         endpoint = Endpoint("https" if secure else "http", "localhost", upstream.port)
         origin = Origin(endpoint, Way(verify=str(authority.ca), named=True))
-        dialling = asyncio.create_task(pool.connect(origin, within=20.0))
+        dialling = asyncio.create_task(pool.open(origin, within=20.0))
         with pytest.raises(asyncio.CancelledError):
             await dialling
         while upstream.open:  # noqa: ASYNC110  the other end sees it closed

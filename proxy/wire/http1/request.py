@@ -22,7 +22,7 @@ from proxy.wire.field_names import (
     REQUEST_SLOW,
     find_request,
 )
-from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, FieldBlock, edited, needle, passed_trailers
+from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, FieldBlock, Trailers, edited, needle
 from proxy.wire.http1 import slow_path
 from proxy.wire.http1.head_template import HeadTemplate
 
@@ -233,16 +233,21 @@ class RequestHead(FieldBlock):
         return min((int(digits or b"0") if len(digits) <= 18 else MOST_HOPS for digits in counts), default=None)
 
     @property
+    def version(self) -> str:
+        """The version of HTTP that it came in, as Via names it (RFC 9110 section 7.6.3)."""
+        return "1.1" if self.minor else "1.0"
+
+    @property
     def login_bound(self) -> bool:
         """Whether NTLM or Negotiate is used: its connection upstream belongs to this app connection alone."""
         return b"authorization" in self.specials
 
-    def trailers_to_send(self, trailers: bytes) -> bytes:
-        """Trailers of the body, as a reader gives them, without hop-by-hop fields and those that Connection names
+    def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
+        """Trailers of the body without hop-by-hop fields and those that Connection names
         (RFC 9110 section 7.6.1).
         """
         nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
-        return passed_trailers(trailers, REQUEST_CUT | nominated)
+        return trailers.without(REQUEST_CUT | nominated)
 
     def get_all(self, name: str) -> Sequence[str]:
         """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""

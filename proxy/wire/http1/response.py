@@ -17,7 +17,7 @@ from proxy.wire.field_names import (
     KEEP_ALIVE,
     find_answer,
 )
-from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, FieldBlock, edited, needle, passed_trailers
+from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, FieldBlock, Trailers, edited, needle
 from proxy.wire.http1 import slow_path
 from proxy.wire.http1.head_template import HeadTemplate
 
@@ -154,16 +154,21 @@ class ResponseHead(FieldBlock):
         return None if self._slow_path is None else self._slow_path.upgrade
 
     @property
+    def version(self) -> str:
+        """The version of HTTP that it came in, as Via names it (RFC 9110 section 7.6.3)."""
+        return "1.1" if self.minor else "1.0"
+
+    @property
     def login_bound(self) -> bool:
         """Whether NTLM or Negotiate is offered: this connection belongs to the app connection that used it."""
         return b"www-authenticate" in self.specials or b"proxy-authenticate" in self.specials
 
-    def trailers_to_hand_on(self, trailers: bytes) -> bytes:
-        """Trailers of the body, as a reader gives them, without hop-by-hop fields and those that Connection names
+    def trailers_to_hand_on(self, trailers: Trailers) -> Trailers | None:
+        """Trailers of the body without hop-by-hop fields and those that Connection names
         (RFC 9110 section 7.6.1).
         """
         nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
-        return passed_trailers(trailers, ANSWER_CUT | nominated)
+        return trailers.without(ANSWER_CUT | nominated)
 
     def get_all(self, name: str) -> Sequence[str]:
         """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
