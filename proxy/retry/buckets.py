@@ -119,6 +119,14 @@ class QuotaBucket(Bucket):
         self._level = _start(spec.capacity, spec.initial, instead_of, now)
         self._at = now
 
+    def state(self) -> tuple[float, ...]:
+        """What it knows, in numbers, for who keeps it elsewhere (`proxy.stores`)."""
+        return self._level, self._at, self._refill
+
+    def restore(self, state: tuple[float, ...]) -> None:
+        """Know this from now on: a `state`."""
+        self._level, self._at, _ = state
+
     def level(self, now: float) -> float:
         """Tokens."""
         if self._refill:
@@ -140,11 +148,15 @@ class QuotaBucket(Bucket):
 
     def affords(self, price: float, now: float) -> bool:
         """Whether that much is there."""
-        return price <= self.level(now)
+        if self._refill:
+            self._advance(now)
+        return price <= self._level
 
     def take(self, price: float, now: float) -> bool:
         """Deduct the whole price, or nothing."""
-        if price > self.level(now):
+        if self._refill:
+            self._advance(now)
+        if price > self._level:
             return False
         if price:
             self._level = self._level - price if self._level < math.inf else math.inf
@@ -152,6 +164,9 @@ class QuotaBucket(Bucket):
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
         """The price comes back, never above the capacity."""
+        self._put_back(price, now)
+
+    def _put_back(self, price: float, now: float) -> None:
         self._level = min(self.capacity, self.level(now) + price)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
@@ -190,7 +205,7 @@ class ThrottleBucket(Bucket):
         self.capacity = spec.max_tokens
         self._most = _thousandths(spec.max_tokens)
         self._ratio = _thousandths(spec.token_ratio)
-        self._level = _thousandths(_start(spec.max_tokens, spec.initial, instead_of, now))
+        self._level: float = _thousandths(_start(spec.max_tokens, spec.initial, instead_of, now))
 
     def level(self, now: float) -> float:
         """Tokens."""
@@ -266,13 +281,16 @@ class BudgetBucket(Bucket):
 
     def affords(self, price: float, now: float) -> bool:
         """Fewer than the share of the window's calls, or fewer than the second's minimum."""
+        return self._has_room(now)
+
+    def _has_room(self, now: float) -> bool:
         if 100 * self._retries.count(now) < self.spec.percent * self._calls.count(now):
             return True
         return self._last_second.count(now) < self.spec.min_per_second
 
     def take(self, price: float, now: float) -> bool:
         """Count one retry, if it is granted."""
-        if not self.affords(price, now):
+        if not self._has_room(now):
             return False
         self._retries.add(now)
         self._last_second.add(now)
@@ -281,8 +299,11 @@ class BudgetBucket(Bucket):
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
         """The retry is not counted any more; without `taken_at` it is the newest that goes."""
         if price:
-            self._retries.remove(taken_at)
-            self._last_second.remove(taken_at)
+            self._uncount(taken_at)
+
+    def _uncount(self, taken_at: float | None) -> None:
+        self._retries.remove(taken_at)
+        self._last_second.remove(taken_at)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
         """Successes earn nothing: calls do, when they begin."""
@@ -299,7 +320,7 @@ class RateBucket(TokenBucket):
 
     __slots__ = ("spec",)
 
-    def __init__(self, spec: RateSpec, *, instead_of: RateBucket | None = None, started: float = 0.0) -> None:
+    def __init__(self, spec: RateSpec, *, instead_of: TokenBucket | None = None, started: float = 0.0) -> None:
         self.spec = spec
         share = None if instead_of is None else _share(instead_of._level, instead_of.capacity)
         level = spec.initial if spec.initial is not None else spec.burst

@@ -38,10 +38,21 @@ class CubicLimiter(TokenBucket):
         super().__init__(0.0, 0.0, 0.0, started)
         self.enabled = False
         self.measured_rate = 0.0
-        self._count = 0
+        self._count = 0.0
         self._last_bucket = float(math.floor(started))
         self._last_max_rate = 0.0
         self._last_throttle = started
+
+    def state(self) -> tuple[float, ...]:
+        """What it knows, in numbers, for who keeps it elsewhere (`proxy.stores`)."""
+        known = self.enabled, self.rate, self.capacity, self._level, self._at, self.measured_rate
+        return (*known, self._count, self._last_bucket, self._last_max_rate, self._last_throttle)
+
+    def restore(self, state: tuple[float, ...]) -> None:
+        """Know this from now on: a `state`."""
+        enabled, self.rate, self.capacity, self._level, self._at, self.measured_rate = state[:6]
+        self._count, self._last_bucket, self._last_max_rate, self._last_throttle = state[6:]
+        self.enabled = bool(enabled)
 
     @property
     def fill_rate(self) -> float:
@@ -93,7 +104,7 @@ class CubicLimiter(TokenBucket):
         if bucket > self._last_bucket:
             current = self._count / (bucket - self._last_bucket)
             self.measured_rate = SMOOTH * current + (1 - SMOOTH) * self.measured_rate
-            self._count = 0
+            self._count = 0.0
             self._last_bucket = bucket
 
     def _set_rate(self, rate: float, now: float) -> None:

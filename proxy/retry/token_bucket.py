@@ -24,6 +24,14 @@ class TokenBucket:
         self._level = level
         self._at = started
 
+    def state(self) -> tuple[float, ...]:
+        """What it knows, in numbers, for who keeps it elsewhere (`proxy.stores`)."""
+        return self._level, self._at
+
+    def restore(self, state: tuple[float, ...]) -> None:
+        """Know this from now on: a `state`."""
+        self._level, self._at = state
+
     def level(self, now: float) -> float:
         """Tokens there now."""
         self._refill(now)
@@ -39,7 +47,7 @@ class TokenBucket:
 
     def take(self, now: float) -> bool:
         """One token, if there is one."""
-        if self.wait(now) > 0:
+        if TokenBucket.wait(self, now) > 0:
             return False
         self._level -= 1
         return True

@@ -16,9 +16,8 @@ import pytest
 
 from proxy.retry.buckets import RateBucket
 from proxy.stores.shared_memory import records as layout
-from proxy.stores.shared_memory.buckets import SharedBudget, SharedQuota
+from proxy.stores.shared_memory.buckets import SharedBudget, SharedLimiter, SharedQuota
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
-from proxy.stores.shared_memory.gates import SharedLimiter
 from proxy.stores.shared_memory.records import Memory
 
 SCRIPT = Path(hammering.__file__)
@@ -184,10 +183,11 @@ def test_killed_while_it_holds_the_lock(memory: Memory) -> None:
         memory = open_memory(int(sys.argv[1]))
         bucket = SharedFactory(memory).bucket(("", "a"), hammering.QUOTA, None, 0.0)
         rate = SharedFactory(memory).rate(("", "a"), hammering.RATE, None, 0.0)
-        bucket.cell.doubles[bucket.cell.value] = bucket.cell.open_value() - 5
-        rate.cell.open()
-        rate.cell._form.pack_into(rate.cell._map, rate.cell._copies[1], 1.0, 1.0)  # all but published
-        memory.lock_directory()
+        bucket.record.open()
+        bucket.record.doubles[bucket.record.value] -= 5
+        rate.record.open()
+        rate.record._form.pack_into(rate.record._map, rate.record._copies[1], 1.0, 1.0)  # all but published
+        memory.directory.__enter__()
         print("held", flush=True)
         sys.stdin.read()
     """

@@ -116,7 +116,7 @@ from proxy.stores.shared_memory.factory import open_memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 room = SharedWaitingRoom(open_memory(int(sys.argv[1])), int(sys.argv[2]), 4)
 print([room.enter("a", held=True) for _ in range(3)], flush=True)
-room._lock()  # and it dies with the lock in its hands
+room._memory.waiting_lock.__enter__()  # and it dies with the lock in its hands
 print("held", flush=True)
 sys.stdin.readline()
 """

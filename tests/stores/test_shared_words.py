@@ -20,9 +20,8 @@ from proxy.retry.registry import KEY_SECONDS, Factory, Registry
 from proxy.retry.sliding_window import SlidingCount
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory import ring
-from proxy.stores.shared_memory.cell import Cell
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
-from proxy.stores.shared_memory.records import PROBES, Definition, Memory, digest
+from proxy.stores.shared_memory.records import PROBES, Definition, Memory, Number, digest
 
 
 @pytest.fixture(scope="module")
@@ -358,7 +357,7 @@ def test_a_full_table_gives_away_what_is_not_used(fresh: Memory) -> None:
         fresh.doubles[at] = 7.0
 
     strangers = [
-        Cell(fresh.small, Definition(home + number * layout.RECORDS, 1, 1), begin) for number in range(1, 2 * PROBES)
+        Number(fresh.small, Definition(home + number * layout.RECORDS, 1, 1), begin) for number in range(1, 2 * PROBES)
     ]
     assert used.take(5, 0.0)
     lost = [each for each in strangers if fresh.words[each.at + layout.KEY] != each._definition.key]

@@ -46,8 +46,8 @@ class RedisThrottle(_Level, ThrottleBucket):
     def __init__(self, spec: ThrottleSpec, store: Store, key: str, known: float | None) -> None:
         ThrottleBucket.__init__(self, spec)
         self._start = self._level
-        self._changes = 0  # the sum of all changes
-        self._changes_told = self._changes_sent = 0
+        self._changes = 0.0  # the sum of all changes
+        self._changes_told = self._changes_sent = 0.0
         if known is not None:
             self._level = round(known * 1000)
         self._begin(store, key, known)
@@ -79,7 +79,7 @@ class RedisThrottle(_Level, ThrottleBucket):
             super().succeeded(last_price, now)
             self._change(self._level - before, now)
 
-    def _change(self, by: int, now: float) -> None:
+    def _change(self, by: float, now: float) -> None:
         self._changes += by
         if by and not self.store.out:
             self._soon(now + PROMPT)

@@ -1,336 +1,195 @@
-"""Buckets that the workers of one machine share.
+"""Buckets, limiters and seen keys that the workers of one machine share.
 
-Law: the definitions of `proxy.retry` are the only ones. What is shared is that very class, its state read from memory
-before an operation and published after it, under the record's lock; nothing is decided here.
+Law: the definitions of `proxy.retry` are the only ones. What is shared is that very class, its state read from a record
+before a method and published after it, under the record's lock; nothing is decided here.
+
+What waits, waits in its own worker: tokens are exact over all of them, the order of arrival is each worker's own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from proxy.retry.buckets import BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
+from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.token_bucket import TokenBucket
+from proxy.retry.registry import KEY_SECONDS, SeenKeys
 from proxy.stores.shared_memory import ring
-from proxy.stores.shared_memory.cell import Cell
-from proxy.stores.shared_memory.records import Memory
+from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest
 
-T = TypeVar("T")
+#: Remembered keys over all scopes, in rows that one key's hash chooses.
+SEEN_ROWS, SEEN_WAYS = 8192, 8
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def exclusive(method: M) -> M:
+    """This method of a pure class, with the state in `self.record`, under its lock; what has changed is published.
+
+    A method that another one calls is a part of that one. Where one raises, nothing is published.
+    """
+
+    def run(self: Any, *arguments: Any) -> Any:
+        record = self.record
+        if record.is_open:
+            return method(self, *arguments)
+        record.open()
+        try:
+            record.load(self)
+            answer = method(self, *arguments)
+            record.save(self)
+            return answer
+        finally:
+            record.is_open = False
+            record.free()
+
+    return cast(M, run)
+
+
+def reading(method: M) -> M:
+    """This method of a pure class, with the state in `self.record` as it is; what it makes of that is not published."""
+
+    def run(self: Any, *arguments: Any) -> Any:
+        if not self.record.is_open:
+            self.record.look(self)
+        return method(self, *arguments)
+
+    return cast(M, run)
 
 
 class SharedQuota(QuotaBucket):
-    """A quota in shared memory. Its level is one value, so looking at it takes no lock."""
+    """A quota in shared memory. Time is the machine's monotonic clock, the same for all workers."""
 
-    __slots__ = ("cell",)
+    __slots__ = ("record",)
 
-    def __init__(self, spec: QuotaSpec, cell: Cell) -> None:
+    def __init__(self, spec: QuotaSpec, record: Record) -> None:
         super().__init__(spec)
-        self.cell = cell
+        self.record = record
 
-    def level(self, now: float) -> float:
-        """Tokens."""
-        return self.cell.peek()
-
-    def affords(self, price: float, now: float) -> bool:
-        """Whether that much is there."""
-        return price <= self.cell.peek()
-
-    def take(self, price: float, now: float) -> bool:
-        """Deduct the whole price, or nothing."""
-        cell = self.cell
-        self._level = cell.open_value()
-        try:
-            return QuotaBucket.take(self, price, now)
-        finally:
-            cell.close_value(self._level)
-
-    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """The price comes back, never above the capacity."""
-        cell = self.cell
-        self._level = cell.open_value()
-        try:
-            QuotaBucket.give_back(self, price, now)
-        finally:
-            cell.close_value(self._level)
+    level = reading(QuotaBucket.level)
+    affords = reading(QuotaBucket.affords)
+    take = exclusive(QuotaBucket.take)
+    _put_back = exclusive(QuotaBucket._put_back)
+    charge_app_retry = exclusive(QuotaBucket.charge_app_retry)
+    _earn = exclusive(QuotaBucket.succeeded)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
         """The last retry's price, or the refund for a first attempt."""
-        cell = self.cell
-        if cell.peek() >= self.capacity:  # nearly always
-            return
-        self._level = cell.open_value()
-        try:
-            QuotaBucket.succeeded(self, last_price, now)
-        finally:
-            cell.close_value(self._level)
-
-    def charge_app_retry(self, now: float) -> float:
-        """min(level, retry_cost)."""
-        cell = self.cell
-        self._level = cell.open_value()
-        try:
-            charge = min(self._level, self.spec.retry_cost)
-            QuotaBucket.take(self, charge, now)
-            return charge
-        finally:
-            cell.close_value(self._level)
-
-    def share(self, now: float) -> float | None:
-        """Level by capacity."""
-        self._level = self.cell.peek()
-        return super().share(now)
-
-
-class SharedRefilledQuota(QuotaBucket):
-    """A quota that time refills, in shared memory: level and time are published together, and the rate with them, for
-    whoever takes its place. Time is the machine's monotonic clock, the same for all workers.
-    """
-
-    __slots__ = ("cell",)
-
-    def __init__(self, spec: QuotaSpec, cell: Cell) -> None:
-        super().__init__(spec)
-        self.cell = cell
-
-    def level(self, now: float) -> float:
-        """Tokens there now."""
-        return self._within(self._look, now, changes=False)
-
-    def affords(self, price: float, now: float) -> bool:
-        """Whether that much is there."""
-        return price <= self.level(now)
-
-    def take(self, price: float, now: float) -> bool:
-        """Deduct the whole price, or nothing."""
-        return self._within(self._take, price, now)
-
-    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """The price comes back, never above the capacity."""
-        self._within(self._put, price, now)
-
-    def succeeded(self, last_price: float | None, now: float) -> None:
-        """The last retry's price, or the refund for a first attempt."""
-        refund = self._refund if last_price is None or self.spec.flat_refund else last_price
-        self._within(self._put, refund, now)
-
-    def charge_app_retry(self, now: float) -> float:
-        """min(level, retry_cost)."""
-        return self._within(self._charge, now)
-
-    def share(self, now: float) -> float | None:
-        """Level by capacity."""
-        level = self.level(now)
-        return None if self.capacity <= 0 else level / self.capacity
-
-    def _take(self, price: float, now: float) -> bool:
-        self._advance(now)
-        if price > self._level:
-            return False
-        self._level -= price
-        return True
-
-    def _put(self, amount: float, now: float) -> None:
-        self._advance(now)
-        self._level = min(self.capacity, self._level + amount)
-
-    def _charge(self, now: float) -> float:
-        self._advance(now)
-        charge = min(self._level, self.spec.retry_cost)
-        self._level -= charge
-        return charge
-
-    def _look(self, now: float) -> float:
-        self._advance(now)
-        return self._level
-
-    def _within(self, act: Callable[..., T], *facts: float, changes: bool = True) -> T:
-        """Do something with the state as it is, and publish what it comes to."""
-        cell = self.cell
-        cell.open()
-        try:
-            self._level, self._at, _ = cell.load()
-            answer = act(*facts)
-            if changes:
-                cell.publish(self._level, self._at, self._refill)
-            return answer
-        finally:
-            cell.close()
+        if self._refill or self.record.peek() < self.capacity:  # nearly always it is full
+            self._earn(last_price, now)
 
 
 class SharedThrottle(ThrottleBucket):
-    """A throttle in shared memory. Its level is one value, in thousandths."""
+    """A throttle in shared memory."""
 
-    __slots__ = ("cell",)
+    __slots__ = ("record",)
 
-    def __init__(self, spec: ThrottleSpec, cell: Cell) -> None:
+    def __init__(self, spec: ThrottleSpec, record: Number) -> None:
         super().__init__(spec)
-        self.cell = cell
+        self.record = record
 
-    def level(self, now: float) -> float:
-        """Tokens."""
-        return self.cell.peek() / 1000
-
-    def affords(self, price: float, now: float) -> bool:
-        """Only above half of max_tokens, the failure before counted already."""
-        return 2 * self.cell.peek() > self._most
-
-    def take(self, price: float, now: float) -> bool:
-        """Nothing is deducted here."""
-        return 2 * self.cell.peek() > self._most
-
-    def failed(self, now: float) -> None:
-        """One token, never below 0."""
-        cell = self.cell
-        self._level = int(cell.open_value())
-        try:
-            ThrottleBucket.failed(self, now)
-        finally:
-            cell.close_value(self._level)
+    level = reading(ThrottleBucket.level)
+    affords = reading(ThrottleBucket.affords)
+    take = reading(ThrottleBucket.take)
+    failed = exclusive(ThrottleBucket.failed)
+    share = reading(ThrottleBucket.share)
+    _earn = exclusive(ThrottleBucket.succeeded)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
         """token_ratio, never above max_tokens."""
-        cell = self.cell
-        if cell.peek() >= self._most:  # nearly always
-            return
-        self._level = int(cell.open_value())
-        try:
-            ThrottleBucket.succeeded(self, last_price, now)
-        finally:
-            cell.close_value(self._level)
-
-    def share(self, now: float) -> float | None:
-        """Level by max_tokens."""
-        self._level = int(self.cell.peek())
-        return super().share(now)
+        if self.record.peek() < self._most:  # nearly always it is full
+            self._earn(last_price, now)
 
 
 class SharedBudget(BudgetBucket):
-    """A budget whose three windows are rings in shared memory."""
+    """A budget whose three windows are rings in shared memory, each of which publishes what it counts."""
 
-    __slots__ = ("_memory", "_placed", "cell")
+    __slots__ = ("_memory", "placed", "record")
 
-    def __init__(self, spec: BudgetSpec, cell: Cell, memory: Memory) -> None:
-        self.spec = spec
-        self.capacity = spec.min_per_second
-        self.cell = cell
+    def __init__(self, spec: BudgetSpec, record: Rings, memory: Memory) -> None:
+        super().__init__(spec)
+        self.record = record
         self._memory = memory
-        self._place()
+        self.place(record.value)
 
-    def _place(self) -> None:
-        at, memory, window = self.cell.value, self._memory, self.spec.window
-        self._placed = at
+    def place(self, at: int) -> None:
+        """The record's rings begin at this word."""
+        memory, window = self._memory, self.spec.window
+        self.placed = at
         self._calls = ring.RingCount(memory, at, window)
         self._retries = ring.RingCount(memory, at + ring.WORDS, window, late=True)
         self._last_second = ring.RingCount(memory, at + 2 * ring.WORDS, 1.0, late=True)
 
-    def _open(self) -> None:
-        cell = self.cell
-        cell.open()
-        if cell.value != self._placed:
-            self._place()
-
-    def level(self, now: float) -> float:
-        """The retries that would be granted now, one after another."""
-        self._open()
-        try:
-            return super().level(now)
-        finally:
-            self.cell.close()
-
-    def begin(self, now: float) -> None:
-        """One more call to take a share of."""
-        self._open()
-        try:
-            self._calls.add(now)
-        finally:
-            self.cell.close()
-
-    def affords(self, price: float, now: float) -> bool:
-        """Fewer than the share of the window's calls, or fewer than the second's minimum."""
-        self._open()
-        try:
-            return super().affords(price, now)
-        finally:
-            self.cell.close()
-
-    def take(self, price: float, now: float) -> bool:
-        """Count one retry, if it is granted."""
-        self._open()
-        try:
-            if not super().affords(price, now):
-                return False
-            super().charge_app_retry(now)
-            return True
-        finally:
-            self.cell.close()
-
-    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """The retry is not counted any more."""
-        self._open()
-        try:
-            super().give_back(price, now, taken_at=taken_at)
-        finally:
-            self.cell.close()
-
-    def charge_app_retry(self, now: float) -> float:
-        """One retry, counted whether it would have been granted or not."""
-        self._open()
-        try:
-            return super().charge_app_retry(now)
-        finally:
-            self.cell.close()
+    level = exclusive(BudgetBucket.level)
+    begin = exclusive(BudgetBucket.begin)
+    affords = exclusive(BudgetBucket.affords)
+    take = exclusive(BudgetBucket.take)
+    _uncount = exclusive(BudgetBucket._uncount)
+    charge_app_retry = exclusive(BudgetBucket.charge_app_retry)
 
 
 class SharedRate(RateBucket):
-    """A rate bucket in shared memory: level and time are published together."""
+    """A rate bucket in shared memory."""
 
-    __slots__ = ("cell",)
+    __slots__ = ("record",)
 
-    def __init__(self, spec: RateSpec, cell: Cell) -> None:
-        self.spec = spec
-        self.rate, self.capacity = spec.rate, spec.burst
-        self.cell = cell
-        self._level, self._at = 0.0, 0.0
+    def __init__(self, spec: RateSpec, record: Record) -> None:
+        super().__init__(spec)
+        self.record = record
 
-    def level(self, now: float) -> float:
-        """Tokens there now."""
-        self._look()
-        return super().level(now)
+    level = reading(RateBucket.level)
+    wait = reading(RateBucket.wait)
+    take = exclusive(RateBucket.take)
+    give_back = exclusive(RateBucket.give_back)
 
-    def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until so many tokens will have come, if nobody else took one."""
-        self._look()
-        return super().wait(now, tokens)
+
+class SharedLimiter(CubicLimiter):
+    """The adaptive limiter in shared memory. Its attributes are as of the last method that was called."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: Record) -> None:
+        super().__init__()
+        self.record = record
+        self.level(-math.inf)
+
+    level = reading(CubicLimiter.level)
+    wait = reading(CubicLimiter.wait)
+    give_back = exclusive(CubicLimiter.give_back)
+    _take = exclusive(CubicLimiter.take)
+    reserve = exclusive(CubicLimiter.reserve)
+    learn = exclusive(CubicLimiter.learn)
 
     def take(self, now: float) -> bool:
-        """One token, if there is one."""
-        cell = self.cell
-        cell.open()
-        try:
-            self._level, self._at = cell.load()
-            if TokenBucket.wait(self, now) > 0:
-                return False
-            cell.publish(self._level - 1, self._at)
-            return True
-        finally:
-            cell.close()
+        """One token for a send; free while the limiter is off, which it is until the first throttling anywhere."""
+        return (not self.enabled and not self.record.peek()) or self._take(now)
 
-    def give_back(self, now: float) -> None:
-        """One token that was not used."""
-        cell = self.cell
-        cell.open()
-        try:
-            self._level, self._at = cell.load()
-            super().give_back(now)
-            cell.publish(self._level, self._at)
-        finally:
-            cell.close()
 
-    def _look(self) -> None:
-        cell = self.cell
-        cell.open()
-        try:
-            self._level, self._at = cell.load()
-        finally:
-            cell.close()
+class SharedSeen(SeenKeys):
+    """Seen keys in shared memory: rows of a few keys, the oldest of a full row giving way."""
+
+    __slots__ = ("_memory", "_scope")
+
+    def __init__(self, memory: Memory, scope: int) -> None:
+        self._memory = memory
+        self._scope = scope
+
+    def again(self, key: str, now: float) -> bool:
+        """Remember the key; whether it was known already."""
+        memory, wanted = self._memory, digest(self._scope, key)
+        words, doubles = memory.words, memory.doubles
+        row = memory.seen + wanted % SEEN_ROWS * SEEN_WAYS * 2
+        places = range(row, row + 2 * SEEN_WAYS, 2)
+        with memory.seen_lock:
+            for at in places:
+                if words[at] == wanted:
+                    known = doubles[at + 1] >= now - KEY_SECONDS
+                    doubles[at + 1] = now
+                    return known
+            oldest = min(places, key=lambda at: doubles[at + 1] if words[at] else -math.inf)
+            words[oldest] = 0  # a key and its time belong together, also where this is the last that is done
+            doubles[oldest + 1] = now
+            words[oldest] = wanted
+            return False

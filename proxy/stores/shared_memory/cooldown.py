@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from struct import Struct
+from functools import partial
+from typing import TypeVar
 
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.gates import Waiter
 from proxy.retry.slow_start import SlowStart
-from proxy.stores.shared_memory.cell import Cell
+from proxy.stores.shared_memory.records import Number, Record
 
 #: Seconds between two looks at places that other workers may have given back.
 POLL = 0.01
@@ -28,21 +29,21 @@ HELD = 0.25
 #: Generations of places in use, and how many fit into the number that counts those of one.
 GENERATIONS, _BASE = 3, 65536
 
-STATE = Struct("11d")
 _NEVER = float("inf")
+T = TypeVar("T")
 
-#: The state of a group that nobody has asked to wait: as below, in `_publish`.
+#: The state of a group that nobody has asked to wait, as `state` has it.
 QUIET = (-_NEVER, 0.0, 503.0, 1.0, _NEVER, -_NEVER, -_NEVER, -_NEVER, 0.0, 0.0, 0.0)
 
 
 class SharedSlowStart(SlowStart):
     """One group's slow start, in shared memory."""
 
-    __slots__ = ("_cell", "_counts", "_held", "_opened", "_seen", "_turn", "_turns")
+    __slots__ = ("_counts", "_held", "_opened", "_record", "_seen", "_turn", "_turns")
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, record: Record) -> None:
         super().__init__()
-        self._cell = cell
+        self._record = record
         self._held = -_NEVER  # until when some worker's calls are held
         self._opened = 0.0  # when the newest generation was begun,
         self._turn = 0  # its number,
@@ -51,75 +52,43 @@ class SharedSlowStart(SlowStart):
         self._seen = -_NEVER  # the word that this worker's calls know of
 
     def start(self, delay: float, status: int, sent: float, now: float) -> bool:
-        """As there."""
-        self._open(now)
-        try:
-            return super().start(delay, status, sent, now)
-        finally:
-            self._close(now)
+        return self._within(now, super().start, delay, status, sent, now)
 
     def heed(self, delay: float, status: int, now: float) -> None:
-        """As there; the first worker that hears of it keeps it for all."""
-        self._open(now)
-        try:
+        """The first worker that hears of the word keeps it for all; each is told of its own share."""
+
+        def keep() -> None:
             if now + delay > self.until:
-                SlowStart.start(self, delay, status, now, now)
+                self.start(delay, status, now, now)
             if self.share < _NEVER:
                 self.share = 0.0
-        finally:
-            self._close(now)
+
+        self._within(now, keep)
 
     def allot(self, places: float, share: float, threshold: float, elsewhere: bool, now: float) -> None:
-        """As there; the share is this worker's, the places are those of all."""
-        self._open(now)
-        try:
-            super().allot(places, share, threshold, elsewhere, now)
-        finally:
-            self._close(now)
+        self._within(now, super().allot, places, share, threshold, elsewhere, now)
 
     def go_alone(self, now: float) -> None:
-        """As there."""
-        self._open(now)
-        try:
-            SlowStart.allot(self, self.places, _NEVER, self._threshold, False, now)
-        finally:
-            self._close(now)
+        self._within(now, super().go_alone, now)
 
     def claim(self, waiter: Waiter, due: float) -> bool:
-        """As there."""
-        self._open(None)
-        try:
-            return super().claim(waiter, due)
-        finally:
-            self._close(None)
+        return self._within(None, super().claim, waiter, due)
 
     def ask(self, waiter: Waiter, now: float) -> float:
-        """As there; who is first looks again soon."""
-        self._open(now)
-        try:
-            if self._seen != self.begun:  # another worker's word: everybody here asks again
-                self._seen = self.begun
-                for other in list(self.queue):
-                    other.retime(now)
-            return super().ask(waiter, now)
-        finally:
-            self._close(now)
+        return self._within(now, self._ask, waiter, now)
+
+    def _ask(self, waiter: Waiter, now: float) -> float:
+        if self._seen != self.begun:  # another worker's word: everybody here asks again
+            self._seen = self.begun
+            for other in list(self.queue):
+                other.retime(now)
+        return super().ask(waiter, now)
 
     def landed(self, waiter: Waiter, sent: float, now: float, *, well: bool) -> None:
-        """As there."""
-        self._open(now)
-        try:
-            super().landed(waiter, sent, now, well=well)
-        finally:
-            self._close(now)
+        self._within(now, partial(super().landed, well=well), waiter, sent, now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """As there."""
-        self._open(now)
-        try:
-            super().leave(waiter, now)
-        finally:
-            self._close(now)
+        self._within(now, super().leave, waiter, now)
 
     def is_over(self, now: float) -> bool:
         """Whether nobody is held in any worker."""
@@ -151,25 +120,33 @@ class SharedSlowStart(SlowStart):
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def _open(self, now: float | None) -> None:
-        self._cell.open()
-        (
-            self.until,
-            self.delay,
-            status,
-            self.places,
-            self._threshold,
-            self.begun,
-            self._well,
-            self._held,
-            self._opened,
-            turn,
-            counts,
-        ) = self._cell.load()
+    def _within(self, now: float | None, method: Callable[..., T], *arguments: object) -> T:
+        """Run this with the numbers that are in memory, under their lock, and publish what it makes of them."""
+        if self._record.is_open:
+            return method(*arguments)
+        self._record.open()
+        try:
+            self._record.load(self)
+            if now is not None:
+                self._begin_generations(now)
+            answer = method(*arguments)
+            if (self.queue or self.elsewhere) and now is not None:
+                self._held = max(self._held, now + HELD, self.until + HELD)
+            self._record.save(self)
+            return answer
+        finally:
+            self._record.close()
+
+    def restore(self, state: tuple[float, ...]) -> None:
+        self.until, self.delay, status, self.places, self._threshold, self.begun, self._well = state[:7]
+        self._held, self._opened, turn, counts = state[7:]
         self.status, self._turn = int(status), int(turn)
         self._counts = [int(counts) // _BASE**n % _BASE for n in range(GENERATIONS)]
-        if now is not None:
-            self._begin_generations(now)
+
+    def state(self) -> tuple[float, ...]:
+        counts = sum(min(count, _BASE - 1) * _BASE**n for n, count in enumerate(self._counts))
+        word = self.until, self.delay, self.status, self.places, self._threshold, self.begun, self._well
+        return (*word, self._held, self._opened, self._turn, counts)
 
     def _begin_generations(self, now: float) -> None:
         half = self.place_seconds / 2
@@ -180,25 +157,6 @@ class SharedSlowStart(SlowStart):
             self._counts[self._turn % GENERATIONS] = 0
             self._opened += half
         self._opened = max(self._opened, now)
-
-    def _close(self, now: float | None) -> None:
-        if (self.queue or self.elsewhere) and now is not None:
-            self._held = max(self._held, now + HELD, self.until + HELD)
-        counts = sum(min(count, _BASE - 1) * _BASE**n for n, count in enumerate(self._counts))
-        self._cell.publish(
-            self.until,
-            self.delay,
-            self.status,
-            self.places,
-            self._threshold,
-            self.begun,
-            self._well,
-            self._held,
-            self._opened,
-            self._turn,
-            counts,
-        )
-        self._cell.close()
 
     @property
     def held(self) -> float:
@@ -211,7 +169,7 @@ class SharedCooldown(Cooldown):
 
     __slots__ = ("_attach", "_quiet")
 
-    def __init__(self, quiet: Cell, attach: Callable[[bytes, bool], Cell | None]) -> None:
+    def __init__(self, quiet: Number, attach: Callable[[bytes, bool], Record | None]) -> None:
         """`attach` has a group's record by its name; None where there is none and it is not to be made."""
         self._quiet = quiet
         self._attach = attach
@@ -225,7 +183,7 @@ class SharedCooldown(Cooldown):
     @quiet_from.setter
     def quiet_from(self, value: float) -> None:
         if math.isfinite(value):
-            self._quiet.close_value(max(value, self._quiet.open_value()))
+            self._quiet.raise_to(value)
 
     def seconds_left(self, now: float) -> float:
         """The longest delay that is left for anybody, in any worker; 0 when none is."""
@@ -243,12 +201,12 @@ class SharedCooldown(Cooldown):
     def _find(self, name: bytes) -> SlowStart | None:
         group = self._groups.get(name)
         if group is None:
-            cell = self._attach(name, False)
-            if cell is not None:
-                group = self._keep(name, SharedSlowStart(cell))
+            record = self._attach(name, False)
+            if record is not None:
+                group = self._keep(name, SharedSlowStart(record))
         return group
 
     def _make(self, name: bytes) -> SlowStart:
-        cell = self._attach(name, True)
-        assert cell is not None
-        return SharedSlowStart(cell)
+        record = self._attach(name, True)
+        assert record is not None
+        return SharedSlowStart(record)

@@ -2,11 +2,11 @@
 
 Law: what a record holds is changed under its lock, and takes effect by one aligned store: a value of eight bytes in
 place, more of them in the spare one of two copies, which the sequence number's store then makes the current one. So a
-process that is killed at any instruction leaves every record whole, and the kernel frees its locks
-(`proxy.stores.shared_memory.mutex`).
+process that is killed at any instruction leaves every record whole, and the kernel frees its locks (`mutex`). What a
+process knows of a record is its place and its stamp; between `open` and `close` nobody else changes it.
 
 Theory. A memfd is mapped by a parent and its workers. Behind a header lie tables of records of one size. A key's
-record is found by probing from its hash; that, and factory one, happens under one lock, and seldom: who has found a
+record is found by probing from its hash; that, and making one, happens under one lock, and seldom: who has found a
 record keeps its place, and the stamp that it was given when it was made. A table that is full gives the place of a
 record that nobody has used lately to a new key; who held it sees another stamp, and looks its key up again.
 
@@ -16,19 +16,22 @@ newest counts; calls of an older generation keep theirs, as they keep everything
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import mmap
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from struct import Struct
+from typing import Any, Protocol
 
-from proxy.stores.shared_memory import mutex
+from proxy.stores.shared_memory.mutex import MUTEX_BYTES, Mutex
 
 #: Words of eight bytes. A record begins with its mutex; a copy of its state has room for COPY words.
-MUTEX = mutex.MUTEX_BYTES // 8
-STAMP, KEY, SPEC, GENERATION, TOUCHED, SEQUENCE, MADE, SIZE = range(MUTEX, MUTEX + 8)
+MUTEX = MUTEX_BYTES // 8
+STAMP, KEY, SPEC, GENERATION, SEQUENCE, MADE, SIZE = range(MUTEX, MUTEX + 7)
 STATE = MUTEX + 8
+#: The bit of a stamp that says that the record has been used since that was looked at last.
+TOUCHED = 1
 COPY = 12
 RECORD = STATE + 2 * COPY
 
@@ -68,6 +71,22 @@ class Former:
     words: memoryview[int]
     doubles: memoryview[float]
 
+    def numbers(self, count: int) -> tuple[float, ...]:
+        """The first numbers of its state."""
+        return tuple(self.doubles[self.state : self.state + count])
+
+
+class Kept(Protocol):
+    """What is kept in a record: its state is numbers."""
+
+    def state(self) -> tuple[float, ...]:
+        """What it knows."""
+        ...
+
+    def restore(self, state: tuple[float, ...]) -> None:
+        """Know this from now on."""
+        ...
+
 
 #: Writes a new record's state at this word; the Former is None where the key is new.
 Begin = Callable[[int, Former | None], None]
@@ -91,13 +110,11 @@ class Memory:
         self.map = mmap.mmap(descriptor, words * 8)
         view = memoryview(self.map)
         self.words, self.doubles = view.cast("q"), view.cast("d")
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        locks = [Mutex(self.map, at * 8) for at in (_DIRECTORY, _LOG, _SEEN, _WAITING)]
         if fresh:
-            for lock in (_DIRECTORY, _LOG, _SEEN, _WAITING):
-                mutex.make(self.address + lock * 8)
-        self.log_lock = self.address + _LOG * 8
-        self.seen_lock = self.address + _SEEN * 8
-        self.waiting_lock = self.address + _WAITING * 8
+            for lock in locks:
+                lock.make()
+        self.directory, self.log_lock, self.seen_lock, self.waiting_lock = locks
         self.small = Table(self, _HEADER, RECORDS, RECORD)
         self.large = Table(self, self.small.end, larges, large)
         self.seen = self.large.end
@@ -122,34 +139,25 @@ class Memory:
         self.words[at] = 0
         self.map[at * 8 : (at + _PAGE) * 8] = bytes(_PAGE * 8)
 
-    def lock_directory(self) -> int:
-        """Take the lock under which records are found and made; its address, for `mutex.free`."""
-        answer = mutex.take(self.address)
-        if answer:
-            mutex.wait(self.address, answer)
-        return self.address
-
     def next_stamp(self) -> int:
-        """A number that no record has had. Only under the directory's lock."""
+        """A stamp that no record has had. Only under the directory's lock."""
         self.words[_NEXT] += 1
-        return self.words[_NEXT]
+        return self.words[_NEXT] << 1
 
 
 class LogTurn:
     """Whose turn it is to write to the log that all share (`proxy.observe.sink.Turn`)."""
 
-    __slots__ = ("_address",)
+    __slots__ = ("_lock",)
 
     def __init__(self, memory: Memory) -> None:
-        self._address = memory.log_lock
+        self._lock = memory.log_lock
 
     def take(self) -> bool:
-        """Whether it is ours now."""
-        return mutex.attempt(self._address)
+        return self._lock.attempt()
 
     def give(self) -> None:
-        """Let others write."""
-        mutex.free(self._address)
+        self._lock.free()
 
 
 def descriptor() -> int:
@@ -173,11 +181,10 @@ class Table:
         self._record = record
         self.end = start + count * record
 
-    def attach(self, wanted: Definition, begin: Begin) -> int:
-        """The place of the record for this definition, which is made where there is none (`begin`)."""
+    def attach(self, wanted: Definition, begin: Begin) -> tuple[int, int]:
+        """Place and stamp of the record for this definition, which is made where there is none (`begin`)."""
         memory, words = self.memory, self.memory.words
-        held = memory.lock_directory()
-        try:
+        with memory.directory:
             places, alike = self._probe(wanted.key)
             newest = max(alike, key=lambda at: words[at + GENERATION], default=None)
             found = self._fitting(wanted, alike, newest)
@@ -186,18 +193,13 @@ class Table:
                 self._make(found, wanted, begin, newest)
             elif words[found + GENERATION] < wanted.generation and found == newest:
                 words[found + GENERATION] = wanted.generation
-            words[found + TOUCHED] = 1
-            return found
-        finally:
-            mutex.free(held)
+            words[found + STAMP] |= TOUCHED
+            return found, words[found + STAMP]
 
     def knows(self, key: int) -> bool:
         """Whether there is a record with this key."""
-        held = self.memory.lock_directory()
-        try:
+        with self.memory.directory:
             return bool(self._probe(key)[1])
-        finally:
-            mutex.free(held)
 
     def _probe(self, key: int) -> tuple[list[int], list[int]]:
         """Places for this key, in order, and the records among them that have it."""
@@ -237,19 +239,20 @@ class Table:
             return outdated[0]
         others = [at for at in places if at != newest]
         for at in others:
-            if not words[at + TOUCHED]:
+            if not words[at + STAMP] & TOUCHED:
                 return at
         for at in others:
-            words[at + TOUCHED] = 0
+            words[at + STAMP] ^= TOUCHED
         return others[words[_NEXT] % len(others)]
 
     def _make(self, at: int, wanted: Definition, begin: Begin, newest: int | None) -> None:
         """Write a record; the last store gives it its stamp, and makes it one."""
         memory, words, doubles = self.memory, self.memory.words, self.memory.doubles
+        lock = Mutex(memory.map, at * 8)
         if not words[at + MADE]:
-            mutex.make(memory.address + at * 8)
+            lock.make()
             words[at + MADE] = 1
-        with Held(memory, at):
+        with lock:
             words[at + STAMP] = 0
         words[at + KEY], words[at + SPEC], words[at + GENERATION] = wanted.key, wanted.spec, wanted.generation
         doubles[at + SIZE] = wanted.size
@@ -257,24 +260,147 @@ class Table:
         if newest is None:
             begin(at + STATE, None)
         else:
-            with Held(memory, newest):
+            with Mutex(memory.map, newest * 8):
                 state = newest + STATE + COPY * (words[newest + SEQUENCE] & 1)
                 begin(at + STATE, Former(doubles[newest + SIZE], state, words, doubles))
         words[at + STAMP] = memory.next_stamp()
 
 
-class Held:
-    """A record's lock, for the length of a `with`; `proxy.stores.shared_memory.cell` is the quick way."""
+class Record:
+    """A record as a process uses it. Its state is so many numbers (`size`), which a bucket has as `state`.
 
-    __slots__ = ("_address",)
+    Between `open` and `close` nobody else changes it: `load` gives a bucket the state, `save` publishes the bucket's.
+    """
 
-    def __init__(self, memory: Memory, at: int) -> None:
-        self._address = memory.address + at * 8
+    __slots__ = (
+        "_before",
+        "_begin",
+        "_copies",
+        "_definition",
+        "_form",
+        "_map",
+        "_mutex",
+        "_sequence",
+        "_stamp",
+        "_stamp_at",
+        "_table",
+        "_take",
+        "at",
+        "doubles",
+        "free",
+        "is_open",
+        "value",
+        "words",
+    )
 
-    def __enter__(self) -> None:
-        answer = mutex.take(self._address)
-        if answer:
-            mutex.wait(self._address, answer)
+    def __init__(self, table: Table, definition: Definition, begin: Begin, size: int = 1) -> None:
+        self._table = table
+        self._definition = definition
+        self._begin = begin
+        self._form = Struct(f"{size}d")
+        self._map = table.memory.map
+        self.words, self.doubles = table.memory.words, table.memory.doubles
+        self.is_open = False
+        self._attach()
 
-    def __exit__(self, *_: object) -> None:
-        mutex.free(self._address)
+    def _attach(self) -> None:
+        at, self._stamp = self._table.attach(self._definition, self._begin)
+        self.at, self._stamp_at, self._sequence, self.value = at, at + STAMP, at + SEQUENCE, at + STATE
+        self._copies = (at + STATE) * 8, (at + STATE + COPY) * 8
+        self._mutex = Mutex(self._map, at * 8)
+        self._take, self.free = self._mutex.take, self._mutex.free
+
+    def renew(self, generation: int) -> bool:
+        """Look the key up again, as of this generation. Whether it is another record now."""
+        before = self.at, self._stamp
+        self._definition = replace(self._definition, generation=generation)
+        self._attach()
+        return (self.at, self._stamp) != before
+
+    def open(self) -> None:
+        """Take the lock."""
+        answer = self._take()
+        if answer or self.words[self._stamp_at] != self._stamp:
+            self._find(answer)
+        self.is_open = True
+
+    def _find(self, answer: int) -> None:
+        """Wait for the lock. A record whose place was given away, or that seemed not to be used, is looked up anew."""
+        while True:
+            if answer:
+                self._mutex.wait(answer)
+            if self.words[self._stamp_at] == self._stamp:
+                return
+            self.free()
+            self._attach()
+            answer = self._take()
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        self.is_open = False
+        self.free()
+
+    def load(self, bucket: Kept) -> None:
+        """Give a bucket the state."""
+        self._before = self._form.unpack_from(self._map, self._copies[self.words[self._sequence] & 1])
+        bucket.restore(self._before)
+
+    def save(self, bucket: Kept) -> None:
+        """Publish a bucket's state, if it has changed: into the spare copy, which becomes the current one."""
+        state = bucket.state()
+        if state != self._before:
+            sequence = self.words[self._sequence] + 1
+            self._form.pack_into(self._map, self._copies[sequence & 1], *state)
+            self.words[self._sequence] = sequence
+
+    def look(self, bucket: Any) -> None:
+        """Give a bucket the state as it is at this moment."""
+        self.open()
+        self.load(bucket)
+        self.close()
+
+    def peek(self) -> float:
+        """The first number of the state, at any time, without the lock."""
+        words = self.words
+        if words[self._stamp_at] != self._stamp:
+            self._attach()
+        return self.doubles[self.value + COPY * (words[self._sequence] & 1)]
+
+
+class Rings(Record):
+    """A record of rings, each of which publishes by itself: what a bucket is to know is where they begin."""
+
+    __slots__ = ()
+
+    def load(self, bucket: Any) -> None:
+        if bucket.placed != self.value:
+            bucket.place(self.value)
+
+    def save(self, bucket: Any) -> None:
+        pass
+
+
+class Number(Record):
+    """A record of one number, a bucket's `_level`, changed in place (packing would clear its bytes first)."""
+
+    __slots__ = ()
+
+    def load(self, bucket: Any) -> None:
+        bucket._level = self.doubles[self.value]
+
+    def save(self, bucket: Any) -> None:
+        self.doubles[self.value] = bucket._level
+
+    def look(self, bucket: Any) -> None:
+        bucket._level = self.peek()
+
+    def peek(self) -> float:
+        if self.words[self._stamp_at] != self._stamp:
+            self._attach()
+        return self.doubles[self.value]
+
+    def raise_to(self, number: float) -> None:
+        """Let it be at least this."""
+        self.open()
+        self.doubles[self.value] = max(number, self.doubles[self.value])
+        self.close()

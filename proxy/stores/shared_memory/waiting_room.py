@@ -12,7 +12,6 @@ pair whose count is 0 stays as a bridge until the pair behind it is empty.
 from __future__ import annotations
 
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.stores.shared_memory import mutex
 from proxy.stores.shared_memory.records import PAGE_PAIRS, Memory, digest
 
 
@@ -32,8 +31,7 @@ class SharedWaitingRoom(WaitingRoom):
         key = digest("waiting", upstream) if held else 0
         memory = self._memory
         pair = -1
-        self._lock()
-        try:
+        with memory.waiting_lock:
             if held:
                 pair = _place(memory, self._page, key)
                 if pair < 0:  # the table is full: of so many upstreams calls are held here already
@@ -45,22 +43,17 @@ class SharedWaitingRoom(WaitingRoom):
                 memory.words[pair] = key
             memory.words[self._page] = self.waiting
             return True
-        finally:
-            mutex.free(memory.waiting_lock)
 
     def leave(self, upstream: str, *, held: bool = False) -> None:
         """Give back a place that was taken with the same words."""
         memory = self._memory
-        self._lock()
-        try:
+        with memory.waiting_lock:
             super().leave(upstream, held=held)
             memory.words[self._page] = self.waiting
             if held:
                 pair = _place(memory, self._page, digest("waiting", upstream))
                 memory.words[pair + 1] = self._held.get(upstream, 0)
                 _sweep(memory, self._page, pair)
-        finally:
-            mutex.free(memory.waiting_lock)
 
     def _elsewhere(self, key: int) -> tuple[int, int]:
         """Calls that wait in other workers, and those of them that are held for this upstream."""
@@ -76,11 +69,6 @@ class SharedWaitingRoom(WaitingRoom):
                 pair = _place(memory, page, key)
                 held += words[pair + 1] if pair >= 0 and words[pair] == key else 0
         return waiting, held
-
-    def _lock(self) -> None:
-        answer = mutex.take(self._memory.waiting_lock)
-        if answer:
-            mutex.wait(self._memory.waiting_lock, answer)
 
 
 def _place(memory: Memory, page: int, key: int) -> int:
