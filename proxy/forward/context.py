@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from proxy.forward.app_repeats import AppRepeats
 from proxy.forward.timers import Watch
-from proxy.observe.events import Observer
+from proxy.observe.call_record import Observer
 from proxy.retry.gated import Env
 from proxy.retry.registry import Registry
 from proxy.transport.pool import Pool

@@ -3,7 +3,7 @@
 Theory of operation. Whatever happens (the app's bytes, an attempt's answer, an alarm) is told to the call with the
 time, and the actions that it answers with are carried out in order. Nothing is decided here. The exchange owns what a
 call needs while it lasts: its attempts, the body kept for another one, one alarm; `Finish` releases all of it, tells
-the observers (the exchange is itself the event, see `proxy.observe.events`), and gives the app's stream back.
+the observers by a record (`proxy.observe.call_record`), and gives the app's stream back.
 
 Nearly every call goes one way: nothing holds it, a connection rests in the pool, the answer is a success. Then there is
 nothing to decide, and no `Call` is made: the exchange sends the request, hands the answer on, and is kept by its app
@@ -29,6 +29,7 @@ from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream, Tunnelling
 from proxy.forward.timers import Alarm
 from proxy.forward.upload import Upload
+from proxy.observe.call_record import SUCCESS, CallRecord
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call import Call
@@ -45,36 +46,30 @@ from proxy.transport.streams import Stream
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
 NEVER = float("inf")
+_new = object.__new__
 _NO_NAMES: frozenset[bytes] = frozenset()
 
 
 class Exchange:
     """One call of an app, from its request's head to the last byte of its answer.
 
-    It is what the app connection tells of the request, what the watch looks at (`proxy.forward.timers.Timed`), and the
-    event that observers read (`proxy.observe.events.EndedCall`). `call` is there once something had to be `decided`;
-    `flights` are the attempts whose answers are still of interest, by number. `moved`: when last anything came or went.
+    It is what the app connection tells of the request, and what the watch looks at (`proxy.forward.timers.Timed`).
+    `call` is there once something had to be `decided`; `flights` are the attempts whose answers are still of interest,
+    by number. `moved`: when last anything came or went.
     """
 
     __slots__ = (
         *("_alarm", "_body", "_failed", "_first", "_head_seen", "_key", "_lines", "_request_seen", "_scope"),
-        *("_verdict", "app", "app_retry", "attempts", "bytes_in", "bytes_out", "call", "client", "decided", "detail"),
-        *("due", "ended", "endpoint", "flights", "history", "means", "moved", "outcome", "over", "pipe", "plan"),
-        *("policy", "request", "started", "status", "upload", "wall_started"),
+        *("_verdict", "app", "bytes_in", "bytes_out", "call", "client", "decided", "detail", "due", "endpoint"),
+        *("flights", "means", "moved", "over", "pipe", "plan", "policy", "request", "started", "status", "upload"),
     )
 
     call: Call
     plan: Plan
     policy: Policy
     request: Request
-    outcome: Outcome
     started: float
-    ended: float
-    wall_started: float
     moved: float
-    attempts: int
-    app_retry: bool
-    history: Sequence[AttemptRecord]
     _scope: ScopeState
 
     _attempt: ClassVar[type[Attempt]] = Attempt
@@ -476,7 +471,7 @@ class Exchange:
 
     def _succeed(self, now: float) -> None:
         """The call is over, and there was nothing to decide: tell the observers, give the app's stream back."""
-        means, request, body = self.means, self.request, self._body
+        means, body = self.means, self._body
         self.over = True
         self._scope.succeeded(now)
         if means.watch.has_alarms:
@@ -484,30 +479,14 @@ class Exchange:
         if means.app_repeats:
             self._look_for_a_repeat(given_up=False, now=now)
         assert self._first is not None
-        started = self.started
-        means.observer.succeeded(
-            (
-                started + means.env.wall_offset,
-                now - started,
-                self.policy,
-                request.method,
-                request.authority,
-                request.path,
-                self.client,
-                self.status,
-                len(body),
-                self.bytes_out,
-                self._first.origin.label,
-            )
-        )
+        self._tell_of(SUCCESS, now, 1, len(body), self._first.origin.label, (), False)
         self.app.done()
 
     def _finish(self, outcome: Outcome, now: float) -> None:
         """The call is over: release everything, tell the observers, give the app's stream back."""
         means, call = self.means, self.call
         self.over = True
-        self.outcome = self._verdict or outcome
-        self.ended = now
+        outcome = self._verdict or outcome
         if means.watch.has_alarms:
             means.watch.remove(self)
         if self._alarm is not None:
@@ -516,20 +495,51 @@ class Exchange:
         for attempt in self.flights.values():
             if attempt.stream is not None or attempt.task is not None:
                 self._let_go(attempt)
-        given_up = gave_up(self.policy, self.outcome)
+        given_up = gave_up(self.policy, outcome)
         if given_up or means.app_repeats:
             self._look_for_a_repeat(given_up=given_up, now=now)
         if self.upload is not None:
             self.upload.replay.close()
-        self.attempts, self.history, self.app_retry = call.attempts, call.history, call.app_retry
         if not call.attempts and call.held_by and not self.detail:
             self.detail = f"{GATES[call.held_by]} held it"
-        self.wall_started = self.started + means.env.wall_offset
-        means.observer.call_ended(self)
+        self._tell_of(outcome, now, call.attempts, self.bytes_in, self.endpoint, tuple(call.history), call.app_retry)
         self.flights.clear()
         self._first = None
         call.forget_alarm()  # else call and exchange would keep each other until the collector comes
         self.app.done()
+
+    def _tell_of(
+        self,
+        outcome: Outcome,
+        now: float,
+        attempts: int,
+        bytes_in: int,
+        endpoint: str,
+        history: Sequence[AttemptRecord],
+        app_retry: bool,
+    ) -> CallRecord:
+        """Tell the observers of the call, by a record."""
+        request = self.request
+        record = _new(CallRecord)  # past its own constructor, which takes twice as long
+        record.started = self.started
+        record.wall_started = self.started + self.means.env.wall_offset
+        record.ended = now
+        record.policy = self.policy
+        record.method = request.method
+        record.authority = request.authority
+        record.path = request.path
+        record.client = self.client
+        record.status = self.status
+        record.outcome = outcome
+        record.attempts = attempts
+        record.bytes_in = bytes_in
+        record.bytes_out = self.bytes_out
+        record.endpoint = endpoint
+        record.history = history
+        record.detail = self.detail
+        record.app_retry = app_retry
+        self.means.observer.call_ended(record)
+        return record
 
     def _look_for_a_repeat(self, *, given_up: bool, now: float) -> None:
         """Whether the app repeats by itself what was given up here, and says nothing of it."""

@@ -6,15 +6,15 @@ Law: traced calls are decided, sent and answered as any other; their attempts sa
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
 from proxy.forward.attempt import Attempt
 from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream
-from proxy.observe.events import EndedCall, Observer, Plain, Refusal
+from proxy.observe.call_record import CallRecord
 from proxy.observe.tracing import Trace, Tracer, read
-from proxy.retry.policy import Policy
 from proxy.wire.head import Trailers
 
 _PARENT = frozenset({b"traceparent"})
@@ -56,28 +56,7 @@ class TracedExchange(Exchange):
     def _own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
         return self._dropped, f"traceparent: {self.trace.field(attempt.number)}\r\n".encode("ascii")
 
-
-class TracingObserver:
-    """Tells the tracer of calls that have a trace, and somebody else of all."""
-
-    def __init__(self, tracer: Tracer, others: Observer) -> None:
-        self._tracer = tracer
-        self._others = others
-
-    def succeeded(self, call: Plain) -> None:
-        """A call that has no trace succeeded at once."""
-        self._others.succeeded(call)
-
-    def call_ended(self, call: EndedCall) -> None:
-        """A call that a policy applied to is over."""
-        self._others.call_ended(call)
-        if isinstance(call, TracedExchange):
-            self._tracer.traced(call, call.trace)
-
-    def app_repeated(self, policy: Policy) -> None:
-        """A guess, of which spans say nothing."""
-        self._others.app_repeated(policy)
-
-    def refused(self, refusal: Refusal) -> None:
-        """A request was turned away: it has no attempts, and so no spans."""
-        self._others.refused(refusal)
+    def _tell_of(self, *facts: Any) -> CallRecord:
+        record = super()._tell_of(*facts)
+        self._tracer.traced(record, self.trace)
+        return record

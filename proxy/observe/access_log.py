@@ -1,7 +1,6 @@
-"""One line a call, with its attempts in it: JSON for machines, or a short form for people.
+"""One line a call, with its attempts in it: the call's JSON (`proxy.observe.call_record`), or a short form for people.
 
-Law: a line is put together by hand from pieces, the variable strings through json's own C encoder; it never waits for
-whoever reads it (`proxy.observe.sink`). Query values and user info are masked. Times are UTC; durations seconds.
+Law: it never waits for whoever reads it (`proxy.observe.sink`). Query values and user info are masked.
 """
 
 from __future__ import annotations
@@ -11,19 +10,13 @@ from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii as quote
 from typing import Literal
 
-from proxy.observe import call_record, masking
-from proxy.observe.call_record import Stamps
-from proxy.observe.events import EndedCall, Plain, Refusal, as_plain, nothing_gathered
+from proxy.observe import masking
+from proxy.observe.call_record import NO_POLICY, SUCCESS, CallRecord, call_json, timestamp
 from proxy.observe.sampling import FailureKind, FailureSampler, Later
 from proxy.observe.sink import Sink
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.facts import Outcome
-from proxy.retry.policy import Policy
 
 Level = Literal["debug", "info", "warning", "error"]
-
-#: Policy objects whose ready-made pieces are remembered at most.
-_POLICIES = 4096
 
 
 def is_for_people(form: str, descriptor: int) -> bool:
@@ -43,99 +36,32 @@ class AccessLog:
         self._sink = sink
         self._sampler = FailureSampler(later, self._left_out) if later is not None else None
         self._last = 0.0  # when the latest failure began
-        self._stamps = Stamps()
-        self._places: dict[Policy, str] = {}
-        self.catch_up: Callable[[], None] = nothing_gathered  # logs what is gathered (`proxy.observe.observers`)
+        self.catch_up: Callable[[], None] = lambda: None  # logs what is gathered (`proxy.observe.observers`)
         self.configure(console=console, level=level)
 
     def configure(self, *, console: bool, level: Level) -> None:
         """Change form and level; a reload does."""
         self.catch_up()
-        self._every = level in ("debug", "info")
-        self._failures = level != "error"
+        self._level = level
         self._console = console
 
-    def succeeded(self, calls: Iterable[Plain]) -> None:
-        """Write the lines of calls that succeeded at once."""
-        if not self._every:
-            return
-        line = self._short_line if self._console else self._line
+    def add(self, calls: Iterable[CallRecord]) -> None:
+        """Write the lines of calls."""
         for call in calls:
-            self._sink.add(line(call))
+            if call.outcome is not SUCCESS:
+                if not self._is_wanted(call):
+                    continue
+            elif self._level in ("warning", "error"):
+                continue
+            self._sink.add(_console_line(call) if self._console else call_json(call) + "\n")
 
-    def _short_line(self, call: Plain) -> str:
-        wall, seconds, policy, method, authority, path, _, status, _, _, _ = call
-        line = _console_line(self._stamps.at(wall), method, authority, path, status, Outcome.SUCCESS, seconds)
-        return _console_end(line, policy, "")
-
-    def _line(self, call: Plain) -> str:
-        wall, took, policy, method, authority, path, client, status, bytes_in, bytes_out, endpoint = call
-        if "?" in path or "@" in path:
-            path = masking.target(path)
-        if "@" in authority:
-            authority = masking.authority(authority)
-        seconds = f"{took:.6f}"
-        # A method is a token and a client is an address: neither has anything to quote.
-        return (
-            f'{{"time":"{self._stamps.at(wall)}","event":"call",{self._places.get(policy) or self._place(policy)}'
-            f'"method":"{method}","host":{quote(authority)},"path":{quote(path)},"client":"{client}","status":{status},'
-            f'"outcome":"success","attempts":1,"duration":{seconds},"bytes_in":{bytes_in},"bytes_out":{bytes_out},'
-            f'"endpoint":{quote(endpoint)},"history":[{{"attempt":1,"start":0.0,"duration":{seconds},'
-            f'"status":{status},"class":"success","decision":"delivered"}}]}}\n'
-        )
-
-    def call_ended(self, call: EndedCall) -> None:
-        """Write a call's line."""
-        plain = as_plain(call)
-        if plain is not None:
-            self.succeeded((plain,))
-            return
-        outcome, policy = call.outcome, call.policy
-        if not self._every and not self._wanted(outcome, call.status):
-            return
-        if outcome is not Outcome.SUCCESS and self._sampler is not None:
-            self._last = call.wall_started
-            failure = FailureKind(policy.upstream, policy.route, outcome, call.status)
-            if not self._sampler.is_wanted(failure):
-                return
-        stamp, request, seconds = self._stamps.at(call.wall_started), call.request, call.ended - call.started
-        if self._console:
-            line = _console_line(stamp, request.method, request.authority, request.path, call.status, outcome, seconds)
-            if call.history or outcome is not Outcome.SUCCESS:
-                line += " · " + (", ".join(map(_console_attempt, call.history)) or "no attempt")
-            why = call.detail or (call.history[-1].why if call.history else "")
-            self._sink.add(_console_end(line, policy, why))
-            return
-        self._sink.add(
-            f'{{"time":"{stamp}","event":"call",{self._places.get(policy) or self._place(policy)}'
-            f'"method":"{request.method}","host":{quote(masking.authority(request.authority))},'
-            f'"path":{quote(masking.target(request.path))},"client":"{call.client}","status":{call.status},'
-            f'"outcome":"{outcome.value}","attempts":{call.attempts},"duration":{seconds:.6f},'
-            f'"bytes_in":{call.bytes_in},"bytes_out":{call.bytes_out},{_tail(call)}'
-        )
-
-    def refused(self, refusal: Refusal) -> None:
-        """Write the line of a request that never became a call."""
-        if not self._wanted(refusal.outcome, refusal.status):
-            return
-        self._last = refusal.wall
-        same = FailureKind("", "", refusal.outcome, refusal.status)
-        if self._sampler is not None and not self._sampler.is_wanted(same):
-            return
-        stamp = self._stamps.at(refusal.wall)
-        path, authority = masking.target(refusal.path), masking.authority(refusal.authority)
-        if self._console:
-            where = f"{refusal.method} {authority}{path}".strip() or "?"
-            line = f"{stamp[11:23]} {where} -> {refusal.status} {refusal.outcome}: {refusal.detail}"
-            self._sink.add(_printable(line) + "\n")
-            return
-        self._sink.add(
-            f'{{"time":"{stamp}","event":"call","upstream":"","route":"","strategy":"",'
-            f'"method":{quote(refusal.method)},"host":{quote(authority)},"path":{quote(path)},'
-            f'"client":{quote(refusal.client)},"status":{refusal.status},"outcome":"{refusal.outcome}","attempts":0,'
-            f'"duration":0.0,"bytes_in":0,"bytes_out":{refusal.bytes_out},"endpoint":"",'
-            f'"detail":{quote(refusal.detail)},"history":[]}}\n'
-        )
+    def _is_wanted(self, call: CallRecord) -> bool:
+        """Whether the level lets a failure's line be written, and there have not been too many like it."""
+        if self._level == "error" and 0 < call.status < 500:
+            return False
+        self._last = call.wall_started
+        kind = FailureKind(call.policy.upstream, call.policy.route, call.outcome, call.status)
+        return self._sampler is None or self._sampler.is_wanted(kind)
 
     def close(self) -> None:
         """Tell what was left out, or gathered, so far."""
@@ -143,55 +69,30 @@ class AccessLog:
         if self._sampler is not None:
             self._sampler.end()
 
-    def _left_out(self, failure: FailureKind, lines: int) -> None:
-        upstream, route, outcome, status = failure
+    def _left_out(self, kind: FailureKind, lines: int) -> None:
+        upstream, route, outcome, status = kind
         if self._console:
             where = f"{upstream or 'requests'}{'/' + route if route else ''}"
             self._sink.add(f"… {lines} more like it within a second: {where} -> {status or 'no answer'} {outcome}\n")
             return
         self._sink.add(
-            f'{{"time":"{self._stamps.at(self._last)}","event":"repeated","upstream":{quote(upstream)},"route":{quote(route)},"outcome":"{outcome.value}",'
-            f'"status":{status},"lines":{lines}}}\n'
+            f'{{"time":"{timestamp(self._last)}","event":"repeated","upstream":{quote(upstream)},"route":{quote(route)},'
+            f'"outcome":"{outcome}","status":{status},"lines":{lines}}}\n'
         )
 
-    def _wanted(self, outcome: Outcome, status: int) -> bool:
-        if self._every:
-            return True
-        if self._failures:
-            return outcome is not Outcome.SUCCESS
-        return outcome is not Outcome.SUCCESS and (status >= 500 or status == 0)
 
-    def _place(self, policy: Policy) -> str:
-        if len(self._places) >= _POLICIES:
-            self._places.clear()
-        place = self._places[policy] = (
-            f'"upstream":{quote(policy.upstream)},"route":{quote(policy.route)},"strategy":{quote(policy.strategy.name)},'
-        )
-        return place
-
-
-def _tail(call: EndedCall) -> str:
-    """The end of a line whose call was more than one attempt that succeeded."""
-    extra = '"app_retry":true,' if call.app_retry else ""
-    if call.detail:
-        extra += f'"detail":{quote(call.detail)},'
-    history = ",".join([call_record.attempt_json(record, call.started) for record in call.history])
-    return f'"endpoint":{quote(call.endpoint)},{extra}"history":[{history}]}}\n'
-
-
-def _console_line(
-    stamp: str, method: str, authority: str, path: str, status: int, outcome: Outcome, seconds: float
-) -> str:
-    """The first half of `12:00:01.123 GET api.example/x -> 200 success 0.31s · 503, 503, 200 [github]`."""
-    return (
-        f"{stamp[11:23]} {method} {masking.authority(authority)}{masking.target(path)} -> "
-        f"{status or 'no answer'} {outcome} {_short(seconds)}"
-    )
-
-
-def _console_end(line: str, policy: Policy, detail: str) -> str:
-    place = policy.upstream + (f"/{policy.route}" if policy.route else "")
-    return _printable(f"{line} [{place}]{': ' + detail if detail else ''}") + "\n"
+def _console_line(call: CallRecord) -> str:
+    """`12:00:01.123 GET api.example/x -> 200 success 0.31s · 503, 503, 200 [github]: why it was not retried`."""
+    where = f"{call.method} {masking.authority(call.authority)}{masking.target(call.path)}".strip() or "?"
+    line = f"{timestamp(call.wall_started)[11:23]} {where} -> {call.status or 'no answer'} {call.outcome}"
+    why = call.detail
+    if call.policy is not NO_POLICY:
+        line += f" {_short(call.ended - call.started)}"
+        if call.history or call.outcome is not SUCCESS:
+            line += " · " + (", ".join(map(_console_attempt, call.history)) or "no attempt")
+        line += f" [{call.policy.upstream}{'/' + call.policy.route if call.policy.route else ''}]"
+        why = why or (call.history[-1].why if call.history else "")
+    return _printable(f"{line}{': ' + why if why else ''}") + "\n"
 
 
 def _console_attempt(record: AttemptRecord) -> str:

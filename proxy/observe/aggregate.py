@@ -6,12 +6,12 @@ place of the one before; one that has ended leaves its last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from proxy.observe.metrics import Metrics, Series
-from proxy.observe.recent_calls import Entry, RecentCalls, is_plain
+from proxy.observe.recent_calls import NumberedCall, RecentCalls
 
 Labels: TypeAlias = tuple[str, str]
 
@@ -24,7 +24,7 @@ class Report:
 
     series: list[Series] = field(default_factory=list)
     seen: int = 0
-    calls: list[dict[str, Any]] | None = None
+    calls: list[NumberedCall] | None = None
     lines_lost: int = 0
 
 
@@ -63,10 +63,10 @@ class Aggregate:
         news, passed = [], 0
         for worker, report in reports.items():
             if report.calls is not None:  # else what has ended since is yet to be shown
-                news += [call for call in report.calls if call["number"] > self.seen(worker)]
+                news += [call for call in report.calls if call.number > self.seen(worker)]
                 passed += report.seen - self.seen(worker)
                 self._shown[worker] = report.seen
-        self._recent.add(news, passed)
+        self._recent.merge(news, passed)
         moved: set[Labels] = set()
         for worker, report in reports.items():
             self._metrics.lost(report.lines_lost - self._lines_lost.get(worker, 0))
@@ -95,16 +95,12 @@ class Aggregate:
 
 
 class AggregatedCalls(RecentCalls):
-    """A ring of calls that workers have shown, numbered here. A number without a call is one that was not kept."""
+    """Rings of calls that workers have shown, numbered here. A number without a call is one that was not kept."""
 
-    def add(self, calls: Iterable[dict[str, Any]], passed: int) -> None:
+    def merge(self, calls: Iterable[NumberedCall], passed: int) -> None:
         """Calls as one process shows them; `passed` calls have ended meanwhile, which may be more."""
-        news = sorted(calls, key=lambda call: str(call["time"]))
+        news = sorted(calls, key=lambda call: call.wall)
         first = self._seen + passed - len(news) + 1
         for number, call in enumerate(news, first):
-            (self._plain if is_plain(call) else self._notable).append((number, call))
+            (self._notable if call.notable else self._plain).append(call._replace(number=number))
         self._seen += passed
-
-    def show(self, entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
-        """Make what is shown of entries, one by one."""
-        return ({**call, "number": number} for number, call in entries)

@@ -1,46 +1,155 @@
-"""How a call's parts are shown: one form for the log, /requests and /events.
+"""One call that is over, as everybody who watches is told of it, and its one JSON.
 
-Law: times are UTC, durations seconds, and what is absent is left out.
+The access log writes that JSON as a line; `/requests`, `/events` and what workers report to their parent are the same
+text with the call's number in front. It is put together by hand, variable strings through json's own C encoder: a line
+is written while other calls wait. Times are UTC, durations seconds; query values and user info are masked, and what is
+absent is left out.
 """
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any
+from typing import Protocol
 
+from proxy.observe import masking
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.facts import Class
+from proxy.retry.facts import Class, Outcome
+from proxy.retry.policy import Backoff, Policy, Strategy
+
+#: The policy of a request that was answered before any policy applied to it.
+NO_POLICY = Policy("", "", Strategy("standard", "", 1, Backoff(0.0, 0.0)), None)
+#: To be asked for by this name: of the enumeration it takes ten times as long.
+SUCCESS = Outcome.SUCCESS
+#: Policies whose part of the JSON is remembered at most: reloads and evicted unmatched hosts leave old ones behind.
+_POLICIES = 4096
 
 
-class Stamps:
-    """Seconds since the epoch as RFC 3339 in UTC with milliseconds; the part before them is made once a second."""
+@dataclass(slots=True, eq=False)
+class CallRecord:
+    """A call that is over, or a CONNECT tunnel, or a request that was refused (`refused`). It may be kept: no body and
+    no connection hangs on it.
 
-    __slots__ = ("_prefix", "_second")
+    `wall_started` is in seconds since the epoch; `started` (the request's head was whole) and `ended` (the last byte of
+    the answer was handed on, or the call was given up) in seconds on the driver's clock. `authority` and `path` are as
+    the app named them, with the query, unmasked. `client` is the app's address, `host:port`; "" on a Unix socket.
+    `status` is what the app got; 0 where it got nothing. `bytes_in` and `bytes_out` are of bodies, from the app and to
+    it. `endpoint` is where the last attempt went, `host:port`; "" where none was made. `history` has every sending in
+    order; nothing where the one attempt was sent at once and succeeded. `detail` says of the proxy's own answer what
+    went wrong. `app_retry`: the app itself was retrying (contract, section 5). `number` is its place among all calls,
+    from 1, once it has passed `proxy.observe.recent_calls`.
+    """
 
-    def __init__(self) -> None:
-        self._second = -1
-        self._prefix = ""
+    wall_started: float
+    started: float
+    ended: float
+    policy: Policy
+    method: str
+    authority: str
+    path: str
+    client: str
+    status: int
+    outcome: Outcome
+    attempts: int
+    bytes_in: int
+    bytes_out: int
+    endpoint: str
+    history: Sequence[AttemptRecord] = ()
+    detail: str = ""
+    app_retry: bool = False
+    number: int = 0
 
-    def at(self, wall: float) -> str:
-        """`2026-01-01T00:00:00.000Z`."""
-        second = int(wall)
-        if second != self._second:
-            self._second = second
-            self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        return f"{self._prefix}.{int((wall - second) * 1000):03d}Z"
+    @property
+    def was_sent_once(self) -> bool:
+        """Whether it succeeded with its first sending. A gate may have held it before."""
+        return self.attempts == 1 and self.outcome is SUCCESS and len(self.history) < 2
 
 
-def attempt(record: AttemptRecord, started: float) -> dict[str, Any]:
-    """One sending: when (seconds into the call), how long, what came back, why it was or was not retried."""
-    shown: dict[str, Any] = json.loads(attempt_json(record, started))
-    return shown
+def refused(
+    wall: float,
+    client: str,
+    status: int,
+    outcome: Outcome,
+    detail: str,
+    method: str = "",
+    authority: str = "",
+    path: str = "",
+    bytes_out: int = 0,
+) -> CallRecord:
+    """The record of a request that was answered before any policy applied to it: malformed, misdirected, looping,
+    unmatched; or meant for the proxy itself (Max-Forwards: 0, `OPTIONS *`), whose outcome is success. `method`,
+    `authority` and `path` are as far as they could be read; it took no time.
+    """
+    return CallRecord(
+        wall, 0.0, 0.0, NO_POLICY, method, authority, path, client, status, outcome, 0, 0, bytes_out, "", (), detail
+    )
+
+
+class Observer(Protocol):
+    """Who is told of calls, synchronously on the event loop; the methods return soon and never raise."""
+
+    def call_ended(self, call: CallRecord) -> None:
+        """A call is over, or a request was refused before it became one."""
+        ...
+
+    def app_repeated(self, policy: Policy) -> None:
+        """A call that ends now was most likely an app's retry of one that was given up, though it does not say so."""
+        ...
+
+
+def call_json(call: CallRecord) -> str:
+    """A call as JSON in one line, without a line end."""
+    authority, path, status, started, wall = call.authority, call.path, call.status, call.started, call.wall_started
+    if "?" in path or "@" in path:
+        path = masking.target(path)
+    if "@" in authority:
+        authority = masking.authority(authority)
+    seconds = f"{call.ended - started:.6f}" if call.ended != started else "0.0"
+    if call.history:
+        sendings = ",".join([attempt_json(record, started) for record in call.history])
+    elif call.attempts == 1 and call.outcome is SUCCESS:
+        sendings = (
+            f'{{"attempt":1,"start":0.0,"duration":{seconds},"status":{status},"class":"success",'
+            '"decision":"delivered"}'
+        )
+    else:
+        sendings = ""
+    more = '"app_retry":true,' if call.app_retry else ""
+    if call.detail:
+        more += f'"detail":{quote(call.detail)},'
+    second = int(wall)
+    # A method is a token and a client an address: neither has anything to quote.
+    return (
+        f'{{"time":"{_second(second)}.{int((wall - second) * 1000):03d}Z","event":"call",{_policy_json(call.policy)}'
+        f'"method":"{call.method}","host":{quote(authority)},"path":{quote(path)},"client":"{call.client}",'
+        f'"status":{status},"outcome":{quote(call.outcome)},"attempts":{call.attempts},"duration":{seconds},'
+        f'"bytes_in":{call.bytes_in},"bytes_out":{call.bytes_out},"endpoint":{quote(call.endpoint)},{more}'
+        f'"history":[{sendings}]}}'
+    )
+
+
+def timestamp(wall: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC with milliseconds: `2026-01-01T00:00:00.000Z`."""
+    second = int(wall)
+    return f"{_second(second)}.{int((wall - second) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=8)
+def _second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
+@lru_cache(maxsize=_POLICIES)
+def _policy_json(policy: Policy) -> str:
+    names = (("upstream", policy.upstream), ("route", policy.route), ("strategy", policy.strategy.name))
+    return "".join(f'"{key}":{quote(name)},' for key, name in names)
 
 
 def attempt_json(record: AttemptRecord, started: float) -> str:
-    """The same as JSON, put together by hand: a call that was retried has its line written while others wait."""
+    """One sending as JSON: when (seconds into the call), how long, what came back, why it was or was not retried."""
     line = f'{{"attempt":{record.attempt},"start":{record.started - started:.6f}'
     if record.ended is not None:
         line += f',"duration":{record.ended - record.started:.6f}'

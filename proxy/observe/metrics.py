@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from proxy.observe.events import EndedCall, Plain, Refusal, nothing_gathered
+from proxy.observe.call_record import NO_POLICY, CallRecord
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Policy
@@ -162,7 +162,7 @@ class Metrics:
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], Series] = {}
         self._by_policy: dict[Policy, Series] = {}
-        self.catch_up: Callable[[], None] = nothing_gathered  # counts what is gathered (`proxy.observe.observers`)
+        self.catch_up: Callable[[], None] = lambda: None  # counts what is gathered (`proxy.observe.observers`)
         self.reloads: dict[str, int] = {"success": 0, "failure": 0}
         self.lines_lost = 0  # of the log
 
@@ -202,38 +202,31 @@ class Metrics:
             found = self._series[upstream, route] = Series(upstream, route)
         return found
 
-    def succeeded(self, calls: Iterable[Plain]) -> None:
-        """Count calls that succeeded at once."""
+    def add(self, calls: Iterable[CallRecord]) -> None:
+        """Count calls, and requests that no policy applied to; the labels of those are empty."""
         for call in calls:
-            seconds, policy = call[1], call[2]
-            series = self._by_policy.get(policy) or self.series(policy)
+            series = self._by_policy.get(call.policy) or self.series(call.policy)
+            if call.policy is NO_POLICY:
+                series.outcomes[call.outcome, call.status // 100] += 1
+                continue
+            seconds = call.ended - call.started
             slot = bisect_left(BOUNDS, seconds)
             histogram = series.call_seconds
             histogram.slots[slot] += 1
             histogram.total += seconds
-            histogram = series.attempt_seconds
-            histogram.slots[slot] += 1
-            histogram.total += seconds
-            series.at_once[call[7] // 100] += 1
-
-    def call_ended(self, call: EndedCall) -> None:
-        """Count a call."""
-        series = self._by_policy.get(call.policy) or self.series(call.policy)
-        series.call_seconds.add(call.ended - call.started)
-        if call.app_retry:
-            series.app_retries += 1
-        history = call.history
-        if call.attempts == 1 and call.outcome is Outcome.SUCCESS and len(history) < 2:
-            sent = history[0].started if history else call.started  # a gate may have held it before
-            series.attempt_seconds.add(call.ended - sent)
-            series.at_once[call.status // 100] += 1
-            return
-        series.outcomes[call.outcome, call.status // 100] += 1
-        _count_history(series, call)
-
-    def refused(self, refusal: Refusal) -> None:
-        """Count a request that no policy applied to; its labels are empty."""
-        self.labelled("", "").outcomes[refusal.outcome, refusal.status // 100] += 1
+            if call.app_retry:
+                series.app_retries += 1
+            if not call.was_sent_once:
+                series.outcomes[call.outcome, call.status // 100] += 1
+                _count_history(series, call)
+            elif call.history:  # a gate held it before
+                series.at_once[call.status // 100] += 1
+                series.attempt_seconds.add(call.ended - call.history[0].started)
+            else:
+                series.at_once[call.status // 100] += 1
+                histogram = series.attempt_seconds
+                histogram.slots[slot] += 1
+                histogram.total += seconds
 
     def lost(self, lines: int) -> None:
         """Count lines of the log that will never be written."""
@@ -244,7 +237,7 @@ class Metrics:
         self.reloads[result] = self.reloads.get(result, 0) + 1
 
 
-def _count_history(series: Series, call: EndedCall) -> None:
+def _count_history(series: Series, call: CallRecord) -> None:
     """Count what happened to each sending, and whether the last one was denied a retry."""
     records = call.history
     ended = 0

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from proxy.observe.call_record import Stamps
+from proxy.observe.call_record import timestamp
 from proxy.observe.sink import Sink
 
 
@@ -21,7 +21,6 @@ class Notices:
         self._sink = sink
         self._people = people
         self._wall = wall
-        self._stamps = Stamps()
         self.console = console
 
     def tell(self, event: str, lines: list[str], **facts: Any) -> None:
@@ -30,7 +29,7 @@ class Notices:
             for line in lines:
                 self._people(f"redrive: {line}")
             return
-        entry = {"time": self._stamps.at(self._wall()), "event": event, **facts}
+        entry = {"time": timestamp(self._wall()), "event": event, **facts}
         self._sink.add(json.dumps(entry, separators=(",", ":")) + "\n")
 
     def banner(self, lines: list[str]) -> None:

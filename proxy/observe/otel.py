@@ -29,7 +29,7 @@ from opentelemetry.trace import (
 
 from proxy import __version__
 from proxy.observe import masking
-from proxy.observe.events import EndedCall
+from proxy.observe.call_record import CallRecord
 from proxy.observe.tracing import Bits, Trace, read
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class
@@ -67,7 +67,7 @@ class Spans:
         decision = self._provider.sampler.should_sample(context, identity, "HTTP", SpanKind.CLIENT)
         return Trace(identity, parent, int(decision.decision is Decision.RECORD_AND_SAMPLE), bits)
 
-    def traced(self, call: EndedCall, trace: Trace) -> None:
+    def traced(self, call: CallRecord, trace: Trace) -> None:
         """Make the spans of a call."""
         if not trace.is_sampled:
             return
@@ -80,12 +80,12 @@ class Spans:
         last.start()
         last.join(_CLOSING)
 
-    def _span(self, call: EndedCall, trace: Trace, identity: int, record: AttemptRecord) -> ReadableSpan:
+    def _span(self, call: CallRecord, trace: Trace, identity: int, record: AttemptRecord) -> ReadableSpan:
         flags = TraceFlags(trace.flags)
         parent = None
         if trace.parent is not None:
             parent = SpanContext(trace.identity, trace.parent, is_remote=True, trace_flags=flags)
-        method = call.request.method
+        method = call.method
         ended = call.ended if record.ended is None else record.ended
         offset = call.wall_started - call.started
         attributes = _attributes(call, trace, record)
@@ -103,7 +103,7 @@ class Spans:
         )
 
 
-def _sendings(call: EndedCall, trace: Trace) -> Iterator[tuple[int, AttemptRecord]]:
+def _sendings(call: CallRecord, trace: Trace) -> Iterator[tuple[int, AttemptRecord]]:
     """Each sending's span and what was written down of it."""
     records: Sequence[AttemptRecord] = call.history
     if not records and call.attempts == 1:
@@ -118,9 +118,8 @@ def _sendings(call: EndedCall, trace: Trace) -> Iterator[tuple[int, AttemptRecor
             yield spans.pop(0), record
 
 
-def _attributes(call: EndedCall, trace: Trace, record: AttemptRecord) -> dict[str, Value]:
-    request = call.request
-    method = request.method
+def _attributes(call: CallRecord, trace: Trace, record: AttemptRecord) -> dict[str, Value]:
+    method = call.method
     found: dict[str, Value] = {
         "http.request.method": method if method in _METHODS else "_OTHER",
         "redrive.upstream": call.policy.upstream,
@@ -133,8 +132,8 @@ def _attributes(call: EndedCall, trace: Trace, record: AttemptRecord) -> dict[st
         found["server.address"] = host
     if port:
         found["server.port"] = port
-    scheme, path = trace.urls.get(record.attempt, (_scheme(call), request.path))
-    found["url.full"] = f"{scheme}://{masking.authority(request.authority)}{masking.target(path)}"
+    scheme, path = trace.urls.get(record.attempt, (_scheme(call), call.path))
+    found["url.full"] = f"{scheme}://{masking.authority(call.authority)}{masking.target(path)}"
     if call.policy.route:
         found["redrive.route"] = call.policy.route
     if record.attempt > 1:
@@ -154,7 +153,7 @@ def _attributes(call: EndedCall, trace: Trace, record: AttemptRecord) -> dict[st
     return found
 
 
-def _scheme(call: EndedCall) -> str:
+def _scheme(call: CallRecord) -> str:
     target = call.policy.target
     endpoints = getattr(target, "endpoints", ())
     return str(endpoints[0].scheme) if endpoints else "http"

@@ -1,40 +1,54 @@
 """The last calls, for /requests and /events.
 
-Law: rings of plain tuples, bounded, nothing of a call kept alive (no body, no connection). Entries are turned into
-what is shown, masked, when somebody asks. Calls that simply succeeded have a ring of their own, so that a thousand of
-them a second don't push out the one failure that somebody comes to look for.
+Law: rings of records, bounded, nothing of a call kept alive (no body, no connection). Their JSON is made when somebody
+asks. Calls that simply succeeded have a ring of their own, so that a thousand of them a second don't push out the one
+failure that somebody comes to look for.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import takewhile
-from operator import itemgetter
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
 
-from proxy.observe import masking
-from proxy.observe.call_record import Stamps, attempt
-from proxy.observe.events import EndedCall, Plain, Refusal, nothing_gathered
-from proxy.retry.facts import Outcome
+from proxy.observe.call_record import CallRecord, call_json
 
-#: A call that is kept: its number, and what is known of it.
-Entry: TypeAlias = tuple[Any, ...]
-
-#: Calls kept of each sort: those that succeeded at once, and the others.
+#: Calls kept of each sort: those that were sent once and succeeded, and the others.
 KEPT = 500
 #: Longest path kept; a longer one ends in an ellipsis.
 _PATH = 2048
 
 
+class NumberedCall(NamedTuple):
+    """A call as it is shown, and as a worker reports it. `number` is its place among all that ever passed there, from
+    1; `wall` when it began (seconds since the epoch); `notable`: it was retried, refused, or did not succeed.
+    """
+
+    number: int
+    json: str
+    wall: float
+    notable: bool
+
+    @property
+    def text(self) -> str:
+        """The JSON with the number in it."""
+        return f'{{"number":{self.number},{self.json[1:]}'
+
+
+Entry: TypeAlias = CallRecord | NumberedCall
+
+
 class RecentCalls:
-    """Two rings of calls. An entry's number is its place among all that ever passed, from 1."""
+    """Two rings of calls. Each one's number is its place among all that ever passed, from 1."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        self._plain: deque[tuple[Any, ...]] = deque(maxlen=kept)
-        self._notable: deque[tuple[Any, ...]] = deque(maxlen=kept)
+        self._plain: deque[Entry] = deque(maxlen=kept)
+        self._notable: deque[Entry] = deque(maxlen=kept)
         self._seen = 0
-        self.catch_up: Callable[[], None] = nothing_gathered  # keeps what is gathered (`proxy.observe.observers`)
+        self.catch_up: Callable[[], None] = lambda: None  # keeps what is gathered (`proxy.observe.observers`)
 
     @property
     def seen(self) -> int:
@@ -42,49 +56,15 @@ class RecentCalls:
         self.catch_up()
         return self._seen
 
-    def succeeded(self, calls: Sequence[Plain]) -> None:
-        """Keep calls that succeeded at once."""
-        for number, call in enumerate(calls, self._seen + 1):
-            wall, seconds, policy, method, authority, path, client, status, _, _, endpoint = call
-            self._plain.append(
-                (
-                    *(number, wall, seconds, policy, method, authority, _cut(path), client, status),
-                    *(Outcome.SUCCESS, 1, endpoint, None),
-                )
-            )
-        self._seen += len(calls)
+    def add(self, calls: Iterable[CallRecord]) -> None:
+        """Keep calls, and number them."""
+        for call in calls:
+            kept = call if len(call.path) <= _PATH else replace(call, path=call.path[:_PATH] + "…")
+            kept.number = self._seen = self._seen + 1
+            (self._plain if kept.was_sent_once else self._notable).append(kept)
 
-    def call_ended(self, call: EndedCall) -> None:
-        """Keep a call."""
-        number = self._seen = self._seen + 1
-        request = call.request
-        history = call.history
-        plain = call.attempts == 1 and call.outcome is Outcome.SUCCESS and len(history) < 2  # held, perhaps
-        (self._plain if plain else self._notable).append(
-            (
-                number,
-                call.wall_started,
-                call.ended - call.started,
-                call.policy,
-                request.method,
-                request.authority,
-                _cut(request.path),
-                call.client,
-                call.status,
-                call.outcome,
-                call.attempts,
-                call.endpoint,
-                None if plain and not history else (call.started, tuple(history), call.detail, call.app_retry),
-            )
-        )
-
-    def refused(self, refusal: Refusal) -> None:
-        """Keep a refusal."""
-        self._seen += 1
-        self._notable.append((self._seen, refusal))
-
-    def since(self, number: int, limit: int = KEPT) -> list[dict[str, Any]]:
-        """The entries after this number, oldest first, at most the last `limit`, as they are shown."""
+    def since(self, number: int, limit: int = KEPT) -> list[NumberedCall]:
+        """The calls after this number, oldest first, at most the last `limit`, as they are shown."""
         return list(self.show(self.choose(number, limit)))
 
     def choose(self, number: int, limit: int = KEPT) -> list[Entry]:
@@ -105,82 +85,26 @@ class RecentCalls:
         plain = _last(_after(self._plain, number), most - len(notable))
         return sorted([*plain, *notable], key=_NUMBER)
 
-    def show(self, entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
+    def show(self, entries: Iterable[Entry]) -> Iterator[NumberedCall]:
         """Make what is shown of entries, one by one: a thousand take longer than the loop may be held."""
-        stamps = Stamps()
-        return ({"number": entry[0], **_shown(entry[1:], stamps)} for entry in entries)
+        return map(_shown, entries)
 
 
-_NUMBER = itemgetter(0)
+_NUMBER = attrgetter("number")
 
 
-def is_plain(shown: dict[str, Any]) -> bool:
-    """Whether a call, as it is shown, succeeded with its first sending."""
-    return shown["outcome"] == Outcome.SUCCESS and len(shown["history"]) == 1
+def _shown(call: Entry) -> NumberedCall:
+    if isinstance(call, NumberedCall):  # a worker has made it
+        return call
+    return NumberedCall(call.number, call_json(call), call.wall_started, not call.was_sent_once)
 
 
 def _after(ring: deque[Entry], number: int) -> list[Entry]:
     """The entries of a ring after this number, oldest first. Newest are looked at first: few are new."""
-    found = list(takewhile(lambda entry: entry[0] > number, reversed(ring)))
+    found = list(takewhile(lambda entry: entry.number > number, reversed(ring)))
     found.reverse()
     return found
 
 
 def _last(entries: list[Entry], limit: int) -> list[Entry]:
     return entries[max(len(entries) - limit, 0) :]
-
-
-def _shown(entry: tuple[Any, ...], stamps: Stamps) -> dict[str, Any]:
-    if len(entry) == 1:
-        return _refusal(entry[0], stamps)
-    wall, seconds, policy, method, authority, path, client, status, outcome, attempts, endpoint, more = entry
-    shown = {
-        "time": stamps.at(wall),
-        "upstream": policy.upstream,
-        "route": policy.route,
-        "strategy": policy.strategy.name,
-        "method": method,
-        "host": masking.authority(authority),
-        "path": masking.target(path),
-        "client": client,
-        "status": status,
-        "outcome": outcome.value,
-        "attempts": attempts,
-        "duration": round(seconds, 6),
-        "endpoint": endpoint,
-    }
-    if more is None:
-        only = {"attempt": 1, "start": 0.0, "duration": round(seconds, 6), "status": status}
-        shown["history"] = [{**only, "class": "success", "decision": "delivered"}]
-        return shown
-    started, history, detail, app_retry = more
-    shown["history"] = [attempt(record, started) for record in history]
-    if detail:
-        shown["detail"] = detail
-    if app_retry:
-        shown["app_retry"] = True
-    return shown
-
-
-def _refusal(refusal: Refusal, stamps: Stamps) -> dict[str, Any]:
-    return {
-        "time": stamps.at(refusal.wall),
-        "upstream": "",
-        "route": "",
-        "strategy": "",
-        "method": refusal.method,
-        "host": masking.authority(refusal.authority),
-        "path": masking.target(_cut(refusal.path)),
-        "client": refusal.client,
-        "status": refusal.status,
-        "outcome": refusal.outcome.value,
-        "attempts": 0,
-        "duration": 0.0,
-        "endpoint": "",
-        "detail": refusal.detail,
-        "history": [],
-    }
-
-
-def _cut(path: str) -> str:
-    return path if len(path) <= _PATH else path[:_PATH] + "…"

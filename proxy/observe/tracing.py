@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from proxy.extras import remedy
-from proxy.observe.events import EndedCall
+from proxy.observe.call_record import CallRecord
 
 #: Version, trace, parent, flags. A higher version may go on after a dash (section 3.2.4); ff is none.
 _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -63,7 +63,7 @@ class Tracer(Protocol):
         """The trace of a call; `sent` are the app's traceparent fields, `bits` draws that many bits."""
         ...
 
-    def traced(self, call: EndedCall, trace: Trace) -> None:
+    def traced(self, call: CallRecord, trace: Trace) -> None:
         """A call is over: make its spans."""
         ...
 

@@ -24,7 +24,7 @@ from proxy.forward.own_answers import last_recipient, own_answer
 from proxy.forward.request_plan import Plan
 from proxy.forward.tracing import TracedExchange
 from proxy.forward.tunnel import TunnelPlan
-from proxy.observe.events import Refusal
+from proxy.observe.call_record import refused
 from proxy.observe.tracing import Tracer
 from proxy.retry.facts import Outcome, is_grpc_media
 from proxy.retry.http_date import http_date
@@ -287,8 +287,8 @@ class Acceptor(web.Server):
     def _tell_refused(
         self, connection: AppConnection, head: RequestHead | None, status: int, outcome: Outcome, detail: str, size: int
     ) -> None:
-        self.means.observer.refused(
-            Refusal(
+        self.means.observer.call_ended(
+            refused(
                 wall=wall(),
                 client=connection.client,
                 status=status,

@@ -20,8 +20,7 @@ from aiohttp import web
 from proxy.config.settings import Address, Settings
 from proxy.forward.context import Context
 from proxy.forward.timers import Watch
-from proxy.forward.tracing import TracingObserver
-from proxy.observe.events import Observer
+from proxy.observe.call_record import Observer
 from proxy.observe.tracing import Tracer
 from proxy.retry.gated import Env
 from proxy.retry.registry import Factory, PoliciesOf, Registry
@@ -117,8 +116,6 @@ class DataPath:
         others: Others | None = None,
         room: WaitingRoom | None = None,
     ) -> None:
-        if tracer is not None:
-            observer = TracingObserver(tracer, observer)
         self.registry = Registry(factory)
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from proxy.observe.call_record import CallRecord
+from proxy.observe.recent_calls import NumberedCall
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, FaultKind, Outcome, Request
 from proxy.retry.policy import Backoff, Policy, Strategy
 
 STANDARD = Strategy(kind="standard", name="standard", max_attempts=3, backoff=Backoff(base=0.1, max=20))
 POLICY = Policy(upstream="payments", route="", strategy=STANDARD, bucket=None)
+REQUEST = Request("GET", "api.payments.example", "/v1/x?key=s3cret")
 WALL = 1767225600.25  # 2026-01-01T00:00:00.250Z
 
 
-@dataclass(slots=True)
-class Call:
-    policy: Policy = POLICY
-    request: Request = field(default_factory=lambda: Request("GET", "api.payments.example", "/v1/x?key=s3cret"))
-    client: str = "127.0.0.1:4000"
-    outcome: Outcome = Outcome.SUCCESS
-    status: int = 200
-    attempts: int = 1
-    history: list[AttemptRecord] = field(default_factory=list)
-    started: float = 10.0
-    ended: float = 10.004
-    wall_started: float = WALL
-    bytes_in: int = 0
-    bytes_out: int = 12
-    endpoint: str = "127.0.0.1:8081"
-    detail: str = ""
-    app_retry: bool = False
+def ended(request: Request = REQUEST, history: Sequence[AttemptRecord] = (), **more: Any) -> CallRecord:
+    """A GET that succeeded at once, but for what is named."""
+    known = {
+        "wall_started": WALL,
+        "started": 10.0,
+        "ended": 10.004,
+        "policy": POLICY,
+        "client": "127.0.0.1:4000",
+        "status": 200,
+        "outcome": Outcome.SUCCESS,
+        "attempts": 1,
+        "bytes_in": 0,
+        "bytes_out": 12,
+        "endpoint": "127.0.0.1:8081",
+    }
+    asked = {"method": request.method, "authority": request.authority, "path": request.path}
+    return CallRecord(history=tuple(history), **(known | asked | more))
 
 
-def retried() -> Call:
+def shown(calls: Iterable[NumberedCall]) -> list[dict[str, Any]]:
+    """Calls as a reader of the admin port gets them."""
+    return [json.loads(call.text) for call in calls]
+
+
+def retried() -> CallRecord:
     """503, then a reset, then 200."""
     history = [
         AttemptRecord(
@@ -43,4 +53,4 @@ def retried() -> Call:
         ),
         AttemptRecord(3, 10.32, 10.33, 200, cls=Class.SUCCESS, decision="delivered", price=5),
     ]
-    return Call(attempts=3, history=history, ended=10.34)
+    return ended(attempts=3, history=history, ended=10.34)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from observed import POLICY
+from observed import POLICY, shown
 
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.metrics import Metrics, Series
+from proxy.observe.recent_calls import NumberedCall
 from proxy.retry.facts import Outcome
 
 
-def shown(number: int, time: str) -> dict[str, Any]:
-    return {"number": number, "time": time, "outcome": "success", "history": [{}], "path": f"/{time}"}
+def told(number: int, at: int) -> NumberedCall:
+    return NumberedCall(number, f'{{"path":"/{at}"}}', float(at), notable=False)
 
 
 def counted(calls: int) -> list[Series]:
@@ -28,48 +27,48 @@ def house() -> tuple[Aggregate, Metrics, AggregatedCalls]:
 
 def test_calls_of_one_look_stand_in_order_of_time() -> None:
     gathered, metrics, recent = house()
-    gathered.keep(1, Report(counted(2), 2, [shown(1, "10"), shown(2, "13")]))
-    gathered.keep(2, Report(counted(2), 2, [shown(1, "11"), shown(2, "12")]))
+    gathered.keep(1, Report(counted(2), 2, [told(1, 10), told(2, 13)]))
+    gathered.keep(2, Report(counted(2), 2, [told(1, 11), told(2, 12)]))
     assert recent.since(0) == []
     gathered.take()
-    assert [call["path"] for call in recent.since(0)] == ["/10", "/11", "/12", "/13"]
-    assert [call["number"] for call in recent.since(0)] == [1, 2, 3, 4]
+    assert [call["path"] for call in shown(recent.since(0))] == ["/10", "/11", "/12", "/13"]
+    assert [call["number"] for call in shown(recent.since(0))] == [1, 2, 3, 4]
     assert [series.calls for series in metrics.all()] == [4]
 
 
 def test_a_report_without_calls_takes_none_away() -> None:
     gathered, metrics, recent = house()
-    gathered.keep(1, Report(counted(1), 1, [shown(1, "10")]))
+    gathered.keep(1, Report(counted(1), 1, [told(1, 10)]))
     gathered.keep(1, Report(counted(3), 3, None))
     gathered.take()
     assert len(recent.since(0)) == 1
     assert [series.calls for series in metrics.all()] == [3]
     assert gathered.seen(1) == 1
-    gathered.keep(1, Report(counted(3), 3, [shown(2, "11"), shown(3, "12")]))
+    gathered.keep(1, Report(counted(3), 3, [told(2, 11), told(3, 12)]))
     gathered.take()
-    assert [call["path"] for call in recent.since(1)] == ["/11", "/12"]
+    assert [call["path"] for call in shown(recent.since(1))] == ["/11", "/12"]
 
 
 def test_what_a_worker_has_told_stays_when_it_ends() -> None:
     gathered, metrics, recent = house()
-    gathered.keep(1, Report(counted(1), 1, [shown(1, "10")]))
+    gathered.keep(1, Report(counted(1), 1, [told(1, 10)]))
     gathered.ended(1)
-    gathered.keep(2, Report(counted(1), 1, [shown(1, "11")]))
+    gathered.keep(2, Report(counted(1), 1, [told(1, 11)]))
     gathered.take()
-    assert [call["path"] for call in recent.since(0)] == ["/10", "/11"]
+    assert [call["path"] for call in shown(recent.since(0))] == ["/10", "/11"]
     assert [series.calls for series in metrics.all()] == [2]
 
 
 def test_only_series_that_moved_are_told_of() -> None:
     gathered, metrics, _ = house()
     working = Metrics()
-    told: dict[tuple[str, str], int] = {}
+    known: dict[tuple[str, str], int] = {}
     for name in ("a", "b"):
         working.labelled(name, "").outcomes[Outcome.SUCCESS, 2] = 1
-    gathered.keep(1, Report(working.moved(told), 2))
-    assert working.moved(told) == []
+    gathered.keep(1, Report(working.moved(known), 2))
+    assert working.moved(known) == []
     working.labelled("b", "").at_once[2] += 1
-    moved = working.moved(told)
+    moved = working.moved(known)
     assert [series.upstream for series in moved] == ["b"]
     gathered.keep(1, Report(moved, 3))
     gathered.keep(2, Report(counted(4), 4))

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from observed import POLICY, WALL, Call, retried
+from observed import POLICY, WALL, ended, retried, shown
 
 from proxy.observe.access_log import AccessLog
-from proxy.observe.events import Plain, Refusal, as_plain
+from proxy.observe.call_record import CallRecord, refused
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import BATCH, Observers
 from proxy.observe.recent_calls import RecentCalls
@@ -36,23 +36,19 @@ class Watched:
             function()
 
 
-def plain(status: int = 200, path: str = "/v1/x", policy: str = "payments") -> Plain:
-    call = Call(status=status, policy=replace(POLICY, upstream=policy))
-    call.request.path = path
-    told = as_plain(call)
-    assert told is not None
-    return told
+def plain(status: int = 200, path: str = "/v1/x", policy: str = "payments") -> CallRecord:
+    return replace(ended(status=status, policy=replace(POLICY, upstream=policy)), path=path)
 
 
 def test_gathered_calls_are_told_after_a_moment_by_one_timer() -> None:
     watched = Watched()
     for number in range(3):
-        watched.told.succeeded(plain(path=f"/{number}"))
+        watched.told.call_ended(plain(path=f"/{number}"))
     assert watched.lines == []
     assert len(watched.due) == 1
     watched.tick()
     assert [json.loads(line)["path"] for line in watched.lines] == ["/0", "/1", "/2"]
-    watched.told.succeeded(plain(path="/3"))
+    watched.told.call_ended(plain(path="/3"))
     assert len(watched.due) == 1
     watched.tick()
     assert len(watched.lines) == 4
@@ -61,7 +57,7 @@ def test_gathered_calls_are_told_after_a_moment_by_one_timer() -> None:
 def test_a_full_batch_waits_for_nothing() -> None:
     watched = Watched()
     for _ in range(BATCH):
-        watched.told.succeeded(plain())
+        watched.told.call_ended(plain())
     assert len(watched.lines) == BATCH
     watched.tick()
     assert len(watched.lines) == BATCH
@@ -69,13 +65,13 @@ def test_a_full_batch_waits_for_nothing() -> None:
 
 def test_who_reads_the_metrics_sees_every_call() -> None:
     watched = Watched()
-    watched.told.succeeded(plain(status=204))
-    watched.told.succeeded(plain(policy="search"))
+    watched.told.call_ended(plain(status=204))
+    watched.told.call_ended(plain(policy="search"))
     assert [(series.upstream, series.calls, series.attempts) for series in watched.metrics.all()] == [
         ("payments", 1, 1),
         ("search", 1, 1),
     ]
-    watched.told.succeeded(plain(status=301))
+    watched.told.call_ended(plain(status=301))
     (series, _) = watched.metrics.all()
     assert series.at_once[2:4] == [1, 1]
     assert sum(series.call_seconds.slots) == sum(series.attempt_seconds.slots) == 2
@@ -83,56 +79,37 @@ def test_who_reads_the_metrics_sees_every_call() -> None:
 
 def test_who_reads_the_ring_sees_every_call_in_order() -> None:
     watched = Watched()
-    refusal = Refusal(WALL, "127.0.0.1:1", 400, Outcome.BAD_REQUEST, "no", "GET", "h", "/bad")
-    watched.told.succeeded(plain(path="/1"))
+    refusal = refused(WALL, "127.0.0.1:1", 400, Outcome.BAD_REQUEST, "no", "GET", "h", "/bad")
+    watched.told.call_ended(plain(path="/1"))
     watched.told.call_ended(retried())
-    watched.told.succeeded(plain(path="/3"))
-    watched.told.refused(refusal)
-    watched.told.succeeded(plain(path="/5"))
+    watched.told.call_ended(plain(path="/3"))
+    watched.told.call_ended(refusal)
+    watched.told.call_ended(plain(path="/5"))
     assert watched.recent.seen == 5
-    assert [(call["number"], call["path"]) for call in watched.recent.since(0)] == [
+    assert [(call["number"], call["path"]) for call in shown(watched.recent.since(0))] == [
         (1, "/1"),
         (2, "/v1/x?key=***"),
         (3, "/3"),
         (4, "/bad"),
         (5, "/5"),
     ]
-    watched.told.succeeded(plain(path="/6"))
-    assert [call["number"] for call in watched.recent.show(watched.recent.choose_notable(0))] == [2, 4]
-    assert [call["number"] for call in watched.recent.show(watched.recent.choose_news(4, 5))] == [5, 6]
+    watched.told.call_ended(plain(path="/6"))
+    assert [call.number for call in watched.recent.show(watched.recent.choose_notable(0))] == [2, 4]
+    assert [call.number for call in watched.recent.show(watched.recent.choose_news(4, 5))] == [5, 6]
     assert [json.loads(line)["path"] for line in watched.lines] == ["/1", "/v1/x?key=***", "/3", "/bad", "/5", "/6"]
 
 
 def test_a_log_that_closes_or_changes_has_written_all_that_was_before() -> None:
     watched = Watched()
-    watched.told.succeeded(plain(path="/1"))
+    watched.told.call_ended(plain(path="/1"))
     watched.log.configure(console=True, level="info")
-    watched.told.succeeded(plain(path="/2"))
+    watched.told.call_ended(plain(path="/2"))
     watched.log.configure(console=True, level="warning")
-    watched.told.succeeded(plain(path="/3"))
+    watched.told.call_ended(plain(path="/3"))
     watched.log.configure(console=False, level="info")
-    watched.told.succeeded(plain(path="/4"))
+    watched.told.call_ended(plain(path="/4"))
     watched.log.close()
     first, second, last = watched.lines
     assert json.loads(first)["path"] == "/1"
     assert second == "00:00:00.250 GET api.payments.example/2 -> 200 success 4ms [payments]\n"
     assert json.loads(last)["path"] == "/4"
-
-
-def test_a_call_told_by_itself_and_in_a_batch_are_the_same() -> None:
-    alone, batched = Watched(), Watched()
-    call = Call()
-    alone.told.call_ended(call)
-    told = as_plain(call)
-    assert told is not None
-    batched.told.succeeded(told)
-    assert batched.recent.since(0) == alone.recent.since(0)
-    assert batched.lines == alone.lines
-    (one,), (other,) = alone.metrics.all(), batched.metrics.all()
-    assert (one.at_once, one.call_seconds.slots, one.call_seconds.total, one.attempt_seconds.slots) == (
-        other.at_once,
-        other.call_seconds.slots,
-        other.call_seconds.total,
-        other.attempt_seconds.slots,
-    )
-    assert as_plain(replace(call, app_retry=True)) is None

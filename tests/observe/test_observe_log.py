@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from observed import WALL, Call, retried
+from observed import WALL, ended, retried, shown
 
 from proxy.observe import call_record
 from proxy.observe.access_log import AccessLog
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
-from proxy.observe.events import Refusal
+from proxy.observe.call_record import refused
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
@@ -40,12 +40,12 @@ class Kept:
         self.lines.append(line)
 
 
-REFUSAL = Refusal(WALL, "127.0.0.1:1", 400, Outcome.BAD_REQUEST, 'two "lengths"', "GET", "u:s3cret@h", "/x?k=s3cret")
+REFUSAL = refused(WALL, "127.0.0.1:1", 400, Outcome.BAD_REQUEST, 'two "lengths"', "GET", "u:s3cret@h", "/x?k=s3cret")
 
 
 def test_the_line_of_a_first_attempt_success() -> None:
     kept = Kept()
-    AccessLog(kept).call_ended(Call())
+    AccessLog(kept).add([ended()])
     assert json.loads(kept.lines[0]) == {
         "time": "2026-01-01T00:00:00.250Z",
         "event": "call",
@@ -70,7 +70,7 @@ def test_the_line_of_a_first_attempt_success() -> None:
 
 def test_the_line_of_a_retried_call_says_why() -> None:
     kept = Kept()
-    AccessLog(kept).call_ended(retried())
+    AccessLog(kept).add([retried()])
     line = json.loads(kept.lines[0])
     assert line["attempts"] == 3
     assert [a["decision"] for a in line["history"]] == ["retried", "retried", "delivered"]
@@ -90,50 +90,49 @@ def test_the_line_of_a_retried_call_says_why() -> None:
 
 def test_the_log_and_the_ring_show_the_same() -> None:
     for call in (
-        Call(),
+        ended(),
         retried(),
-        Call(outcome=Outcome.DENIED, status=403, attempts=0, detail="denied", app_retry=True),
+        ended(outcome=Outcome.DENIED, status=403, attempts=0, detail="denied", app_retry=True),
     ):
         kept, recent = Kept(), RecentCalls()
         Observers(Metrics(), recent, AccessLog(kept)).call_ended(call)
         line = json.loads(kept.lines[0])
-        shown = recent.since(0)[0]
-        assert shown.pop("number") == 1
-        assert {key: line[key] for key in shown} == shown
+        (told,) = shown(recent.since(0))
+        assert told == {"number": 1, **line}
 
 
 def test_hostile_strings_stay_inside_their_quotes() -> None:
     kept = Kept()
     request = Request("GET", 'h"\n\x1b[2J', '/"\\\n\udcff\x00?x"=1')
     log = AccessLog(kept)
-    log.call_ended(Call(request=request))
+    log.add([ended(request=request)])
     line = json.loads(kept.lines[0])
     assert line["host"] == 'h"\n\x1b[2J'
     assert line["path"] == '/"\\\n\udcff\x00?x"=***'
     log.configure(console=True, level="info")
-    log.call_ended(Call(request=request))
+    log.add([ended(request=request)])
     assert kept.lines[1][:-1].isprintable()
 
 
 def test_levels() -> None:
     kept = Kept()
     log = AccessLog(kept, level="warning")
-    log.call_ended(Call())
-    log.call_ended(Call(outcome=Outcome.NOT_RETRYABLE, status=404))
+    log.add([ended()])
+    log.add([ended(outcome=Outcome.NOT_RETRYABLE, status=404)])
     assert len(kept.lines) == 1
     log.configure(console=False, level="error")
-    log.call_ended(Call(outcome=Outcome.NOT_RETRYABLE, status=404))
-    log.refused(REFUSAL)
-    log.call_ended(Call(outcome=Outcome.ATTEMPTS_EXHAUSTED, status=503))
+    log.add([ended(outcome=Outcome.NOT_RETRYABLE, status=404)])
+    log.add([REFUSAL])
+    log.add([ended(outcome=Outcome.ATTEMPTS_EXHAUSTED, status=503)])
     assert len(kept.lines) == 2
 
 
 def test_console_lines_are_short() -> None:
     kept = Kept()
     log = AccessLog(kept, console=True)
-    log.call_ended(Call())
-    log.call_ended(retried())
-    log.refused(REFUSAL)
+    log.add([ended()])
+    log.add([retried()])
+    log.add([REFUSAL])
     assert kept.lines == [
         "00:00:00.250 GET api.payments.example/v1/x?key=*** -> 200 success 4ms [payments]\n",
         "00:00:00.250 GET api.payments.example/v1/x?key=*** -> 200 success 340ms · "
@@ -146,10 +145,10 @@ def test_console_lines_say_why_and_what_held() -> None:
     kept = Kept()
     log = AccessLog(kept, console=True)
     poor = AttemptRecord(1, 10.0, 10.004, 503, cls=Class.TRANSIENT, decision="bucket_empty", why="the bucket has 4")
-    log.call_ended(Call(outcome=Outcome.BUCKET_EMPTY, status=503, history=[poor]))
+    log.add([ended(outcome=Outcome.BUCKET_EMPTY, status=503, history=[poor])])
     held = AttemptRecord(1, 12.0, 12.5, 200, cls=Class.SUCCESS, decision="delivered", held=2.0, held_by="cooldown")
-    log.call_ended(Call(history=[held], ended=12.5))
-    log.refused(replace(REFUSAL, path="/\x9b2J\x1b[1m"))
+    log.add([ended(history=[held], ended=12.5)])
+    log.add([replace(REFUSAL, path="/\x9b2J\x1b[1m")])
     assert kept.lines == [
         "00:00:00.250 GET api.payments.example/v1/x?key=*** -> 503 bucket_empty 4ms · 503 [payments]: "
         "the bucket has 4\n",
@@ -162,19 +161,19 @@ def test_console_lines_say_why_and_what_held() -> None:
 def test_a_refusal_has_the_fields_of_any_call() -> None:
     kept, recent = Kept(), RecentCalls()
     told = Observers(Metrics(), recent, AccessLog(kept))
-    told.refused(replace(REFUSAL, bytes_out=99))
-    told.call_ended(Call())
+    told.call_ended(replace(REFUSAL, bytes_out=99))
+    told.call_ended(ended())
     refused, call = map(json.loads, kept.lines)
     assert list(refused) == [*list(call)[:-1], "detail", "history"]
     nothing = ("strategy", "attempts", "duration", "bytes_in", "bytes_out", "endpoint")
     assert [refused[name] for name in nothing] == ["", 0, 0.0, 0, 99, ""]
-    shown = {tuple(sorted(set(each) - {"detail"})) for each in recent.since(0)}
-    assert len(shown) == 1
+    told = {tuple(sorted(set(each) - {"detail"})) for each in shown(recent.since(0))}
+    assert len(told) == 1
 
 
 def test_refusals_are_masked_too() -> None:
     kept, recent = Kept(), RecentCalls()
-    Observers(Metrics(), recent, AccessLog(kept)).refused(REFUSAL)
+    Observers(Metrics(), recent, AccessLog(kept)).call_ended(REFUSAL)
     line = json.loads(kept.lines[0])
     assert (line["host"], line["path"], line["detail"]) == ("***@h", "/x?k=***", 'two "lengths"')
     assert "s3cret" not in kept.lines[0] + repr(recent.since(0))
@@ -183,11 +182,11 @@ def test_refusals_are_masked_too() -> None:
 def test_one_failure_over_and_over_is_told_in_part_and_counted_in_full() -> None:
     kept, alarms = Kept(), []
     log = AccessLog(kept, later=lambda seconds, function: alarms.append((seconds, function)))
-    same = Call(outcome=Outcome.BUCKET_EMPTY, status=503, attempts=2)
+    same = ended(outcome=Outcome.BUCKET_EMPTY, status=503, attempts=2)
     for _ in range(MOST + 7):
-        log.call_ended(same)
-        log.call_ended(Call())
-    log.call_ended(Call(outcome=Outcome.BUCKET_EMPTY, status=502, attempts=2))
+        log.add([same])
+        log.add([ended()])
+    log.add([ended(outcome=Outcome.BUCKET_EMPTY, status=502, attempts=2)])
     outcomes = Counter((line["outcome"], line["status"]) for line in map(json.loads, kept.lines))
     assert outcomes == {("bucket_empty", 503): MOST, ("success", 200): MOST + 7, ("bucket_empty", 502): 1}
     ((seconds, function),) = alarms
@@ -205,12 +204,12 @@ def test_one_failure_over_and_over_is_told_in_part_and_counted_in_full() -> None
             "lines": 7,
         }
     ]
-    log.call_ended(same)  # the next second begins with the next failure
+    log.add([same])  # the next second begins with the next failure
     assert len(kept.lines) == 2
     assert len(alarms) == 2
     log.configure(console=True, level="info")
     for _ in range(MOST):
-        log.call_ended(same)
+        log.add([same])
     kept.lines.clear()
     log.close()
     assert kept.lines == ["… 1 more like it within a second: payments -> 503 bucket_empty\n"]
@@ -218,53 +217,53 @@ def test_one_failure_over_and_over_is_told_in_part_and_counted_in_full() -> None
 
 def test_what_failed_is_not_pushed_out_by_what_succeeded() -> None:
     ring = RecentCalls(kept=3)
-    ring.call_ended(Call(outcome=Outcome.DEADLINE, status=504))
+    ring.add([ended(outcome=Outcome.DEADLINE, status=504)])
     for _ in range(10):
-        ring.call_ended(Call())
-    ring.call_ended(retried())
-    assert [call["number"] for call in ring.since(0)] == [1, 9, 10, 11, 12]
-    assert [call["number"] for call in ring.since(0, 2)] == [11, 12]
-    assert [call["number"] for call in ring.show(ring.choose_notable(0))] == [1, 12]
-    assert [call["number"] for call in ring.show(ring.choose_notable(1))] == [12]
-    assert [call["number"] for call in ring.show(ring.choose_news(0, 3))] == [1, 11, 12]
-    assert [call["number"] for call in ring.show(ring.choose_news(9, 5))] == [10, 11, 12]
+        ring.add([ended()])
+    ring.add([retried()])
+    assert [call.number for call in ring.since(0)] == [1, 9, 10, 11, 12]
+    assert [call.number for call in ring.since(0, 2)] == [11, 12]
+    assert [call.number for call in ring.show(ring.choose_notable(0))] == [1, 12]
+    assert [call.number for call in ring.show(ring.choose_notable(1))] == [12]
+    assert [call.number for call in ring.show(ring.choose_news(0, 3))] == [1, 11, 12]
+    assert [call.number for call in ring.show(ring.choose_news(9, 5))] == [10, 11, 12]
     assert (
         list(ring.show(ring.choose_news(12, 5))) == ring.since(12) == list(ring.show(ring.choose_notable(0, 0))) == []
     )
 
 
 def test_calls_of_workers_are_all_shown_whoever_asks_in_between() -> None:
-    worker, shown = RecentCalls(), AggregatedCalls()
-    gathered = Aggregate(Metrics(), shown)
+    worker, told = RecentCalls(), AggregatedCalls()
+    gathered = Aggregate(Metrics(), told)
 
     def report(*, calls: bool) -> None:
         asked = worker.since(gathered.seen(7)) if calls else None
         gathered.keep(7, Report([], worker.seen, asked))
         gathered.take()
 
-    worker.call_ended(Call())
+    worker.add([ended()])
     report(calls=True)
-    worker.call_ended(retried())
+    worker.add([retried()])
     report(calls=False)
-    worker.call_ended(Call())
+    worker.add([ended()])
     report(calls=True)
     report(calls=True)
-    assert [call["number"] for call in shown.since(0)] == [1, 2, 3]
-    assert [call["attempts"] for call in shown.show(shown.choose_notable(0))] == [3]
+    assert [call.number for call in told.since(0)] == [1, 2, 3]
+    assert [call["attempts"] for call in shown(told.show(told.choose_notable(0)))] == [3]
     gathered.keep(7, Report([], worker.seen, worker.since(0)))  # its last word tells everything again
     gathered.ended(7)
-    assert shown.seen == 3
+    assert told.seen == 3
 
 
 def test_the_ring_is_bounded_and_numbered() -> None:
     recent = RecentCalls(kept=3)
     for n in range(5):
-        recent.call_ended(Call(status=200 + n, request=Request("GET", "h", "/" + "x" * 70_000)))
-    assert [(e["number"], e["status"]) for e in recent.since(0)] == [(3, 202), (4, 203), (5, 204)]
-    assert [e["number"] for e in recent.since(4)] == [5]
+        recent.add([ended(status=200 + n, request=Request("GET", "h", "/" + "x" * 70_000))])
+    assert [(e["number"], e["status"]) for e in shown(recent.since(0))] == [(3, 202), (4, 203), (5, 204)]
+    assert [e.number for e in recent.since(4)] == [5]
     assert recent.since(5) == []
-    assert [e["number"] for e in recent.since(0, limit=1)] == [5]
-    assert len(recent.since(4)[0]["path"]) < 3000
+    assert [e.number for e in recent.since(0, limit=1)] == [5]
+    assert len(shown(recent.since(4))[0]["path"]) < 3000
 
 
 class Loop:
@@ -466,7 +465,6 @@ def expected(record: AttemptRecord, started: float) -> dict[str, object]:
 )
 def test_an_attempt_in_a_line_and_in_the_admin_api_are_the_same(record: AttemptRecord) -> None:
     written, said = json.loads(call_record.attempt_json(record, 3.5)), expected(record, 3.5)
-    assert call_record.attempt(record, 3.5) == written
     assert written.keys() == said.keys()
     for key, value in said.items():
         assert written[key] == (pytest.approx(value, abs=2e-3) if isinstance(value, float) else value)

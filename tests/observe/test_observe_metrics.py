@@ -3,10 +3,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from observed import POLICY, STANDARD, WALL, Call, retried
+from observed import POLICY, STANDARD, WALL, ended, retried
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.observe.events import Refusal
+from proxy.observe.call_record import refused
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import GE, Metrics, ge_class
 from proxy.retry.attempt_record import AttemptRecord
@@ -32,7 +32,7 @@ class Samples:
 def test_a_first_attempt_success() -> None:
     metrics = Metrics()
     for _ in range(3):
-        metrics.call_ended(Call())
+        metrics.add([ended()])
     seen = Samples(metrics)
     assert seen.value("redrive_calls_total", **PLACE, outcome="success", code_class="2xx") == 3
     assert seen.value("redrive_attempts_total", **PLACE, result="success") == 3
@@ -44,8 +44,8 @@ def test_a_first_attempt_success() -> None:
 
 def test_a_call_that_was_retried() -> None:
     metrics = Metrics()
-    metrics.call_ended(Call())
-    metrics.call_ended(retried())
+    metrics.add([ended()])
+    metrics.add([retried()])
     seen = Samples(metrics)
     assert seen.value("redrive_calls_total", **PLACE, outcome="success", code_class="2xx") == 2
     assert seen.value("redrive_attempts_total", **PLACE, result="success") == 2
@@ -70,13 +70,13 @@ def test_each_retry_is_in_exactly_one_class(retry: int, ge: int) -> None:
 
 def test_a_copy_stays_as_it_is() -> None:
     metrics = Metrics()
-    metrics.call_ended(retried())
+    metrics.add([retried()])
     before, _ = render(metrics, Gauges())
     copy = Metrics()
     for series in metrics.all():
         copy.put(series.copy())
-    metrics.call_ended(retried())
-    metrics.call_ended(Call())
+    metrics.add([retried()])
+    metrics.add([ended()])
     metrics.reloaded("success")
     assert render(copy, Gauges())[0] == before
 
@@ -84,11 +84,11 @@ def test_a_copy_stays_as_it_is() -> None:
 def test_a_denied_retry_and_a_failure_nobody_would_retry() -> None:
     metrics = Metrics()
     failed = AttemptRecord(1, 10, 10.1, 503, cls=Class.TRANSIENT, decision="bucket_empty")
-    metrics.call_ended(Call(outcome=Outcome.BUCKET_EMPTY, status=503, history=[failed]))
+    metrics.add([ended(outcome=Outcome.BUCKET_EMPTY, status=503, history=[failed])])
     unsafe = dataclasses.replace(failed, decision="not_retryable")
-    metrics.call_ended(Call(outcome=Outcome.NOT_RETRYABLE, status=503, history=[unsafe]))
+    metrics.add([ended(outcome=Outcome.NOT_RETRYABLE, status=503, history=[unsafe])])
     unnamed = AttemptRecord(1, 10, 10.1, 404, cls=Class.UNNAMED, decision="not_retryable")
-    metrics.call_ended(Call(outcome=Outcome.NOT_RETRYABLE, status=404, history=[unnamed]))
+    metrics.add([ended(outcome=Outcome.NOT_RETRYABLE, status=404, history=[unnamed])])
     seen = Samples(metrics)
     assert seen.value("redrive_retries_denied_total", upstream="payments", why="bucket_empty") == 1
     assert seen.value("redrive_retries_denied_total", upstream="payments", why="not_retryable") == 1
@@ -101,12 +101,12 @@ def test_transparent_retries_hedges_and_app_retries() -> None:
         AttemptRecord(1, 10, 10, fault=FaultKind.CONNECT_FAILURE, decision="transparent"),
         AttemptRecord(1, 10, 10.1, 200, cls=Class.SUCCESS, decision="delivered"),
     ]
-    metrics.call_ended(Call(history=again))
+    metrics.add([ended(history=again)])
     hedged = [
         AttemptRecord(1, 10, 10.6, decision="cancelled"),
         AttemptRecord(2, 10.5, 10.6, 200, cls=Class.SUCCESS, decision="delivered"),
     ]
-    metrics.call_ended(Call(attempts=2, history=hedged, app_retry=True))
+    metrics.add([ended(attempts=2, history=hedged, app_retry=True)])
     seen = Samples(metrics)
     assert seen.value("redrive_transparent_retries_total", **PLACE) == 1
     assert seen.value("redrive_hedges_total", **PLACE) == 1
@@ -125,12 +125,12 @@ def test_hedges_that_the_first_attempt_beat_are_counted_too() -> None:
         AttemptRecord(3, 10.2, 10.4, decision="cancelled"),
         AttemptRecord(1, 10.0, 10.4, 200, cls=Class.SUCCESS, decision="delivered"),
     ]
-    metrics.call_ended(Call(attempts=3, history=beaten, ended=10.4))
+    metrics.add([ended(attempts=3, history=beaten, ended=10.4)])
     failed = [
         AttemptRecord(1, 10.0, 10.1, 503, cls=Class.TRANSIENT, decision="hedged on"),
         AttemptRecord(2, 10.1, 10.2, 200, cls=Class.SUCCESS, decision="delivered"),
     ]
-    metrics.call_ended(Call(attempts=2, history=failed, ended=10.2))
+    metrics.add([ended(attempts=2, history=failed, ended=10.2)])
     seen = Samples(metrics)
     assert seen.value("redrive_hedges_total", **PLACE) == 2
     assert seen.value("redrive_retries_total", **PLACE, reason="hedge") == 2
@@ -140,7 +140,7 @@ def test_hedges_that_the_first_attempt_beat_are_counted_too() -> None:
 def test_a_call_that_was_held_succeeded_at_once_all_the_same() -> None:
     metrics = Metrics()
     held = AttemptRecord(1, 12.0, 12.5, 200, cls=Class.SUCCESS, decision="delivered", held=2.0, held_by="cooldown")
-    metrics.call_ended(Call(history=[held], ended=12.5))
+    metrics.add([ended(history=[held], ended=12.5)])
     assert sum(metrics.all()[0].at_once) == 1
     seen = Samples(metrics)
     assert seen.value("redrive_attempts_total", **PLACE, result="success") == 1
@@ -151,14 +151,14 @@ def test_a_call_that_was_held_succeeded_at_once_all_the_same() -> None:
 def test_what_was_denied_is_no_attempt() -> None:
     metrics = Metrics()
     denied = AttemptRecord(1, 10, 10, because="on the deny list", decision="denied")
-    metrics.call_ended(Call(outcome=Outcome.DENIED, status=403, attempts=0, history=[denied]))
+    metrics.add([ended(outcome=Outcome.DENIED, status=403, attempts=0, history=[denied])])
     assert metrics.all()[0].attempts == 0
 
 
 def test_a_client_that_left_and_a_request_that_was_refused() -> None:
     metrics = Metrics()
-    metrics.call_ended(Call(outcome=Outcome.CLIENT_GONE, status=0, history=[AttemptRecord(1, 10)]))
-    metrics.refused(Refusal(WALL, "127.0.0.1:1", 400, Outcome.BAD_REQUEST, "two lengths"))
+    metrics.add([ended(outcome=Outcome.CLIENT_GONE, status=0, history=[AttemptRecord(1, 10)])])
+    metrics.add([refused(WALL, "127.0.0.1:1", 400, Outcome.BAD_REQUEST, "two lengths")])
     seen = Samples(metrics)
     assert seen.value("redrive_calls_total", **PLACE, outcome="client_gone", code_class="none") == 1
     assert seen.value("redrive_attempts_total", **PLACE, result="aborted") == 1
@@ -188,7 +188,7 @@ def test_gauges_and_reloads() -> None:
 def test_policies_come_and_go_without_series_growing() -> None:
     metrics = Metrics()
     for _ in range(10_000):
-        metrics.call_ended(Call(policy=Policy("unmatched", "", STANDARD, None)))
+        metrics.add([ended(policy=Policy("unmatched", "", STANDARD, None))])
     assert [(s.upstream, s.calls, s.attempts) for s in metrics.all()] == [("unmatched", 10_000, 10_000)]
     assert len(metrics._by_policy) <= 4096
     assert metrics.series(POLICY).calls == 0

@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from pytest_aiohttp import AiohttpClient
 from support.pages import Asking
 
-from proxy.observe.events import Refusal
+from proxy.observe.call_record import refused
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import Metrics
 from proxy.observe.recent_calls import RecentCalls
@@ -61,7 +61,7 @@ class House:
         return self.reload_errors
 
     def called(self, detail: str = "") -> None:
-        self.recent.refused(Refusal(0.0, "", 400, Outcome.BAD_REQUEST, detail))
+        self.recent.add([refused(0.0, "", 400, Outcome.BAD_REQUEST, detail)])
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pytest_aiohttp import AiohttpClient
 from support.front import policy, to
 
 from proxy.observe import recent_calls as ring
-from proxy.observe.events import Refusal
+from proxy.observe.call_record import refused
 from proxy.observe.metrics import Metrics, Series
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.buckets import QuotaBucket
@@ -83,7 +83,7 @@ async def admin(aiohttp_client: AiohttpClient) -> TestClient[web.Request, web.Ap
     for upstream in upstreams:
         metrics.series(upstream.policy)
         registry.scope(upstream.policy, Request("GET", "h", "/"))
-        recent.refused(Refusal(0.0, "", 400, Outcome.BAD_REQUEST, ""))
+        recent.add([refused(0.0, "", 400, Outcome.BAD_REQUEST, "")])
     view = View(
         readiness=lambda: Readiness(True, False, ""),
         metrics=None,  # type: ignore[arg-type]

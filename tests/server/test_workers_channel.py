@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.metrics import Metrics, Series
+from proxy.observe.recent_calls import NumberedCall
 from proxy.observe.sink import LineSink
 from proxy.retry.facts import Outcome
 from proxy.server.processors import _quota, processes
@@ -114,8 +116,8 @@ def counted(calls: int, *, retried: int = 0) -> Series:
     return series
 
 
-def shown(number: int, time: str) -> dict[str, Any]:
-    return {"number": number, "time": time, "outcome": "success", "attempts": 1, "history": [{}]}
+def told(number: int, at: int) -> NumberedCall:
+    return NumberedCall(number, f'{{"at":{at}}}', float(at), notable=False)
 
 
 def take(gathered: Aggregate, reports: dict[int, Report]) -> None:
@@ -141,11 +143,12 @@ def test_counts_add_up_and_never_go_down() -> None:
 
 def test_calls_stand_in_order_of_time_with_numbers_of_their_own() -> None:
     recent = AggregatedCalls()
-    recent.add([shown(1, "10:01"), shown(7, "10:00")], 2)
-    recent.add([shown(900, "10:02")], 100)  # the others of the hundred were not kept
-    assert [(call["number"], call["time"]) for call in recent.since(0)] == [(1, "10:00"), (2, "10:01"), (102, "10:02")]
-    assert [call["number"] for call in recent.since(1)] == [2, 102]
-    assert [call["number"] for call in recent.since(0, 1)] == [102]
+    recent.merge([told(1, 11), told(7, 10)], 2)
+    recent.merge([told(900, 12)], 100)  # the others of the hundred were not kept
+    shown = [json.loads(call.text) for call in recent.since(0)]
+    assert [(call["number"], call["at"]) for call in shown] == [(1, 10), (2, 11), (102, 12)]
+    assert [call.number for call in recent.since(1)] == [2, 102]
+    assert [call.number for call in recent.since(0, 1)] == [102]
     assert recent.since(102) == []
 
 

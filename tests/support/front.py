@@ -16,7 +16,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from proxy.config.settings import Address, Buffers, Limits, Pool, Settings
-from proxy.observe.events import EndedCall, Plain, Refusal
+from proxy.observe.call_record import NO_POLICY, CallRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
 from proxy.retry.routing import HostPattern, Router, Upstream
@@ -78,11 +78,14 @@ class Told:
     """An observer that keeps what it needs of each call."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[CallRecord] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def call_ended(self, call: EndedCall) -> None:
+    def call_ended(self, call: CallRecord) -> None:
+        if call.policy is NO_POLICY:
+            self.refusals.append(call)
+            return
         names = ("outcome", "status", "attempts", "bytes_in", "bytes_out", "endpoint", "detail", "client")
         seen = {name: getattr(call, name) for name in names}
         seen["history"] = list(call.history)
@@ -92,24 +95,8 @@ class Told:
         self.calls.append(seen)
         self.changed.set()
 
-    def succeeded(self, call: Plain) -> None:
-        _, took, policy, _, _, _, client, status, bytes_in, bytes_out, endpoint = call
-        seen = {"outcome": Outcome.SUCCESS, "status": status, "attempts": 1, "bytes_in": bytes_in}
-        seen |= {
-            "bytes_out": bytes_out,
-            "endpoint": endpoint,
-            "detail": "",
-            "client": client,
-            "upstream": policy.upstream,
-        }
-        self.calls.append(seen | {"history": [], "resent": False, "took": took})
-        self.changed.set()
-
     def app_repeated(self, policy: Policy) -> None:
         self.repeated.append(policy.upstream)
-
-    def refused(self, refusal: Refusal) -> None:
-        self.refusals.append(refusal)
 
     async def until(self, count: int) -> list[dict[str, Any]]:
         """The calls, once so many have ended."""

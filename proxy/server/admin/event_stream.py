@@ -8,12 +8,11 @@ failed before those that simply succeeded.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from aiohttp import web
 
+from proxy.observe.recent_calls import NumberedCall
 from proxy.server.admin.auth import refusal
 from proxy.server.admin.connections import has_said_all
 from proxy.server.admin.handlers import is_count
@@ -93,14 +92,14 @@ class EventReader:
     async def news(self) -> str:
         """Make the events that are due; "" where nothing happened."""
         await self._view.refresh()
-        text = "".join(await in_turns(_event("call", json.dumps(call), call["number"]) for call in self._calls()))
+        text = "".join(await in_turns(_event("call", call.text, call.number) for call in self._calls()))
         if self._board is not None:
             await self._board.look()
             data, self._version = self._board.since(self._version, skipped=self._skipped)
             text += _event("board", data)
         return text
 
-    def _calls(self) -> Iterator[dict[str, Any]]:
+    def _calls(self) -> Iterator[NumberedCall]:
         recent, at = self._view.recent, self._at
         self._at = recent.seen
         if not self._most:

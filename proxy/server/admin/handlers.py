@@ -22,6 +22,7 @@ from proxy.server.admin.views import View
 
 #: Bytes of a body that are written at once: more are written in pieces of so many.
 PIECE = 128 * 1024
+_JSON = "application/json; charset=utf-8"
 
 
 class Handlers:
@@ -89,7 +90,7 @@ class Handlers:
         await self._view.refresh()
         recent = self._view.recent
         choose = recent.choose_notable if only else recent.choose
-        shown = await in_turns(recent.show(choose(int(since), int(limit))))
+        shown = await in_turns(json.loads(call.text) for call in recent.show(choose(int(since), int(limit))))
         return await _json(request, lambda: {"seen": recent.seen, "requests": shown[::-1]})
 
     async def reload(self, request: web.Request) -> web.StreamResponse:
@@ -110,7 +111,7 @@ def is_count(text: str) -> bool:
 
 async def _json(request: web.Request, made: Callable[[], Any], status: int = 200) -> web.StreamResponse:
     """Answer with what is made, as JSON, in a thread: of a thousand upstreams it takes a tenth of a second."""
-    return await _send(request, await asyncio.to_thread(_written, made), "application/json; charset=utf-8", status)
+    return await _send(request, await asyncio.to_thread(_written, made), _JSON, status)
 
 
 def _written(made: Callable[[], Any]) -> bytes:
