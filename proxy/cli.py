@@ -336,8 +336,8 @@ def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[
     """The file a verb works on, and what came of loading it. Problems of these kinds are printed (errors, where none
     is named), and unless told otherwise which file it was.
     """
+    from proxy.config.garbage import uncollected
     from proxy.config.load import find, load, taken
-    from proxy.config.uncollected import uncollected
 
     file = find(options.config, os.environ)
     with uncollected():

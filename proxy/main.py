@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from proxy.config.gradual import let_go
+from proxy.config.garbage import let_go
 from proxy.config.load import LoadResult
 from proxy.config.watch import Watcher
 from proxy.observe.access_log import AccessLog, is_for_people
@@ -51,9 +51,9 @@ from proxy.transport.clock import monotonic, wall
 _OUT = 1
 #: Standard error, where people are told.
 _ERRORS = 2
-#: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop; Python's 5 ms
-#: would be added to every call meanwhile.
-_SWITCH = 0.0005
+#: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop, which asks
+#: for it some five times a call. Python's own are 5 ms.
+_SWITCH = 0.00005
 #: Seconds between looks at whether the last call has ended; and seconds without a call that are quiet: an app that is
 #: told to end at the same time makes its last calls then.
 _LOOK, _QUIET = 0.02, 0.5
@@ -244,8 +244,8 @@ class House:
         if self._log is not None:
             self._log.configure(console=console, level=settings.log.level)
         self._notices.console = console
-        parts += self._serving.use(settings, result.packed)
-        self._begin(let_go(parts))
+        parts += self._serving.use(settings)
+        self._begin(asyncio.to_thread(let_go, parts))
         self._taken = asyncio.Event()
         self._begin(self._take(plan, why, self._taken))
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
 from proxy.config.environment import replace
+from proxy.config.garbage import let_go
+from proxy.config.merge import submap
 from proxy.config.problems import Mark, Problem, Problems
 from proxy.config.read import read_text
 from proxy.config.schema import EXTENSION, FILE, INCLUDED
@@ -33,14 +35,12 @@ class LoadResult:
     """`settings` is None where any problem is an error; warnings and notes come beside settings.
 
     `files` were read or should have been, `patterns` are the include globs, absolute: what a watcher looks at.
-    `packed` are the settings for another process, where they were packed already (`proxy.config.packed`).
     """
 
     settings: Settings | None
     problems: tuple[Problem, ...]
     files: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
-    packed: tuple[bytes, ...] = field(default=(), repr=False)
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -98,6 +98,7 @@ def _finished(read: _Read | None, file: str | None, environ: Mapping[str, str], 
     compiled = compile_tree(tree, found, file, files, environ, problems)
     if compiled is not None:
         advise(compiled, tree, problems)
+    let_go(submap(tree, "upstreams"))  # merged copies are in the settings
     settings = None if compiled is None else compiled.settings
     return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(_patterns(tree)))
 

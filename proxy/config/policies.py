@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from proxy.config.classification import classify, dialects
 from proxy.config.merge import lay, without_overruled
@@ -38,6 +38,8 @@ from proxy.retry.target import Endpoint, Target
 if TYPE_CHECKING:
     from proxy.config.service_config import MethodPolicy
 
+Part = TypeVar("Part")
+
 #: Keys of an upstream or route that are worked out elsewhere.
 _ELSEWHERE = frozenset({"strategy", "bucket", "rate", "service_config", "routes", "url", "hosts", "prefix", "match"})
 
@@ -65,6 +67,7 @@ class Policies:
         self._targets: dict[object, Target] = {}
         self._packs: dict[tuple[str, ...], tuple[Dialect, ...]] = {}
         self._classified: dict[object, Classify] = {}
+        self._parts: dict[tuple[type, Any], Any] = {}
         self.trees: dict[tuple[str, str], Map] = {}
         self.defaults: Map | None = None  # what every upstream inherits; None while that is put together
 
@@ -123,23 +126,28 @@ class Policies:
             place.upstream,
             place.route,
             strategy,
-            bucket[0],
-            rate[0],
-            _scope(typed["scope"]),
-            Timeouts(**typed["timeouts"]),
+            self._one(bucket[0]),
+            self._one(rate[0]),
+            self._one(_scope(typed["scope"])),
+            self._one(Timeouts(**typed["timeouts"])),
             self._classify(tree, method, key, path),
-            frozenset(typed["attempt_headers"]),
-            key,
-            PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["hold"]),
+            self._one(frozenset(typed["attempt_headers"])),
+            self._one(key),
+            self._one(PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["hold"])),
             typed["mode"],
-            _edits(typed["headers"]["request"]),
-            _edits(typed["headers"]["response"]),
+            self._one(_edits(typed["headers"]["request"])),
+            self._one(_edits(typed["headers"]["response"])),
             self._target(tree, place.endpoints, path),
         )
         if found is None:
             return None
         self.trees[place.upstream, place.route] = self._effective(tree, strategy, bucket, rate, path)
         return policy
+
+    def _one(self, part: Part) -> Part:
+        """The first that was equal to this: thousands of routes differ in little."""
+        known: Part = self._parts.setdefault((type(part), part), part)
+        return known
 
     def _typed(self, tree: Map, name: str) -> Any:
         """A key's value, read; the same object is read once."""

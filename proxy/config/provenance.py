@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from proxy.config.garbage import let_go
 from proxy.config.problems import Mark
 from proxy.config.yaml_tree import Map, Seq
 
@@ -62,6 +63,13 @@ class Provenance:
             else:
                 plain["upstreams"].setdefault(upstream, {}).update(entry)
         return plain
+
+    def folded(self) -> Provenance:
+        """The same with the trees of all policies folded; those that stand here are used up."""
+        folded = Folded(fold(self.policies))
+        if isinstance(self.policies, dict):
+            let_go(self.policies)
+        return Provenance(self.top, folded)
 
     def parts(self) -> list[object]:
         """What it is made of, for who lets it go a little at a time."""

@@ -5,20 +5,19 @@ by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system 
 and in any number. A change is read once it has stood still from one look to the next; the content every second in any
 case. Its digest is taken before the file is read, and after: what changed in between is read again. A file that is
 suddenly empty is being written, most likely: it is looked at once more before it counts as the defaults. Loading runs
-in a thread, or, where there is much to load, in a process of its own (`aside.py`), and the loop serves on meanwhile.
+in a thread, and the loop serves on meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import glob
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from proxy.config.aside import AsideError, failed, load_aside
+from proxy.config.garbage import uncollected
 from proxy.config.load import LoadResult, load
 from proxy.config.read import read_start
 
@@ -26,8 +25,6 @@ from proxy.config.read import read_start
 GLANCE, LOOK = 0.2, 1.0
 #: How often a file that changes all the time is read before it is taken as it was.
 _READS = 10
-#: Bytes of configuration above which a process of its own loads it. It takes a quarter of a second to begin.
-_MUCH = 16 * 1024
 
 #: Takes what a load gave and why it was made: "file", "SIGHUP", "POST /reload", as the caller of `reload` says.
 OnLoad = Callable[[LoadResult, str], None]
@@ -104,23 +101,10 @@ class Watcher:
         for _ in range(_READS):
             stamp = self._stamp()
             known = await asyncio.to_thread(digest, self._files, self._patterns)
-            result = await self._result()
+            result = await asyncio.to_thread(load_beside_calls, self._file, self._environ)
             if stamp == self._stamp() and known == await asyncio.to_thread(digest, self._files, self._patterns):
                 break
         return result, known, stamp
-
-    async def _result(self) -> LoadResult:
-        if self._file is not None and self._size() > _MUCH:
-            with contextlib.suppress(OSError):  # no process can be had now: a thread, then
-                try:
-                    return await load_aside(self._file, self._environ)
-                except AsideError as error:
-                    return LoadResult(None, failed(self._file, error), self._files, self._patterns)
-        return await asyncio.to_thread(load, self._file, self._environ)
-
-    def _size(self) -> int:
-        """Bytes of all files that are known."""
-        return sum(max(0, _stamp(file).size) for file in self._files)
 
     async def _take(self, result: LoadResult, known: bytes, why: str) -> None:
         self._digest = known
@@ -128,6 +112,17 @@ class Watcher:
             self._files, self._patterns = result.files, result.patterns
             self._digest = await asyncio.to_thread(digest, self._files, self._patterns)
         self._on_load(result, why)
+
+
+def load_beside_calls(file: str | None, environ: Mapping[str, str]) -> LoadResult:
+    """What `load` gives, laid out for calls and folded, made so that a thread holds nobody up (`garbage.py`)."""
+    with uncollected():
+        result = load(file, environ)
+        settings = result.settings
+        if settings is None:
+            return result
+        settings.router.lay_out()
+        return replace(result, settings=replace(settings, provenance=settings.provenance.folded()))
 
 
 def _watched(files: Iterable[str], patterns: Iterable[str]) -> list[str]:

@@ -6,7 +6,6 @@ Law: with one process nothing of workers is on a call's way, or loaded.
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -48,10 +47,8 @@ class Serving(Protocol):
         """Admin or probe listens there no more."""
         ...
 
-    def use(self, settings: Settings, packed: Sequence[bytes]) -> list[object]:
-        """Take a new configuration. `packed`: see `proxy.config.load.LoadResult`. What the old one leaves behind is
-        returned, to be let go.
-        """
+    def use(self, settings: Settings) -> list[object]:
+        """Take a new configuration; what the old one leaves behind is returned, to be let go."""
         ...
 
     async def settled(self) -> None:
@@ -152,7 +149,7 @@ class Alone:
         """Admin or probe listens there no more."""
         self._path.left(address)
 
-    def use(self, settings: Settings, packed: Sequence[bytes]) -> list[object]:
+    def use(self, settings: Settings) -> list[object]:
         """Take a new configuration, for calls that start after it."""
         self._fleet.use(settings)
         return self._path.use(settings)

@@ -22,18 +22,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """A part of the settings that Begin or Use will name; their chunks come in order before it."""
-
-    packed: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Begin:
-    """The first message but for chunks. `row` is its row in shared memory, `own` where admin and probe listen."""
+    """The first message. `settings` are packed (`proxy.config.pickling`), `row` is the worker's row in shared memory,
+    `own` where admin and probe listen.
+    """
 
     row: int
     generation: int
+    settings: bytes = field(repr=False)
     via: str
     places: tuple[Place, ...]
     own: tuple[Address, ...]
@@ -41,9 +37,10 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A new configuration is in force."""
+    """A new configuration is in force; its settings are packed."""
 
     generation: int
+    settings: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

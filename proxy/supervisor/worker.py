@@ -18,8 +18,9 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from proxy.config.gradual import Taking, let_go
-from proxy.config.settings import Address, Settings
+from proxy.config.garbage import let_go
+from proxy.config.pickling import unpack
+from proxy.config.settings import Address
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics
@@ -40,7 +41,6 @@ from proxy.supervisor.channel import Channel
 from proxy.supervisor.messages import (
     Ask,
     Begin,
-    Chunk,
     Counted,
     Do,
     Ended,
@@ -62,7 +62,7 @@ _OUT = 1
 #: EX_SOFTWARE of sysexits.h.
 _SOFTWARE = 70
 #: As in the process that is alone (`proxy.main`).
-_SWITCH = 0.0005
+_SWITCH = 0.00005
 _CLOCK = 10.0
 #: Seconds between looks at what the others use of the limits; and while the end is waited for.
 _LOOK, _LOOK_CLOSELY = 0.1, 0.02
@@ -104,7 +104,6 @@ class Worker:
         self._retiring = self._ending = False
         self.ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._taking, self._begun, self._cannot = Taking(paced=False), False, ""
         self._channel = Channel(self._loop, sock, self._told, self._orphaned)
         self._start(self._follow())
 
@@ -124,8 +123,6 @@ class Worker:
             if self._ending:
                 return
             match message:
-                case Chunk():
-                    await self._take(message)
                 case Begin():
                     await self._begin(message, descriptors)
                 case Use():
@@ -152,9 +149,7 @@ class Worker:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def _begin(self, begin: Begin, descriptors: list[int]) -> None:
-        settings: Settings = self._taking.taken
-        self._taking = Taking()
-        self._settings = settings
+        settings = self._settings = unpack(begin.settings)
         self._row = begin.row
         self._factory.generation = begin.generation
         self._fleet = Fleet(self._factory, settings, self._tell, met=self._met)
@@ -183,7 +178,6 @@ class Worker:
         sys.setswitchinterval(_SWITCH)
         gc.collect()
         gc.freeze()
-        self._begun = True
         self._channel.send(Ready())
 
     def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
@@ -212,27 +206,18 @@ class Worker:
             if number in self._left:
                 await self._path.close_listener(self._left.pop(number))
 
-    async def _take(self, chunk: Chunk) -> None:
-        try:
-            if not self._cannot:
-                await self._taking.take(chunk.packed)
-        except Exception as error:  # a user's own strategy, which could be made in the parent
-            if not self._begun:
-                raise
-            self._cannot = f"{type(error).__name__}: {error}"
-
     async def _use(self, use: Use) -> None:
-        if self._cannot:
-            self._channel.send(Using(use.generation, self._cannot))
+        try:
+            settings = await asyncio.to_thread(unpack, use.settings)
+        except Exception as error:  # a user's own strategy, which could be made in the parent
+            self._channel.send(Using(use.generation, f"{type(error).__name__}: {error}"))
             return
-        settings: Settings = self._taking.taken
         parts: list[object] = [*self._settings.router.upstreams]
-        self._taking = Taking()
         self._settings = settings
         self._factory.generation = use.generation
         self._fleet.use(settings)
         parts += self._path.use(settings)
-        self._start(let_go(parts))
+        self._start(asyncio.to_thread(let_go, parts))
         self._log.configure(console=is_for_people(settings.log.format, _OUT), level=settings.log.level)
         self._channel.send(Using(use.generation))
 

@@ -16,7 +16,6 @@ from proxy.supervisor.channel import Channel
 from proxy.supervisor.messages import (
     Ask,
     Begin,
-    Chunk,
     Counted,
     Do,
     Ended,
@@ -26,7 +25,6 @@ from proxy.supervisor.messages import (
     Note,
     Place,
     Ready,
-    Use,
     Using,
 )
 
@@ -127,20 +125,10 @@ class WorkerProcess:
 
     # -- saying ---------------------------------------------------------------------------------------------------
 
-    def begin(self, begin: Begin, packed: Sequence[bytes], descriptors: Sequence[int]) -> None:
-        """The first message, after its settings."""
+    def begin(self, begin: Begin, descriptors: Sequence[int]) -> None:
+        """The first message."""
         self.listening = {place.number for place in begin.places}
-        self._hand(packed)
         self._channel.send(begin, descriptors)
-
-    def use(self, use: Use, packed: Sequence[bytes]) -> None:
-        """Have it take new settings."""
-        self._hand(packed)
-        self._channel.send(use)
-
-    def _hand(self, packed: Sequence[bytes]) -> None:
-        for chunk in packed:
-            self._channel.send(Chunk(chunk))
 
     def send(self, message: Any) -> None:
         """A message that no descriptors go with."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any
 
-from proxy.config.packed import pack
+from proxy.config.pickling import pack
 from proxy.config.settings import Address, Settings
 from proxy.observe.aggregate import Aggregate
 from proxy.retry.registry import Registry
@@ -58,7 +58,7 @@ class Workers:
         self._outages = Outages()
         self.registry = Registry(self._fleet)
         self._generation = 1
-        self._packed: Sequence[bytes] = tuple(pack(settings))
+        self._packed = pack(settings)
         self._numbers = 0
         self._slots = Slots(processes(settings.workers))
         self._all: dict[int, WorkerProcess] = {}
@@ -101,8 +101,8 @@ class Workers:
         if not takes_over:
             slot.enter(worker, monotonic())
         worker.generation = self._generation
-        begin = Begin(row, self._generation, self._via, slot.places, tuple(self._own))
-        worker.begin(begin, self._packed, slot.descriptors)
+        begin = Begin(row, self._generation, self._packed, self._via, slot.places, tuple(self._own))
+        worker.begin(begin, slot.descriptors)
         if self._draining:
             worker.do("drain")
         if self._refusing:
@@ -189,16 +189,16 @@ class Workers:
 
     # -- configurations -------------------------------------------------------------------------------------------
 
-    def use(self, settings: Settings, packed: Sequence[bytes]) -> list[object]:
+    def use(self, settings: Settings) -> list[object]:
         """Hand a new configuration to all."""
         self._settings = settings
         self._generation += 1
-        self._packed = packed or tuple(pack(settings))
-        use = Use(self._generation)
+        self._packed = pack(settings)
+        use = Use(self._generation, self._packed)
         self._factory.generation = self._generation
         self._fleet.use(settings)
         for worker in self._all.values():
-            worker.use(use, self._packed)
+            worker.send(use)
         self._resize(processes(settings.workers))
         return self.registry.forget_policies(policies_of(settings), settings.buckets)
 

@@ -188,11 +188,14 @@ MANY = "".join(f"  u{n}: {{url: 'http://u{n}.test'}}\n" for n in range(1000))
 WAITS = """
 import os
 from pathlib import Path
-from proxy.retry import StandardRetryStrategy as Own
+from proxy.retry import StandardRetryStrategy
 waits = Path(__file__).with_name("waits")
-if waits.exists():
-    waits.write_text(str(os.getpid()))
-    waits.read_text()
+class Own(StandardRetryStrategy):
+    def __init__(self):
+        super().__init__()
+        if waits.exists():
+            waits.write_text(str(os.getpid()))
+            waits.read_text()
 """
 
 
@@ -252,7 +255,7 @@ async def test_a_large_file_is_taken_like_a_small_one(workers: int, tmp_path: Pa
 
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_an_end_does_not_wait_for_a_load(workers: int, tmp_path: Path) -> None:
-    """Neither does the process that loads outlive the one that it loads for."""
+    """The thread that loads stands still, in what a user's own strategy does as it is made."""
     (tmp_path / "own_waits.py").write_text(WAITS)
     async with Upstream(fails_or_not) as upstream:
         file = large(upstream.url, 2) + f"  own: {{url: '{upstream.url}', strategy: {{kind: 'own_waits:Own'}}}}\n"

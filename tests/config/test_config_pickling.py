@@ -1,4 +1,4 @@
-"""Settings on their way to another process, piece by piece."""
+"""Settings on their way to another process, and made while calls go on."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from configs import settings
 
-from proxy.config.gradual import Taking, let_go
+from proxy.config.garbage import let_go
 from proxy.config.load import load
-from proxy.config.packed import Unpacking, pack, records_of
+from proxy.config.pickling import pack, unpack
 from proxy.config.provenance import Folded, fold
-from proxy.config.settings import Settings
+from proxy.config.watch import load_beside_calls
 from proxy.retry.policy import Policy
 
+MANY = "".join(f"  u{n}: {{url: 'http://u{n}.test', timeouts: {{total: {n + 1}s}}}}\n" for n in range(500))
 EXAMPLES = Path(__file__).parents[2] / "config" / "examples"
 
 OWN = """
@@ -29,15 +30,6 @@ class Own(StandardRetryStrategy):
         super().__init__(max_attempts=attempts)
         made.append(self)
 """
-
-
-def unpacked(found: Settings) -> Settings:
-    unpacking = Unpacking()
-    for chunk in pack(found):
-        for _, record in records_of(chunk):
-            unpacking.take(record)
-    assert isinstance(unpacking.taken, Settings)
-    return unpacking.taken
 
 
 def parts(whole: Any) -> dict[str, Any]:
@@ -56,7 +48,7 @@ def same_policy(one: Policy, other: Policy) -> None:
 def test_an_example_arrives_as_it_was(file: Path) -> None:
     found = load(str(file), {}).settings
     assert found is not None
-    came = unpacked(found)
+    came = unpack(pack(found))
     apart = {"router": None, "provenance": None}
     assert {**parts(came), **apart} == {**parts(found), **apart}
     assert came.provenance.of_top() == found.provenance.of_top()
@@ -81,18 +73,16 @@ def test_what_was_one_thing_is_one_and_what_is_equal_becomes_one(tmp_path: Path)
         for n in range(300)
     )
     found = settings(tmp_path, text)
-    assert len(list(pack(found))) > 1
-    router = unpacked(found).router
+    router = unpack(pack(found)).router
     policies = [policy for upstream in router.upstreams for policy in upstream.policies]
     assert len({id(policy) for policy in policies}) == 600
     assert {id(policy.classify) for policy in policies} == {id(router.fallback.policy.classify)}
     assert len({id(policy.timeouts) for policy in policies}) == 2
-    assert len({id(route.match) for upstream in router.upstreams for route in upstream.routes}) == 1
     assert router.by_name["u7"] is router.upstreams[7] is router.by_authority("u7.test", 80)
     assert {id(policy.target) for policy in router.upstreams[7].policies} == {id(router.upstreams[7].target)}
 
 
-def test_a_users_strategy_is_made_anew_once_in_a_record_that_says_so(tmp_path: Path) -> None:
+def test_a_users_strategy_is_made_anew_once(tmp_path: Path) -> None:
     (tmp_path / "own_packed.py").write_text(OWN)
     text = """
         strategies: {mine: {kind: "own_packed:Own", attempts: 4}}
@@ -101,17 +91,16 @@ def test_a_users_strategy_is_made_anew_once_in_a_record_that_says_so(tmp_path: P
     found = settings(tmp_path, text)
     import own_packed
 
-    came = unpacked(found)
+    came = unpack(pack(found))
     one, other = (upstream.policy.strategy for upstream in came.router.upstreams)
     assert own_packed.made == [found.router.upstreams[0].policy.strategy.custom, one.custom]
     assert one.custom is other.custom
     assert one.remake is not None
-    assert [users for chunk in pack(found) for users, _ in records_of(chunk)].count(True) == 1
 
 
-async def test_settings_are_taken_while_others_have_the_loop(tmp_path: Path) -> None:
-    lines = "".join(f"  u{n}: {{url: 'http://u{n}.test'}}\n" for n in range(500))
-    taking, turns, over = Taking(), 0, False
+async def test_a_file_is_loaded_while_others_have_the_loop(tmp_path: Path) -> None:
+    (tmp_path / "redrive.yaml").write_text("upstreams:\n" + MANY)
+    turns, over = 0, False
 
     async def others() -> None:
         nonlocal turns
@@ -120,18 +109,46 @@ async def test_settings_are_taken_while_others_have_the_loop(tmp_path: Path) -> 
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(others())
-    for chunk in pack(settings(tmp_path, "upstreams:\n" + lines)):
-        await taking.take(chunk)
+    result = await asyncio.to_thread(load_beside_calls, str(tmp_path / "redrive.yaml"), {})
     over = True
     await beside
     assert turns > 3
-    assert len(taking.taken.router.upstreams) == 500
+    assert result.settings is not None
+    assert len(result.settings.router.upstreams) == 500
 
 
-async def test_parts_are_let_go_until_none_is_left() -> None:
-    parts: list[object] = [object() for _ in range(100)]
-    await let_go(parts)
-    assert parts == []
+def test_it_comes_to_the_same_beside_calls(tmp_path: Path) -> None:
+    (tmp_path / "more.yaml").write_text("upstreams: {more: {url: http://more.test}}\n")
+    file = tmp_path / "redrive.yaml"
+    file.write_text(
+        f"include: [more.yaml]\nupstreams:\n{MANY}  twice: {{url: 'http://u7.test'}}\n"
+        "defaults: {headers: {request: {set: {X-Key: '${KEY}'}}}}\n"
+    )
+    environ = {"KEY": "secret"}
+    one, other = load(str(file), environ), load_beside_calls(str(file), environ)
+    assert one.problems
+    assert (one.problems, one.files, one.patterns) == (other.problems, other.files, other.patterns)
+    assert one.settings is not None
+    assert other.settings is not None
+    assert isinstance(other.settings.provenance.policies, Folded)
+    assert other.settings.provenance.of("u41") == one.settings.provenance.of("u41")
+    assert other.settings.provenance.effective() == one.settings.provenance.effective()
+    for made in (one, other):
+        assert made.settings.router.by_name["more"].policy.request_headers.set == (("X-Key", "secret"),)  # type: ignore[union-attr]
+
+
+def test_what_is_wrong_is_told_alike(tmp_path: Path) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text(f"upstreams:\n{MANY}  bad: {{url: 'http://bad.test', strategy: unheard_of}}\ndrain: 7\n")
+    one = load(str(file), {})
+    assert len(one.errors) == 2
+    assert load_beside_calls(str(file), {}) == one
+
+
+@pytest.mark.parametrize("parts", [list(range(100)), dict.fromkeys(range(100))])
+def test_parts_are_let_go_until_none_is_left(parts: list[object] | dict[object, object]) -> None:
+    let_go(parts)
+    assert not parts
 
 
 def test_folded_trees_say_what_the_trees_do() -> None:
