@@ -8,11 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 
 from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, Finish, Launch, Peek, WakeAt
-from proxy.retry.call import Call
-from proxy.retry.ending import Phase
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
+from proxy.retry.machine import Call, Flying, Waiting
+
+
+class Phase(Enum):
+    """Where a call is: its state, and of one that waits or flies, what for."""
+
+    NEW = "new"
+    GATED = "gated"
+    FLYING = "flying"
+    PEEKING = "peeking"
+    BACKOFF = "backoff"
+    DELIVERING = "delivering"
+    DONE = "done"
+
+
+def phase_of(call: Call) -> Phase:
+    """Where this call is."""
+    match call.state:
+        case Waiting(next):
+            return Phase.GATED if next.gated and not (call.hedged and call.attempts) else Phase.BACKOFF
+        case Flying() as state:
+            peeking = not call.hedged and any(flight.reply for flight in state.flights.values())
+            return Phase.PEEKING if peeking else Phase.FLYING
+        case other:
+            return Phase[type(other).__name__.upper()]
 
 
 @dataclass
@@ -57,9 +81,9 @@ class Driven:
     @property
     def key(self) -> tuple[object, ...]:
         """Two states with one key behave alike, as far as the table goes."""
-        call = self.call
+        call, payment = self.call, self.call._payment
         return (
-            call.phase,
+            phase_of(call),
             call.attempts,
             call.committed,
             call.resent,
@@ -69,10 +93,10 @@ class Driven:
             self.delivering,
             self.alarm is not None,
             self.asked is not None,
-            call._owed is not None,
-            call._granted is not None,
-            call.phase is Phase.BACKOFF and self.now >= call._due,
-            getattr(call, "_stopped", None),
+            payment is not None and payment.owed is not None,
+            payment is not None and payment.price is not None,
+            isinstance(call.state, Waiting) and not call.state.next.gated and self.now >= call.state.next.due,
+            getattr(call._plan, "stopped", None),
             self.cooled,
         )
 
@@ -99,7 +123,7 @@ _FAULTS = {
 def events(driven: Driven) -> Iterator[Event]:
     """What can happen next."""
     call = driven.call
-    if call.phase is Phase.NEW:
+    if phase_of(call) is Phase.NEW:
         yield "`start`", lambda d: d.call.start(d.now)
         return
     for attempt in sorted(driven.flying):
@@ -125,7 +149,7 @@ def events(driven: Driven) -> Iterator[Event]:
     if driven.asked is not None:
         yield "`granted`", _answered(True)
         yield "`refused`", _answered(False)
-    if call.phase in (Phase.GATED, Phase.BACKOFF) and not driven.cooled:
+    if isinstance(call.state, Waiting) and not driven.cooled:
         yield COOLED_BY_ANOTHER, _cool_down
     yield "`replay_lost`", lambda d: d.call.replay_lost(d.now)
     yield "`app_gone`", lambda d: d.call.app_gone(d.now)

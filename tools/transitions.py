@@ -1,4 +1,4 @@
-"""The transition table of docs/reference/transitions.md, found by driving `proxy.retry.call.Call` itself.
+"""The transition table of docs/reference/transitions.md, found by driving `proxy.retry.machine.Call` itself.
 
 Every event that a driver could bring about is put to every state that is reached from the start, under a handful of
 policies that between them open every path. What the call answered is the table; nothing is written by hand. While at
@@ -17,15 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from driven_call import COOLED_BY_ANOTHER, Driven, events
+from driven_call import COOLED_BY_ANOTHER, Driven, Phase, events, phase_of
 from every_path import HEDGED, SEQUENTIAL, Elsewhere
 
 from proxy.retry.actions import Action, Actions, Deliver
-from proxy.retry.call import Call
-from proxy.retry.ending import Phase
 from proxy.retry.facts import Outcome, Request
-from proxy.retry.gated import Env
-from proxy.retry.hedging import HedgedCall, make_call
+from proxy.retry.machine import Call, Env
 from proxy.retry.policy import Policy
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
@@ -43,12 +40,12 @@ class Table:
     rows: dict[tuple[Phase, str], dict[tuple[tuple[str, ...], Phase], set[Outcome]]]
 
 
-def explore(settings: list[tuple[Policy, int, bool]], kind: type[Call]) -> Table:
+def explore(settings: list[tuple[Policy, int, bool]], *, hedged: bool) -> Table:
     """Put every event to every state that can be reached."""
     table = Table(defaultdict(lambda: defaultdict(set)))
     for policy, room, cooling in settings:
         start = _replay(policy, room, cooling, ())
-        assert type(start.call) is kind
+        assert start.call.hedged is hedged
         seen = {start.key}
         paths: deque[tuple[tuple[str, ...], Driven]] = deque([((), start)])
         while paths:
@@ -75,7 +72,7 @@ def _replay(policy: Policy, room: int, cooling: bool, path: tuple[str, ...]) -> 
         assert driven is not None
         driven.alarm = at
 
-    driven = Driven(make_call(request, policy, scope, env, move_alarm))
+    driven = Driven(Call(request, policy, scope, env, move_alarm))
     for step in path:
         _happen(driven, step)
     return driven
@@ -86,7 +83,7 @@ def _happen(driven: Driven, step: str) -> Actions:
     for index, (known, happen) in enumerate(events(driven)):
         if index == int(number):
             assert known == label
-            driven.now += STEP if driven.call.phase is not Phase.NEW else 0.0
+            driven.now += STEP if phase_of(driven.call) is not Phase.NEW else 0.0
             actions = happen(driven)
             driven.carry_out(actions)
             return actions
@@ -94,14 +91,14 @@ def _happen(driven: Driven, step: str) -> Actions:
 
 
 def _put(table: Table, driven: Driven, step: str) -> None:
-    before = driven.call.phase
+    before = phase_of(driven.call)
     actions = _happen(driven, step)
     names = tuple(dict.fromkeys(_name(action) for action in actions))
     outcomes = {outcome for action in actions if (outcome := getattr(action, "outcome", None)) is not None}
     label = step.partition("|")[2]
     if label == COOLED_BY_ANOTHER:
         return
-    table.rows[before, label][names, driven.call.phase] |= outcomes
+    table.rows[before, label][names, phase_of(driven.call)] |= outcomes
     in_flight = driven.flying or driven.peeking or driven.delivering is not None
     assert driven.done or in_flight or driven.alarm is not None, f"nothing will ever happen again: {before} {step}"
 
@@ -140,7 +137,7 @@ seen to end with, or to hand an answer on with; which *no* it is follows from th
 
 def page() -> str:
     """The whole page."""
-    one, other = explore(SEQUENTIAL, Call), explore(HEDGED, HedgedCall)
+    one, other = explore(SEQUENTIAL, hedged=False), explore(HEDGED, hedged=True)
     return "\n".join(
         [
             _HEAD,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from proxy.forward.app_repeats import AppRepeats
 from proxy.forward.timers import Watch
 from proxy.observe.call_record import Observer
-from proxy.retry.gated import Env
+from proxy.retry.machine import Env
 from proxy.retry.registry import Registry
 from proxy.transport.pool import Pool
 from proxy.transport.replay_buffer import Store

@@ -1,4 +1,4 @@
-"""Drives one call: carries out with sockets what `proxy.retry.call` decides.
+"""Drives one call: carries out with sockets what `proxy.retry.machine` decides.
 
 Theory of operation. Whatever happens (the app's bytes, an attempt's answer, an alarm) is told to the call with the
 time, and the actions that it answers with are carried out in order. Nothing is decided here. The exchange owns what a
@@ -32,10 +32,9 @@ from proxy.forward.upload import Upload
 from proxy.observe.call_record import SUCCESS, CallRecord
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.call import Call
 from proxy.retry.classification import is_plain_success
 from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Reply, Request
-from proxy.retry.hedging import make_call
+from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import GATES, SHUT_DOWN
 from proxy.retry.registry import ScopeState
@@ -178,7 +177,7 @@ class Exchange:
         return call
 
     def _decide(self) -> Call:
-        self.call = make_call(self.request, self.policy, self._scope, self.means.env, self.wake_at)
+        self.call = Call(self.request, self.policy, self._scope, self.means.env, self.wake_at)
         self.decided = True
         return self.call
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.call import Call
 from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first
+from proxy.retry.machine import Call
 from proxy.retry.policy import HeaderEdits, Policy
 from proxy.retry.pushback import MILLISECONDS
 from proxy.retry.request_hints import read_grpc_timeout

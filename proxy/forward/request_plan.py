@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.forward.headers import answers_plainly, attempt_fields, is_plain, plain_lines, via_line
-from proxy.retry.call import may_start_undecided
 from proxy.retry.facts import Request
+from proxy.retry.machine import may_start_undecided
 from proxy.retry.policy import Policy
 from proxy.retry.routing import Router, Upstream
 from proxy.transport.origins import Destination, Origin

@@ -26,8 +26,8 @@ from proxy.retry.actions import (
     Peek,
     WakeAt,
 )
-from proxy.retry.call import Call
 from proxy.retry.facts import Fault, FaultKind, Fields, Outcome, Progress, Reply
+from proxy.retry.machine import Call
 
 
 @dataclass(slots=True)

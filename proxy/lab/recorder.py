@@ -11,10 +11,8 @@ from typing import Any
 from proxy.lab.driver import Driver
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.buckets import Bucket
-from proxy.retry.call import Call
 from proxy.retry.facts import Request
-from proxy.retry.gated import Env
-from proxy.retry.hedging import make_call
+from proxy.retry.machine import Call, Env
 from proxy.retry.policy import Policy
 from proxy.retry.registry import ScopeState
 
@@ -45,7 +43,7 @@ class Recorder(Driver):
         self.levels: list[float | None] = []
         self.scope = scope
         self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
-        self.begin(make_call(request, policy, scope, env, self.set_alarm))
+        self.begin(Call(request, policy, scope, env, self.set_alarm))
 
     def launched(self, attempt: int) -> None:
         """Write down when it was sent. The transparent retry keeps its attempt's number and start."""

@@ -6,21 +6,27 @@ once after the last check has passed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.retry.facts import Class, Fault, Outcome, Progress, Pushback, Verdict
 from proxy.retry.policy import Policy, UnsafeMethods
 
+#: Sums of floating-point seconds may miss a deadline that they meet exactly; a wait that ends at it is begun.
+HAIR = 1e-9
+
+NEVER = float("inf")
+
 
 @dataclass(slots=True)
 class Failure:
-    """A failed attempt, as it is judged. Exactly one of `status` and `fault` is set."""
+    """A failed attempt, as it is judged. Exactly one of `status` and `fault` is set. `sent`: when it was (seconds)."""
 
     attempt: int
     verdict: Verdict
     pushback: Pushback
     status: int | None = None
     fault: Fault | None = None
+    sent: float = 0.0
 
     @property
     def price_class(self) -> Class:
@@ -39,6 +45,20 @@ def is_safe(verdict: Verdict, fault: Fault | None, *, idempotent: bool, unsafe_m
     if verdict.repeated_by:
         return True
     return verdict.unprocessed or (fault is not None and fault.progress is Progress.REFUSED)
+
+
+def safe_until(failure: Failure, first_sent: float, *, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
+    """Until when another attempt is safe (seconds): never if it is not, and for ever, but where it is only since the
+    provider's own client repeats the call, and that client does so for a while alone (AWS: its signature expires).
+    """
+    verdict, fault = failure.verdict, failure.fault
+    if not is_safe(verdict, fault, idempotent=idempotent, unsafe_methods=unsafe_methods):
+        return -NEVER
+    if verdict.repeated_within is None or is_safe(
+        replace(verdict, repeated_by=""), fault, idempotent=idempotent, unsafe_methods=unsafe_methods
+    ):
+        return NEVER
+    return first_sent + verdict.repeated_within
 
 
 def first_no(

@@ -6,12 +6,9 @@ the figures that it rests on. Nothing of it is secret: methods, names of the con
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from proxy.retry.buckets import Bucket
 from proxy.retry.checks import Failure
 from proxy.retry.facts import Class, Outcome
-from proxy.retry.policy import Policy
+from proxy.retry.plans import Standing
 
 #: What holds calls, by what it is called in records.
 GATES = {
@@ -26,48 +23,35 @@ NO_LONGER_SAFE = "the provider's own client would not repeat it any more: its si
 SHUT_DOWN = "the proxy shut down, and waited for it no longer"
 
 
-@dataclass(frozen=True, slots=True)
-class Grounds:
-    """What a *no* was decided on. `disabled`: X-Retry-Disable came; `wait`: seconds before the retry that there would
-    be; `left`: seconds that the call has, None without a deadline; `delivered`: the answer had begun to go to the app;
-    `hedges`: the call is hedged; `goes_on`: its failure is one to go on from.
+def why_not(
+    no: Outcome, failure: Failure, call: Standing, now: float, *, due: float, goes_on: bool, delivered: bool = False
+) -> str:
+    """Why this failure was not followed by another attempt. `due`: when the next one would have begun; `goes_on`: the
+    failure is one to go on from; `delivered`: the answer had begun to go to the app.
     """
-
-    policy: Policy
-    method: str
-    bucket: Bucket | None
-    disabled: bool
-    goes_on: bool
-    hedges: bool
-    delivered: bool
-    wait: float
-    left: float | None
-
-
-def why_not(no: Outcome, failure: Failure, grounds: Grounds, now: float) -> str:
-    """Why this failure was not followed by another attempt."""
-    policy = grounds.policy
+    policy = call.policy
     match no:
         case Outcome.PUSHBACK_STOP:
             return f"the upstream said not to retry ({failure.pushback.source})"
         case Outcome.NOT_RETRYABLE:
-            return _not_retryable(failure, grounds)
+            return _not_retryable(failure, call, goes_on=goes_on)
         case Outcome.COMMITTED:
-            return "its answer had begun to go to the app" if grounds.delivered else OUTGREW
+            return "its answer had begun to go to the app" if delivered else OUTGREW
         case Outcome.DISABLED:
-            return "X-Retry-Disable" if grounds.disabled else f"the mode is {policy.mode}"
+            return "X-Retry-Disable" if call.hints.disabled else f"the mode is {policy.mode}"
         case Outcome.ATTEMPTS_EXHAUSTED:
             most = policy.strategy.max_attempts
             if policy.strategy.custom is not None and failure.attempt < most:
                 return "the strategy itself failed: what it raised is no RetryError, or its delay no delay"
             return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
         case Outcome.BUCKET_EMPTY:
-            return _unaffordable(failure.price_class, grounds, now)
+            return _unaffordable(failure.price_class, call, now)
         case Outcome.PUSHBACK_TOO_LONG:
             named = f"{failure.pushback.source} names {seconds(failure.pushback.delay or 0.0)}"
             return f"{named}, more than pushback.max_delay, {seconds(policy.pushback.max_delay)}"
         case Outcome.DEADLINE:
-            return f"the next attempt would begin in {seconds(grounds.wait)}, {_left(grounds.left)}"
+            left = None if call.deadline is None else call.deadline - now
+            return f"the next attempt would begin in {seconds(due - now)}, {_left(left)}"
         case Outcome.OVERLOADED:
             return "limits.waiting has no place for the wait"
         case Outcome.RATE_LIMITED:
@@ -101,22 +85,22 @@ def _left(left: float | None) -> str:
     return f"after the deadline, which is in {seconds(max(left or 0.0, 0.0))}"
 
 
-def _not_retryable(failure: Failure, grounds: Grounds) -> str:
-    if grounds.hedges and not grounds.goes_on:
+def _not_retryable(failure: Failure, call: Standing, *, goes_on: bool) -> str:
+    if not goes_on and call.policy.strategy.hedging_delay is not None:
         return "non_fatal does not name it"
-    if not grounds.goes_on:
+    if not goes_on:
         return "it is named as fatal" if failure.verdict.cls is Class.FATAL else "nothing names it as retryable"
     if failure.verdict.repeated_by:
         return NO_LONGER_SAFE
     if failure.verdict.unprocessed:
-        return f"{grounds.method} is not idempotent, and unsafe_methods is never"
-    return f"{grounds.method} may have been carried out, and is not idempotent"
+        return f"{call.request.method} is not idempotent, and unsafe_methods is never"
+    return f"{call.request.method} may have been carried out, and is not idempotent"
 
 
-def _unaffordable(cls: Class, grounds: Grounds, now: float) -> str:
-    bucket = grounds.bucket
+def _unaffordable(cls: Class, call: Standing, now: float) -> str:
+    bucket = call.bucket
     if bucket is None or bucket.affords(bucket.price(cls), now):
-        return "the bucket refused it" if grounds.policy.strategy.custom is None else "the strategy refuses it"
+        return "the bucket refused it" if call.policy.strategy.custom is None else "the strategy refuses it"
     spec, level = bucket.spec, round(bucket.level(now), 1)
     if spec.kind == "throttle":
         return f"the bucket has {level:g}, and retries need more than {spec.max_tokens / 2:g}"

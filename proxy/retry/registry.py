@@ -79,7 +79,7 @@ class ScopeState:
         return self.ungated and now >= self.cooldown.quiet_from
 
     def began(self, now: float) -> None:
-        """A call was admitted that needs no `Call` yet (`proxy.retry.call.may_start_undecided`)."""
+        """A call was admitted that needs no `Call` yet (`proxy.retry.machine.may_start_undecided`)."""
         if self.bucket is not None:
             self.bucket.begin(now)
 

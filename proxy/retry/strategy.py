@@ -238,7 +238,7 @@ class GrpcRetryStrategy(_BuiltInStrategy):
 class HedgingRetryStrategy(_BuiltInStrategy):
     """gRPC A6 hedging, one after another: `hedging_delay` seconds, or exactly the named delay, before each retry.
 
-    Attempts that overlap need a driver (proxy.retry.call); this interface knows of one attempt at a time.
+    Attempts that overlap need a driver (proxy.retry.machine); this interface knows of one attempt at a time.
     """
 
     definition = presets.HEDGING

@@ -22,7 +22,7 @@ from proxy.forward.context import Context
 from proxy.forward.timers import Watch
 from proxy.observe.call_record import Observer
 from proxy.observe.tracing import Tracer
-from proxy.retry.gated import Env
+from proxy.retry.machine import Env
 from proxy.retry.registry import Factory, PoliciesOf, Registry
 from proxy.retry.target import Reach
 from proxy.retry.waiting_room import WaitingRoom

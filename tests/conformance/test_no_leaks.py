@@ -19,8 +19,8 @@ from support.front import App, CutError, Front, chunked, policy, request
 
 from proxy.forward.attempt import Attempt
 from proxy.forward.exchange import Exchange
-from proxy.retry.call import Call
 from proxy.retry.facts import Outcome, Request
+from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BucketRef, QuotaSpec, Strategy
 from proxy.retry.target import Target
 from proxy.server.connection import AppConnection

@@ -16,8 +16,8 @@ from support.scripted import Step, Turn, Upstream, answer, close, hang, reset, t
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.retry.actions import Actions
-from proxy.retry.call import Call
 from proxy.retry.facts import Class, MappingFields, Outcome, Request
+from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BucketRef, PushbackPolicy, QuotaSpec, Rule, Strategy, Timeouts
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"

@@ -21,10 +21,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from proxy.retry.actions import Action, Actions
-from proxy.retry.call import Call
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply, Request
-from proxy.retry.gated import Env
-from proxy.retry.hedging import make_call
+from proxy.retry.machine import Call, Env
 from proxy.retry.policy import Policy
 from proxy.retry.registry import Registry, ScopeState
 from proxy.retry.waiting_room import WaitingRoom
@@ -149,7 +147,7 @@ class Playbook:
         self.registry = registry or Registry()
         self.scope: ScopeState = self.registry.scope(policy, self.request)
         env = Env(FixedDraws(draw), 0.0, room or WaitingRoom(2000))
-        self.call = make_call(self.request, policy, self.scope, env)
+        self.call = Call(self.request, policy, self.scope, env)
         self.lines: list[Event | Action] = []
 
     def __rshift__(self, event: Event) -> Playbook:

@@ -11,12 +11,10 @@ from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
 from proxy.retry.actions import Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.buckets import RateBucket
-from proxy.retry.call import PATIENCE
 from proxy.retry.cooldown import NO_CREDENTIAL, Cooldown
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
-from proxy.retry.gated import Env
 from proxy.retry.gates import REJECTED, TokenGate
-from proxy.retry.hedging import make_call
+from proxy.retry.machine import PATIENCE, Call, Env
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
 from proxy.retry.registry import Factory, Registry
 from proxy.retry.slow_start import SlowStart
@@ -297,7 +295,7 @@ def test_a_driver_on_the_virtual_clock_asks_and_is_answered() -> None:
         return Sending(0.01, Reply(503 if attempt == 1 else 200, MappingFields([])))
 
     driver = Driver(clock, fails)
-    call = make_call(request, POLICY, scope, Env(_NoDraw()), driver.set_alarm)
+    call = Call(request, POLICY, scope, Env(_NoDraw()), driver.set_alarm)
     clock.at(0.0, BEGIN, driver.begin, call)
     clock.run(0.05)
     bucket = scope.bucket
@@ -363,3 +361,25 @@ def test_who_starts_a_cooldown_says_so() -> None:
 class Waiting:
     def retime(self, at: float) -> None:
         pass
+
+
+def test_a_hedge_that_a_pushback_put_off_is_decided_when_it_is_due() -> None:
+    """Its bucket's no comes while it is put off; what is here by then pays."""
+    book = play(HEDGED)
+    assert (
+        book
+        >> start()
+        << Launch(1)
+        << WakeAt(1.0)
+        >> wake(1.0)
+        << WakeAt(1.0 + PATIENCE)
+        << Ask(5)
+        >> reply(1, 503, at=1.5, headers={"retry-after": "3"})
+        << Hold(1)
+        << WakeAt(1.0 + PATIENCE)
+        >> refused(5, at=1.6)
+        >> wake(1.0 + PATIENCE)
+        << WakeAt(4.5)
+    )
+    bucket_of(book).comes(6)
+    assert book >> wake(4.5) << Launch(2) << WakeAt(5.5)

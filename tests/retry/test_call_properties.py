@@ -18,8 +18,7 @@ from proxy.lab.driver import Buffers, Driver, Sending
 from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
 from proxy.retry.buckets import QuotaBucket
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
-from proxy.retry.gated import Env
-from proxy.retry.hedging import HedgedCall, make_call
+from proxy.retry.machine import Call, Env
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
@@ -273,7 +272,7 @@ class Watched(Driver):
         request = Request(self.spec["method"], "u.test", "/x", MappingFields(self.spec["headers"]))
         self.scope = registry.scope(self.policy, request)
         self.ledger.current = self
-        self.begin(make_call(request, self.policy, self.scope, env, self.set_alarm))
+        self.begin(Call(request, self.policy, self.scope, env, self.set_alarm))
         self.check()
 
     def go_away(self) -> None:
@@ -342,7 +341,7 @@ class Watched(Driver):
         call = self.call
         assert call is not None
         assert not self.answered, "nothing is sent after an answer has begun"
-        assert not self.lost or (isinstance(call, HedgedCall) and self.policy.strategy.hedging_delay == 0)
+        assert not self.lost or (call.hedged and self.policy.strategy.hedging_delay == 0)
         launched = [done.attempt for done in self.actions if isinstance(done, Launch)]
         if action.attempt in launched:
             self.resent += 1

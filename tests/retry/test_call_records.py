@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from playbook import FixedDraws, Playbook, app_gone, ended, fault, replay_lost, reply, start, wake
+from playbook import Event, FixedDraws, Playbook, app_gone, ended, fault, replay_lost, reply, start, wake
 from support.front import CLASSIFY, policy
 
 from proxy.retry import RetryError
 from proxy.retry.actions import Action
-from proxy.retry.call import Call
 from proxy.retry.facts import FaultKind, Outcome, Request
-from proxy.retry.gated import Env
-from proxy.retry.hedging import make_call
+from proxy.retry.machine import Call, Env
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
@@ -129,7 +127,7 @@ def test_what_a_cooldown_holds_past_the_deadline_says_so() -> None:
 def _actions(what: Policy, registry: Registry) -> tuple[Action, ...]:
     request = Request("GET", "u.test", "/x")
     env = Env(FixedDraws(1.0), 0.0, WaitingRoom(10))
-    return make_call(request, what, registry.scope(what, request), env).start(0.0)
+    return Call(request, what, registry.scope(what, request), env).start(0.0)
 
 
 POOR = replace(STANDARD, bucket=BucketRef(QuotaSpec(capacity=4), "poor"))
@@ -208,3 +206,37 @@ def test_a_strategy_of_ones_own_is_told_from_the_last_attempt(error: Exception, 
     own = Strategy("own:Failing", "own:Failing", 3, Backoff(0, 0), custom=Failing(error))
     call = play(replace(STANDARD, strategy=own, bucket=None), start(), reply(1, 503, at=0))
     assert brief(call) == [(1, decision, why)]
+
+
+def denied(attempt: int, *, at: float) -> Event:
+    return Event(f"denied {attempt}", at, lambda call, now: call.denied(attempt, "not allowed", now))
+
+
+def test_a_hedge_that_is_sent_again_begins_when_it_is_sent_again() -> None:
+    call = play(HEDGING, start(), fault(1, "connect_failure", at=0.4), reply(1, 200, at=0.5), ended(1, at=0.5))
+    assert [(record.decision, record.started, record.ended) for record in call.history] == [
+        ("transparent", 0.0, 0.4),
+        ("delivered", 0.4, 0.5),
+    ]
+
+
+def test_a_denied_hedge_gives_back_its_own_price_and_no_other() -> None:
+    spent = play(HEDGING, start(), wake(1.0), denied(1, at=1.1))  # the second was sent, and is cancelled
+    assert spent.bucket is not None and spent.bucket.level(2) == 495
+    back = play(HEDGING, start(), wake(1.0), denied(2, at=1.1))
+    assert back.bucket is not None and back.bucket.level(2) == 500
+    assert [(record.attempt, record.decision, record.price) for record in back.history] == [
+        (1, "cancelled", 0.0),
+        (2, "denied", 0.0),
+    ]
+
+
+def test_a_denied_attempt_gives_back_its_token_of_the_rate() -> None:
+    rated = replace(STANDARD, rate=BucketRef(RateSpec(rate=1.0, burst=1.0), name="pace"))
+    call = play(rated, start(), denied(1, at=0.0))
+    assert call.scope.rate_bucket is not None and call.scope.rate_bucket.level(0.0) == 1
+
+
+def test_a_hedge_that_waits_when_the_body_outgrows_its_buffer_says_so() -> None:
+    call = play(HEDGING, start(), reply(1, 503, at=0.1, headers={"retry-after": "5"}), replay_lost(0.2))
+    assert brief(call) == [(1, "committed", "the request's body outgrew its replay buffer")]

@@ -1,6 +1,6 @@
 """Fifty sidecars and one budget: an outage's retries stay within it, whoever fails when.
 
-The calls are `proxy.retry.call`'s own on a virtual clock, the leases are a real Redis's.
+The calls are `proxy.retry.machine`'s own on a virtual clock, the leases are a real Redis's.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from support.redis_server import RedisServer, needs_redis
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
-from proxy.retry.gated import Env
-from proxy.retry.hedging import make_call
+from proxy.retry.machine import Call, Env
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
 from proxy.retry.registry import Registry
 from proxy.stores.redis.client import Command
@@ -59,7 +58,7 @@ def schedule(clock: Clock, outage: Outage, registry: list[Registry], spec: Quota
             request = Request("GET", "u.test", "/", plain=True)
             driver = Driver(clock, outage)
             scope = each.scope(policy(spec), request)
-            call = make_call(request, policy(spec), scope, Env(rng), driver.set_alarm)
+            call = Call(request, policy(spec), scope, Env(rng), driver.set_alarm)
             clock.at(at, BEGIN, driver.begin, call)
             drivers.append(driver)
     return drivers

@@ -12,7 +12,7 @@ from proxy.lab.explain.question import Fate
 from proxy.lab.recorder import FixedDraws, Fresh, Recorder
 from proxy.lab.routing import Chosen
 from proxy.retry.buckets import Bucket
-from proxy.retry.gated import Env
+from proxy.retry.machine import Env
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 

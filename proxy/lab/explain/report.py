@@ -22,7 +22,6 @@ from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.checks import is_safe
 from proxy.retry.classification import NeedsBody, classify, classify_fault
 from proxy.retry.facts import GRPC_STATUS_NAMES, FaultKind, Outcome, Verdict
-from proxy.retry.hedging import HedgedCall
 from proxy.retry.pushback import read_pushback
 
 #: What is tried where the question names no end: what upstreams do most, and one answer that nothing names.
@@ -95,7 +94,7 @@ def _repeating(one: Play) -> str:
     rule = "" if call.idempotent else f"; unsafe_methods is {call.policy.classify.unsafe_methods}"
     if call.policy.strategy.hedging_delay is None:
         return why + rule
-    if not isinstance(call, HedgedCall):
+    if not call.hedged:
         return f"{why}{rule}: not hedged, one attempt after another"
     vouched = call.policy.strategy.safe_methods and not call.idempotent
     return f"{why}, but its service config says that it is safe: hedged" if vouched else f"{why}{rule}: hedged"
@@ -226,7 +225,7 @@ def _schedule_in_figures(least: Play, greatest: Play) -> Iterator[tuple[Any, ...
         begun = sorted(each.starts[place] for each in (least, greatest) if place < len(each.starts))
         level = longer.levels[place] if place < len(longer.levels) else None
         # What the next attempt pays is taken as this one ends; hedges pay as they go.
-        following = 0.0 if isinstance(longer.call, HedgedCall) else _price(longer, place + 2)
+        following = 0.0 if longer.call.hedged else _price(longer, place + 2)
         paid = (_price(longer, place + 1), None if level is None else level + following) if has_bucket else ()
         yield (place + 1, begun[0], begun[1] if len(begun) > 1 else None, *paid)
 

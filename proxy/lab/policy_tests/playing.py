@@ -18,10 +18,8 @@ from proxy.lab.policy_tests.script import CallScript, PolicyTest, Suite
 from proxy.lab.recorder import FixedDraws, Fresh, Recorder
 from proxy.lab.routing import Refused, choose
 from proxy.retry.backoff import Chance
-from proxy.retry.call import Call
 from proxy.retry.facts import MappingFields
-from proxy.retry.gated import Env
-from proxy.retry.hedging import HedgedCall
+from proxy.retry.machine import Call, Env
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.wire.field_names import REQUEST_CUT
@@ -102,7 +100,7 @@ class _Player(Recorder):
 
     def cancelled(self, attempt: int) -> None:
         """An attempt that the deadline ended has ended; a hedge that lost has not."""
-        if not isinstance(self.call, HedgedCall):
+        if not self.call.hedged:
             self.levels.append(self.level)
 
     def over(self) -> None:
@@ -110,7 +108,7 @@ class _Player(Recorder):
         played.outcome = self.outcome.value if self.outcome is not None else None
         played.elapsed, played.status, played.tokens = self.elapsed, self.status, self.level
         played.history = history
-        played.hedged = isinstance(self.call, HedgedCall)
+        played.hedged = self.call.hedged
         delays = [record.delay for record in history if record.delay is not None]
         played.delays = delays[: max(0, played.attempts - 1)]
 

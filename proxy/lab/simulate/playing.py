@@ -19,10 +19,8 @@ from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.scenario import Scenario
 from proxy.lab.simulate.world import World
 from proxy.retry.buckets import Bucket, RateBucket
-from proxy.retry.call import Call
 from proxy.retry.facts import MappingFields, Outcome, Request
-from proxy.retry.gated import Env
-from proxy.retry.hedging import make_call
+from proxy.retry.machine import Call, Env
 from proxy.retry.policy import BucketSpec, Policy, RateSpec
 from proxy.retry.registry import Factory, Key, Registry, ScopeState
 from proxy.retry.waiting_room import WaitingRoom
@@ -166,7 +164,7 @@ class _Run:
         policy = sidecar.policy
         key = int(self._arrivals.random() * len(self._requests)) if len(self._requests) > 1 else 0
         driver = _Simulated(self, self._world, policy.timeouts.attempt, key, sidecar)
-        driver.begin(make_call(self._requests[key], policy, sidecar.scope, sidecar.env, driver.set_alarm))
+        driver.begin(Call(self._requests[key], policy, sidecar.scope, sidecar.env, driver.set_alarm))
 
     def watch(self, driver: _Simulated, deadline: float) -> None:
         """Mind this call's deadline, if it is still there when the next sweep comes."""

@@ -1,0 +1,972 @@
+"""One call as a state machine: events in, actions out.
+
+Theory of operation. A call is handed events with the time at which they happened and answers with actions; it never
+sleeps, reads a clock, or raises for a wrong upstream. In every state something flies, or an alarm is set, or the call
+is done:
+
+    New -> [Waiting] -> Flying -> Delivering -> Done
+               ^          |
+               +----------+                    another attempt was granted; its answer, if any, is held
+
+An event that a state has no use for is answered with nothing: it comes too late. What comes after an attempt is the
+word of a plan (`proxy.retry.plans`: one after another, or hedged); what it costs is a `Payment`, taken at once after
+the last check has passed; what may hold a call is asked by its `Admission`. A retry is paid for before it is waited
+for. A hedge is paid for when it is due, and no gate but the rate holds it. docs/reference/transitions.md shows every
+move.
+
+Where the bucket is kept elsewhere and what is here can't pay, the bucket is asked (`Ask`), and the attempt is decided
+when it is due: with the price that was granted meanwhile, or with what is here then, or not at all. One that is due
+before the bucket has answered waits for the answer.
+
+Once an answer is being delivered the call is committed: nothing leads back. While anything flies the driver watches
+`deadline` and says `woke` when it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.admission import Admission
+from proxy.retry.answers import own_answer
+from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.backoff import Chance
+from proxy.retry.buckets import Bucket
+from proxy.retry.checks import HAIR, Failure, first_no
+from proxy.retry.classification import NeedsBody, classify, classify_fault
+from proxy.retry.facts import (
+    IDEMPOTENT_METHODS,
+    NO_PUSHBACK,
+    Class,
+    Fault,
+    Fields,
+    Outcome,
+    Progress,
+    Pushback,
+    Reply,
+    Request,
+    Verdict,
+    first,
+)
+from proxy.retry.payment import Payment
+from proxy.retry.plans import Hedged, Next, Plan, Sequential, goes_on, is_non_fatal
+from proxy.retry.plugins import CustomToken
+from proxy.retry.policy import Policy
+from proxy.retry.pushback import read_pushback
+from proxy.retry.reasons import GATES, NO_LONGER_SAFE, OUT_OF_TIME, OUTGREW, SHUT_DOWN, held_too_long, why_not
+from proxy.retry.registry import ScopeState
+from proxy.retry.request_hints import NO_HINTS, RequestHints, read_request_hints
+from proxy.retry.waiting_room import WaitingRoom
+
+#: Contract, section 4: bodies are peeked at up to 64 KiB.
+PEEK_LIMIT = 64 * 1024
+
+#: Seconds after which a bucket that was asked and is still silent counts as one that refused. Stores answer sooner.
+PATIENCE = 1.0
+
+
+@dataclass(slots=True)
+class Env:
+    """What the driver lends every call. The wall's clock is `now + wall_offset` (seconds since the epoch)."""
+
+    rng: Chance
+    wall_offset: float = 0.0
+    waiting: WaitingRoom = field(default_factory=WaitingRoom)
+
+
+# -- states -----------------------------------------------------------------------------------------------------------
+
+
+class Flight:
+    """An attempt in flight. `since`: when it was sent (seconds); `payment`: what it had paid, None for nothing;
+    `reply`: its head, where a rule must see the body before its class can be told.
+    """
+
+    __slots__ = ("payment", "reply", "since")
+
+    def __init__(self, since: float, payment: Payment | None = None) -> None:
+        self.since = since
+        self.payment = payment
+        self.reply: Reply | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """The request's head has not come."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Nothing flies; the next attempt is waited for. Where there is a last answer, it is held (`Call.failure`)."""
+
+    next: Next
+
+
+class Flying:
+    """Attempts are in flight, by their numbers; `next` is the hedge that is to be sent beside them."""
+
+    __slots__ = ("flights", "next")
+
+    def __init__(self, flights: dict[int, Flight]) -> None:
+        self.flights = flights
+        self.next: Next | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivering:
+    """An answer is going to the app. `outcome` is that of the call, unless the answer breaks off."""
+
+    attempt: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """There is an outcome."""
+
+    outcome: Outcome
+
+
+State = New | Waiting | Flying | Delivering | Done
+
+_NEW = New()
+_DELIVERING_FIRST = Delivering(1, Outcome.SUCCESS)
+_DONE = {outcome: Done(outcome) for outcome in Outcome}
+_LAUNCH_FIRST: Actions = (Launch(1),)
+_DELIVER_FIRST: Actions = (Deliver(1, Outcome.SUCCESS),)
+_FINISH: dict[Outcome, Actions] = {outcome: (Finish(outcome),) for outcome in Outcome}
+
+
+def may_start_undecided(policy: Policy, request: Request) -> bool:
+    """Whether `Call.start` would only ask whether the scope admits the call, and `Call.head` would end it with a plain
+    success (`classification.is_plain_success`): a driver then makes the `Call` when anything else has happened,
+    and says `flown` in the place of `start`. It holds for as long as policy and request do.
+    """
+    return (
+        request.plain
+        and policy.mode == "enforce"
+        and policy.strategy.custom is None
+        and policy.strategy.hedging_delay is None
+        and policy.idempotency_key.header == "Idempotency-Key"  # `plain` looks for that name
+        and not policy.idempotency_key.inject
+        and policy.classify.plain_below_400
+    )
+
+
+class Call:
+    """One call of an app. `hedged`: several attempts may be in flight (a call that is not safe to hedge is not).
+
+    `alarm` moves the call's alarm when a gate's word changes; drivers give it, tests of ungated calls need none.
+    `failure` is the last one, while its answer is held; `reply` the last answer that was judged, or is delivered.
+    `endpoints`: where each attempt went last, which the driver writes. Defaults live on the class: a call that succeeds
+    at once sets few of them.
+    """
+
+    attempts: int = 0
+    started: float = 0.0
+    deadline: float | None = None
+    committed: bool = False
+    resent: bool = False  # the one transparent retry has been used
+    hedged: bool = False
+    hints: RequestHints = NO_HINTS
+    failure: Failure | None = None
+    reply: Reply | None = None
+    plugin: CustomToken | None = None
+    state: State = _NEW
+
+    _plan: Plan | None = None
+    _payment: Payment | None = None  # for the attempt that comes next
+    _admission: Admission | None = None
+    _flight: Flight | None = None  # the attempt whose answer is delivered
+    _processed: bool = False  # an attempt may have been processed: a refusal is not transparent any more
+    _shared: bool = False  # the body outgrew its buffer, but everything that is to be sent has it
+    _paid: float | None = None  # what the last retry that was sent had paid
+    _app_paid: float | None = None  # what an app's own retry was charged
+
+    def __init__(
+        self,
+        request: Request,
+        policy: Policy,
+        scope: ScopeState,
+        env: Env,
+        alarm: Callable[[float], None] | None = None,
+    ) -> None:
+        self.request = request
+        self.policy = policy
+        self.scope = scope
+        self.env = env
+        self.history: list[AttemptRecord] = []
+        self.endpoints: dict[int, str] = {}
+        self._alarm = alarm
+        strategy = policy.strategy
+        self.bucket: Bucket | None = None
+        if policy.mode == "enforce":
+            self.bucket = scope.bucket
+            if strategy.hedging_delay is not None:
+                safe = strategy.safe_methods or policy.classify.unsafe_methods == "always"
+                self.hedged = safe or self.idempotent
+        elif policy.mode == "observe":
+            self.bucket = scope.shadow
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the call ended; None while it lasts."""
+        return self.state.outcome if isinstance(self.state, Done) else None
+
+    @property
+    def idempotent(self) -> bool:
+        """RFC 9110, section 9.2.2, or a key that makes it so (contract, "Safety", 3)."""
+        method = self.request.method
+        if method in IDEMPOTENT_METHODS:
+            return True
+        key = self.policy.idempotency_key
+        if key.inject and method in ("POST", "PATCH"):
+            return True
+        return bool(first(self.request.fields, key.header.lower()))
+
+    @property
+    def app_retry(self) -> bool:
+        """Whether the app had tried this before by itself."""
+        return self.hints.retries_itself
+
+    @property
+    def held_by(self) -> str:
+        """The gate that holds, or held, the attempt that is next or in flight; "" for none."""
+        return self._admission.held_by if self._admission is not None else ""
+
+    @property
+    def was_cooled(self) -> bool:
+        """Whether a cooldown has held the call."""
+        return self._admission is not None and self._admission.was_cooled
+
+    @property
+    def kept_off(self) -> tuple[float, float]:
+        """Of a call that a cooldown ended: the seconds that are left of it, and those that its last answer asked for
+        when it came.
+        """
+        asked = self.failure.pushback.delay if self.failure is not None else None
+        return (self._admission.cooling[0] if self._admission is not None else 0.0), asked or 0.0
+
+    @property
+    def needs_no_buffer(self) -> bool:
+        """Whether all attempts share the request's stream, so that a body of any size loses nothing: those of
+        `hedging_delay: 0s`, once all have gone.
+        """
+        state = self.state
+        all_gone = isinstance(state, Flying) and bool(state.flights) and state.next is None
+        return self.hedged and all_gone and self.policy.strategy.hedging_delay == 0
+
+    def forget_alarm(self) -> None:
+        """Let go of the driver, which has finished with this call."""
+        self._alarm = None
+        if self._admission is not None:
+            self._admission.alarm = None
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> Actions:
+        """The request's head is whole."""
+        self.started = now
+        policy = self.policy
+        if policy.timeouts.total is not None:
+            self.deadline = now + policy.timeouts.total
+        if not self.request.plain or policy.idempotency_key.header != "Idempotency-Key":
+            refusal = self._read_hints(now)
+            if refusal:
+                return refusal
+        bucket = self.bucket
+        if bucket is not None:
+            bucket.begin(now)
+            if self.hints.retries_itself:
+                self._app_paid = bucket.charge_app_retry(now)
+        if policy.mode != "enforce":
+            return self._launch(now)
+        if policy.strategy.custom is not None:
+            return self._start_plugin(now)
+        if self.scope.admits(now):
+            return self._launch(now)
+        return self._admit(Next(now), now)
+
+    def flown(self, since: float) -> None:
+        """Take the place of `start`, where the call began undecided: attempt 1 flies since then."""
+        self.started = since
+        if self.policy.timeouts.total is not None:
+            self.deadline = since + self.policy.timeouts.total
+        self.attempts = 1
+        self.state = Flying({1: Flight(since)})
+
+    def head(self, attempt: int, reply: Reply, now: float) -> Actions:
+        """The final head of an attempt's answer has come (1xx are the driver's to pass on)."""
+        flight = self._in_flight(attempt)
+        if flight is None or flight.reply is not None:
+            return ()
+        verdict = classify(self.policy.classify, self.request, reply, None)
+        if isinstance(verdict, NeedsBody):
+            flight.reply = reply
+            if self._admission is not None and self._admission.cooled:
+                self._admission.landed(flight.since, now, well=None)
+            return (Peek(attempt, PEEK_LIMIT),)
+        return self._answered(attempt, flight, reply, verdict, now)
+
+    def peeked(self, attempt: int, body: bytes, now: float) -> Actions:
+        """As much of the body has come as was asked for, or all of it."""
+        flight = self._in_flight(attempt)
+        if flight is None or flight.reply is None:
+            return ()
+        reply = replace(flight.reply, peeked=body)
+        verdict = classify(self.policy.classify, self.request, reply, body)
+        assert not isinstance(verdict, NeedsBody)  # it has been looked at
+        return self._answered(attempt, flight, reply, verdict, now)
+
+    def ended(self, attempt: int, now: float, trailers: Fields | None = None) -> Actions:
+        """The delivered answer has ended well."""
+        state = self.state
+        if type(state) is not Delivering:
+            return ()
+        if state.outcome is Outcome.SUCCESS:
+            if trailers is not None and self.reply is not None and first(trailers, "grpc-status") is not None:
+                return self._ended_by_trailers(attempt, self.reply, trailers, now)
+            self._succeeded(attempt, now)
+        return self._finish(state.outcome, now)
+
+    def failed(self, attempt: int, fault: Fault, now: float) -> Actions:
+        """An attempt has ended without a whole answer."""
+        state = self.state
+        if type(state) is Delivering and state.attempt == attempt:
+            if state.outcome is Outcome.SUCCESS:  # else it was learnt and noted when it was judged
+                self._learn(False, now)
+                why = "its answer had begun to go to the app"
+                self._note_delivery(now, Outcome.COMMITTED.value, why, fault)
+            return self._finish(Outcome.COMMITTED, now)
+        flight = self._in_flight(attempt)
+        if flight is None:
+            return ()
+        if flight.reply is None and self._is_transparent(fault):
+            self.resent = True
+            self._note(attempt, flight, now, "transparent", fault=fault)
+            flight.since = now
+            return (Launch(attempt, fresh=True),)
+        if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
+            self._processed = True
+        self.reply = None
+        verdict = classify_fault(self.policy.classify, self.request, fault)
+        return self._judge(Failure(attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since), flight, now)
+
+    def woke(self, now: float) -> Actions:
+        """The alarm has rung, or the deadline has come."""
+        state = self.state
+        if type(state) is Flying:
+            if self.deadline is not None and now >= self.deadline - HAIR:
+                return self._end_flight(state, Outcome.DEADLINE, OUT_OF_TIME, now)
+        elif type(state) is not Waiting:
+            return ()
+        next = state.next
+        if next is None:
+            return ()
+        if now < next.due - HAIR and not next.gated:
+            return (WakeAt(next.due),)
+        if self._payment is not None and self._payment.owed is not None:
+            return self._decide(self._payment, next, now)
+        return self._hedge(next, now) if self.hedged and self.attempts else self._admit(next, now)
+
+    def granted(self, price: float, now: float) -> Actions:
+        """The bucket that was asked says yes, and has taken the price. What is not wanted any more goes back."""
+        next, payment = self._next, self._payment
+        if next is None or payment is None or not payment.granted(price, now):
+            if self.bucket is not None:
+                self.bucket.give_back(price, now)
+            return ()
+        if now >= next.due - HAIR:
+            return self._admit(next, now)
+        if not self.hedged:
+            return ()
+        self._give_back(now)  # a pushback came meanwhile: the hedge is paid for when it is due
+        return self._wait(next, now)
+
+    def refused(self, price: float, now: float) -> Actions:
+        """The bucket that was asked says no. What is here may pay all the same when the attempt is due."""
+        next, payment = self._next, self._payment
+        if next is None or payment is None or not payment.refused(price):
+            return ()
+        return self._decide(payment, next, now) if now >= next.due - HAIR else ()
+
+    def replay_lost(self, now: float, furthest: int = 0) -> Actions:
+        """The request's body outgrew its buffer: there is no further attempt, and only silence ends what flies. It
+        streams on in `furthest`, the attempt that has sent most of it (the oldest of several), and the others are
+        cancelled; where all share the stream nothing is lost but the transparent retry.
+        """
+        state = self.state
+        if self.committed or isinstance(state, Delivering | Done):
+            return ()
+        if self.needs_no_buffer:
+            self._shared = True
+            return ()
+        self.committed = True
+        self.deadline = None
+        if type(state) is Flying:
+            self._plan_no_more(now)
+            return self._cancel_all_but(furthest if furthest in state.flights else min(state.flights), now)
+        return self._stop_waiting(Outcome.COMMITTED, now, OUTGREW) if type(state) is Waiting else ()
+
+    def app_gone(self, now: float) -> Actions:
+        """The app went away: nothing more is sent for it, and what was not used comes back."""
+        state, gone = self.state, Outcome.CLIENT_GONE.value
+        actions: list[Action] = []
+        if type(state) is Done:
+            return ()
+        if type(state) is Delivering:
+            actions.append(Cancel(state.attempt))
+            if state.outcome is Outcome.SUCCESS:
+                self._note_delivery(now, gone)
+        else:
+            if type(state) is Flying:
+                actions += self._cancel_all_but(0, now, gone)
+            elif self.history:
+                self.history[-1].decision = gone
+            if self.failure is not None and self.failure.status is not None:
+                actions.append(Discard(self.failure.attempt))
+        self._give_back(now)
+        return (*actions, *self._finish(Outcome.CLIENT_GONE, now))
+
+    def cut(self, now: float) -> Actions:
+        """The process ends and waits no longer: an answer that has begun is broken off, one that was kept goes to the
+        app, and else it is told.
+        """
+        state = self.state
+        if type(state) is Delivering:
+            if state.outcome is Outcome.SUCCESS:  # else it was noted when it was judged
+                self._note_delivery(now, Outcome.COMMITTED.value, SHUT_DOWN)
+            return (Cancel(state.attempt), *self._finish(Outcome.COMMITTED, now))
+        if type(state) is Flying:
+            return self._end_flight(state, Outcome.OVERLOADED, SHUT_DOWN, now)
+        return () if type(state) is Done else self._stop_waiting(Outcome.OVERLOADED, now, SHUT_DOWN)
+
+    def denied(self, attempt: int, detail: str, now: float) -> Actions:
+        """The place that this attempt would have gone to is one that nobody may reach: it was not sent. The whole call
+        ends, since its endpoints are the policy's mistake.
+        """
+        flight = self._in_flight(attempt)
+        if flight is None or flight.reply is not None:
+            return ()
+        others = self._cancel_all_but(attempt, now)
+        if flight.payment is not None:
+            flight.payment.give_back(now)
+        self._note(attempt, flight, now, Outcome.DENIED.value).because = detail
+        self._give_back(now)
+        self.attempts -= 1
+        answer = own_answer(Outcome.DENIED, None, detail=detail)
+        return (*others, answer, *self._finish(Outcome.DENIED, now))
+
+    # -- the beginning ----------------------------------------------------------------------------------------------
+
+    def _read_hints(self, now: float) -> Actions:
+        """Heed what the app says of this call; a refusal where it cannot be read."""
+        hints = self.hints = read_request_hints(self.request, self.policy, self.scope.seen, now)
+        if hints.unreadable:
+            detail = "X-Retry-Timeout is neither a duration nor seconds"  # its value is nobody else's to read
+            return (own_answer(Outcome.BAD_REQUEST, None, detail=detail), *self._finish(Outcome.BAD_REQUEST, now))
+        if hints.timeout is not None and (self.deadline is None or now + hints.timeout < self.deadline):
+            self.deadline = now + hints.timeout
+        return ()
+
+    def _start_plugin(self, now: float) -> Actions:
+        """A strategy of one's own may let the first attempt wait."""
+        self.plugin = CustomToken(self.policy.strategy.custom, self.scope.value)
+        next = Next(now + self.plugin.initial_delay)
+        if next.due <= now:
+            return self._admit(next, now)
+        if self.deadline is not None and next.due > self.deadline + HAIR:
+            return self._refuse(Outcome.DEADLINE, now)
+        if not self._gates.take_place("backoff"):
+            return self._refuse(Outcome.OVERLOADED, now)
+        self.state = Waiting(next)
+        return (WakeAt(next.due),)
+
+    # -- attempts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _gates(self) -> Admission:
+        """The call as gates know it, made when it is needed."""
+        admission = self._admission
+        if admission is None:
+            cools = not self.hedged and self.policy.pushback.cooldown != "off" and not self.hints.disabled
+            admission = self._admission = Admission(
+                *(self.request, self.policy, self.scope, self.env.waiting, self._alarm), cools=cools
+            )
+        return admission
+
+    @property
+    def _next(self) -> Next | None:
+        """The attempt that comes next."""
+        return self.state.next if isinstance(self.state, Waiting | Flying) else None
+
+    def _in_flight(self, attempt: int) -> Flight | None:
+        state = self.state
+        return state.flights.get(attempt) if type(state) is Flying else None
+
+    def _admit(self, next: Next, now: float) -> Actions:
+        """An attempt is due: launch it, or wait where a gate says so."""
+        payment = self._payment
+        if payment is None:
+            payment = self._payment = Payment(self.bucket)
+        at, no, gate = self._gates.ask(payment, now, self.deadline, first=self.attempts == 0)
+        if no is None and at <= now <= next.until + HAIR:
+            return self._launch(now)
+        why = gate if no is Outcome.COOLING else ""
+        if max(at, now) > next.until + HAIR:
+            no, why = Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
+        if no is None and self.deadline is not None and at > self.deadline + HAIR:
+            no, why = Outcome.DEADLINE, held_too_long(gate, at - now, self.deadline - now)
+        if no is None and not self._gates.take_place("held"):
+            no, why = Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
+        if no is not None:
+            return self._stop_waiting(no, now, why)
+        self._gates.hold(gate, now)
+        held = self.failure if type(self.state) is not Waiting else None
+        next.due, next.gated = at, True
+        self.state = Waiting(next)
+        if held is not None and held.status is not None:
+            return (Hold(held.attempt), WakeAt(at))
+        return (WakeAt(at),)
+
+    def _launch(self, now: float) -> Actions:
+        """Send the next attempt, and the hedges behind it that are due as well."""
+        attempt = self.attempts = self.attempts + 1
+        payment, failure = self._payment, self.failure
+        if payment is not None:
+            self._paid, self._payment = payment.price, None
+        if self._admission is not None:
+            self._admission.sent(attempt, now)
+        flight = Flight(now, payment)
+        if not self.hedged:
+            self.state = Flying({attempt: flight})
+            if attempt == 1:
+                return _LAUNCH_FIRST
+            self.failure = None
+            if failure is not None and failure.status is not None:
+                return (Discard(failure.attempt), Launch(attempt))
+            return (Launch(attempt),)
+        state = self.state
+        if type(state) is Flying:
+            state.flights[attempt] = flight
+        else:
+            state = self.state = Flying({attempt: flight})
+        next = state.next = self._planned.after_launch(self, now)
+        if next is None:
+            return (Launch(attempt),)
+        return (Launch(attempt), *(self._hedge(next, now) if next.due <= now + HAIR else (WakeAt(next.due),)))
+
+    def _is_transparent(self, fault: Fault) -> bool:
+        """Contract, "Safety", 1: one for each call in all, whichever cause."""
+        if self.resent or self.committed or self._shared:
+            return False
+        if fault.progress is Progress.NEVER_SENT:
+            return True
+        if fault.progress is Progress.REFUSED:
+            return not self._processed
+        return fault.reused and self.idempotent
+
+    def _answered(self, attempt: int, flight: Flight, reply: Reply, verdict: Verdict, now: float) -> Actions:
+        """The class of an answer is known."""
+        self._processed = True
+        self.reply = reply
+        if verdict.cls is not Class.SUCCESS:
+            return self._judge(self._failure_of(attempt, reply, verdict, flight.since, now), flight, now)
+        self._flight = flight
+        self.deadline = None
+        if self._admission is not None and self._admission.cooled:
+            self._admission.landed(flight.since, now, well=True)
+        if not self.hedged:
+            self.state = _DELIVERING_FIRST if attempt == 1 else Delivering(attempt, Outcome.SUCCESS)
+            return _DELIVER_FIRST if attempt == 1 else (Deliver(attempt, Outcome.SUCCESS),)
+        actions: list[Action] = list(self._cancel_all_but(attempt, now))
+        if self.failure is not None and self.failure.status is not None:
+            actions.append(Discard(self.failure.attempt))
+        self._plan_no_more(now)
+        self.state = Delivering(attempt, Outcome.SUCCESS)
+        return (*actions, Deliver(attempt, Outcome.SUCCESS))
+
+    def _cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
+        """End the other flights, which count neither as success nor as failure."""
+        state = self.state
+        assert type(state) is Flying
+        losers = [(number, flight) for number, flight in state.flights.items() if number != attempt]
+        for number, flight in losers:
+            del state.flights[number]
+            self._note(number, flight, now, decision)
+        return tuple(Cancel(number) for number, _ in losers)
+
+    # -- judgement --------------------------------------------------------------------------------------------------
+
+    @property
+    def _planned(self) -> Plan:
+        plan = self._plan
+        if plan is None:
+            plan = self._plan = Hedged() if self.hedged else Sequential(self.policy.strategy, self.env.rng)
+        return plan
+
+    @property
+    def _disabled(self) -> bool:
+        return self.hints.disabled or self.policy.mode != "enforce"
+
+    def _failure_of(self, attempt: int, reply: Reply, verdict: Verdict, sent: float, now: float) -> Failure:
+        pushback = self._pushback_of(reply, verdict.cls, now)
+        if pushback.retry and verdict.cls is Class.UNNAMED:
+            verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
+            pushback = self._pushback_of(reply, verdict.cls, now)
+        return Failure(attempt, verdict, pushback, status=reply.status, sent=sent)
+
+    def _pushback_of(self, reply: Reply, cls: Class, now: float) -> Pushback:
+        """What the answer says of the next attempt. Under hedging a failure that hedges go on from is read as a
+        retryable one, whatever its class: a hedge never comes sooner than its pushback says either.
+        """
+        if reply.plain and not self.policy.classify.resets:
+            return NO_PUSHBACK
+        if not cls.retryable and self.policy.strategy.hedging_delay is not None and is_non_fatal(self, None):
+            cls = Class.TRANSIENT
+        wall = now + self.env.wall_offset
+        dialects = self.policy.classify.dialects
+        trailers = reply.trailers if reply.trailers is not reply.fields else None  # read once, else they contradict
+        return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=trailers, peeked=reply.peeked)
+
+    def _judge(self, failure: Failure, flight: Flight, now: float) -> Actions:
+        """An attempt failed: grant, pay for and set out on another one, or end the call with a *no*."""
+        state, plan = self.state, self._planned
+        assert type(state) is Flying
+        del state.flights[failure.attempt]
+        on = goes_on(self, failure)
+        began = self._tell_of(failure, on, now)
+        if self.policy.mode == "observe" and not self.hints.disabled:
+            decided: Next | Outcome = self._observe(failure, on, now)
+        else:
+            decided = plan.after_failure(self, failure, now, goes_on=on, disabled=self._disabled)
+        if self.hedged:
+            return self._hedge_on(failure, flight, decided, on, now)
+        self.failure = failure
+        if isinstance(decided, Next):
+            decided = self._pay_for(decided, now)
+        if isinstance(decided, Outcome):
+            self._note_no(failure, flight, decided, now)
+            return self._give_up(decided, now)
+        if began is not None:
+            self._gates.claim_place(began, decided.due)
+        self._note(failure.attempt, flight, now, "retried", failure=failure).delay = decided.due - now
+        payment = self._payment
+        assert payment is not None  # it was paid for, or is owed
+        actions: Actions = (WakeAt(decided.due),)
+        if payment.owed is not None:
+            payment.asked = True
+            actions = (WakeAt(decided.due), Ask(payment.owed))
+        elif decided.due <= now:
+            return self._admit(decided, now)
+        self.state = Waiting(decided)
+        return (Hold(failure.attempt), *actions) if failure.status is not None else actions
+
+    def _tell_of(self, failure: Failure, on: bool, now: float) -> bytes | None:
+        """Tell everybody who learns from failures. The cooldown that began with this one, if one did."""
+        self._learn(failure.verdict.cls is Class.THROTTLING, now)
+        if self.bucket is not None and (on or failure.pushback.stop):
+            self.bucket.failed(now)
+        began = self._start_cooldown(failure, now)
+        if self._admission is not None and self._admission.cooled:
+            well = failure.status is not None and not failure.verdict.cls.retryable
+            self._admission.landed(failure.sent, now, well=well)
+        return began
+
+    def _start_cooldown(self, failure: Failure, now: float) -> bytes | None:
+        """The upstream asked all callers to wait. Neither with X-Retry-Disable nor of a hedged call is that heeded."""
+        rules, seconds = self.policy.pushback, failure.pushback.cooldown
+        if seconds is None or failure.status is None or rules.cooldown == "off" or self._disabled or self.hedged:
+            return None
+        delay = min(seconds, rules.max_delay)
+        if delay <= 0:
+            return None
+        fields = self.request.fields
+        return self.scope.cooldown.start(fields, failure.status, delay, sent=failure.sent, now=now)
+
+    def _learn(self, throttled: bool, now: float) -> None:
+        """The adaptive limiter learns from the end of every attempt."""
+        pacing = self.scope.pacing
+        if pacing is not None and self.policy.mode == "enforce":
+            pacing.learn(throttled, now)
+            if self.scope.limiter is not None and self.scope.limiter.queue:
+                self.scope.limiter.retime(now)
+
+    def _observe(self, failure: Failure, on: bool, now: float) -> Outcome:
+        """Mode observe: work out what would have happened against the shadow, and let it show in the record."""
+        plan = self._planned
+        real = plan.after_failure(self, failure, now, goes_on=on, disabled=True)
+        if real is not Outcome.DISABLED:
+            assert isinstance(real, Outcome)
+            return real  # a check ahead of the mode's: the same in every mode
+        decided = plan.after_failure(self, failure, now, goes_on=on, disabled=False)
+        if isinstance(decided, Next):
+            decided = self._pay_for(decided, now)
+            self._gates.leave(now)
+            self._payment = None
+        if isinstance(decided, Next):
+            what = f"would retry after {decided.due - now:.3f} s"
+        else:
+            what = f"would not retry ({decided.value})"
+        failure.verdict = replace(failure.verdict, because=f"{failure.verdict.because}; observed: {what}")
+        return Outcome.DISABLED
+
+    def _pay_for(self, next: Next, now: float) -> Next | Outcome:
+        """A retry that the plan grants takes a place for its wait and its price, or comes to a *no* after all."""
+        payment = Payment(self.bucket)
+        if next.due > now and not self._gates.take_place("backoff"):
+            return Outcome.OVERLOADED
+        if not payment.take(next.price, now):
+            if not payment.owe(next.price, next.due + PATIENCE, now):
+                self._gates.leave(now)
+                return Outcome.BUCKET_EMPTY
+            if not self._gates.take_place("backoff"):
+                return Outcome.OVERLOADED
+        self._payment = payment
+        return next
+
+    def _decide(self, payment: Payment, next: Next, now: float) -> Actions:
+        """An attempt is due that is not paid for: pay now, wait for the bucket's answer, or end."""
+        if payment.pay(now):
+            return self._admit(next, now)
+        if self.deadline is not None and now >= self.deadline - HAIR:
+            why = "the store that keeps the bucket did not answer in time"
+            return self._stop_waiting(Outcome.DEADLINE, now, why)
+        if not payment.asked or now >= payment.limit - HAIR:
+            return self._no_more(Outcome.BUCKET_EMPTY, now, "the store that keeps the bucket did not grant it")
+        return (WakeAt(payment.limit if self.deadline is None else min(payment.limit, self.deadline)),)
+
+    # -- hedges -----------------------------------------------------------------------------------------------------
+
+    def _hedge(self, next: Next, now: float) -> Actions:
+        """A hedge is due: it pays, the rate lets it go, and it is sent; or it waits, or there are no more."""
+        payment, bucket = self._payment, self.bucket
+        if payment is None:
+            payment = self._payment = Payment(bucket)
+        if bucket is not None and not bucket.affords(next.price, now):
+            return self._no_more(Outcome.BUCKET_EMPTY, now)
+        at, no, _ = self._gates.ask(payment, now, self.deadline, first=False)
+        if no is None and at > now and self.deadline is not None and at > self.deadline + HAIR:
+            no = Outcome.DEADLINE
+        if no is not None:
+            return self._no_more(no, now)
+        if at > now:
+            next.due, next.gated = at, True
+            return self._wait(next, now, "held")
+        if payment.take(next.price, now):
+            return self._launch(now)
+        limit = now + PATIENCE if self.deadline is None else min(now + PATIENCE, self.deadline)
+        if not payment.owe(next.price, limit, now):
+            return self._no_more(Outcome.BUCKET_EMPTY, now)
+        payment.asked = True
+        actions = self._wait(next, now)
+        return (*actions, Ask(next.price)) if self._payment is payment else actions  # else there was no room to wait in
+
+    def _hedge_on(self, failure: Failure, flight: Flight, decided: Next | Outcome, on: bool, now: float) -> Actions:
+        """One of several failed: the next one comes, or what else flies goes on, or the call ends."""
+        state = self.state
+        assert type(state) is Flying
+        if isinstance(decided, Next):
+            self._note(failure.attempt, flight, now, "hedged on", failure=failure)
+            kept = self._keep(failure)
+            state.next = decided
+            if self._payment is not None and self._payment.owed is not None:  # for one that is due
+                return kept if state.flights else (*kept, *self._wait(decided, now))
+            if decided.due <= now:
+                return (*kept, *self._hedge(decided, now))
+            self._give_back(now)  # nobody behind waits for a hedge that is not due
+            return (*kept, *self._wait(decided, now))
+        self._note_no(failure, flight, decided, now)
+        kept = self._keep(failure)
+        if not on:
+            self._plan_no_more(now)
+            return (*kept, *self._cancel_all_but(failure.attempt, now), *self._give_up(decided, now))
+        if decided is not Outcome.ATTEMPTS_EXHAUSTED:
+            self._plan_no_more(now)
+        return kept if state.flights else (*kept, *self._give_up(decided, now))
+
+    def _keep(self, failure: Failure) -> Actions:
+        """Hold the latest answer in place of the one held before; a fault leaves the last answer where it is."""
+        before = self.failure
+        kept = before.attempt if before is not None and before.status is not None else None
+        if failure.status is None:
+            if kept is None:
+                self.failure = failure
+            return ()
+        self.failure = failure
+        return (Hold(failure.attempt),) if kept is None else (Discard(kept), Hold(failure.attempt))
+
+    def _wait(self, next: Next, now: float, place: str = "backoff") -> Actions:
+        """A hedge is due later; where nothing else flies, the call waits in the room like any other."""
+        state = self.state
+        if type(state) is not Flying or not state.flights:
+            self.state = Waiting(next)
+            if not self._gates.take_place(place):
+                return self._no_more(Outcome.OVERLOADED, now)
+        payment = self._payment
+        return (WakeAt(next.due if payment is None or payment.owed is None else payment.limit),)
+
+    def _plan_no_more(self, now: float) -> None:
+        """No hedge is to be sent beside what flies."""
+        if type(self.state) is Flying and self.state.next is not None:
+            self.state.next = None
+            self._give_back(now)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _no_more(self, no: Outcome, now: float, why: str = "") -> Actions:
+        """The attempt that was waited for does not come; what flies goes on."""
+        if isinstance(self._plan, Hedged):
+            self._plan.stopped = no
+            self._plan_no_more(now)
+            if type(self.state) is Flying and self.state.flights:
+                return ()
+            if self.failure is not None and not why:
+                why = self._why_not(no, self.failure, now)
+        return self._stop_waiting(no, now, why)
+
+    def _stop_waiting(self, no: Outcome, now: float, why: str = "") -> Actions:
+        """A granted retry, or a first attempt, does not happen after all."""
+        self._give_back(now)
+        if self.history:
+            self.history[-1].decision, self.history[-1].why = no.value, why
+        return self._give_up(no, now, why)
+
+    def _give_up(self, no: Outcome, now: float, why: str = "") -> Actions:
+        """No further attempt: the last answer goes to the app as it came, or the proxy's own where there is none."""
+        failure = self.failure
+        if failure is None or failure.status is None:
+            return self._refuse(no, now, why)
+        self.deadline = None
+        self.state = Delivering(failure.attempt, no)
+        return (Deliver(failure.attempt, no),)
+
+    def _refuse(self, no: Outcome, now: float, why: str = "") -> Actions:
+        """The proxy's own answer ends the call."""
+        fault = self.failure.fault if self.failure is not None else None
+        left = status = None
+        if no is Outcome.COOLING:
+            left, status = self._gates.cooling
+        elif no is Outcome.RATE_LIMITED:
+            left = self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0
+        elif no is Outcome.OVERLOADED:
+            left = 1.0
+        detail = None if fault is not None else why or None
+        return (own_answer(no, fault, detail=detail, retry_after=left, status=status), *self._finish(no, now))
+
+    def _end_flight(self, state: Flying, no: Outcome, because: str, now: float) -> Actions:
+        """The deadline, or the end of the process, ends what flies; an answer that was kept is better than none."""
+        if self.hedged:
+            actions = self._cancel_all_but(0, now, no.value)
+            if self.failure is not None and self.failure.status is None:
+                self.failure = None
+            return (*actions, *self._stop_waiting(no, now, because))
+        ((attempt, flight),) = state.flights.items()
+        self._learn(False, now)
+        if self._admission is not None and self._admission.cooled:
+            self._admission.landed(flight.since, now, well=False)
+        self._note(attempt, flight, now, no.value).because = because
+        if flight.reply is not None:
+            unnamed = Verdict(Class.UNNAMED, "its body did not come in time")
+            self.failure = Failure(attempt, unnamed, NO_PUSHBACK, status=flight.reply.status)
+            return self._give_up(no, now)
+        return (Cancel(attempt), *self._refuse(no, now, "" if no is Outcome.DEADLINE else because))
+
+    def _ended_by_trailers(self, attempt: int, reply: Reply, trailers: Fields, now: float) -> Actions:
+        """A gRPC answer whose status came after its messages: committed, but the bucket and the app's log are told."""
+        flight = self._flight
+        assert flight is not None  # it is being delivered
+        whole = self.reply = Reply(reply.status, trailers, end=True, trailers=trailers)
+        verdict = classify(self.policy.classify, self.request, whole, b"")
+        assert not isinstance(verdict, NeedsBody)  # there is nothing to look at
+        if verdict.cls is Class.SUCCESS:
+            self._succeeded(attempt, now)
+            return self._finish(Outcome.SUCCESS, now)
+        self.committed = True
+        failure = self._failure_of(attempt, whole, verdict, flight.since, now)
+        on = goes_on(self, failure)
+        self._tell_of(failure, on, now)
+        no = first_no(failure, retryable=on, committed=True, disabled=False, safe=True, left=True)
+        assert no is not None  # it is committed
+        self._note_no(failure, flight, no, now, delivered=True)
+        return self._finish(no, now)
+
+    def _succeeded(self, attempt: int, now: float) -> None:
+        """The call has succeeded: tell everybody who learns from that."""
+        self._learn(False, now)
+        if self.plugin is not None:
+            self.plugin.succeeded()
+        bucket = self.bucket
+        if bucket is not None and self._app_paid is not None and self.attempts == 1:
+            bucket.app_succeeded(self._app_paid, now)
+        elif bucket is not None:
+            bucket.succeeded(self._paid if self.attempts > 1 else None, now)
+        if self.history or (self._admission is not None and self._admission.held_attempt):
+            assert self._flight is not None
+            self._note(attempt, self._flight, now, "delivered")
+
+    def _give_back(self, now: float) -> None:
+        """What was taken for an attempt that is not sent comes back, and no gate knows of it any more."""
+        if self._payment is not None:
+            self._payment.give_back(now)
+            self._payment = None
+        if self._admission is not None:
+            self._admission.leave(now)
+
+    def _finish(self, outcome: Outcome, now: float) -> Actions:
+        self.state, admission = _DONE[outcome], self._admission
+        if admission is not None and (admission.cooled or admission.place):
+            admission.leave(now)
+        return _FINISH[outcome]
+
+    # -- what is written down ---------------------------------------------------------------------------------------
+
+    def _why_not(self, no: Outcome, failure: Failure, now: float, *, delivered: bool = False) -> str:
+        """Why this failure is not followed by another attempt, for people."""
+        due = self._planned.due
+        return why_not(no, failure, self, now, due=due, goes_on=goes_on(self, failure), delivered=delivered)
+
+    def _note_no(self, failure: Failure, flight: Flight, no: Outcome, now: float, *, delivered: bool = False) -> None:
+        """Write down a failure that is not followed by another attempt."""
+        why = self._why_not(no, failure, now, delivered=delivered)
+        self._note(failure.attempt, flight, now, no.value, failure=failure).why = why
+
+    def _note_delivery(self, now: float, decision: str, why: str = "", fault: Fault | None = None) -> None:
+        """Write down that the answer which the app was being given ends before it is whole."""
+        assert type(self.state) is Delivering and self._flight is not None
+        record = self._note(self.state.attempt, self._flight, now, decision, fault=fault)
+        record.why = why
+        if self.reply is not None:
+            record.status = self.reply.status
+
+    def _note(
+        self,
+        attempt: int,
+        flight: Flight,
+        now: float,
+        decision: str,
+        *,
+        failure: Failure | None = None,
+        fault: Fault | None = None,
+    ) -> AttemptRecord:
+        """Write down what became of a sending."""
+        payment, admission = flight.payment, self._admission
+        price = 0.0 if payment is None else payment.price or 0.0
+        record = AttemptRecord(attempt, flight.since, now, decision=decision, price=price)
+        record.endpoint = self.endpoints.get(attempt, "")
+        if admission is not None and admission.held and attempt == admission.held_attempt:
+            record.held, record.held_by = admission.held, admission.held_by
+        if failure is not None:
+            fault = failure.fault
+            record.status = failure.status
+            record.cls, record.because = failure.verdict.cls, failure.verdict.because
+            record.pushback, record.pushback_delay = failure.pushback.source, failure.pushback.delay
+            if self.reply is not None and failure.status is not None:
+                record.grpc_status = self.reply.grpc_status
+        if fault is not None:
+            record.fault, record.detail = fault.kind, fault.detail
+        elif self.reply is not None and decision == "delivered":
+            record.status, record.cls = self.reply.status, Class.SUCCESS
+        self.history.append(record)
+        return record

@@ -1,0 +1,198 @@
+"""What tells a call that goes one attempt after another from one that is hedged: when the next attempt is due.
+
+A plan is asked after each launch and after each failure, and decides with the checks in the contract's order (section
+4, "Order of checks"). It takes nothing: what its word costs, the machine pays at once (`proxy.retry.machine`).
+
+Hedging (gRPC A6). The first attempt goes at once, the next every `hedging_delay`. A non-fatal failure brings the next
+hedge forward to now, or, where it carries a pushback, puts it exactly that much later; a fatal one ends the call. A
+stop, a delay too long, and a bucket that refuses end hedging: what flies goes on, and when all have failed the last
+answer goes to the app with the last *no*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.backoff import Chance, WaitSeries
+from proxy.retry.buckets import Bucket
+from proxy.retry.checks import HAIR, NEVER, Failure, first_no, safe_until, too_long
+from proxy.retry.classification import names
+from proxy.retry.facts import Class, Fault, Outcome, Reply, Request
+from proxy.retry.plugins import CustomToken
+from proxy.retry.policy import Policy, Strategy
+from proxy.retry.request_hints import RequestHints
+
+
+@dataclass(slots=True)
+class Next:
+    """The attempt that comes next, if nothing holds it. `due`: when (seconds); `price`: what it costs, in tokens of the
+    bucket; `until`: from then on it is not safe any more; `gated`: `due` is a gate's word, which may have changed.
+    """
+
+    due: float
+    price: float = 0.0
+    until: float = NEVER
+    gated: bool = False
+
+
+class Standing(Protocol):
+    """What a plan may know of its call. `reply`: the answer that is judged; `bucket`: what its retries are paid from;
+    `plugin`: its token of a strategy of one's own.
+    """
+
+    policy: Policy
+    request: Request
+    hints: RequestHints
+    attempts: int
+    deadline: float | None
+    committed: bool
+    history: list[AttemptRecord]
+    reply: Reply | None
+    bucket: Bucket | None
+    plugin: CustomToken | None
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether its request may be repeated without knowing whether it was carried out."""
+        ...
+
+
+class Plan(Protocol):
+    """One call's plan. `due`: when the attempt that was thought of last would begin, whatever was decided of it."""
+
+    due: float
+
+    def after_launch(self, call: Standing, now: float) -> Next | None:
+        """What is to be sent beside the attempt that was just launched, if its answer does not come first."""
+        ...
+
+    def after_failure(
+        self, call: Standing, failure: Failure, now: float, *, goes_on: bool, disabled: bool
+    ) -> Next | Outcome:
+        """What is to be sent after this failure, or the *no*. `goes_on`: see there; `disabled`: by the mode, or by
+        X-Retry-Disable.
+        """
+        ...
+
+
+def goes_on(call: Standing, failure: Failure) -> bool:
+    """Whether this failure is one that may be followed by another attempt at all. Under hedging `non_fatal` alone says
+    so (contract, "Hedging").
+    """
+    if call.policy.strategy.hedging_delay is None:
+        return failure.verdict.cls.retryable
+    return is_non_fatal(call, failure.fault)
+
+
+def is_non_fatal(call: Standing, fault: Fault | None) -> bool:
+    """Whether `non_fatal` names this fault, or the answer that is judged."""
+    policy = call.policy
+    return names(policy.strategy.non_fatal, policy.classify, call.request, call.reply, fault)
+
+
+class Sequential:
+    """One attempt after another: nothing is sent beside an attempt, and after a failure the strategy's wait comes."""
+
+    __slots__ = ("_chance", "_waits", "due")
+
+    def __init__(self, strategy: Strategy, chance: Chance) -> None:
+        self.due = 0.0
+        self._chance = chance
+        self._waits = WaitSeries(strategy)
+
+    def after_launch(self, call: Standing, now: float) -> Next | None:
+        """Nothing."""
+        return None
+
+    def after_failure(
+        self, call: Standing, failure: Failure, now: float, *, goes_on: bool, disabled: bool
+    ) -> Next | Outcome:
+        """The retry, or the first check that says no."""
+        policy, deadline = call.policy, call.deadline
+        first_sent = call.history[0].started if call.history else failure.sent
+        until = safe_until(
+            failure, first_sent, idempotent=call.idempotent, unsafe_methods=policy.classify.unsafe_methods
+        )
+        no = first_no(
+            failure,
+            retryable=goes_on,
+            committed=call.committed,
+            disabled=disabled,
+            safe=now <= until + HAIR,
+            left=call.attempts < policy.strategy.max_attempts,
+        )
+        if no is not None:
+            return no
+        bucket = call.bucket
+        price = bucket.price(failure.price_class) if bucket is not None else 0.0
+        if bucket is not None and not bucket.affords(price, now):
+            return Outcome.BUCKET_EMPTY
+        wait = call.plugin.next_delay(failure) if call.plugin is not None else None
+        if isinstance(wait, Outcome):
+            return wait
+        if too_long(failure.pushback, policy):
+            return Outcome.PUSHBACK_TOO_LONG
+        if wait is None:
+            wait = self._waits.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING, self._chance)
+        self.due = now + wait
+        if self.due > until + HAIR:
+            return Outcome.NOT_RETRYABLE
+        if deadline is not None and self.due > deadline + HAIR:
+            return Outcome.DEADLINE
+        return Next(self.due, price, until)
+
+
+class Hedged:
+    """Several attempts in flight. `stopped`: why no more of them are begun, None while they are."""
+
+    __slots__ = ("_pushed_until", "due", "stopped")
+
+    def __init__(self) -> None:
+        self.due = 0.0
+        self.stopped: Outcome | None = None
+        self._pushed_until = -NEVER  # no hedge sooner: the latest pushback
+
+    def after_launch(self, call: Standing, now: float) -> Next | None:
+        """The next hedge, `hedging_delay` later. It pays as after a transient failure."""
+        strategy = call.policy.strategy
+        if call.hints.disabled:
+            self.stopped = Outcome.DISABLED
+        if call.attempts >= strategy.max_attempts or self.stopped is not None or call.committed:
+            return None
+        price = call.bucket.price(Class.TRANSIENT) if call.bucket is not None else 0.0
+        return Next(now + (strategy.hedging_delay or 0.0), price)
+
+    def after_failure(
+        self, call: Standing, failure: Failure, now: float, *, goes_on: bool, disabled: bool
+    ) -> Next | Outcome:
+        """The next hedge now, or exactly when a pushback says; or the *no*, which ends hedging but where all attempts
+        have been made anyway.
+        """
+        delay = failure.pushback.delay
+        self.due = max(now + (delay or 0.0), self._pushed_until)
+        no = first_no(
+            failure,
+            retryable=goes_on,
+            committed=call.committed,
+            disabled=disabled,
+            safe=True,
+            left=call.attempts < call.policy.strategy.max_attempts,
+        )
+        no = no or self.stopped
+        bucket = call.bucket
+        price = bucket.price(failure.price_class) if bucket is not None else 0.0
+        if no is None and bucket is not None and not bucket.affords(price, now):
+            no = Outcome.BUCKET_EMPTY
+        if no is None and too_long(failure.pushback, call.policy):
+            no = Outcome.PUSHBACK_TOO_LONG
+        if no is None and call.deadline is not None and self.due > call.deadline + HAIR:
+            no = Outcome.DEADLINE
+        if no is None:
+            if delay is not None:
+                self._pushed_until = max(self._pushed_until, now + delay)
+            return Next(self.due, price)
+        if no is not Outcome.ATTEMPTS_EXHAUSTED:
+            self.stopped = no
+        return no
