@@ -4,7 +4,7 @@ Exported here are the Smithy interfaces and the strategies by class (contract, s
 """
 
 from proxy.retry.backoff import ExponentialRetryBackoffStrategy
-from proxy.retry.interfaces import (
+from proxy.retry.plugins import (
     ErrorRetryInfo,
     HasFault,
     RetryBackoffStrategy,
@@ -12,7 +12,7 @@ from proxy.retry.interfaces import (
     RetryStrategy,
     RetryToken,
 )
-from proxy.retry.strategy import (
+from proxy.retry.smithy import (
     AdaptiveRetryStrategy,
     GrpcRetryStrategy,
     HedgingRetryStrategy,

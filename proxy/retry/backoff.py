@@ -85,34 +85,37 @@ class Chance(Protocol):
 class WaitSeries:
     """The waits of one call. `previous` is the backoff computed before, for decorrelated jitter."""
 
-    __slots__ = ("n", "previous", "strategy")
+    __slots__ = ("n", "previous", "rng", "strategy")
 
-    def __init__(self, strategy: Strategy) -> None:
+    def __init__(self, strategy: Strategy, rng: Chance) -> None:
         self.strategy = strategy
+        self.rng = rng
         self.n = 0
         self.previous: float | None = None
 
-    def next(self, pushback: float | None, throttled: bool, rng: Chance) -> float:
-        """Seconds to wait before the next retry."""
+    def next(self, pushback: float | None, throttled: bool) -> float:
+        """Seconds to wait before the next retry. `pushback`: seconds that the upstream named, None where it named
+        none; `throttled`: the failure was throttling.
+        """
         strategy = self.strategy
         if strategy.hedging_delay is not None:  # an unsafe call under a hedging policy: one after another
             return strategy.hedging_delay if pushback is None else pushback
         if strategy.exact_pushback and pushback is not None:  # gRPC A6: exactly so long, and the series starts again
             self.n = 0
             return pushback
-        backoff = self._backoff(throttled, rng)
+        backoff = self.previous = self.backoff(self.n + 1, throttled)
+        self.n += 1
         if pushback is None:
             return backoff
         if strategy.pushback_clamp is not None:  # AWS retry 2.1
             return min(max(pushback, backoff), backoff + strategy.pushback_clamp)
         return max(pushback, backoff)
 
-    def _backoff(self, throttled: bool, rng: Chance) -> float:
+    def backoff(self, n: int, throttled: bool) -> float:
+        """The backoff before retry n, in seconds."""
         spec = self.strategy.backoff
-        self.n += 1
-        draw = rng.random() if spec.jitter != "none" else 0.0
-        self.previous = delay(spec, self.n, draw, throttling=throttled, previous=self.previous)
-        return self.previous
+        draw = self.rng.random() if spec.jitter != "none" else 0.0
+        return delay(spec, n, draw, throttling=throttled, previous=self.previous)
 
 
 class ExponentialRetryBackoffStrategy:

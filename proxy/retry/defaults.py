@@ -12,5 +12,6 @@ from time import monotonic
 #: Seconds; only differences mean something.
 clock = monotonic
 
-#: A uniform draw from [0, 1).
-draw = Random().random
+#: Where jitter comes from: `random()` is a uniform draw from [0, 1).
+chance = Random()
+draw = chance.random

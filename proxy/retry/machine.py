@@ -31,7 +31,7 @@ from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, 
 from proxy.retry.admission import Admission
 from proxy.retry.answers import own_answer
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.backoff import Chance
+from proxy.retry.backoff import Chance, WaitSeries
 from proxy.retry.buckets import Bucket
 from proxy.retry.checks import HAIR, Failure, first_no
 from proxy.retry.classification import NeedsBody, classify, classify_fault
@@ -603,7 +603,7 @@ class Call:
     def _planned(self) -> Plan:
         plan = self._plan
         if plan is None:
-            plan = self._plan = Hedged() if self.hedged else Sequential(self.policy.strategy, self.env.rng)
+            plan = self._plan = Hedged() if self.hedged else Sequential(WaitSeries(self.policy.strategy, self.env.rng))
         return plan
 
     @property

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.backoff import Chance, WaitSeries
+from proxy.retry.backoff import WaitSeries
 from proxy.retry.buckets import Bucket
 from proxy.retry.checks import HAIR, NEVER, Failure, first_no, safe_until, too_long
 from proxy.retry.classification import names
 from proxy.retry.facts import Class, Fault, Outcome, Reply, Request
 from proxy.retry.plugins import CustomToken
-from proxy.retry.policy import Policy, Strategy
+from proxy.retry.policy import Policy
 from proxy.retry.request_hints import RequestHints
 
 
@@ -95,12 +95,11 @@ def is_non_fatal(call: Standing, fault: Fault | None) -> bool:
 class Sequential:
     """One attempt after another: nothing is sent beside an attempt, and after a failure the strategy's wait comes."""
 
-    __slots__ = ("_chance", "_waits", "due")
+    __slots__ = ("_waits", "due")
 
-    def __init__(self, strategy: Strategy, chance: Chance) -> None:
+    def __init__(self, waits: WaitSeries) -> None:
         self.due = 0.0
-        self._chance = chance
-        self._waits = WaitSeries(strategy)
+        self._waits = waits
 
     def after_launch(self, call: Standing, now: float) -> Next | None:
         """Nothing."""
@@ -135,7 +134,7 @@ class Sequential:
         if too_long(failure.pushback, policy):
             return Outcome.PUSHBACK_TOO_LONG
         if wait is None:
-            wait = self._waits.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING, self._chance)
+            wait = self._waits.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING)
         self.due = now + wait
         if self.due > until + HAIR:
             return Outcome.NOT_RETRYABLE

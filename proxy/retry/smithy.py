@@ -7,7 +7,8 @@ nothing and uses nothing up.
 
 Theory. A call is `acquire_initial_retry_token`, wait its delay, attempt; then `record_success`, or `refresh` with the
 exception, wait the new token's delay, attempt again. The checks go in the contract's order: retryable? attempts left?
-enough tokens? Then the wait is worked out, and the price is taken - check and deduction without anything in between.
+enough tokens? Then the wait is worked out by the core's own series (`proxy.retry.backoff.WaitSeries`), and the price is
+taken - check and deduction without anything in between.
 Source: Smithy "Retrying Requests"; smithy-python.
 """
 
@@ -17,16 +18,17 @@ import inspect
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock
 from typing import Any, ClassVar, Literal
 from weakref import WeakSet
 
 from proxy.retry import defaults, presets
-from proxy.retry.backoff import ExponentialRetryBackoffStrategy
+from proxy.retry.backoff import ExponentialRetryBackoffStrategy, WaitSeries
 from proxy.retry.buckets import Bucket, make_bucket
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.facts import Class
-from proxy.retry.interfaces import ErrorRetryInfo, HasFault, RetryBackoffStrategy, RetryError, RetryToken
+from proxy.retry.plugins import ErrorRetryInfo, HasFault, RetryBackoffStrategy, RetryError, RetryToken
 from proxy.retry.policy import BucketSpec, Strategy
 
 #: Scopes that one strategy keeps apart; beyond them the one unused for longest starts anew.
@@ -43,18 +45,32 @@ class _Shared:
         self.limiter = limiter
 
 
+class _Waits(WaitSeries):
+    """A call's waits by the core's rules, whatever backoff strategy computes the backoffs."""
+
+    __slots__ = ("_compute", "_keywords")
+
+    def __init__(self, definition: Strategy, backoff_strategy: RetryBackoffStrategy) -> None:
+        super().__init__(definition, defaults.chance)
+        self._compute: Callable[..., float] = backoff_strategy.compute_next_backoff_delay
+        self._keywords = _keywords_of(backoff_strategy)
+
+    def backoff(self, n: int, throttled: bool) -> float:
+        known: dict[str, Any] = {"previous": self.previous, "throttling": throttled}
+        return float(self._compute(n, **{name: known[name] for name in self._keywords}))
+
+
 class IssuedToken:
     """One call's state between two attempts. `retry_delay` is seconds."""
 
-    __slots__ = ("__weakref__", "_n", "_paid", "_previous", "_shared", "retry_count", "retry_delay")
+    __slots__ = ("__weakref__", "_paid", "_shared", "_waits", "retry_count", "retry_delay")
 
-    def __init__(self, shared: _Shared, retry_delay: float, before: IssuedToken | None = None) -> None:
-        self.retry_count: int = 0 if before is None else before.retry_count + 1
+    def __init__(self, shared: _Shared, waits: _Waits, retry_count: int, retry_delay: float) -> None:
+        self.retry_count = retry_count
         self.retry_delay = retry_delay
         self._shared = shared
+        self._waits = waits
         self._paid: float | None = None  # what the last retry paid
-        self._n: int = 0 if before is None else before._n  # waits computed in the series
-        self._previous: float | None = None if before is None else before._previous  # the backoff computed before
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(retry_count={self.retry_count}, retry_delay={self.retry_delay})"
@@ -85,7 +101,6 @@ class _BuiltInStrategy:
         self.backoff_strategy = backoff_strategy or ExponentialRetryBackoffStrategy.of(self.definition.backoff, random)
         self._bucket = self.definition.own_bucket if bucket == "own" else bucket
         self._clock = clock or defaults.clock
-        self._extras = _keywords_of(self.backoff_strategy)
         self._scopes: OrderedDict[str | None, _Shared] = OrderedDict()
         self._issued: WeakSet[IssuedToken] = WeakSet()
         self._lock = Lock()
@@ -100,7 +115,7 @@ class _BuiltInStrategy:
             wait = float(self.backoff_strategy.compute_next_backoff_delay(0))
             if shared.limiter is not None:
                 wait = max(wait, shared.limiter.reserve(now))
-            return self._issue(IssuedToken(shared, wait))
+            return self._issue(IssuedToken(shared, _Waits(self.definition, self.backoff_strategy), 0, wait))
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
         """The next attempt's token. Raises RetryError from `error`, or ValueError for a token that is not good."""
@@ -141,13 +156,13 @@ class _BuiltInStrategy:
         price = 0.0 if bucket is None else bucket.price(_class_of(error, throttled))
         if bucket is not None and not bucket.affords(price, now):
             raise RetryError("the retry bucket is empty") from error
-        successor = IssuedToken(shared, 0.0, before=token)
-        successor.retry_delay = self._wait(successor, _named_delay(error), throttled)
+        wait = token._waits.next(_named_delay(error), throttled)
+        if shared.limiter is not None:
+            wait = max(wait, shared.limiter.reserve(now))
+        successor = IssuedToken(shared, token._waits, token.retry_count + 1, wait)
         if bucket is not None:
             bucket.take(price, now)
             successor._paid = price
-        if shared.limiter is not None:
-            successor.retry_delay = max(successor.retry_delay, shared.limiter.reserve(now))
         self._issued.discard(token)
         return self._issue(successor)
 
@@ -156,23 +171,6 @@ class _BuiltInStrategy:
         if isinstance(error, ErrorRetryInfo) and error.is_retry_safe is not None:
             return bool(error.is_retry_safe)
         return isinstance(error, HasFault) and error.fault == "server"
-
-    def _wait(self, token: IssuedToken, pushback: float | None, throttled: bool) -> float:
-        """Seconds before the token's attempt, and what the series must remember of them."""
-        if pushback is not None and self.definition.exact_pushback:
-            token._n = 0  # gRPC A6: exactly so long, and the next wait is the first of a series again
-            return pushback
-        token._n += 1
-        backoff = float(self._compute(token._n, {"previous": token._previous, "throttling": throttled}))
-        token._previous = backoff
-        if pushback is None:
-            return backoff
-        clamp = self.definition.pushback_clamp
-        return max(pushback, backoff) if clamp is None else min(max(pushback, backoff), backoff + clamp)
-
-    def _compute(self, n: int, known: dict[str, Any]) -> float:
-        compute: Callable[..., float] = self.backoff_strategy.compute_next_backoff_delay
-        return compute(n, **{name: known[name] for name in self._extras})
 
     def _scope(self, token_scope: str | None, now: float) -> _Shared:
         shared = self._scopes.get(token_scope)
@@ -241,7 +239,7 @@ class HedgingRetryStrategy(_BuiltInStrategy):
     Attempts that overlap need a driver (proxy.retry.machine); this interface knows of one attempt at a time.
     """
 
-    definition = presets.HEDGING
+    definition = replace(presets.HEDGING, hedging_delay=None)  # its own backoff strategy has it
 
     def __init__(self, *, hedging_delay: float | None = None, **keywords: Any) -> None:
         seconds = presets.HEDGING.hedging_delay if hedging_delay is None else hedging_delay
