@@ -1,4 +1,4 @@
-"""An app's HTTP/1 connection: bytes to requests, and answers to bytes, in order.
+"""An app's HTTP/1 connection: bytes to requests, and answers to bytes, in order, until one side goes.
 
 Theory of operation. One request is in progress at a time; what the app pipelines behind it waits in a buffer, and
 beyond a limit in the kernel. The connection is the app's stream of the request in progress (`forward.streams`): it
@@ -7,59 +7,150 @@ frames answers for the app's version, says what closes, and tells the exchange w
     waiting for a head -> exchange (body in, answer out) -> waiting for a head | closing | tunnel (raw bytes)
 
 Law: nothing that came is taken for what it is not. What is behind a close, a refusal or a cut answer is never a
-request; what was pipelined is answered in its turn. How it writes is in `server.answering`; whether the app is still
-there, and how the connection ends, in `server.leaving`.
+request; what was pipelined is answered in its turn. What we write of our own accord says what we do: whether the
+connection stays, how long the body is, when it was.
+
+How it ends. The last answer goes out whole: who reads slowly is not cut off, who takes nothing at all is, in the end;
+and what is cut is seen to be cut: it ends with a RST, however it is framed, and never with a FIN
+(`transport.socket_close`). A connection with bytes yet to come is closed in stages (RFC 9112 section 9.6): our FIN
+first, then what still comes is read and dropped for a while, so that no reset takes the answer with it. That is for an
+app that was told that the connection closes. One that was not told has the rest of its request's body read over, and
+its next request answered; or, where that is too much or does not come, is read from no more: what stays in the kernel
+was not taken for anything, and the app sees a RST.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from http import HTTPStatus
+from typing import Any, Protocol, cast
 
+from proxy.config.settings import Settings
+from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
-from proxy.server.answering import CLOSE
-from proxy.server.leaving import Leaving
-from proxy.server.presence import address
+from proxy.forward.request_plan import Plan
+from proxy.retry.facts import Fault, Request
+from proxy.server import presence
 from proxy.server.routing import Inside, Place
+from proxy.transport import socket_close
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import HIGH_WATER, Connection
 from proxy.transport.origins import Origin
-from proxy.transport.socket_close import read_last_words
 from proxy.transport.streams import Stream
 from proxy.wire.errors import BadMessage, Refused
-from proxy.wire.head import RequestHead, Trailers, trailer_fields
-from proxy.wire.http1.body import body_reader
+from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, trailer_fields
+from proxy.wire.http1.body import Body, body_reader, chunk, end_chunked
 from proxy.wire.http1.parser import RequestParser
 
-if TYPE_CHECKING:
-    from proxy.server.acceptor import Acceptor
-
+#: How long and how much is read from an app that has its last answer, before the connection is closed.
+LINGER, LINGER_BYTES = 2.0, 1024 * 1024
+#: Looks, one each LINGER, at an app that takes nothing of its last answer: 60 s, as nginx's send_timeout.
+STALLED = 30
 #: Why nothing is read for now.
 _BODY, _AHEAD = 1, 2
+_CLOSE = b"Connection: close\r\n"
+_KEEP = b"Connection: keep-alive\r\n"
+_CHUNKED = b"Transfer-Encoding: chunked\r\n"
+_UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
+#: Methods whose answers are framed in their own ways.
+_BODILESS = frozenset({"HEAD", "CONNECT"})
+_REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
-class AppConnection(Leaving):
+class ConnectionOwner(Protocol):
+    """What a connection needs of the acceptor that made it. `generation` is that of the settings."""
+
+    means: Context
+    settings: Settings
+    generation: int
+    draining: bool
+    refusing: bool
+
+    def place_of(self, name: Any) -> Place:
+        """How the listener can be reached that a connection with this local address came by."""
+        ...
+
+    def entered(self, connection: AppConnection) -> None:
+        """The connection was accepted."""
+        ...
+
+    def left(self, connection: AppConnection) -> None:
+        """The connection is closed."""
+        ...
+
+    def drips(self, connection: AppConnection) -> None:
+        """A request's head has begun to come and is not whole."""
+        ...
+
+    def admit(self, connection: AppConnection, head: RequestHead) -> Plan | None:
+        """Where a request goes and under which policy; None where it was answered instead."""
+        ...
+
+    def exchange(self, plan: Plan, connection: AppConnection) -> Exchange:
+        """Make what drives a call."""
+        ...
+
+    def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
+        """Answer what is no request, and close."""
+        ...
+
+    def date_line(self) -> bytes:
+        """The Date line of an answer, with its line end."""
+        ...
+
+
+class AppConnection(asyncio.Protocol):
     """See the module. Implements `proxy.forward.streams.AppStream`.
 
-    `exchange` is the call in progress. `inside`: the CONNECT that its requests are inside of.
+    `head` is that of the request in progress, `exchange` its call, `inside` the CONNECT that it is inside of.
+    `blocked`: what is written should wait. `since`: when the head that is awaited began to come, or the connection to
+    rest; 0 while neither is so. `wire` is the transport that has the socket, where `transport` is the TLS that it
+    carries.
     """
 
     __slots__ = (
+        "_body",
+        "_broken",
+        "_buffer",
+        "_chunked",
+        "_close",
+        "_dropped",
+        "_fd",
         "_generation",
+        "_half_closed",
+        "_held",
+        "_informed",
         "_kept",
+        "_like",
+        "_like_add",
+        "_like_request",
+        "_lingered",
+        "_parser",
+        "_rendered",
         "_running",
+        "_timer",
+        "_tunnel",
+        "acceptor",
+        "blocked",
         "client",
+        "exchange",
         "has_pinned",
+        "head",
         "inside",
         "own",
         "place",
+        "plan",
+        "since",
         "surplus",
+        "transport",
+        "watched",
+        "wire",
     )
 
+    head: RequestHead
     place: Place
 
-    def __init__(self, acceptor: Acceptor) -> None:
-        super().__init__()
+    def __init__(self, acceptor: ConnectionOwner) -> None:
         self.acceptor = acceptor
         limits = acceptor.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
@@ -72,6 +163,28 @@ class AppConnection(Leaving):
         self.surplus = False  # one too many: its first request is answered with 503
         self.watched = False
         self.client = ""  # the app's address, host:port; "" on a unix socket
+        self.transport: asyncio.Transport | None = None
+        self.exchange: Exchange | None = None
+        self.blocked = False
+        self._body: Body | None = None  # of the request, while it comes
+        self._chunked = False  # the answer is framed in chunks by us
+        self._close = False  # the connection closes behind this answer
+        self._informed = False  # a 100 was passed on
+        self._tunnel = False  # bytes, both ways
+        self._like = self._like_add = b""  # the head of the last answer, the lines that it was handed on with,
+        self._like_request: Request | None = None  # the first of the requests alike that it was given to,
+        self._rendered = b""  # and what it was rendered to
+        self.plan: Plan | None = None  # of the last request, by these settings
+        self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
+        self._buffer = b""  # what was pipelined
+        self._half_closed = False
+        self._held = 0  # why nothing is read for now
+        self._timer: asyncio.TimerHandle | None = None
+        self._broken = False  # the answer was broken off
+        self._dropped = 0  # bytes of a body that was read over
+        self.wire: asyncio.Transport | None = None
+        self._fd = -1
+        self.since = 0.0
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
@@ -81,7 +194,7 @@ class AppConnection(Leaving):
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self._fd = transport.get_extra_info("socket").fileno()
         self.place = self.acceptor.place_of(transport.get_extra_info("sockname"))
-        self.client = address(transport.get_extra_info("peername"))
+        self.client = presence.address(transport.get_extra_info("peername"))
         self.since = monotonic()
         self.acceptor.entered(self)
 
@@ -124,7 +237,7 @@ class AppConnection(Leaving):
         """The connection is closed, by whomever."""
         transport, self.transport = self.transport, None
         if exc is not None and self._tunnel and transport is not None and transport.can_write_eof():  # not TLS
-            read_last_words(self._fd, self.data_received, lambda: self.exchange is not None)
+            socket_close.read_last_words(self._fd, self.data_received, lambda: self.exchange is not None)
         self.acceptor.left(self)
         self._stop_timer()
         exchange, self.exchange = self.exchange, None
@@ -137,11 +250,11 @@ class AppConnection(Leaving):
                     connection.abort()
 
     def pause_writing(self) -> None:
-        """The app does not take what is written."""
+        """The transport's write buffer is full: the app reads slowly."""
         self.blocked = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The transport's write buffer drained."""
         self.blocked = False
         if self.exchange is not None:
             self.exchange.app_writable()
@@ -284,15 +397,15 @@ class AppConnection(Leaving):
             self.answer(status, add, body)
             self.done()
         elif self._lingered < 0:
-            self._write_own(status, add, body, CLOSE, headless=headless)
+            self._write_own(status, add, body, _CLOSE, headless=headless)
             self._close_in_stages()
 
     def pause(self) -> None:
-        """Take no more of the body for now."""
+        """Read no more of the request's body for now."""
         self._hold(_BODY)
 
     def resume(self) -> None:
-        """Take more of it."""
+        """Read more of the request's body."""
         self._release(_BODY)
 
     def pin(self, stream: Stream, origin: Origin) -> None:
@@ -329,3 +442,313 @@ class AppConnection(Leaving):
             self.since = monotonic()
             if not self._running and (self._buffer or self._half_closed):
                 self._go_on()
+
+    # -- writing answers ----------------------------------------------------------------------------------------------
+
+    def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
+        """Pass an interim answer on, with the lines `add`: never to HTTP/1.0. Where the request was sent again, a 100
+        is only for an app that still waits for one: the proxy asked for it itself (RFC 9110 section 15.2).
+        """
+        if self.head.minor == 0 or self.transport is None:
+            return
+        if head.status == 100:
+            if resent and (self._informed or (self._body is None and self.head.body_size)):
+                return
+            self._informed = True
+        self.transport.write(head.render(add=add))
+
+    def respond(
+        self,
+        head: ResponseHead,
+        drop: frozenset[bytes],
+        add: bytes,
+        data: bytes,
+        end: bool,
+        trailers: Trailers | None,
+    ) -> None:
+        """Hand an upstream's answer on, framed for the app's version."""
+        transport = self.transport
+        if transport is None:
+            return
+        if end and self._body is None and not (self._close or self.acceptor.draining):  # what nearly every one is
+            first = None if self.plan is None else self.plan.first
+            if head.raw == self._like and add is self._like_add and first is self._like_request:
+                transport.write(self._rendered + data)  # heads that have met before, on whichever connection
+                return
+            if (
+                head.simple
+                and not head.chunked
+                and self.head.minor
+                and b"date" in head.specials
+                and self.head.method not in _BODILESS
+            ):
+                rendered = head.render(drop=drop, add=add)
+                if not drop:
+                    self._like, self._like_add, self._like_request = head.raw, add, first
+                    self._rendered = rendered
+                transport.write(rendered + data)
+                return
+        size = head.body_size(self.head.method)
+        minor = self.head.minor
+        if self.acceptor.draining or (self._body is not None and (end or self._is_a_last_word(head))):
+            self._close = True
+        if size < 0:
+            if minor == 0:
+                drop |= _UNFRAMED
+                self._close = True
+            else:
+                self._chunked = True
+                if size == UNTIL_CLOSE:
+                    add += _CHUNKED
+        if head.status != 101 and self.head.method != "CONNECT":
+            if b"date" not in head.specials:
+                add += self.acceptor.date_line()
+            if self._close:
+                add += _CLOSE
+            elif minor == 0:
+                add += _KEEP
+        whole = head.render(drop=drop, add=add)
+        if self._chunked:
+            if data:
+                whole += chunk(data)
+            if end:
+                whole += end_chunked(trailers.lines if trailers is not None else b"")
+        elif data:
+            whole += data
+        transport.write(whole)
+
+    def _is_a_last_word(self, head: ResponseHead) -> bool:
+        """Whether an answer that comes before its request is whole says that the rest of it is not wanted.
+
+        RFC 9110 section 10.1.1 and RFC 9112 section 9.5: then the app is told that the connection closes, and may stop.
+        An app that waits for a 100 in vain may send its next request in the place of the body, or the body: nobody
+        could tell. Any other answer may go on beside the request, and what is left of that is read over behind it.
+        """
+        waits = not self._informed and b"expect" in self.head.specials
+        return waits or head.status >= 400 or not head.keep_alive
+
+    def answer(self, status: int, add: bytes, body: bytes) -> None:
+        """Write an answer of our own: with these field lines, and those that frame it."""
+        if self.acceptor.draining or self._body is not None or self.head.method == "CONNECT":
+            self._close = True  # what follows a CONNECT was meant for a tunnel: it is never a request (RFC 9931)
+        line = _CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
+        self._write_own(status, add, body, line, headless=self.head.method == "HEAD")
+
+    def _write_own(self, status: int, add: bytes, body: bytes, line: bytes, *, headless: bool) -> None:
+        if self.transport is not None:
+            own = b"%bContent-Length: %d\r\n%b" % (self.acceptor.date_line(), len(body), line)
+            head = b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (status, _REASONS.get(status, b""), add, own)
+            self.transport.write(head if headless else head + body)
+
+    def write(self, data: bytes) -> None:
+        """More of the body, or of a tunnel."""
+        if self.transport is not None:
+            self.transport.write(chunk(data) if self._chunked else data)
+
+    def finish(self, trailers: Trailers | None) -> None:
+        """The body is whole; in a tunnel, the other end sends no more."""
+        transport = self.transport
+        if transport is None:
+            return
+        if self._tunnel:
+            if transport.can_write_eof():
+                transport.write_eof()
+            elif self.exchange is not None:  # TLS: one end is both
+                asyncio.get_running_loop().call_soon(self.exchange.app_ended, None)
+        elif self._chunked:
+            transport.write(end_chunked(trailers.lines if trailers is not None else b""))
+
+    # -- closing ------------------------------------------------------------------------------------------------------
+
+    def _shut(self) -> None:
+        """The last answer has been written."""
+        if self.transport is None:
+            return
+        if self.head.keep_alive and not self._half_closed:
+            self._close_in_stages()  # the app does not expect it: a request may be on its way
+        else:
+            self._close_written(self.transport)
+
+    def _close_in_stages(self) -> None:
+        """Say that nothing more comes, and read on for a while what the app is still sending."""
+        transport = self.transport
+        if transport is None or self._lingered >= 0:
+            return
+        self._buffer = b""
+        if self._held:
+            self._held = 0
+            transport.resume_reading()
+        if not transport.can_write_eof():
+            self._close_written(transport)
+            return
+        self._lingered = 0
+        transport.write_eof()
+        self._look_again(transport.get_write_buffer_size(), STALLED)
+
+    def close_written(self) -> None:
+        """Close once what was written has gone, whatever the app still sends."""
+        self._stop_timer()
+        if self.transport is not None:
+            self.transport.close()
+
+    def _close_written(self, transport: asyncio.Transport) -> None:
+        """Close once all has gone."""
+        self._lingered = 0
+        left = transport.get_write_buffer_size()
+        transport.close()
+        if left:
+            self._look_again(left, STALLED)
+
+    def _look_again(self, left: int, looks: int) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LINGER, self._see_off, left, looks)
+
+    def _see_off(self, before: int, looks: int) -> None:
+        """Close for good once the app has had its last answer for a while, or has taken nothing of it for long."""
+        if self.transport is None:
+            return
+        left = self.transport.get_write_buffer_size()
+        if left < before:
+            self._look_again(left, STALLED)
+        elif left and looks > 1:
+            self._look_again(left, looks - 1)
+        else:
+            self.abort()
+
+    def _linger_on(self, size: int) -> None:
+        self._lingered += size
+        if self._lingered > LINGER_BYTES and self.transport is not None:
+            if self.transport.get_write_buffer_size():
+                self.transport.pause_reading()  # it has its answer to take first
+            else:
+                self.abort()
+
+    # -- a body that outlives its answer ------------------------------------------------------------------------------
+
+    def _read_over(self) -> None:
+        """The answer is whole, and its request is not: what is left of its body is read and dropped."""
+        self._dropped = 0
+        self._look_for_more(-1, STALLED)
+
+    def _look_for_more(self, before: int, looks: int) -> None:
+        """Wait for the rest for as long as it comes, and for STALLED looks at most."""
+        if self._dropped == before or looks == 0:
+            self._read_no_more()
+        else:
+            later = asyncio.get_running_loop().call_later
+            self._timer = later(LINGER, self._look_for_more, self._dropped, looks - 1)
+
+    def _drop(self, data: bytes) -> None:
+        """More of a body that is read over; behind it the next request begins."""
+        body = self._body
+        assert body is not None
+        self._dropped += len(data)
+        try:
+            _, done, rest = body.feed(data)
+        except BadMessage:
+            self._close_in_stages()  # nobody can say where the next request would begin
+            return
+        if done:
+            self._body = None
+            self._stop_timer()
+            self._buffer += rest
+            self.since = monotonic()
+            self._go_on()
+        elif self._dropped > LINGER_BYTES:
+            self._read_no_more()
+
+    def _read_no_more(self) -> None:
+        """The body is too long, or too slow. What the app sends from now on stays in the kernel: it sees a RST."""
+        self._stop_timer()
+        self._close_in_stages()
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- breaking off -------------------------------------------------------------------------------------------------
+
+    def reset(self, fault: Fault | None) -> None:
+        """Break the answer, or the tunnel, off. What has come of it goes to an app that takes it, and then a RST says
+        that there was more (RFC 9110 section 9.3.6 asks for the same of a tunnel).
+        """
+        transport = self.transport
+        if transport is None:
+            return
+        self._lingered = 0
+        self._broken = True
+        socket_close.break_off(transport, self.wire or transport)
+
+    def abort(self) -> None:
+        """Close at once; with a RST where something is not whole."""
+        transport = self.transport
+        if transport is None:
+            return
+        if self._broken or self.exchange is not None or transport.get_write_buffer_size():
+            socket_close.reset(transport, self.wire or transport)
+        else:
+            transport.abort()
+
+    # -- the proxy going away -----------------------------------------------------------------------------------------
+
+    def drained(self, before: float) -> None:
+        """The proxy is shutting down: a connection that has rested since before this time is closed."""
+        if self.plan is not None and self._lingered < 0 and self.transport is not None and self.is_silent(before):
+            self.transport.close()
+
+    def cut(self) -> None:
+        """The proxy ends: a call in progress is ended so that its app knows, and what is written goes out."""
+        if self.exchange is None:
+            self.abort()
+        else:
+            self.exchange.cut()
+
+    def is_silent(self, before: float) -> bool:
+        """Whether nothing is lost with it: its last answer has gone, or no request has come since before this time."""
+        if self._lingered >= 0:
+            return self.transport is None or not self.transport.get_write_buffer_size()
+        rested = self.exchange is None and not self._parser.pending and 0 < self.since < before
+        return rested and not presence.has_said(self._fd)
+
+    # -- the app going away -------------------------------------------------------------------------------------------
+
+    def glance(self, *, closely: bool) -> None:
+        """While nothing is read, or the app has half-closed, nobody tells that it went away: look.
+
+        `closely`: also whether its end is stuck behind bytes of it that nobody reads.
+        """
+        if self._tunnel or self.exchange is None:
+            return  # what was said in a tunnel before the app left is still on its way
+        if self._half_closed or (self._held and presence.has_ended(self._fd)):
+            if not self._is_there():
+                self.abort()
+        elif closely and self._held and self._is_there() is False:
+            self.abort()
+
+    def _is_there(self) -> bool | None:
+        """Whether an app that has closed its sending direction still reads; None: nobody knows."""
+        transport = self.transport
+        if transport is None:
+            return False
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if isinstance(peer, tuple) and isinstance(local, tuple):
+            return presence.is_held(peer[:2], local[:2], transport.get_extra_info("socket").family)
+        return presence.is_connected(self._fd)
+
+    # -- reading, or not ----------------------------------------------------------------------------------------------
+
+    def _hold(self, why: int) -> None:
+        if not self._held and self.transport is not None:
+            self.transport.pause_reading()
+            if self.exchange is not None:
+                self.acceptor.means.watch.glance_at(self)
+        self._held |= why
+
+    def _release(self, why: int) -> None:
+        if not self._held & why:
+            return
+        self._held &= ~why
+        if not self._held and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()

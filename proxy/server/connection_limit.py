@@ -8,12 +8,10 @@ come at once in two processes, one at least sees the other, and at worst both go
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from proxy.server.connection import AppConnection
 from proxy.transport.clock import monotonic
-
-if TYPE_CHECKING:
-    from proxy.server.connection import AppConnection
 
 #: Connections beyond `limits.connections` whose request is waited for before they are told so; those beyond are told at
 #: once.

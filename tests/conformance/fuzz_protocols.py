@@ -35,7 +35,7 @@ from memory_wire import EOF, RESET, Stage
 from wire_mutants import mutated, seeds
 
 #: The code whose branches guide the search.
-GUIDES = ("proxy/wire/", "proxy/forward/", "proxy/server/connection.py", "proxy/server/answering.py",
+GUIDES = ("proxy/wire/", "proxy/forward/", "proxy/server/connection.py",
           "proxy/transport/connection.py", "proxy/transport/replay_buffer.py")  # fmt: skip
 #: Cases between two fresh proxies.
 FRESH = 200

@@ -12,7 +12,7 @@ import pytest
 from support.front import App, CutError, Front, chunked, request, to
 from support.scripted import Step, Turn, Upstream, answer
 
-from proxy.server import leaving
+from proxy.server import connection as app_connection
 
 FINE = answer(200, b"fine")
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -128,7 +128,7 @@ async def test_an_answer_of_ours_says_so(target: str, framing: str, fields: list
 
 async def test_a_body_that_is_too_long_to_be_read_over_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer comes whole; what the app sends on is not taken, and it sees that by a RST."""
-    monkeypatch.setattr(leaving, "LINGER", 0.01)
+    monkeypatch.setattr(app_connection, "LINGER", 0.01)
     more = asyncio.Event()
     async with begun(streamed(HEAD + LENGTH[0], LENGTH[1], more)) as (front, app):
         (connection,) = front.path.acceptor.open
@@ -142,12 +142,12 @@ async def test_a_body_that_is_too_long_to_be_read_over_is_refused(monkeypatch: p
                 app.send(b"x")
                 await app.writer.drain()
                 await asyncio.sleep(0)
-        assert connection._dropped < leaving.LINGER_BYTES + (1 << 20)
+        assert connection._dropped < app_connection.LINGER_BYTES + (1 << 20)
         await until(lambda: not front.path.acceptor.open)
 
 
 async def test_a_body_that_does_not_go_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "LINGER", 0.01)
+    monkeypatch.setattr(app_connection, "LINGER", 0.01)
     more = asyncio.Event()
     async with begun(streamed(HEAD + LENGTH[0], LENGTH[1], more)) as (front, app):
         app.send(request("POST", "/api/", "Content-Length: 20", host="127.0.0.1") + b"x")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from support.front import Front, request, to
 
-from proxy.server import leaving
+from proxy.server import connection as app_connection
 from proxy.server.connection import AppConnection
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -20,14 +20,14 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How much the app had yet to take at each look; they follow one another at once."""
     seen: list[int] = []
-    see_off = leaving.Leaving._see_off
+    see_off = app_connection.AppConnection._see_off
 
-    def look(self: leaving.Leaving, before: int, left: int) -> None:
+    def look(self: app_connection.AppConnection, before: int, left: int) -> None:
         seen.append(before)
         see_off(self, before, left)
 
-    monkeypatch.setattr(leaving, "LINGER", 0.001)
-    monkeypatch.setattr(leaving.Leaving, "_see_off", look)
+    monkeypatch.setattr(app_connection, "LINGER", 0.001)
+    monkeypatch.setattr(app_connection.AppConnection, "_see_off", look)
     return seen
 
 
@@ -80,7 +80,7 @@ LINES = {
 async def test_a_slow_reader_has_its_answer_whole(
     line: bytes, looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "STALLED", 1_000_000)  # in the looks of this test, a while
+    monkeypatch.setattr(app_connection, "STALLED", 1_000_000)  # in the looks of this test, a while
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
@@ -96,7 +96,7 @@ async def test_a_slow_reader_has_its_answer_whole(
 
 async def test_who_takes_nothing_is_reset(looks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the end of the connection ends this answer: a FIN would make it look whole."""
-    monkeypatch.setattr(leaving, "STALLED", 3)
+    monkeypatch.setattr(app_connection, "STALLED", 3)
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
