@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from proxy.retry.facts import Class
+from proxy.retry.gates import TokenGate
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.sliding_window import SlidingCount
 from proxy.retry.token_bucket import TokenBucket
@@ -316,9 +317,12 @@ class BudgetBucket(Bucket):
 
 
 class RateBucket(TokenBucket):
-    """The bucket of kind rate. `started`: the driver's time at its making, from which a low `initial` fills up."""
+    """The bucket of kind rate, and the gate before it.
 
-    __slots__ = ("spec",)
+    `started`: the driver's time at its making, from which a low `initial` fills up.
+    """
+
+    __slots__ = ("gate", "spec")
 
     def __init__(self, spec: RateSpec, *, instead_of: TokenBucket | None = None, started: float = 0.0) -> None:
         self.spec = spec
@@ -327,6 +331,7 @@ class RateBucket(TokenBucket):
         if share is not None and instead_of is not None:
             level, started = (share * spec.burst if share else 0.0), instead_of._at
         super().__init__(spec.rate, spec.burst, min(level, spec.burst), started)
+        self.gate = TokenGate(self, rejects=spec.when_empty == "reject")
 
 
 def _start(capacity: float, initial: float | None, instead_of: Bucket | None, now: float) -> float:

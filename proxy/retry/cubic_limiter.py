@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 
+from proxy.retry.gates import TokenGate
 from proxy.retry.token_bucket import TokenBucket
 
 MIN_FILL_RATE = 0.5  # tokens a second
@@ -26,16 +27,17 @@ RATE_CAP_FACTOR = 2.0
 
 
 class CubicLimiter(TokenBucket):
-    """The limiter of one scope. `started` is the driver's time at its making.
+    """The limiter of one scope, and the gate before it. `started` is the driver's time at its making.
 
     Sends go by `wait`/`take` (who waits asks again, in order of arrival), or by `reserve` where nobody can be asked
     to come back; `learn` is told every attempt's end.
     """
 
-    __slots__ = ("_count", "_last_bucket", "_last_max_rate", "_last_throttle", "enabled", "measured_rate")
+    __slots__ = ("_count", "_last_bucket", "_last_max_rate", "_last_throttle", "enabled", "gate", "measured_rate")
 
     def __init__(self, started: float = 0.0) -> None:
         super().__init__(0.0, 0.0, 0.0, started)
+        self.gate = TokenGate(self)
         self.enabled = False
         self.measured_rate = 0.0
         self._count = 0.0

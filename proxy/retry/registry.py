@@ -11,12 +11,12 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.facts import Request
-from proxy.retry.gates import TokenGate
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, RateSpec, Strategy
 
 #: Contract, section 3: header scopes are bounded.
@@ -31,11 +31,15 @@ Key = tuple[object, ...]
 #: Every policy of an upstream, in the order of the configuration.
 PoliciesOf = Callable[[str], Iterable[Policy]]
 
+K = TypeVar("K", bound=Key)
+T = TypeVar("T")
+
 
 class ScopeState:
     """All that the calls of one policy and one scope value share.
 
-    `ungated`: no rate bucket and no limiter, so that only a cooldown could hold a call. `shadow` is the bucket that
+    `rate` and `limiter` are the gates before `rate_bucket` and `pacing`.
+    `ungated`: there is no such gate, so that only a cooldown could hold a call. `shadow` is the bucket that
     `mode: observe` plays with instead of the real one.
     """
 
@@ -56,19 +60,15 @@ class ScopeState:
         self,
         value: str,
         bucket: Bucket | None,
-        rate: TokenGate | None,
-        rate_bucket: RateBucket | None,
-        pacing: CubicLimiter | None,
-        limiter: TokenGate | None,
+        rate: RateBucket | None,
+        limiter: CubicLimiter | None,
         cooldown: Cooldown,
         seen: SeenKeys,
     ) -> None:
         self.value = value
         self.bucket = bucket
-        self.rate = rate
-        self.rate_bucket = rate_bucket
-        self.pacing = pacing
-        self.limiter = limiter
+        self.rate_bucket, self.rate = rate, None if rate is None else rate.gate
+        self.pacing, self.limiter = limiter, None if limiter is None else limiter.gate
         self.cooldown = cooldown
         self.seen = seen
         self.ungated = rate is None and limiter is None
@@ -139,9 +139,6 @@ class Factory:
             return before
         return RateBucket(spec, instead_of=before, started=now)
 
-    def gated(self, bucket: RateBucket, gate: TokenGate) -> None:
-        """Calls wait for this bucket at this gate."""
-
     def limiter(self, key: Key, now: float) -> CubicLimiter:
         """The adaptive limiter of this key."""
         return CubicLimiter(now)
@@ -161,13 +158,15 @@ class Registry:
     def __init__(self, factory: Factory | None = None) -> None:
         self._factory = factory if factory is not None else Factory()
         self._buckets: OrderedDict[Key, Bucket] = OrderedDict()
-        self._rates: OrderedDict[Key, tuple[RateBucket, TokenGate]] = OrderedDict()
-        self._pacing: OrderedDict[Key, tuple[CubicLimiter, TokenGate]] = OrderedDict()
+        self._rates: OrderedDict[Key, RateBucket] = OrderedDict()
+        self._limiters: OrderedDict[Key, CubicLimiter] = OrderedDict()
         self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
         self._policies_of: PoliciesOf = _unknown
         self._named: Mapping[str, BucketRef] = {}
-        self._outdated = False  # there may be buckets of a definition that is not in force any more
+        #: Buckets whose definition may not be in force any more.
+        self._outdated: dict[str, set[Key]] = {"bucket": set(), "rate": set()}
+        self._in_force: dict[str, dict[Key, BucketSpec]] = {}  # of an upstream's own buckets, as far as looked up
         self._definitions: dict[str, dict[str, list[Strategy]]] = {}
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
@@ -203,52 +202,55 @@ class Registry:
         self._definitions = {}
         self._policies_of = policies_of or _unknown
         self._named = named or {}
-        self._outdated = True
+        self._outdated = {"bucket": set(self._buckets), "rate": set(self._rates)}
+        self._in_force = {}
         return forgotten
 
     def shared(self, now: float) -> Iterator[Shared]:
         """Every bucket that has been used, as the configuration in force defines it, with a label that tells it apart.
 
-        A definition that changed takes effect here where no call has come since. More may come meanwhile.
+        A definition that changed takes effect here, one bucket after the other, where no call has come since. More may
+        come meanwhile.
         """
-        if self._outdated:
-            self._renew(now)
-        for key, bucket in list(self._buckets.items()):
-            yield Shared(_label(key), bucket)
-        for key, (rate, _) in list(self._rates.items()):
-            yield Shared(_label(key), rate)
+        for key in list(self._buckets):
+            self._renew("bucket", key, now)
+            if key in self._buckets:
+                yield Shared(_label(key), self._buckets[key])
+        for key in list(self._rates):
+            self._renew("rate", key, now)
+            if key in self._rates:
+                yield Shared(_label(key), self._rates[key])
 
-    def _renew(self, now: float) -> None:
-        self._outdated = False
-        known: dict[str, dict[Key, BucketSpec]] = {"": {("", name): ref.spec for name, ref in self._named.items()}}
-        for key, bucket in list(self._buckets.items()):
-            spec = self._spec_in_force(key, "bucket", known)
-            if spec is not None and spec != bucket.spec and not isinstance(spec, RateSpec):
-                self._bucket_at(key, spec, now)
-        for key, (rate, _) in list(self._rates.items()):
-            spec = self._spec_in_force(key, "rate", known)
-            if isinstance(spec, RateSpec) and spec != rate.spec:
-                self._rate(key, spec, now)
+    def _renew(self, role: str, key: Key, now: float) -> None:
+        """Make what the configuration in force has under this key, where that has changed."""
+        if key not in self._outdated[role]:
+            return
+        self._outdated[role].discard(key)
+        spec = self._spec_in_force(role, key)
+        if isinstance(spec, RateSpec) == (role == "rate") and spec is not None:
+            self.meet(role, key, spec, now, outdated=False)
 
-    def _spec_in_force(self, key: Key, role: str, known: dict[str, dict[Key, BucketSpec]]) -> BucketSpec | None:
+    def _spec_in_force(self, role: str, key: Key) -> BucketSpec | None:
         """What the configuration defines under a key now; None where it has nothing there."""
         upstream = str(key[0])
         if not upstream:
-            return known[""].get(key)
-        specs = known.get(upstream)
+            named = self._named.get(str(key[1]))
+            return None if named is None else named.spec
+        specs = self._in_force.get(upstream)
         if specs is None:
-            specs = known[upstream] = {}
+            specs = self._in_force[upstream] = {}
             for policy in self._policies_of(upstream):
                 for which, ref in (("bucket", policy.bucket), ("rate", policy.rate)):
                     if ref is not None and ref.name is None:
                         specs[which, *_key(ref, (upstream, self._definition(policy), ""))[:2]] = ref.spec
         return specs.get((role, *key[:2]))
 
-    def meet(self, sort: str, key: Key, spec: BucketSpec | None, now: float) -> None:
-        """Have what another process made, to be looked at: sort as in `proxy.stores`, key and definition."""
-        self._outdated = True  # a worker that is still at an older configuration may have made it
+    def meet(self, sort: str, key: Key, spec: BucketSpec | None, now: float, *, outdated: bool = True) -> None:
+        """Have what another process made, to be looked at: sort as in `proxy.stores`, key and definition, which may be
+        `outdated`: a worker that is still at an older configuration may have made it.
+        """
         if sort == "bucket" and spec is not None:
-            self._bucket_at(key, spec, now)
+            self._bucket(key, spec, now)
         elif sort == "rate" and spec is not None:
             self._rate(key, spec, now)
         elif sort == "limiter":
@@ -256,6 +258,8 @@ class Registry:
         elif sort == "cooldown":
             upstream, value = key
             self._place(str(upstream), str(value))
+        if outdated and sort in self._outdated:
+            self._outdated[sort].add(key)
 
     def cooldowns(self, now: float) -> Iterator[tuple[str, str, float]]:
         """(upstream, scope value, seconds left) of every cooldown in force."""
@@ -266,8 +270,8 @@ class Registry:
 
     def limiters(self) -> Iterator[tuple[str, CubicLimiter]]:
         """Every adaptive limiter, with its label."""
-        for key, (pacing, _) in list(self._pacing.items()):
-            yield _label(key), pacing
+        for key, limiter in list(self._limiters.items()):
+            yield _label(key), limiter
 
     def labels(self, policy: Policy) -> tuple[str | None, str | None, str | None]:
         """The labels of a policy's bucket, of its rate and of its limiter; None for what it does not have."""
@@ -280,14 +284,15 @@ class Registry:
 
     def _make(self, policy: Policy, value: str, now: float) -> ScopeState:
         own = (policy.upstream, self._definition(policy), value)
-        rate = rate_gate = pacing = limiter = None
+        rate = limiter = bucket = None
         if policy.rate is not None:
-            rate, rate_gate = self._rate(_key(policy.rate, own), policy.rate.spec, now)
+            rate = self._rate(_key(policy.rate, own), policy.rate.spec, now)
         if policy.strategy.paced:
-            pacing, limiter = self._limiter(own, now)
+            limiter = self._limiter(own, now)
         cooldown, seen = self._place(policy.upstream, value)
-        bucket = self._bucket(policy.bucket, own, now)
-        return ScopeState(value, bucket, rate_gate, rate, pacing, limiter, cooldown, seen)
+        if policy.bucket is not None:
+            bucket = self._bucket(_key(policy.bucket, own), policy.bucket.spec, now)
+        return ScopeState(value, bucket, rate, limiter, cooldown, seen)
 
     def _definition(self, policy: Policy) -> str:
         """What tells one strategy definition of an upstream from another: its name, numbered where two share one.
@@ -303,41 +308,34 @@ class Registry:
         name, place = policy.strategy.name, _placed(policy.strategy, defined)
         return f"{name}-{place + 1}" if place else name
 
-    def _bucket(self, ref: BucketRef | None, own: Key, now: float) -> Bucket | None:
-        return None if ref is None else self._bucket_at(_key(ref, own), ref.spec, now)
-
-    def _bucket_at(self, key: Key, spec: BucketSpec, now: float) -> Bucket:
+    def _bucket(self, key: Key, spec: BucketSpec, now: float) -> Bucket:
         before = self._buckets.get(key)
         bucket = self._factory.bucket(key, spec, before, now)
         if bucket is not before:
-            self._buckets[key] = bucket
-            _bound(self._buckets)
+            self._outdated["bucket"].discard(_keep(self._buckets, key, bucket))
         return bucket
 
-    def _rate(self, key: Key, spec: BucketSpec, now: float) -> tuple[RateBucket, TokenGate]:
+    def _rate(self, key: Key, spec: BucketSpec, now: float) -> RateBucket:
         assert isinstance(spec, RateSpec)
-        found = self._rates.get(key)
-        bucket = self._factory.rate(key, spec, found[0] if found is not None else None, now)
-        if found is None or bucket is not found[0]:
-            found = self._rates[key] = bucket, TokenGate(bucket, rejects=spec.when_empty == "reject")
-            self._factory.gated(*found)
-            _bound(self._rates)
-        return found
+        before = self._rates.get(key)
+        bucket = self._factory.rate(key, spec, before, now)
+        if bucket is not before:
+            self._outdated["rate"].discard(_keep(self._rates, key, bucket))
+        return bucket
 
-    def _limiter(self, own: Key, now: float) -> tuple[CubicLimiter, TokenGate]:
-        found = self._pacing.get(own)
+    def _limiter(self, own: Key, now: float) -> CubicLimiter:
+        found = self._limiters.get(own)
         if found is None:
-            pacing = self._factory.limiter(own, now)
-            found = self._pacing[own] = pacing, TokenGate(pacing)
-            _bound(self._pacing)
+            found = self._factory.limiter(own, now)
+            _keep(self._limiters, own, found)
         return found
 
     def _place(self, upstream: str, value: str) -> tuple[Cooldown, SeenKeys]:
         found = self._places.get((upstream, value))
         if found is None:
             factory = self._factory
-            found = self._places[upstream, value] = factory.cooldown(upstream, value), factory.seen(upstream, value)
-            _bound(self._places)
+            found = factory.cooldown(upstream, value), factory.seen(upstream, value)
+            _keep(self._places, (upstream, value), found)
         return found
 
 
@@ -369,7 +367,7 @@ def _hashed(values: object) -> str:
     return hashlib.blake2b(repr(values).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
 
 
-def _bound(table: OrderedDict[Key, object] | OrderedDict[tuple[str, str], object] | object) -> None:
-    assert isinstance(table, OrderedDict)
-    if len(table) > MOST_SCOPES:
-        table.popitem(last=False)
+def _keep(table: OrderedDict[K, T], key: K, kept: T) -> Key:
+    """Put it into a table of at most MOST_SCOPES. The key of what gave way to it; () where nothing did."""
+    table[key] = kept
+    return table.popitem(last=False)[0] if len(table) > MOST_SCOPES else ()

@@ -16,7 +16,6 @@ from proxy.extras import is_installed
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.gates import TokenGate
 from proxy.retry.policy import BucketSpec, RateSpec
 from proxy.retry.registry import Factory, Key, SeenKeys
 from proxy.transport.clock import monotonic
@@ -143,10 +142,6 @@ class Fleet(Factory):
         if made is not before and spec.store == "redis" and self._met is not None:
             self._met("rate", key, spec)
         return made
-
-    def gated(self, bucket: RateBucket, gate: TokenGate) -> None:
-        """Calls wait for this bucket at this gate."""
-        self._factory.gated(bucket, gate)
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
         """The adaptive limiter of this key."""

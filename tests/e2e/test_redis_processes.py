@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from support.process import Redrive
 from support.redis_server import FOUND, RedisServer, needs_redis
-from support.scripted import Upstream, answer
+from support.scripted import Turn, Upstream, answer
 
 pytestmark = needs_redis
 
@@ -108,6 +108,44 @@ async def test_workers_are_lease_holders_and_their_parent_shows_the_level(tmp_pa
         assert back is not None
         said = [line["state"] for line in one.lines if line["event"] == "redis"]
         assert said == ["out", "back"]  # once, for all workers
+
+
+async def test_two_sidecars_of_two_workers_pay_from_one_bucket_and_hold_each_other(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    """Four processes that carry calls, on two machines as far as they know."""
+    answers = [answer(503)]
+
+    async def say(turn: Turn) -> None:
+        await turn.read_body()
+        await turn.write(answers.pop(0) if len(answers) > 1 else answers[0])
+
+    async with (
+        Upstream(say) as upstream,
+        sidecar(tmp_path / "a", upstream, server, more="workers: 2") as one,
+        sidecar(tmp_path / "b", upstream, server, more="workers: 2") as other,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+    ):
+        calls = 0
+        for _ in range(8):
+            for each in (one, other):
+                await get(session, each)
+                calls += 1
+        retries = len(upstream.requests) - calls
+        assert 1 <= retries <= 4  # 20 tokens, 5 a retry, whichever worker of whichever sidecar pays
+        assert await level(session, one) == await level(session, other) == 20 - 5 * retries
+        answers[:] = [answer(503, b"", "retry-after: 1"), answer(200)]
+        begun = len(upstream.requests)
+        async with asyncio.TaskGroup() as group:
+            met = group.create_task(get(session, one))
+            while not await metric(session, other, 'redrive_cooldown_seconds{upstream="u"}'):
+                pass
+            held = [group.create_task(get(session, other)) for _ in range(4)]
+            while await metric(session, other, "redrive_waiting_calls") < len(held):
+                pass
+            assert len(upstream.requests) == begun + 1
+        assert met.result()[0] in (200, 503)  # with an empty bucket it is not retried
+        assert [each.result() for each in held] == [(200, "1")] * 4
 
 
 async def test_one_sidecars_429_holds_the_others(tmp_path: Path, server: RedisServer) -> None:

@@ -54,6 +54,27 @@ class TestThrottle:
         await one.granted(bucket, 0)
         assert bucket.level(one.now) == 10
 
+    async def test_what_happens_before_the_level_is_known_counts(
+        self, redis_server: RedisServer, sidecars: Make
+    ) -> None:
+        """A process that begins thinks of its own `initial`; the fleet may be anywhere."""
+        low = ThrottleSpec(max_tokens=10, token_ratio=0.5, initial=0, store="redis")
+        one = sidecars(redis_server)
+        for spec, name, before, act, after in (
+            (THROTTLE, "full", lambda bucket: [bucket.failed(one.now) for _ in range(6)], "succeeded", 4.2),
+            (low, "low", lambda bucket: [bucket.succeeded(None, one.now) for _ in range(8)], "failed", 2),
+        ):
+            known = one.bucket(spec, name)
+            await one.trip(later=0.1)
+            before(known)
+            await one.trip(later=0.1)
+            begins = sidecars(redis_server)
+            bucket = begins.bucket(spec, name)
+            for _ in range(2):
+                bucket.succeeded(None, begins.now) if act == "succeeded" else bucket.failed(begins.now)
+            await begins.trip(later=0.1)
+            assert bucket.level(begins.now) == after
+
     async def test_a_fresh_level_is_decided_on_at_once(self, redis_server: RedisServer, sidecars: Make) -> None:
         one = sidecars(redis_server)
         bucket = one.bucket(THROTTLE)

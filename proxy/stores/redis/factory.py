@@ -17,7 +17,6 @@ from collections.abc import Callable
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.gates import TokenGate
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import MOST_SCOPES, Factory, Key, SeenKeys
 from proxy.retry.slow_start import SlowStart
@@ -84,13 +83,6 @@ class RedisFactory(Factory):
         made = RedisRate(spec, self.store, key_of(self._prefix, key, spec), known, now)
         self._add(made, now)
         return made
-
-    def gated(self, bucket: RateBucket, gate: TokenGate) -> None:
-        """Calls wait for this bucket at this gate."""
-        if isinstance(bucket, RedisRate):
-            bucket.gate = gate
-        else:
-            self.inner.gated(bucket, gate)
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
         """The adaptive limiter: each machine's own."""

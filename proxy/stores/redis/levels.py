@@ -70,14 +70,19 @@ class RedisThrottle(_Level, ThrottleBucket):
         """One token, never below 0."""
         before = self._level
         super().failed(now)
-        self._change(self._level - before, now)
+        self._change(self._level - before if self._knows else -1000, now)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
         """token_ratio, never above max_tokens."""
-        if self._level < self._most:
+        if self._level < self._most or not self._knows:
             before = self._level
             super().succeeded(last_price, now)
-            self._change(self._level - before, now)
+            self._change(self._level - before if self._knows else self._ratio, now)
+
+    @property
+    def _knows(self) -> bool:
+        """Whether the level is known, so that its bounds are: before that the script alone can keep them."""
+        return bool(self._made) or self._known is not None or self.store.out
 
     def _change(self, by: float, now: float) -> None:
         self._changes += by
@@ -89,8 +94,7 @@ class RedisThrottle(_Level, ThrottleBucket):
 
     def _report(self, now: float) -> list[object]:
         self._changes_sent = self._changes
-        knows = self._made or self._known is not None or self.store.out
-        known = self._level if knows and not self.store.observes else None
+        known = self._level if self._knows and not self.store.observes else None
         numbers = [0, self._changes, 0, self._changes_told, 0, 0, 0, known, self._start, self._most, 0]
         store = self.store
         return [*(shown(each) for each in numbers), store.draw(), store.dead, FORGET]

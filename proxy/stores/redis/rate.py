@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 from proxy.retry.buckets import RateBucket
-from proxy.retry.gates import TokenGate
 from proxy.retry.policy import RateSpec
 from proxy.stores.redis.bucket import PROMPT, Store
 from proxy.stores.redis.leased import TELL, LeasedBucket
@@ -22,7 +21,6 @@ class RedisRate(LeasedBucket, RateBucket):
         RateBucket.__init__(self, spec, started=now)
         self.reserve = min(1.0, self.capacity)
         self._start = self._level
-        self.gate: TokenGate | None = None
         self._begin(store, key, known)
 
     # -- proxy.retry.buckets.RateBucket ------------------------------------------------------------------------------
@@ -77,14 +75,13 @@ class RedisRate(LeasedBucket, RateBucket):
 
     def _question(self, now: float) -> None:
         """Nobody is turned away before the answer is there."""
-        if self.gate is not None:
-            self.gate.asking = True
+        self.gate.asking = True
         self._soon(now)
 
     # -- proxy.stores.redis.bucket.RedisBucket -------------------------------------------------------------------------
 
     def _report(self, now: float) -> list[object]:
-        asked = float(len(self.gate.queue)) if self.gate is not None else 0.0
+        asked = float(len(self.gate.queue))
         return self._report_lease(now, asked=asked, start=self._start, rate=self.rate)
 
     def _known_now(self, now: float) -> float | None:
@@ -99,8 +96,6 @@ class RedisRate(LeasedBucket, RateBucket):
     def _wake(self, now: float) -> None:
         """Those in line ask again: now where there are tokens, or where nobody may wait; else when they have come."""
         gate = self.gate
-        if gate is None:
-            return
         gate.asking = False
         if gate.rejects:
             for waiter in list(gate.queue):
@@ -110,7 +105,7 @@ class RedisRate(LeasedBucket, RateBucket):
 
     def _plan(self, now: float) -> None:
         super()._plan(now)
-        if self.gate is not None and self.gate.queue:
+        if self.gate.queue:
             self._soon(now + max(TELL, self.wait(now)))
 
     def part(self, now: float) -> None:

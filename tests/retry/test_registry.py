@@ -1,0 +1,53 @@
+"""What calls share, over a reload: every bucket's new definition is looked up when its turn comes, not all at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proxy.retry.buckets import Bucket, RateBucket
+from proxy.retry.facts import MappingFields, Request
+from proxy.retry.policy import BucketRef, BucketSpec, Policy, QuotaSpec, RateSpec, Scope
+from proxy.retry.presets import STANDARD
+from proxy.retry.registry import Factory, Key, Registry
+
+POLICY = Policy(
+    "a", "", STANDARD, BucketRef(QuotaSpec(500)), rate=BucketRef(RateSpec(1.0, 10.0)), scope=Scope("header", "x-key")
+)
+
+
+class Counting(Factory):
+    made = 0
+
+    def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
+        self.made += 1
+        return super().bucket(key, spec, before, now)
+
+    def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
+        self.made += 1
+        return super().rate(key, spec, before, now)
+
+
+def test_a_page_of_many_buckets_looks_new_definitions_up_one_at_a_time() -> None:
+    factory = Counting()
+    registry = Registry(factory)
+    for number in range(100):
+        registry.scope(POLICY, Request("GET", "a.test", "/", MappingFields([("x-key", str(number))])), 1.0)
+    changed = replace(POLICY, bucket=BucketRef(QuotaSpec(100)), rate=BucketRef(RateSpec(1.0, 20.0)))
+    registry.forget_policies(lambda _: [changed])
+    factory.made = 0
+    shown = registry.shared(2.0)
+    for number in range(1, 201):
+        assert next(shown).bucket.capacity == (100 if number <= 100 else 20)
+        assert factory.made == number
+    assert next(shown, None) is None
+    assert [each.bucket.capacity for each in registry.shared(3.0)] == [100] * 100 + [20] * 100
+    assert factory.made == 200
+
+
+def test_what_another_process_made_by_an_older_definition_is_looked_up_again() -> None:
+    registry = Registry()
+    registry.forget_policies(None, {"one": BucketRef(QuotaSpec(100), "one")})
+    registry.meet("bucket", ("", "one"), QuotaSpec(500), 1.0)
+    assert [each.bucket.capacity for each in registry.shared(1.0)] == [100]
+    registry.meet("bucket", ("", "one"), QuotaSpec(500), 1.0)
+    assert [each.bucket.capacity for each in registry.shared(1.0)] == [100]
