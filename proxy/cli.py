@@ -334,7 +334,7 @@ def healthcheck(options: argparse.Namespace) -> int:
 
 def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[str | None, LoadResult]:
     """The file a verb works on, and what came of loading it. Problems of these kinds are printed (errors, where none
-    is named), and unless told otherwise which file it was.
+    is named), and unless told otherwise which file it was; of a refused one that nobody named on the command line too.
     """
     from proxy.config.garbage import uncollected
     from proxy.config.load import find, load, taken
@@ -342,7 +342,7 @@ def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[
     file = find(options.config, os.environ)
     with uncollected():
         result = load(file, os.environ)
-    if told and result.settings is not None:  # errors begin with the file's name
+    if told if result.settings is not None else options.config is None:  # errors begin with the file's name
         print(taken(options.config, os.environ), file=sys.stderr)
     shown = [problem for problem in result.problems if problem.severity in (kinds or ("error",))]
     if shown and sys.stderr.isatty():

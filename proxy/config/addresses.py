@@ -152,6 +152,11 @@ def redis_url(value: Any) -> str:
     if _REDIS_URL.fullmatch(found) is None:
         forms = "redis://host:6379/0, unix:///path, redis+sentinel://host,host/service, redis+cluster://host,host"
         raise ValueError(f"{_masked(value)} is no place of a Redis; write {forms} (rediss for TLS)")
+    if not found.startswith("unix:"):
+        for place in re.split("[/?]", found.partition("://")[2])[0].rpartition("@")[2].split(","):
+            port = place.rpartition("]")[2].partition(":")[2] or "1"
+            if not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
+                raise ValueError(f"{_masked(value)} has no valid port; {_PORT}")
     return found
 
 
@@ -265,7 +270,8 @@ def _url_path(path: str) -> str:
 
 def _masked(value: Any) -> str:
     """A url for a message, without its credentials and what stands in its query, however it is misspelt."""
-    return re.sub(r"[?#][^\s'\"]*", "?…", re.sub(r"[^/\s'\"]++", _without_user, written(value)))
+    hidden = re.sub(r"://[^\s'\"]*@", "://…@", written(value))  # a password may hold a slash that nobody escaped
+    return re.sub(r"[?#][^\s'\"]*", "?…", re.sub(r"[^/\s'\"]++", _without_user, hidden))
 
 
 def _without_user(part: re.Match[str]) -> str:

@@ -1,6 +1,7 @@
 """Settings that are valid and still do nothing, or not what one thinks: `redrive check` and `explain` say so.
 
-Law: advice refuses nothing, and what is inherited by many is told once, where it was written.
+Law: advice refuses nothing, and what is inherited by many is told once, where it was written. Beside errors it is told
+only of upstreams that hold none, and that inherit none.
 
 When a quota drains. Let each attempt fail with probability p, all alike, n attempts at most, c a retry's price and r
 the refund of a first success. Retry k is made with probability p^k and pays c; the last price comes back when a retried
@@ -23,6 +24,7 @@ from proxy.config.compile import Compiled
 from proxy.config.problems import Mark, Problems, Severity, dotted
 from proxy.config.problems import Path as KeyPath
 from proxy.config.read import is_file
+from proxy.config.schema import FILE
 from proxy.config.units import is_off
 from proxy.config.yaml_tree import Map, Seq, place
 from proxy.extras import is_installed, remedy
@@ -41,6 +43,9 @@ MOST_WAITS = 1000
 LONG_DELAY = 3600.0
 #: What stands in regular expressions and hardly ever in a path.
 _REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$")
+
+#: Keys of a file, an error in which changes nothing of its policies.
+_APART = FILE.keys.keys() - {"include", "buckets", "strategies", "defaults", "upstreams", "via_proxy", "redis"}
 
 #: Earlier routes that each is compared with: more than anybody writes by hand, and no square of thousands.
 MOST_EARLIER = 200
@@ -61,7 +66,17 @@ class _Advice:
         self._routes_at = {policy: (at, path) for policy, at, path in self._placed if "routes" in path}
 
     def all(self) -> None:
+        errors = [error.path for error in self._problems.errors]
+        if not all(path.startswith("upstreams.") or path.partition(".")[0] in _APART for path in errors):
+            return
+        wrong = {
+            each.name
+            for each in self._settings.router.upstreams
+            if any(path.startswith(f"upstreams.{each.name}") for path in errors)
+        }
         for policy, at, path in self._placed:
+            if policy.upstream in wrong:
+                continue
             self._timeouts(policy, at, path)
             self._hedging(policy, at, path)
             self._spread(policy, at, path)
@@ -71,13 +86,16 @@ class _Advice:
             self._max_delay(policy, at, path)
             self._lists(policy, at, path)
         for upstream in self._settings.router.upstreams:
+            if upstream.name in wrong:
+                continue
             self._routes(upstream)
             self._paths(upstream)
             self._reach(upstream)
             self._in_the_clear(upstream)
-        self._hosts()
-        self._taken_hosts()
-        self._redis()
+        if not any(path.startswith("upstreams.") for path in errors):
+            self._hosts()
+            self._taken_hosts()
+            self._redis()
 
     # -- one policy --------------------------------------------------------------------------------------------------
 

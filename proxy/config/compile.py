@@ -56,8 +56,8 @@ def compile_tree(
     environ: Mapping[str, str],
     problems: Problems,
 ) -> Compiled | None:
-    """A checked tree, compiled; None where something is wrong, which was told. `found` is what its own file's keys read
-    as; `files` gets what else was read.
+    """A checked tree, compiled, but for what is wrong, which was told; None where nothing holds without that. `found`
+    is what its own file's keys read as; `files` gets what else was read.
     """
     top = Map(tree.mark)
     for key in tree:
@@ -81,7 +81,7 @@ def compile_tree(
     admin = _admin(typed["admin"], top, problems)
     probe = typed["probe"] and _beside(typed["probe"], place(top, ("probe",)))
     _one_door_each(listen, admin, probe, top, problems)
-    if fallback is None or problems.fatal:
+    if fallback is None:
         return None
     in_redis = frozenset(upstream.name for upstream in named if any(map(_uses_redis, upstream.policies)))
     limits = dict(typed["limits"])

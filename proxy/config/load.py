@@ -99,7 +99,7 @@ def _finished(read: _Read | None, file: str | None, environ: Mapping[str, str], 
     if compiled is not None:
         advise(compiled, tree, problems)
     let_go(submap(tree, "upstreams"))  # merged copies are in the settings
-    settings = None if compiled is None else compiled.settings
+    settings = None if compiled is None or problems.fatal else compiled.settings
     return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(_patterns(tree)))
 
 

@@ -88,9 +88,14 @@ class Problems:
         self.add(mark, path, message, "warning")
 
     @property
+    def errors(self) -> list[Problem]:
+        """Those that refuse the configuration."""
+        return [problem for problem in self._found if problem.severity == "error"]
+
+    @property
     def fatal(self) -> bool:
         """Whether any of them refuses the configuration."""
-        return any(problem.severity == "error" for problem in self._found)
+        return bool(self.errors)
 
     def sorted(self) -> list[Problem]:
         """All of them: file by file in the order of their first problem, from top to bottom."""

@@ -127,12 +127,23 @@ def test_simulate_says_which_file_it_took(file: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.splitlines()[0] == "redrive: configuration: redrive.yaml"
 
 
-def test_a_refused_file_is_named_by_its_errors_alone(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "verb", [["check"], ["env"], ["explain", "GET", "http://a.example/"], ["run"], ["healthcheck"]], ids=" ".join
+)
+def test_which_file_was_refused(
+    verb: list[str], file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file.write_text("lisen: 127.0.0.1:1\n")
-    for verb in (["check"], ["env"], ["explain", "GET", "http://a.example/"], ["run"]):
-        assert main(verb) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("redrive.yaml:1:1: lisen: ")
+    assert main(verb) == 2
+    taken, line = capsys.readouterr().err.splitlines()
+    assert taken == "redrive: configuration: redrive.yaml"
+    assert line.startswith("redrive.yaml:1:1: lisen: ")
+    monkeypatch.setenv("REDRIVE_CONFIG", "redrive.yaml")
+    assert main(verb) == 2
+    assert capsys.readouterr().err.splitlines()[0] == "redrive: configuration: redrive.yaml (from $REDRIVE_CONFIG)"
+    assert main([*verb, "-c", "redrive.yaml"]) == 2  # who named it knows it, and its errors begin with its name
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("redrive.yaml:1:1: lisen: ")
 
 
 def test_every_error_is_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -251,3 +251,20 @@ def test_paths_that_read_like_regular_expressions(tmp_path: Path, path: str) -> 
 def test_paths_that_do_not(tmp_path: Path, path: str) -> None:
     found = lines(tmp_path, loaded(tmp_path, A + f"    routes: [{{match: {{path: '{path}'}}}}]\n"), "warning")
     assert not any("regular expression" in line for line in found)
+
+
+def test_advice_beside_errors_is_of_what_has_none(tmp_path: Path) -> None:
+    text = (
+        "drain: soon\nupstreams:\n  a:\n    url: http://x.test\n    bucket: {capacity: 4}\n    mode: obseve\n"
+        "  b:\n    url: http://y.test\n    bucket: {capacity: 4}\n"
+    )
+    result = loaded(tmp_path, text)
+    assert result.settings is None
+    told = [line.split(": ")[0] + " " + line.split(": ")[1] for line in lines(tmp_path, result, "error", "warning")]
+    assert told == [
+        "redrive.yaml:1:8 drain",
+        "redrive.yaml:6:11 upstreams.a.mode",
+        "redrive.yaml:9:13 upstreams.b.bucket",
+    ]
+    inherited = loaded(tmp_path, text.replace("drain: soon", "defaults: {drain: 5s}"))
+    assert all(problem.severity == "error" for problem in inherited.problems)

@@ -240,6 +240,14 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "redis: {url: 'http://user:secret@cache:6379'}\n",
         ["redrive.yaml:1:14: redis.url: 'http://…@cache:6379' is no place of a Redis; write redis://host:6379/0, "],
     ),
+    "a Redis at no port": (
+        "redis: {url: 'redis://user:secret@cache:99999/0'}\n",
+        ["redrive.yaml:1:14: redis.url: 'redis://…@cache:99999/0' has no valid port; a port is a number"],
+    ),
+    "a password with a slash": (
+        "redis: {url: 'redis://user:se/cret@cache/0'}\n",
+        ["redrive.yaml:1:14: redis.url: 'redis://…@cache/0' is no place of a Redis; "],
+    ),
     "undefined names in a list": (
         "include: ['${NOPE}', b.yaml]\n",
         [

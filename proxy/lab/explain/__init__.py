@@ -52,11 +52,12 @@ def explain(
         print(f"redrive: {error}", file=sys.stderr)
         return _BAD_INPUT
     result = load(find(config, environ), environ)
+    if result.settings is not None or config is None:  # errors begin with the file's name
+        print(taken(config, environ), file=sys.stderr)
     if result.settings is None:
         for problem in result.errors:
             print(problem, file=sys.stderr)
         return _BAD_INPUT
-    print(taken(config, environ), file=sys.stderr)
     wall = time.time()  # noqa: TID251 - this drives a call: HTTP dates are read against the wall
     if json:
         print(dumps(explanation(result.settings, result.problems, question, wall), indent=2))
