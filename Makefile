@@ -95,6 +95,7 @@ bench: $(SERVE) ## measure redrive beside its peers (ARGS="--rounds 3 --only red
 
 .PHONY: docs
 docs: $(DOCS) $(DEV) ## write the generated pages of docs/ anew, and make the site of them (build/site)
+	@$(BIN)/python tools/modules.py --write
 	@$(BIN)/python tools/transitions.py --write
 	@$(BIN)/python tools/app_sees.py --write
 	@$(BIN)/python tools/config_keys.py --write
