@@ -1,8 +1,8 @@
 """Opening connections: name -> addresses -> the guard -> a race -> TLS or a parent proxy.
 
-Law: the address that was checked is the one that is connected to; a name is never given to the kernel. Addresses of
-both families race (RFC 8305): the next starts when the one before has failed or been silent for 250 ms, the first to
-connect wins and the others are closed. Whatever goes wrong in here happened before any byte of a request was sent.
+The address that was checked is the one that is connected to; a name is never given to the kernel. Addresses of both
+families race (RFC 8305): the next starts when the one before has failed or been silent for 250 ms, the first to connect
+wins and the others are closed. Whatever goes wrong in here happened before any byte of a request was sent.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import socket
 from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
+
+from aiohappyeyeballs import AddrInfoType, start_connection
 
 from proxy.retry.target import Endpoint
 from proxy.transport.egress_guard import Guard
@@ -94,46 +96,9 @@ class Dialer:
         return allowed
 
     async def _race(self, addresses: list[str], port: int) -> socket.socket:
-        """The first connection of a happy-eyeballs race."""
-        if len(addresses) == 1:
-            return await self._connect(addresses[0], port)
-        flying: set[asyncio.Task[socket.socket]] = set()
-        last: BaseException = OSError("no address")
-        waiting = list(addresses)
-        try:
-            while waiting or flying:
-                if waiting:
-                    flying.add(self._loop.create_task(self._connect(waiting.pop(0), port)))
-                done, flying = await asyncio.wait(
-                    flying, timeout=HEAD_START if waiting else None, return_when=asyncio.FIRST_COMPLETED
-                )
-                winner = None
-                for task in done:
-                    error = task.exception()
-                    if error is not None:
-                        last = error
-                    elif winner is None:
-                        winner = task.result()
-                    else:
-                        task.result().close()
-                if winner is not None:
-                    return winner
-            raise last
-        finally:
-            await _drop(flying)
-
-    async def _connect(self, address: str, port: int) -> socket.socket:
-        bare, _, zone = address.partition("%")
-        family = socket.AF_INET6 if ":" in bare else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setblocking(False)
-            place = (bare, port, 0, int(zone) if zone.isdigit() else 0) if family == socket.AF_INET6 else (bare, port)
-            await self._loop.sock_connect(sock, place)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
+        """The first connection of a happy-eyeballs race, in the addresses' order. Raises OSError."""
+        places = [_place(address, port) for address in addresses]
+        return await start_connection(places, happy_eyeballs_delay=HEAD_START, interleave=0, loop=self._loop)
 
     async def _unix(self, path: str) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -210,10 +175,10 @@ def _denied(host: str, port: int, why: str) -> DeniedError:
     return DeniedError(f"{host} port {port} may not be connected to: {why}")
 
 
-async def _drop(flying: set[asyncio.Task[socket.socket]]) -> None:
-    """Cancel the losers of a race, and close those that connected all the same."""
-    for task in flying:
-        task.cancel()
-    for result in await asyncio.gather(*flying, return_exceptions=True):
-        if isinstance(result, socket.socket):
-            result.close()
+def _place(address: str, port: int) -> AddrInfoType:
+    """An address, its zone's number behind a "%", as `start_connection` takes it."""
+    bare, _, zone = address.partition("%")
+    if ":" in bare:
+        scope = int(zone) if zone.isdigit() else 0
+        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (bare, port, 0, scope)
+    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (bare, port)

@@ -51,7 +51,9 @@ def dialling(error: BaseException) -> Fault:
         return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail=str(error), error=PROHIBITED)
     for kind, detail, name in _DIALLING:
         if isinstance(error, kind):
-            said = getattr(error, "verify_message", "") or (str(error) if kind is ParentRefusedError else "")
+            said = getattr(error, "verify_message", "")
+            if kind is ParentRefusedError or (kind is OSError and getattr(error, "errno", None) is None):
+                said = str(error)  # addresses that failed for several reasons, say
             return Fault(
                 FaultKind.CONNECT_FAILURE,
                 Progress.NEVER_SENT,

@@ -16,6 +16,7 @@ from support.front import NONE, CutError, Front, to
 from support.ports import free_port
 from support.scripted import Turn, Upstream, answer
 
+from proxy.transport import faults
 from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import Guard
 from proxy.transport.resolver import Resolver
@@ -226,6 +227,14 @@ async def test_a_race_leaves_no_socket_behind() -> None:
     assert sock.getpeername()[0] in ("127.0.0.1", "127.0.0.2")
     sock.close()
     server.close()
+
+
+async def test_why_no_address_could_be_connected_to_is_told_where_each_has_a_reason_of_its_own() -> None:
+    loop = asyncio.get_running_loop()
+    dialer = Dialer(loop, Resolver(loop, 30.0), Guard(), Contexts())
+    with pytest.raises(OSError) as failed:
+        await dialer._race(["127.0.0.1", "255.255.255.255"], free_port())
+    assert faults.dialling(failed.value).detail.count("[Errno ") == 2
 
 
 async def test_a_body_that_tls_ends_as_it_should_is_whole(authority: Authority) -> None:
