@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
 from proxy.forward.context import Context
@@ -71,8 +71,6 @@ class Exchange:
     moved: float
     _scope: ScopeState
 
-    _attempt: ClassVar[type[Attempt]] = Attempt
-
     def __init__(self, means: Context, app: AppStream) -> None:
         self.means = means
         self.app = app
@@ -124,7 +122,7 @@ class Exchange:
                 destination.took(origin)
             first = self._first
             if first is None:
-                first = self._first = self.flights[1] = self._attempt(self, 1, origin)
+                first = self._first = self.flights[1] = Attempt(self, 1, origin)
             first.origin, first.stream, first.sent_at = origin, stream, now
             self._body = body
             self.due = now + plan.patience
@@ -232,10 +230,9 @@ class Exchange:
     # -- from attempts --------------------------------------------------------------------------------------------
 
     def hand_on_success(self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool) -> bool:
-        """Hand on an answer that nothing has to be decided of. False: it is no such answer, and nothing has happened.
-
-        `data` is what of its body came with the head, all of it if `end`.
-        """
+        """Hand on an answer that nothing has to be decided of."""
+        if self.decided:
+            return False
         app, plan = self.app, self.plan
         try:
             if head.raw != self._head_seen or plan.first is not self._request_seen:
@@ -264,6 +261,17 @@ class Exchange:
             resent = attempt.number > 1 or (self.decided and self.call.resent)
             self.app.inform(head, via_line(self.means.via, head.version), resent=resent)
 
+    def answered(self, attempt: Attempt, reply: Reply, stream: Stream | None) -> None:
+        """A head came, of which something has to be decided."""
+        if stream is not None and (attempt.head.login_bound or self.plan.login_bound):
+            self.app.pin(stream, attempt.origin)
+        self.tell(attempt.arrived, self.decider().head, attempt.number, reply, attempt.arrived)
+
+    def peeked(self, attempt: Attempt, body: bytes) -> None:
+        """So much of an answer's body has come as was to be looked at, or all of it."""
+        now = monotonic()
+        self.tell(now, self.call.peeked, attempt.number, body, now)
+
     def failed(self, attempt: Attempt, fault: Fault) -> None:
         """An attempt ended without a whole answer."""
         now, call = monotonic(), self.decider()
@@ -287,7 +295,11 @@ class Exchange:
             attempt.stream.pause()
 
     def answer_ended(self, attempt: Attempt) -> None:
-        """The answer that the app is given is whole."""
+        """The answer that the app is given is whole; in a tunnel, the upstream sends no more."""
+        if self.pipe is not None:
+            self.upstream_ended()
+            return
+        attempt.stream = None
         self.app.finish(attempt.trailers)
         now = monotonic()
         if not self.decided and attempt.trailers is None:
@@ -310,13 +322,10 @@ class Exchange:
         elif self.upload is not None:
             self._pump(self.upload)
 
-    def launched(self) -> None:
+    def _launched(self, upload: Upload) -> None:
         """A request with a body was begun to be sent. Hedges that go at once with it need the body from its beginning:
         nothing of it is let go before the last of them is on its way.
         """
-        upload = self.upload
-        if upload is None:
-            return
         if upload.overfull and max(self.flights, default=0) < self.call.attempts:
             self.means.loop.call_soon(self._all_launched, upload)
         else:
@@ -373,14 +382,44 @@ class Exchange:
         avoid = () if destination.only else [*self._failed, *(flight.origin for flight in flights.values())]
         origin = destination.only or destination.choose(avoid, now)
         self.endpoint = self.call.endpoints[number] = origin.label
-        attempt = flights[number] = self._attempt(self, number, origin)
+        attempt = flights[number] = Attempt(self, number, origin)
         stream = None if fresh else self._resting(origin, now)
         if stream is None:
-            attempt.dial(fresh=fresh)
+            attempt.task = self.means.loop.create_task(self._dial(attempt, fresh))
             if self.upload is not None:
                 self.upload.settle(self.flights.values())
         else:
-            attempt.begin(stream, now)
+            self._send(attempt, stream, now)
+
+    async def _dial(self, attempt: Attempt, fresh: bool) -> None:
+        try:
+            stream = await self.open(attempt.origin, fresh=fresh)
+        except Exception as error:  # a table says what each is
+            attempt.task = None
+            self.failed(attempt, self.means.pool.dial_failed(attempt.origin, error))
+            return
+        attempt.task = None
+        self._send(attempt, stream, monotonic())
+
+    def _send(self, attempt: Attempt, stream: Stream, now: float) -> None:
+        if not stream.is_open:
+            self.failed(attempt, faults.closed(sent=False, answered=False, reused=False))
+            return
+        self._begin(attempt, stream, now)
+        self._has_sent(attempt)
+        if self.upload is not None:
+            self._launched(self.upload)
+
+    def _begin(self, attempt: Attempt, stream: Stream, now: float) -> None:
+        """Send the request as this attempt does, and what there is of its body."""
+        replay = None if self.upload is None else self.upload.replay
+        attempt.send(stream, self._request_for(attempt, stream, now), replay, now)
+
+    def _has_sent(self, attempt: Attempt) -> None:
+        """The attempt's own timeout runs from the last byte of the request to the final head."""
+        timeout = self.policy.timeouts.attempt
+        if timeout is not None and attempt.sent_at is not None:
+            self.due_by(attempt.sent_at + timeout)
 
     def _resting(self, origin: Origin, now: float) -> Stream | None:
         """A stream on a connection that is there: this app connection's own (NTLM, Negotiate), or a pooled one."""
@@ -392,13 +431,12 @@ class Exchange:
         idempotent = None if fresh else self.call.idempotent
         return await self.means.pool.open(origin, within=self.policy.timeouts.connect, idempotent=idempotent)
 
-    def request_for(self, attempt: Attempt, now: float) -> Asked:
-        """The request as this attempt sends it to its origin."""
+    def _request_for(self, attempt: Attempt, stream: Stream, now: float) -> Asked:
         plan = self.plan
         if plan.plain:
             return plan.plain_request(attempt.origin, attempt.number, self.means.via)
-        if attempt.stream is not None and plan.login_bound:
-            self.app.pin(attempt.stream, attempt.origin)
+        if plan.login_bound:
+            self.app.pin(stream, attempt.origin)
         if self._key is None and wants_key(self.request, self.policy):
             from uuid import uuid4  # and `platform` with it, for a key that few policies ask for
 
@@ -599,6 +637,7 @@ class Exchange:
         """Pass on what has come of the body."""
         for attempt in list(self.flights.values()):
             attempt.pump()
+            self._has_sent(attempt)
         if upload.overfull and any(attempt.stream is not None for attempt in self.flights.values()):
             self._lose(upload)
         if not self.over:
@@ -645,17 +684,23 @@ class Exchange:
         if call.deadline is not None and now >= call.deadline:
             self.tell(now, call.woke, now)
         for attempt in list(self.flights.values()):
-            if now >= attempt.due:
+            if now >= self._attempt_due(attempt):
                 self.failed(attempt, faults.attempt_timeout())
         if now >= self._silence_due:
             self._fall_silent(now)
         if self.over:
             return NEVER
         due = NEVER if call.deadline is None or now >= call.deadline else call.deadline
-        return min(due, self._silence_due, *(attempt.due for attempt in self.flights.values()))
+        return min(due, self._silence_due, *map(self._attempt_due, self.flights.values()))
+
+    def _attempt_due(self, attempt: Attempt) -> float:
+        timeout = self.policy.timeouts.attempt
+        if timeout is None or attempt.sent_at is None or attempt.state is not FLYING or self._has_outgrown:
+            return NEVER
+        return attempt.sent_at + timeout
 
     @property
-    def has_outgrown(self) -> bool:
+    def _has_outgrown(self) -> bool:
         """Whether the body outgrew its buffer, so that only silence ends the wait for the head. Attempts that share the
         request's stream need no buffer: `attempt` and `total` bound them as ever.
         """
@@ -673,7 +718,7 @@ class Exchange:
     @property
     def _flowing(self) -> list[Attempt]:
         """Attempts that only silence ends."""
-        outgrown = self.has_outgrown
+        outgrown = self._has_outgrown
         return [a for a in self.flights.values() if a.state is DELIVERING or (outgrown and a.state is FLYING)]
 
     def _fall_silent(self, now: float) -> None:

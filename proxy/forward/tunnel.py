@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from typing import ClassVar, cast
+from typing import cast
 
 from proxy.forward.attempt import HELD, Attempt
 from proxy.forward.context import Context
@@ -18,7 +18,6 @@ from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import Tunnelling
 from proxy.retry.facts import Outcome
-from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.streams import Stream, Tunnel
@@ -42,28 +41,16 @@ def _established() -> ResponseHead:
 ESTABLISHED = _established()
 
 
-class Dial(Attempt):
-    """One attempt to connect."""
-
-    __slots__ = ()
-
-    def begin(self, stream: Stream, now: float) -> None:
-        """It is connected: that is the answer."""
-        if not stream.is_open:
-            self.exchange.failed(self, faults.closed(sent=False, answered=False, reused=False))
-            return
-        self.stream = stream
-        self.sent_at = now
-        early = cast(Tunnel, stream).listen(self)
-        self.on_head(ESTABLISHED, early, False, None)
-
-
 class TunnelExchange(Exchange):
     """A CONNECT call."""
 
     __slots__ = ()
 
-    _attempt: ClassVar[type[Attempt]] = Dial
+    def _begin(self, attempt: Attempt, stream: Stream, now: float) -> None:
+        """It is connected: that is the answer."""
+        attempt.stream, attempt.sent_at = stream, now
+        early = cast(Tunnel, stream).listen(attempt)
+        attempt.on_head(ESTABLISHED, early, False, None)
 
     def _resting(self, origin: Origin, now: float) -> Stream | None:
         """A tunnel has its connection for itself."""
