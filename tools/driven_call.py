@@ -12,7 +12,8 @@ from enum import Enum
 
 from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, Finish, Launch, Peek, WakeAt
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
-from proxy.retry.machine import Call, Flying, Waiting
+from proxy.retry.machine import Call, Flying
+from proxy.retry.plans import Next
 
 
 class Phase(Enum):
@@ -30,7 +31,7 @@ class Phase(Enum):
 def phase_of(call: Call) -> Phase:
     """Where this call is."""
     match call.state:
-        case Waiting(next):
+        case Next() as next:
             return Phase.GATED if next.gated and not (call.hedged and call.attempts) else Phase.BACKOFF
         case Flying() as state:
             peeking = not call.hedged and any(flight.reply for flight in state.flights.values())
@@ -95,7 +96,7 @@ class Driven:
             self.asked is not None,
             payment is not None and payment.owed is not None,
             payment is not None and payment.price is not None,
-            isinstance(call.state, Waiting) and not call.state.next.gated and self.now >= call.state.next.due,
+            isinstance(call.state, Next) and not call.state.gated and self.now >= call.state.due,
             getattr(call._plan, "stopped", None),
             self.cooled,
         )
@@ -149,7 +150,7 @@ def events(driven: Driven) -> Iterator[Event]:
     if driven.asked is not None:
         yield "`granted`", _answered(True)
         yield "`refused`", _answered(False)
-    if isinstance(call.state, Waiting) and not driven.cooled:
+    if isinstance(call.state, Next) and not driven.cooled:
         yield COOLED_BY_ANOTHER, _cool_down
     yield "`replay_lost`", lambda d: d.call.replay_lost(d.now)
     yield "`app_gone`", lambda d: d.call.app_gone(d.now)

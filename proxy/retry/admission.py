@@ -1,4 +1,4 @@
-"""One call at the gates: what it asks of them, what it holds there, and where it waits.
+"""One call at the gates: what it asks of them, what it holds there, and when it asks again.
 
 The cooldown is asked first, then the rate, then the adaptive limiter. Whatever is held there is left again by `leave`,
 and nothing else leaves anything.
@@ -15,49 +15,56 @@ from proxy.retry.payment import Payment
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import held_in_vain
 from proxy.retry.registry import ScopeState
-from proxy.retry.waiting_room import WaitingRoom
 
 
 class Admission:
-    """What gates know as a waiter; made when a call is held, or waits, for the first time.
+    """What gates know as a waiter; made when one has to be asked for the first time.
 
     `alarm` moves the call's one alarm (seconds). `cools`: cooldowns hold this call. `held_by`: the gate that holds, or
     held, the attempt that is next or in flight; `held` are the seconds for which one held attempt `held_attempt`.
-    `cooled`: the cooldown knows of the call: it queues there, or has a place. `place`: "", "backoff" or "held" (by a
-    gate), the one taken in the waiting room. `cooling`: what was left of the cooldown
+    `cooled`: the cooldown knows of the call: it queues there, or has a place. `cooling`: what was left of the cooldown
     that refused the call, and the status that began it.
     """
 
-    held_by = ""
-    held = 0.0
-    held_attempt = 0
-    cooled = False
-    place = ""
-    cooling: tuple[float, int] = (0.0, 503)
-
-    _held_since: float | None = None  # since when a gate holds the next attempt
-    _deadline: float | None = None
-    _own_delays: tuple[float, ...] = ()  # when the delays are over that began with answers to this call
-    _cooled_since: float | None = None  # since when the cooldown holds it
-    _cooled_before = 0.0  # for how long it did so ahead of earlier attempts
-    _patience = NEVER  # until when it may: after that the call is answered
+    __slots__ = (
+        *(
+            "_cooled_before",
+            "_cooled_since",
+            "_cools",
+            "_deadline",
+            "_held_since",
+            "_own_delays",
+            "_patience",
+            "_policy",
+        ),
+        *("_request", "_scope", "alarm", "cooled", "cooling", "held", "held_attempt", "held_by"),
+    )
 
     def __init__(
         self,
         request: Request,
         policy: Policy,
         scope: ScopeState,
-        room: WaitingRoom,
         alarm: Callable[[float], None] | None,
         *,
         cools: bool,
     ) -> None:
         self.alarm = alarm
+        self.held_by = ""
+        self.held = 0.0
+        self.held_attempt = 0
+        self.cooled = False
+        self.cooling: tuple[float, int] = (0.0, 503)
         self._request = request
         self._policy = policy
         self._scope = scope
-        self._room = room
         self._cools = cools
+        self._deadline: float | None = None
+        self._held_since: float | None = None  # since when a gate holds the next attempt
+        self._own_delays: tuple[float, ...] = ()  # when the delays are over that began with answers to this call
+        self._cooled_since: float | None = None  # since when the cooldown holds it
+        self._cooled_before = 0.0  # for how long it did so ahead of earlier attempts
+        self._patience = NEVER  # until when it may: after that the call is answered
 
     @property
     def was_cooled(self) -> bool:
@@ -124,23 +131,8 @@ class Admission:
         if self._held_since is None:
             self._held_since = now
 
-    def take_place(self, place: str) -> bool:
-        """Take a place in the waiting room ("backoff", or "held" by a gate), or change the one taken for another kind;
-        False: there is none.
-        """
-        if self.place == place:
-            return True
-        if self.place:
-            self._leave_room()
-        if not self._room.enter(self._policy.upstream, held=place == "held"):
-            return False
-        self.place = place
-        return True
-
     def sent(self, attempt: int, now: float) -> None:
         """Nothing holds this attempt any more: it is being sent."""
-        if self.place:
-            self._leave_room()
         if self.cooled:
             self.cooled = self._scope.cooldown.sent(self)
         if self._held_since is not None:
@@ -168,8 +160,6 @@ class Admission:
             self.cooled = False
         if not self._scope.ungated:
             self._leave_lines(now)
-        if self.place:
-            self._leave_room()
 
     def _end_hold(self, now: float, since: float) -> None:
         """The cooldown, which has held the call since then, does not hold it any more."""
@@ -182,7 +172,3 @@ class Admission:
             scope.rate.leave(self, now)
         if scope.limiter is not None:
             scope.limiter.leave(self, now)
-
-    def _leave_room(self) -> None:
-        self._room.leave(self._policy.upstream, held=self.place == "held")
-        self.place = ""

@@ -4,9 +4,9 @@ Theory of operation. A call is handed events with the time at which they happene
 sleeps, reads a clock, or raises for a wrong upstream. In every state something flies, or an alarm is set, or the call
 is done:
 
-    New -> [Waiting] -> Flying -> Delivering -> Done
-               ^          |
-               +----------+                    another attempt was granted; its answer, if any, is held
+    New -> [Next] -> Flying -> Delivering -> Done
+             ^         |
+             +---------+                       another attempt was granted; its answer, if any, is held
 
 An event that a state has no use for is answered with nothing: it comes too late. What comes after an attempt is the
 word of a plan (`proxy.retry.plans`: one after another, or hedged); what it costs is a `Payment`, taken at once after
@@ -31,7 +31,7 @@ from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, 
 from proxy.retry.admission import Admission
 from proxy.retry.answers import own_answer
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.backoff import Chance, WaitSeries
+from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
 from proxy.retry.checks import HAIR, Failure, first_no
 from proxy.retry.classification import NeedsBody, classify, classify_fault
@@ -96,13 +96,6 @@ class New:
     """The request's head has not come."""
 
 
-@dataclass(slots=True)
-class Waiting:
-    """Nothing flies; the next attempt is waited for. Where there is a last answer, it is held (`Call.failure`)."""
-
-    next: Next
-
-
 class Flying:
     """Attempts are in flight, by their numbers; `next` is the hedge that is to be sent beside them."""
 
@@ -128,7 +121,8 @@ class Done:
     outcome: Outcome
 
 
-State = New | Waiting | Flying | Delivering | Done
+#: `Next`: nothing flies, and this attempt is waited for; where there is a last answer, it is held (`Call.failure`).
+State = New | Next | Flying | Delivering | Done
 
 _NEW = New()
 _DELIVERING_FIRST = Delivering(1, Outcome.SUCCESS)
@@ -178,6 +172,7 @@ class Call:
     _plan: Plan | None = None
     _payment: Payment | None = None  # for the attempt that comes next
     _admission: Admission | None = None
+    _place: str = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
     _flight: Flight | None = None  # the attempt whose answer is delivered
     _processed: bool = False  # an attempt may have been processed: a refusal is not transparent any more
     _shared: bool = False  # the body outgrew its buffer, but everything that is to be sent has it
@@ -356,12 +351,9 @@ class Call:
     def woke(self, now: float) -> Actions:
         """The alarm has rung, or the deadline has come."""
         state = self.state
-        if type(state) is Flying:
-            if self.deadline is not None and now >= self.deadline - HAIR:
-                return self._end_flight(state, Outcome.DEADLINE, OUT_OF_TIME, now)
-        elif type(state) is not Waiting:
-            return ()
-        next = state.next
+        if type(state) is Flying and self.deadline is not None and now >= self.deadline - HAIR:
+            return self._end_flight(state, Outcome.DEADLINE, OUT_OF_TIME, now)
+        next = self._next
         if next is None:
             return ()
         if now < next.due - HAIR and not next.gated:
@@ -407,7 +399,7 @@ class Call:
         if type(state) is Flying:
             self._plan_no_more(now)
             return self._cancel_all_but(furthest if furthest in state.flights else min(state.flights), now)
-        return self._stop_waiting(Outcome.COMMITTED, now, OUTGREW) if type(state) is Waiting else ()
+        return self._stop_waiting(Outcome.COMMITTED, now, OUTGREW) if type(state) is Next else ()
 
     def app_gone(self, now: float) -> Actions:
         """The app went away: nothing more is sent for it, and what was not used comes back."""
@@ -478,9 +470,9 @@ class Call:
             return self._admit(next, now)
         if self.deadline is not None and next.due > self.deadline + HAIR:
             return self._refuse(Outcome.DEADLINE, now)
-        if not self._gates.take_place("backoff"):
+        if not self._take_place("backoff"):
             return self._refuse(Outcome.OVERLOADED, now)
-        self.state = Waiting(next)
+        self.state = next
         return (WakeAt(next.due),)
 
     # -- attempts ---------------------------------------------------------------------------------------------------
@@ -491,15 +483,31 @@ class Call:
         admission = self._admission
         if admission is None:
             cools = not self.hedged and self.policy.pushback.cooldown != "off" and not self.hints.disabled
-            admission = self._admission = Admission(
-                *(self.request, self.policy, self.scope, self.env.waiting, self._alarm), cools=cools
-            )
+            admission = self._admission = Admission(self.request, self.policy, self.scope, self._alarm, cools=cools)
         return admission
 
     @property
     def _next(self) -> Next | None:
         """The attempt that comes next."""
-        return self.state.next if isinstance(self.state, Waiting | Flying) else None
+        state = self.state
+        return state.next if type(state) is Flying else state if type(state) is Next else None
+
+    def _take_place(self, place: str) -> bool:
+        """Take a place in the waiting room ("backoff", or "held" by a gate), or change the one taken for another kind;
+        False: there is none.
+        """
+        if self._place == place:
+            return True
+        self._leave_room()
+        if not self.env.waiting.enter(self.policy.upstream, held=place == "held"):
+            return False
+        self._place = place
+        return True
+
+    def _leave_room(self) -> None:
+        if self._place:
+            self.env.waiting.leave(self.policy.upstream, held=self._place == "held")
+            self._place = ""
 
     def _in_flight(self, attempt: int) -> Flight | None:
         state = self.state
@@ -508,6 +516,8 @@ class Call:
     def _admit(self, next: Next, now: float) -> Actions:
         """An attempt is due: launch it, or wait where a gate says so."""
         payment = self._payment
+        if self._admission is None and self.scope.admits(now) and now <= next.until + HAIR:
+            return self._launch(now)
         if payment is None:
             payment = self._payment = Payment(self.bucket)
         at, no, gate = self._gates.ask(payment, now, self.deadline, first=self.attempts == 0)
@@ -518,14 +528,14 @@ class Call:
             no, why = Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
         if no is None and self.deadline is not None and at > self.deadline + HAIR:
             no, why = Outcome.DEADLINE, held_too_long(gate, at - now, self.deadline - now)
-        if no is None and not self._gates.take_place("held"):
+        if no is None and not self._take_place("held"):
             no, why = Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
         if no is not None:
             return self._stop_waiting(no, now, why)
         self._gates.hold(gate, now)
-        held = self.failure if type(self.state) is not Waiting else None
+        held = self.failure if type(self.state) is not Next else None
         next.due, next.gated = at, True
-        self.state = Waiting(next)
+        self.state = next
         if held is not None and held.status is not None:
             return (Hold(held.attempt), WakeAt(at))
         return (WakeAt(at),)
@@ -536,6 +546,8 @@ class Call:
         payment, failure = self._payment, self.failure
         if payment is not None:
             self._paid, self._payment = payment.price, None
+        if self._place:
+            self._leave_room()
         if self._admission is not None:
             self._admission.sent(attempt, now)
         flight = Flight(now, payment)
@@ -603,7 +615,7 @@ class Call:
     def _planned(self) -> Plan:
         plan = self._plan
         if plan is None:
-            plan = self._plan = Hedged() if self.hedged else Sequential(WaitSeries(self.policy.strategy, self.env.rng))
+            plan = self._plan = Hedged() if self.hedged else Sequential(self.policy.strategy, self.env.rng)
         return plan
 
     @property
@@ -660,7 +672,7 @@ class Call:
             actions = (WakeAt(decided.due), Ask(payment.owed))
         elif decided.due <= now:
             return self._admit(decided, now)
-        self.state = Waiting(decided)
+        self.state = decided
         return (Hold(failure.attempt), *actions) if failure.status is not None else actions
 
     def _tell_of(self, failure: Failure, on: bool, now: float) -> bytes | None:
@@ -703,7 +715,7 @@ class Call:
         decided = plan.after_failure(self, failure, now, goes_on=on, disabled=False)
         if isinstance(decided, Next):
             decided = self._pay_for(decided, now)
-            self._gates.leave(now)
+            self._leave_room()
             self._payment = None
         if isinstance(decided, Next):
             what = f"would retry after {decided.due - now:.3f} s"
@@ -715,13 +727,13 @@ class Call:
     def _pay_for(self, next: Next, now: float) -> Next | Outcome:
         """A retry that the plan grants takes a place for its wait and its price, or comes to a *no* after all."""
         payment = Payment(self.bucket)
-        if next.due > now and not self._gates.take_place("backoff"):
+        if next.due > now and not self._take_place("backoff"):
             return Outcome.OVERLOADED
         if not payment.take(next.price, now):
             if not payment.owe(next.price, next.due + PATIENCE, now):
-                self._gates.leave(now)
+                self._leave_room()
                 return Outcome.BUCKET_EMPTY
-            if not self._gates.take_place("backoff"):
+            if not self._take_place("backoff"):
                 return Outcome.OVERLOADED
         self._payment = payment
         return next
@@ -801,8 +813,8 @@ class Call:
         """A hedge is due later; where nothing else flies, the call waits in the room like any other."""
         state = self.state
         if type(state) is not Flying or not state.flights:
-            self.state = Waiting(next)
-            if not self._gates.take_place(place):
+            self.state = next
+            if not self._take_place(place):
                 return self._no_more(Outcome.OVERLOADED, now)
         payment = self._payment
         return (WakeAt(next.due if payment is None or payment.owed is None else payment.limit),)
@@ -913,11 +925,14 @@ class Call:
             self._payment = None
         if self._admission is not None:
             self._admission.leave(now)
+        self._leave_room()
 
     def _finish(self, outcome: Outcome, now: float) -> Actions:
         self.state, admission = _DONE[outcome], self._admission
-        if admission is not None and (admission.cooled or admission.place):
+        if admission is not None and admission.cooled:
             admission.leave(now)
+        if self._place:
+            self._leave_room()
         return _FINISH[outcome]
 
     # -- what is written down ---------------------------------------------------------------------------------------

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.backoff import WaitSeries
+from proxy.retry.backoff import Chance, WaitSeries
 from proxy.retry.buckets import Bucket
 from proxy.retry.checks import HAIR, NEVER, Failure, first_no, safe_until, too_long
 from proxy.retry.classification import names
 from proxy.retry.facts import Class, Fault, Outcome, Reply, Request
 from proxy.retry.plugins import CustomToken
-from proxy.retry.policy import Policy
+from proxy.retry.policy import Policy, Strategy
 from proxy.retry.request_hints import RequestHints
 
 
@@ -92,14 +92,14 @@ def is_non_fatal(call: Standing, fault: Fault | None) -> bool:
     return names(policy.strategy.non_fatal, policy.classify, call.request, call.reply, fault)
 
 
-class Sequential:
+class Sequential(WaitSeries):
     """One attempt after another: nothing is sent beside an attempt, and after a failure the strategy's wait comes."""
 
-    __slots__ = ("_waits", "due")
+    __slots__ = ("due",)
 
-    def __init__(self, waits: WaitSeries) -> None:
+    def __init__(self, strategy: Strategy, rng: Chance) -> None:
+        super().__init__(strategy, rng)
         self.due = 0.0
-        self._waits = waits
 
     def after_launch(self, call: Standing, now: float) -> Next | None:
         """Nothing."""
@@ -134,7 +134,7 @@ class Sequential:
         if too_long(failure.pushback, policy):
             return Outcome.PUSHBACK_TOO_LONG
         if wait is None:
-            wait = self._waits.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING)
+            wait = self.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING)
         self.due = now + wait
         if self.due > until + HAIR:
             return Outcome.NOT_RETRYABLE
