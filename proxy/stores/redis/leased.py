@@ -27,12 +27,14 @@ TRUSTED, ALIVE = 0.8, 0.2
 class LeasedBucket(RedisBucket):
     """What quotas and rates have in common."""
 
-    #: What is kept at hand for the next one.
-    reserve: float
     capacity: float
 
-    def _begin(self, store: Store, key: str, known: float | None) -> None:
+    def _begin(
+        self, store: Store, key: str, known: float | None, *, start: float, refill: float, reserve: float
+    ) -> None:
+        """`start`: the level of a new one; `refill`: tokens a second; `reserve`: what is kept at hand for the next."""
         self.hold(store, key, known)
+        self._start, self._per_second, self.reserve = start, refill, reserve
         self.lease = Lease(store.dead * TRUSTED)
         self._burn = Burn(AHEAD)
         self._used_at = -math.inf
@@ -40,14 +42,25 @@ class LeasedBucket(RedisBucket):
         self._level_heard = math.nan
         self._pool_heard = 0.0
 
-    def _known_level(self) -> float:
-        """The last known level and our own changes since."""
-        if math.isnan(self._level_heard):
-            return self.capacity if self._known is None else self._known
-        return min(self.capacity, max(0.0, self._level_heard + self.lease.unsent))
+    def level(self, now: float) -> float:
+        """Tokens of the fleet, those on lease included."""
+        return self._own_level(now) if self.store.out else self._level_now(now)
+
+    def _own_level(self, now: float) -> float:
+        """That of the bucket that carries on where Redis can't be had."""
+        raise NotImplementedError
+
+    def _level_now(self, now: float) -> float:
+        """The last known level, our own changes since, and what time has brought since: Redis counts by its own clock,
+        and we the seconds since we heard of it, so that machines need not agree on what time it is.
+        """
+        if not self._knows:
+            return self._start if self._known is None else self._known
+        level = min(self.capacity, max(0.0, self._level_heard + self.lease.unsent))
+        return min(self.capacity, level + max(0.0, now - self.heard_at) * self._per_second)
 
     @property
-    def knows(self) -> bool:
+    def _knows(self) -> bool:
         """Whether a level was ever heard."""
         return not math.isnan(self._level_heard)
 
@@ -64,20 +77,22 @@ class LeasedBucket(RedisBucket):
             return min(need, self.reserve)
         return self.lease.left if self.lease.left <= 2 * need else need
 
-    def _report_lease(self, now: float, *, asked: float, start: float, rate: float) -> list[object]:
-        """`asked`: tokens that are waited for; those at hand are among them."""
-        lease = self.lease
+    def _awaited(self) -> float:
+        """Tokens that are waited for; those at hand are among them."""
+        raise NotImplementedError
+
+    def _report(self, now: float) -> list[object]:
+        lease, asked = self.lease, self._awaited()
         spent_told, changed_told = lease.spent_told, lease.changed_told
-        known = None if self.store.observes else self._known_now(now)
+        knows = self._knows or self._known is not None or self.store.out
+        known = self.level(now) if knows and not self.store.observes else None
         spent, changed, keep = lease.send(max(self._keeps(now), min(asked, lease.left)), now)
         short = max(0.0, asked - keep)
         more = max(0.0, self._need(now) - max(keep - asked, 0.0))
-        numbers = [spent, changed, spent_told, changed_told, keep, short, more, known, start, self.capacity, rate]
+        bounds = self._start, self.capacity, self._per_second
+        numbers = [spent, changed, spent_told, changed_told, keep, short, more, known, *bounds]
         store = self.store
         return [*(shown(each) for each in numbers), store.draw(), store.dead, FORGET]
-
-    def _known_now(self, now: float) -> float | None:
-        return self._known_level() if self.knows or self._known is not None else None
 
     def _learn(self, values: list[float], now: float) -> None:
         lease, self._pool_heard, leased = values

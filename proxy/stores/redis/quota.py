@@ -24,33 +24,18 @@ class RedisQuota(LeasedBucket, Bucket):
         self.spec = spec
         self.capacity = spec.capacity
         self._own = QuotaBucket(spec)  # carries on where Redis can't be had; also the price list
-        self.reserve = max(spec.retry_cost, spec.timeout_cost, spec.throttling_cost)
-        self._start = self._own.level(0.0)
-        self._begin(store, key, known)
+        reserve = max(spec.retry_cost, spec.timeout_cost, spec.throttling_cost)
+        self._begin(store, key, known, start=self._own.level(0.0), refill=spec.refill, reserve=reserve)
 
     # -- proxy.retry.buckets.Bucket ----------------------------------------------------------------------------------
 
-    def level(self, now: float) -> float:
-        """Tokens of the fleet, those on lease included."""
-        if self.store.out:
-            return self._own.level(now)
-        return self._level_now(now) if self.knows or self._known is not None else self._start
-
-    def _level_now(self, now: float) -> float:
-        """The last known level, our own changes since, and what time has brought since: Redis counts by its own clock,
-        and we the seconds since we heard of it, so that machines need not agree on what time it is.
-        """
-        level = self._known_level()
-        if not self.spec.refill or not self.knows:
-            return level
-        return min(self.capacity, level + max(0.0, now - self.heard_at) * self.spec.refill)
+    def _own_level(self, now: float) -> float:
+        return self._own.level(now)
 
     def share(self, now: float) -> float | None:
-        """Level by capacity."""
         return self.level(now) / self.capacity if self.capacity > 0 else None
 
     def price(self, cls: Class) -> float:
-        """By class."""
         return self._own.price(cls)
 
     def begin(self, now: float) -> None:
@@ -82,11 +67,9 @@ class RedisQuota(LeasedBucket, Bucket):
     _pay = take
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """The price comes back."""
         self._earn(price, now)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """The last retry's price, or the refund for a first attempt."""
         refund = self.spec.success_refund if last_price is None or self.spec.flat_refund else last_price
         if refund:
             self._earn(refund, now)
@@ -105,7 +88,6 @@ class RedisQuota(LeasedBucket, Bucket):
         return charge
 
     def app_succeeded(self, charged: float, now: float) -> None:
-        """The charge comes back, where the refund is flat too."""
         self._earn(charged, now)
 
     # -- proxy.stores.redis.bucket.RedisBucket -------------------------------------------------------------------------
@@ -118,7 +100,7 @@ class RedisQuota(LeasedBucket, Bucket):
             self.lease.changed += self._own.level(now) - before
             return
         rest = self.lease.put_back(amount)
-        knows = self.knows or self._known is not None
+        knows = self._knows or self._known is not None
         room = self.capacity - self._level_now(now) if knows else math.inf  # the script keeps the capacity
         if min(rest, room) > 0:
             self.lease.changed += min(rest, room)
@@ -132,17 +114,8 @@ class RedisQuota(LeasedBucket, Bucket):
         self.lease.changed -= price
         return True
 
-    def _report(self, now: float) -> list[object]:
-        asked = sum(price for price, _ in self._asks)
-        return self._report_lease(now, asked=asked, start=self._start, rate=self.spec.refill)
-
-    def _known_now(self, now: float) -> float | None:
-        if self.store.out:
-            return self._own.level(now)
-        return self._level_now(now) if self.knows or self._known is not None else None
+    def _awaited(self) -> float:
+        return sum(price for price, _ in self._asks)
 
     def part(self, now: float) -> None:
-        """The own bucket carries on from the last known level."""
-        level = self._level_now(now) if self.knows or self._known is not None else self._start
-        self._own = QuotaBucket(self.spec, now=now)
-        self._own._level = level
+        self._own.restore((self._level_now(now), now, self.spec.refill))

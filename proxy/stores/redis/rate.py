@@ -19,19 +19,12 @@ class RedisRate(LeasedBucket, RateBucket):
 
     def __init__(self, spec: RateSpec, store: Store, key: str, known: float | None, now: float) -> None:
         RateBucket.__init__(self, spec, started=now)
-        self.reserve = min(1.0, self.capacity)
-        self._start = self._level
-        self._begin(store, key, known)
+        self._begin(store, key, known, start=self._level, refill=self.rate, reserve=min(1.0, self.capacity))
 
     # -- proxy.retry.buckets.RateBucket ------------------------------------------------------------------------------
 
-    def level(self, now: float) -> float:
-        """Tokens of the fleet, those on lease included."""
-        if self.store.out:
-            return super().level(now)
-        if not self.knows:
-            return self._start if self._known is None else self._known
-        return min(self.capacity, self._known_level() + max(0.0, now - self.heard_at) * self.rate)
+    def _own_level(self, now: float) -> float:
+        return RateBucket.level(self, now)
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
         """Seconds until so many tokens may be there. With Redis gone and `on_outage: deny`: never."""
@@ -42,7 +35,7 @@ class RedisRate(LeasedBucket, RateBucket):
             return 0.0
         if self.rate <= 0 and self.level(now) < tokens:
             return math.inf
-        pool = self._pool_heard + max(0.0, now - self.heard_at) * self.rate if self.knows else short
+        pool = self._pool_heard + max(0.0, now - self.heard_at) * self.rate if self._knows else short
         if self.capacity < 1:
             return math.inf
         return max(TELL, (short - pool) / self.rate if self.rate > 0 else 0.0)
@@ -65,7 +58,6 @@ class RedisRate(LeasedBucket, RateBucket):
         return False
 
     def give_back(self, now: float) -> None:
-        """One token that was not used."""
         if self.store.out:
             super().give_back(now)
             self.lease.changed += 1
@@ -80,14 +72,8 @@ class RedisRate(LeasedBucket, RateBucket):
 
     # -- proxy.stores.redis.bucket.RedisBucket -------------------------------------------------------------------------
 
-    def _report(self, now: float) -> list[object]:
-        asked = float(len(self.gate.queue))
-        return self._report_lease(now, asked=asked, start=self._start, rate=self.rate)
-
-    def _known_now(self, now: float) -> float | None:
-        if self.store.out:
-            return super().level(now)
-        return self.level(now) if self.knows or self._known is not None else None
+    def _awaited(self) -> float:
+        return float(len(self.gate.queue))
 
     def _learn(self, values: list[float], now: float) -> None:
         super()._learn(values, now)
@@ -110,7 +96,7 @@ class RedisRate(LeasedBucket, RateBucket):
 
     def part(self, now: float) -> None:
         """The own bucket carries on from the last known level."""
-        self._level, self._at = self.level(now), now
+        self._level, self._at = self._level_now(now), now
 
     def parted(self, now: float) -> None:
         """Those in line ask the own bucket."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import math
 import re
 import secrets
@@ -22,7 +23,6 @@ from typing import Any
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 
-from proxy.stores.redis.agenda import Agenda
 from proxy.stores.redis.bucket import RedisBucket
 from proxy.stores.redis.client import BadUrlError, Command, RedisClient
 
@@ -43,6 +43,50 @@ Tell = Callable[..., None]
 
 class TooSlowError(Exception):
     """No reply within `timeout`."""
+
+
+class Schedule:
+    """Which buckets have something to say to Redis, and by when.
+
+    A bucket stands here once, with its earliest time (`RedisBucket.due`). What it was put down for before that stays in
+    the heap, and is passed over when it comes up.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[float, int, RedisBucket]] = []
+        self._number = 0
+
+    def put(self, bucket: RedisBucket, at: float) -> bool:
+        """Put a bucket down for this time; False: it has its say by then anyway."""
+        if at >= bucket.due and not math.isinf(bucket.due):
+            return False
+        bucket.due = at
+        self._number += 1
+        heapq.heappush(self._entries, (at, self._number, bucket))
+        return True
+
+    @property
+    def first(self) -> float:
+        """When the first is due; never: infinity."""
+        entries = self._entries
+        while entries and entries[0][2].due != entries[0][0]:  # said already, or earlier
+            heapq.heappop(entries)
+        return entries[0][0] if entries else math.inf
+
+    def take(self, until: float, most: int) -> list[RedisBucket]:
+        """Strike out those that are due by then, and at most so many."""
+        taken: list[RedisBucket] = []
+        while len(taken) < most and self.first <= until:
+            bucket = heapq.heappop(self._entries)[2]
+            bucket.due = math.inf
+            taken.append(bucket)
+        return taken
+
+    def clear(self) -> None:
+        """Strike out all."""
+        for _, _, bucket in self._entries:
+            bucket.due = math.inf
+        self._entries.clear()
 
 
 class RedisStore:
@@ -74,7 +118,7 @@ class RedisStore:
         self._tell = tell
         self._client: RedisClient | None = None
         self._known: weakref.WeakSet[RedisBucket] = weakref.WeakSet()
-        self._agenda = Agenda()
+        self._schedule = Schedule()
         self._beside: deque[Command] = deque(maxlen=_BATCH)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -93,7 +137,7 @@ class RedisStore:
 
     def soon(self, bucket: RedisBucket, at: float) -> None:
         """Have this bucket say what it has to say, at that time or before."""
-        if self._agenda.put(bucket, at) and at < self._timer_at:
+        if self._schedule.put(bucket, at) and at < self._timer_at:
             self._plan()
 
     def draw(self) -> str:
@@ -135,7 +179,7 @@ class RedisStore:
 
     def is_due(self, within: float = 0.0) -> bool:
         """Whether a bucket has something to say, so soon."""
-        return self._agenda.first <= self._clock() + within + _ALONG
+        return self._schedule.first <= self._clock() + within + _ALONG
 
     @property
     def client(self) -> RedisClient | None:
@@ -146,7 +190,7 @@ class RedisStore:
         """Set the timer to what is due next."""
         if not self._running or self._trip is not None:
             return
-        at = self._next_try if self.out else -math.inf if self._beside else self._agenda.first
+        at = self._next_try if self.out else -math.inf if self._beside else self._schedule.first
         if at == math.inf or (self._timer is not None and self._timer_at <= at):
             return
         if self._timer is not None:
@@ -206,9 +250,9 @@ class RedisStore:
 
     def _what_is_due(self) -> list[RedisBucket]:
         if self.out:  # whoever has anything to say says it: that is how it is found out whether Redis is back
-            self._agenda.clear()
+            self._schedule.clear()
             return list(self._known)[:_BATCH]
-        return self._agenda.take(self._clock() + _ALONG, _BATCH)
+        return self._schedule.take(self._clock() + _ALONG, _BATCH)
 
     async def _exchange(self, buckets: list[RedisBucket], beside: list[Command]) -> None:
         if self._client is None:
