@@ -26,7 +26,7 @@ from proxy.config.settings import (
     CertificateAuthority,
     Limits,
     Log,
-    Pool,
+    PoolLimits,
     Redis,
     Settings,
 )
@@ -100,7 +100,7 @@ def compile_tree(
         via_proxy=typed["via_proxy"],
         buffers=Buffers(**typed["buffers"]),
         limits=Limits(**limits, connect_ports=connect_ports, ports_set=ports is not None),
-        pool=Pool(**typed["pool"]),
+        pool=PoolLimits(**typed["pool"]),
         redis=Redis(**typed["redis"]),
         ca=_ca(typed["ca"], submap(top, "ca"), file),
         log=Log(**typed["log"]),

@@ -19,7 +19,7 @@ from proxy.config.yaml_tree import Map, Seq
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class EffectiveValue:
     """One effective value: `path` is its dotted key in the policy, `value` as it was written, `mark` who says so.
 
     `plain` is the value as plain data; `argument`: it is handed to a custom strategy, so it may be a secret.
@@ -39,16 +39,16 @@ class Provenance:
     top: Map = field(default_factory=Map)
     policies: Mapping[tuple[str, str], Map] = field(default_factory=dict)
 
-    def of(self, upstream: str, route: str = "") -> list[Origin]:
+    def of(self, upstream: str, route: str = "") -> list[EffectiveValue]:
         """Every effective leaf value of a policy, in the order of the contract's keys."""
         tree = self.policies.get((upstream, route))
         return [] if tree is None else list(_leaves(tree, "", tree.mark))
 
-    def of_top(self) -> list[Origin]:
+    def of_top(self) -> list[EffectiveValue]:
         """Every effective leaf value outside the policies."""
         return list(_leaves(self.top, "", self.top.mark))
 
-    def origin(self, upstream: str, route: str, path: str) -> Origin | None:
+    def origin(self, upstream: str, route: str, path: str) -> EffectiveValue | None:
         """The value at a dotted path of a policy, and who says so."""
         return next((each for each in self.of(upstream, route) if each.path == path), None)
 
@@ -109,14 +109,14 @@ def fold(trees: Mapping[tuple[str, str], Map]) -> Iterator[Page]:
         yield upstream, tuple(page), zlib.compress(pickle.dumps(page, pickle.HIGHEST_PROTOCOL), 1)
 
 
-def _leaves(value: Any, path: str, mark: Mark, *, argument: bool = False) -> Iterator[Origin]:
+def _leaves(value: Any, path: str, mark: Mark, *, argument: bool = False) -> Iterator[EffectiveValue]:
     if isinstance(value, Map) and value:
         custom = ":" in str(value.get("kind", ""))
         for key, item in value.items():
             where, given = f"{path}.{key}" if path else key, argument or (custom and key != "kind")
             yield from _leaves(item, where, value.values_at[key], argument=given)
     else:
-        yield Origin(path, shown(value), mark, _plain(value), argument)
+        yield EffectiveValue(path, shown(value), mark, _plain(value), argument)
 
 
 def shown(value: Any) -> str:

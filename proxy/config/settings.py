@@ -94,7 +94,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PoolLimits:
     """Idle upstream connections: how long and how many for each place; how long an address is trusted."""
 
     idle: float
@@ -150,7 +150,7 @@ class Settings:
     via_proxy: str | None
     buffers: Buffers
     limits: Limits
-    pool: Pool
+    pool: PoolLimits
     redis: Redis
     ca: CertificateAuthority
     log: Log

@@ -11,7 +11,7 @@ from proxy.observe.call_record import Observer
 from proxy.retry.machine import Env
 from proxy.retry.registry import Registry
 from proxy.transport.pool import Pool
-from proxy.transport.replay_buffer import Store
+from proxy.transport.replay_buffer import ReplayStore
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class Context:
 
     loop: asyncio.AbstractEventLoop
     pool: Pool
-    store: Store
+    store: ReplayStore
     registry: Registry
     env: Env
     observer: Observer

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from proxy.forward.attempt import Attempt
 from proxy.forward.streams import AppStream
 from proxy.transport.connection import HIGH_WATER
-from proxy.transport.replay_buffer import PIECE, Replay, Store
+from proxy.transport.replay_buffer import PIECE, Replay, ReplayStore
 from proxy.wire.head import Trailers
 
 
@@ -24,7 +24,7 @@ class Upload:
     __slots__ = ("_app", "overfull", "replay", "size")
 
     def __init__(
-        self, app: AppStream, store: Store, body: bytes, *, done: bool, trailers: Trailers | None = None
+        self, app: AppStream, store: ReplayStore, body: bytes, *, done: bool, trailers: Trailers | None = None
     ) -> None:
         self._app = app
         self.replay = Replay(store)

@@ -46,7 +46,7 @@ def timed_out() -> Fault:
     return Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, detail="no answer in time", error="http_response_timeout")
 
 
-class Upstream(Protocol):
+class UpstreamModel(Protocol):
     """Decides what becomes of a sending."""
 
     def __call__(self, attempt: int, now: float) -> Sending:
@@ -54,7 +54,7 @@ class Upstream(Protocol):
         ...
 
 
-class Buffers:
+class BufferBudget:
     """Replay buffers as `buffers:` bounds them: bytes for one call and in all."""
 
     __slots__ = ("_left", "_per_request")
@@ -104,11 +104,11 @@ class Driver:
     def __init__(
         self,
         clock: Clock,
-        upstream: Upstream,
+        upstream: UpstreamModel,
         *,
         attempt_timeout: float | None = None,
         body_size: int = 0,
-        buffers: Buffers | None = None,
+        buffers: BufferBudget | None = None,
     ) -> None:
         self.clock = clock
         self.call: Call | None = None

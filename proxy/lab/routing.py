@@ -20,7 +20,7 @@ _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AppRequest:
     """What the app sends. `url` is absolute, or origin-form (chosen by Host or prefix)."""
 
     method: str = "GET"
@@ -38,7 +38,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedCall:
     """A call that no policy takes."""
 
     outcome: Outcome
@@ -46,7 +46,7 @@ class Refused:
     why: str
 
 
-def choose(settings: Settings, ask: Ask) -> Chosen | Refused:
+def choose(settings: Settings, ask: AppRequest) -> Chosen | RefusedCall:
     """The policy of a call, as the doors of the proxy find it."""
     fields = MappingFields(ask.headers)
     match = _ABSOLUTE.fullmatch(ask.url)
@@ -55,17 +55,17 @@ def choose(settings: Settings, ask: Ask) -> Chosen | Refused:
     authority = match[2].rpartition("@")[2].lower().removesuffix(":")
     default_port = 443 if match[1].lower() == "https" else 80
     if split_authority(authority, default_port) is None:
-        return Refused(Outcome.BAD_REQUEST, 400, "the url has no valid place")
+        return RefusedCall(Outcome.BAD_REQUEST, 400, "the url has no valid place")
     path = match[3] if match[3].startswith("/") else f"/{match[3]}"
     if ask.method == "OPTIONS" and not match[3]:
         path = "*"  # RFC 9112 section 3.2.4
     upstream = settings.router.by_authority(authority, default_port)
     if upstream is None and settings.unmatched_on(loopback=settings.listen[0].is_loopback) == "deny":
-        return Refused(Outcome.DENIED, 403, "no upstream names this host, and unmatched is deny")
+        return RefusedCall(Outcome.DENIED, 403, "no upstream names this host, and unmatched is deny")
     return _chosen(upstream or settings.router.unmatched(authority), ask.method, authority, path, fields)
 
 
-def _by_host_or_prefix(settings: Settings, ask: Ask, fields: MappingFields) -> Chosen | Refused:
+def _by_host_or_prefix(settings: Settings, ask: AppRequest, fields: MappingFields) -> Chosen | RefusedCall:
     host = (first(fields, "host") or "").lower().removesuffix(":")
     upstream = settings.router.by_authority(host, 80) if host else None
     if upstream is not None:
@@ -73,14 +73,14 @@ def _by_host_or_prefix(settings: Settings, ask: Ask, fields: MappingFields) -> C
     try:
         found = settings.router.by_prefix(ask.url.encode(errors="surrogateescape"))
     except ClimbsOut:
-        return Refused(Outcome.BAD_REQUEST, 400, "the path climbs out of its prefix")
+        return RefusedCall(Outcome.BAD_REQUEST, 400, "the path climbs out of its prefix")
     if found is None:
-        return Refused(Outcome.BAD_REQUEST, 404, "no upstream has this Host or prefix")
+        return RefusedCall(Outcome.BAD_REQUEST, 404, "no upstream has this Host or prefix")
     listener = settings.listen[0]
     if listener.is_loopback and listener.unix is None:
         refused = may_be_a_pages(host, fields.get_all("sec-fetch-site"), fields.get_all("origin"), found[0].name)
         if refused is not None:
-            return Refused(refused.outcome, refused.status, refused.detail)
+            return RefusedCall(refused.outcome, refused.status, refused.detail)
     upstream, rest = found
     endpoints = upstream.target.endpoints
     authority = endpoints[0].authority if endpoints else (host or upstream.name)

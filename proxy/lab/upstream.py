@@ -21,7 +21,7 @@ _GRPC_PUSHBACK = frozenset({"grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UpstreamStep:
     """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where nobody said it."""
 
     status: int = 200

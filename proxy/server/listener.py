@@ -34,7 +34,7 @@ from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import Guard
 from proxy.transport.pool import Pool
-from proxy.transport.replay_buffer import Store
+from proxy.transport.replay_buffer import ReplayStore
 from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
 
@@ -124,7 +124,7 @@ class DataPath:
         self._own: Counter[Address] = Counter()
         dialer = Dialer(loop, Resolver(loop, settings.pool.dns_ttl), self._guard, Contexts())
         pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
-        store = Store(settings.buffers.per_request, settings.buffers.total)
+        store = ReplayStore(settings.buffers.per_request, settings.buffers.total)
         self.means = Context(loop, pool, store, self.registry, self.env, observer, via or draw_via(), Watch(loop))
         self.acceptor = Acceptor(self.means, settings, tell, enough_for(descriptors))
         self.acceptor.tracer = tracer

@@ -21,7 +21,7 @@ SMALL = 4096
 PIECE = 256 * 1024
 
 
-class Store:
+class ReplayStore:
     """What replay buffers may take: `per_request` bytes each, `total` in all. One for each worker."""
 
     __slots__ = ("per_request", "total", "used")
@@ -40,7 +40,7 @@ class Replay:
 
     __slots__ = ("_base", "_chunks", "_store", "_taken", "done", "end", "lost", "trailers")
 
-    def __init__(self, store: Store, *, done: bool = False) -> None:
+    def __init__(self, store: ReplayStore, *, done: bool = False) -> None:
         self._store = store
         self._chunks: deque[bytes] = deque()
         self._base = 0  # the cursor of the first byte that is still here

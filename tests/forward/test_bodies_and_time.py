@@ -11,7 +11,7 @@ from random import Random
 from support.front import FAST, STANDARD, CutError, Front, chunked, request, to
 from support.scripted import Turn, Upstream, answer, close, hang, reset
 
-from proxy.config.settings import Buffers, Pool
+from proxy.config.settings import Buffers, PoolLimits
 from proxy.retry.facts import FaultKind, Outcome
 from proxy.retry.policy import Backoff, IdempotencyKey, Strategy, Timeouts
 
@@ -269,7 +269,7 @@ async def test_a_post_takes_no_connection_that_has_rested_for_long() -> None:
 
 
 async def test_what_rests_too_long_or_is_too_many_is_closed() -> None:
-    pool = Pool(4.0, 2, 30.0)
+    pool = PoolLimits(4.0, 2, 30.0)
     async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url), pool=pool) as front:
         async with front.app() as one, front.app() as two, front.app() as three:
             for app in (one, two, three):

@@ -14,9 +14,9 @@ from support.process import COMMAND, environment, redrive
 
 from proxy.lab.demo import weather
 from proxy.lab.demo.apps import App, Counts
-from proxy.lab.demo.play import Play
+from proxy.lab.demo.play import DemoRun
 from proxy.lab.demo.screen import picture
-from proxy.lab.demo.upstream import Upstream
+from proxy.lab.demo.upstream import DemoUpstream
 
 
 async def test_figures_of_a_short_run() -> None:
@@ -91,8 +91,8 @@ async def test_the_proxy_goes_when_the_demo_is_killed() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 async def test_the_picture_at_every_time_fits_a_terminal(width: int) -> None:
-    play = Play()
-    play.apps = [App(name, "", Upstream(play.sky, 1, 1)) for name in ("no retries", "4 quick tries", "redrive")]
+    play = DemoRun()
+    play.apps = [App(name, "", DemoUpstream(play.sky, 1, 1)) for name in ("no retries", "4 quick tries", "redrive")]
     console = Console(width=width, record=True, file=io.StringIO())
     for number in range(200):
         play.elapsed = number / 2

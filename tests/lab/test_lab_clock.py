@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.lab.clock import ALARM, BEGIN, DEADLINE, UPSTREAM, Clock
-from proxy.lab.driver import Buffers
+from proxy.lab.driver import BufferBudget
 
 
 def test_at_one_instant_the_upstream_comes_first_and_deadlines_last() -> None:
@@ -65,7 +65,7 @@ def test_it_stops_where_it_is_told_to() -> None:
 
 
 def test_buffers_bound_one_call_and_all() -> None:
-    buffers = Buffers(per_request=10, total=15)
+    buffers = BufferBudget(per_request=10, total=15)
     assert not buffers.keep(11)
     assert buffers.keep(10)
     assert not buffers.keep(6)

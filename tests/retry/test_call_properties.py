@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.lab.clock import BEGIN, UPSTREAM, Clock
-from proxy.lab.driver import Buffers, Driver, Sending
+from proxy.lab.driver import BufferBudget, Driver, Sending
 from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
 from proxy.retry.buckets import QuotaBucket
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
@@ -250,7 +250,9 @@ class Watched(Driver):
 
     __slots__ = ("actions", "answered", "ledger", "lost", "policy", "pushed", "resent", "scope", "sent", "spec")
 
-    def __init__(self, clock: Clock, policy: Policy, spec: dict[str, Any], ledger: Ledger, buffers: Buffers) -> None:
+    def __init__(
+        self, clock: Clock, policy: Policy, spec: dict[str, Any], ledger: Ledger, buffers: BufferBudget
+    ) -> None:
         super().__init__(
             clock, self._fate, attempt_timeout=policy.timeouts.attempt, body_size=spec["body"], buffers=buffers
         )
@@ -381,7 +383,7 @@ class Watched(Driver):
 def play(both: list[Policy], specs: list[dict[str, Any]], room: int, draw: float) -> None:
     clock, registry, ledger = Bounded(), Registry(), Ledger()
     env = Env(Draws(draw), 0.0, WaitingRoom(room))
-    buffers = Buffers(50, 65)
+    buffers = BufferBudget(50, 65)
     drivers = [Watched(clock, both[spec["policy"]], spec, ledger, buffers) for spec in specs]
     scopes = [registry.scope(policy, Request("GET", "u.test", "/x")) for policy in both]
     for scope in scopes:
@@ -463,7 +465,7 @@ def test_tokens_are_conserved(
     policy = Policy("u", "", strategy, BucketRef(spec), timeouts=Timeouts(total=total), classify=classify)
     clock, registry = Bounded(), Registry()
     env = Env(Draws(0.5), 0.0, WaitingRoom(4))
-    drivers = [Watched(clock, policy, one, Ledger(), Buffers(50, 65)) for one in specs]
+    drivers = [Watched(clock, policy, one, Ledger(), BufferBudget(50, 65)) for one in specs]
     for driver in drivers:
         clock.at(driver.spec["at"], BEGIN, driver.enter, registry, env)
         if driver.spec["gone"] is not None:

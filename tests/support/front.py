@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from proxy.config.settings import Address, Buffers, Limits, Pool, Settings
+from proxy.config.settings import Address, Buffers, Limits, PoolLimits, Settings
 from proxy.observe.call_record import NO_POLICY, CallRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
@@ -138,7 +138,7 @@ class Front:
             "via_proxy": None,
             "buffers": Buffers(1 << 20, 64 << 20),
             "limits": Limits(65536, 256, 10000, 2000, None),
-            "pool": Pool(4.0, 100, 30.0),
+            "pool": PoolLimits(4.0, 100, 30.0),
             "redis": None,
             "ca": None,
             "log": None,

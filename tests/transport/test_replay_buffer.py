@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.transport.replay_buffer import Replay, Store
+from proxy.transport.replay_buffer import Replay, ReplayStore
 
 
 def test_what_outgrows_the_call_is_lost_and_freed() -> None:
-    store = Store(10, 100)
+    store = ReplayStore(10, 100)
     replay = Replay(store)
     assert replay.append(b"x" * 10)
     assert store.used == 10
@@ -24,7 +24,7 @@ def test_what_outgrows_the_call_is_lost_and_freed() -> None:
 
 
 def test_what_outgrows_them_all_is_lost_too() -> None:
-    store = Store(10, 15)
+    store = ReplayStore(10, 15)
     one, two = Replay(store), Replay(store)
     assert one.append(b"x" * 10)
     assert not two.append(b"x" * 6)
@@ -37,7 +37,7 @@ def test_what_outgrows_them_all_is_lost_too() -> None:
     st.lists(st.integers(min_value=0), max_size=10),
 )
 def test_any_cursor_reads_the_same_body(chunks: list[bytes], cursors: list[int]) -> None:
-    replay = Replay(Store(1 << 20, 1 << 20))
+    replay = Replay(ReplayStore(1 << 20, 1 << 20))
     for chunk in chunks:
         replay.append(chunk)
     whole = b"".join(chunks)
@@ -52,7 +52,7 @@ def test_any_cursor_reads_the_same_body(chunks: list[bytes], cursors: list[int])
 
 
 def test_what_was_let_go_is_never_taken_for_something_else() -> None:
-    replay = Replay(Store(10, 10))
+    replay = Replay(ReplayStore(10, 10))
     replay.append(b"x" * 5000)
     replay.append(b"y" * 5000)
     replay.lose()

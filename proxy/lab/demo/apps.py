@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from proxy.lab.demo.upstream import Upstream
+from proxy.lab.demo.upstream import DemoUpstream
 
 #: Attempts that may be made for a call, by the impatient app and by redrive (redrive.yaml), the first among them.
 MAX_ATTEMPTS = 4
@@ -46,7 +46,7 @@ class App:
 
     name: str
     url: str
-    upstream: Upstream
+    upstream: DemoUpstream
     retries: bool = False
     counts: Counts = field(default_factory=Counts)
     in_flight: int = 0

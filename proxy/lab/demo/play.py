@@ -16,7 +16,7 @@ import aiohttp
 from proxy.lab.demo import weather
 from proxy.lab.demo.apps import EVERY, KEPT, MAX_ATTEMPTS, PATIENCE, App
 from proxy.lab.demo.sidecar import Sidecar
-from proxy.lab.demo.upstream import HOST, Upstream
+from proxy.lab.demo.upstream import HOST, DemoUpstream
 
 #: Calls a second that each app begins.
 CALLS_PER_SECOND = 20.0
@@ -43,7 +43,7 @@ class Watched:
         self.levels.append(level)
 
 
-class Play:
+class DemoRun:
     """One run. `apps` in the order in which they are shown; `skies` is the weather at each sample."""
 
     def __init__(self, round_seconds: float = ROUND) -> None:
@@ -56,14 +56,14 @@ class Play:
         self._began: float | None = None
         self._loop = asyncio.get_running_loop()
         self._calls: set[asyncio.Task[None]] = set()
-        self._upstreams = [Upstream(self.sky, CALLS_PER_SECOND, seed=7) for _ in range(3)]
+        self._upstreams = [DemoUpstream(self.sky, CALLS_PER_SECOND, seed=7) for _ in range(3)]
 
     def sky(self) -> weather.Weather:
         """The weather now; calm before it begins."""
         now = 0.0 if self._began is None else self._loop.time() - self._began
         return weather.at(now, self.round_seconds)
 
-    async def __aenter__(self) -> Play:
+    async def __aenter__(self) -> DemoRun:
         places = [f"http://{HOST}:{await upstream.open()}" for upstream in self._upstreams]
         self.sidecar = Sidecar(places[2])
         self._session = _session(aiohttp.ClientTimeout(total=PATIENCE))

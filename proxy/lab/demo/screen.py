@@ -18,7 +18,7 @@ from rich.text import Text
 
 from proxy.lab.demo import weather
 from proxy.lab.demo.apps import EVERY, App, Counts
-from proxy.lab.demo.play import CALLS_PER_SECOND, Play
+from proxy.lab.demo.play import CALLS_PER_SECOND, DemoRun
 
 _BARS = " ▁▂▃▄▅▆▇█"
 #: Samples that "the last 5 s" means.
@@ -41,13 +41,13 @@ _EXPLAINED = {
 }
 
 
-def picture(play: Play, width: int, *, over: bool = False) -> RenderableType:
+def picture(play: DemoRun, width: int, *, over: bool = False) -> RenderableType:
     """Everything, as it is now, for a terminal of so many columns. `over`: as it was at the end."""
     column = (width - _LABELS) // max(1, len(play.apps)) - _BETWEEN
     return Group(_sky(play, over), _columns(play, max(_NARROW, min(_WIDE, column))), _below(play, over))
 
 
-def line(name: str, play: Play, before: Sequence[Counts]) -> str:
+def line(name: str, play: DemoRun, before: Sequence[Counts]) -> str:
     """A spell of weather that is over, in words, for where there is no terminal."""
     told = []
     for app, earlier in zip(play.apps, before, strict=True):
@@ -56,7 +56,7 @@ def line(name: str, play: Play, before: Sequence[Counts]) -> str:
     return f"{play.elapsed:6.1f} s  {name + ':':12}{'; '.join(told)}"
 
 
-def _sky(play: Play, over: bool) -> RenderableType:
+def _sky(play: DemoRun, over: bool) -> RenderableType:
     if over:
         return Panel(Text(f"the end, after {play.elapsed:.0f} s", style="bold"), box=box.ROUNDED)
     now = weather.at(play.elapsed, play.round_seconds)
@@ -70,7 +70,7 @@ def _sky(play: Play, over: bool) -> RenderableType:
     return Panel(words, box=box.ROUNDED, border_style=colour)
 
 
-def _columns(play: Play, wide: int) -> RenderableType:
+def _columns(play: DemoRun, wide: int) -> RenderableType:
     table = Table.grid(padding=(0, _BETWEEN, 0, 0))
     table.add_column(width=_LABELS, style="dim", no_wrap=True)
     for _ in play.apps:
@@ -98,11 +98,11 @@ def _columns(play: Play, wide: int) -> RenderableType:
     return table
 
 
-def _name(app: App, play: Play) -> Text:
+def _name(app: App, play: DemoRun) -> Text:
     return Text(app.name, style="bold cyan" if app is play.apps[-1] else "bold")
 
 
-def _below(play: Play, over: bool) -> RenderableType:
+def _below(play: DemoRun, over: bool) -> RenderableType:
     watched = play.watched
     share = watched.level / watched.capacity if watched.capacity else 0.0
     full = round(share * _GAUGE)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from proxy.lab.demo.apps import Counts
-from proxy.lab.demo.play import ROUND, Play
+from proxy.lab.demo.play import ROUND, DemoRun
 from proxy.lab.demo.screen import line, picture
 from proxy.lab.demo.sidecar import SidecarError
 
@@ -54,7 +54,7 @@ async def _until_told(seconds: float | None, as_json: bool) -> None:
 
 
 async def _demo(seconds: float | None, as_json: bool) -> None:
-    async with Play(ROUND if seconds is None else min(ROUND, seconds)) as play:
+    async with DemoRun(ROUND if seconds is None else min(ROUND, seconds)) as play:
         if as_json:
             await play.run(seconds, asyncio.Event())
             print(json.dumps(play.figures(), indent=2))
@@ -67,7 +67,7 @@ async def _demo(seconds: float | None, as_json: bool) -> None:
             await _tell(console, play, seconds)
 
 
-async def _draw(console: Console, play: Play, seconds: float | None) -> None:
+async def _draw(console: Console, play: DemoRun, seconds: float | None) -> None:
     """A picture that moves."""
     shown = asyncio.Event()
     with Live(console=console, auto_refresh=False) as live:
@@ -85,7 +85,7 @@ async def _draw(console: Console, play: Play, seconds: float | None) -> None:
             live.update(picture(play, console.width, over=True), refresh=True)
 
 
-async def _tell(console: Console, play: Play, seconds: float | None) -> None:
+async def _tell(console: Console, play: DemoRun, seconds: float | None) -> None:
     """A line for each spell of weather, and the picture at the end."""
     shown = asyncio.Event()
     running = asyncio.create_task(play.run(seconds, shown))

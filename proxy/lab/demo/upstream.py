@@ -21,7 +21,7 @@ _RETRY_AFTER = 1
 _END = 0.1
 
 
-class Upstream:
+class DemoUpstream:
     """`requests` are counted as they come."""
 
     def __init__(self, weather: Callable[[], Weather], calls_per_second: float, seed: int) -> None:

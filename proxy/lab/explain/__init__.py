@@ -20,7 +20,7 @@ from proxy.config.settings import Settings
 from proxy.lab.explain import layout, report
 from proxy.lab.explain.choosing import connect_rows, connects, denied, how_chosen, notes
 from proxy.lab.explain.question import Question, read_question, through_listener
-from proxy.lab.routing import Refused, choose
+from proxy.lab.routing import RefusedCall, choose
 from proxy.retry.facts import Outcome
 
 __all__ = ["explain", "lines", "read_question"]
@@ -78,7 +78,7 @@ def lines(settings: Settings, problems: Sequence[Problem], question: Question, w
         return
     ask = through_listener(settings, question.ask)
     chosen = choose(settings, ask)
-    if isinstance(chosen, Refused):
+    if isinstance(chosen, RefusedCall):
         yield f"  refused: {chosen.status}, outcome {chosen.outcome} ({chosen.why})"
         return
     yield from report.what_applies(settings, chosen, how_chosen(settings, chosen, ask))
@@ -112,7 +112,7 @@ def explanation(settings: Settings, problems: Sequence[Problem], question: Quest
         return told
     ask = through_listener(settings, question.ask)
     chosen = choose(settings, ask)
-    if isinstance(chosen, Refused):
+    if isinstance(chosen, RefusedCall):
         told["refused"] = {"status": chosen.status, "outcome": chosen.outcome.value, "why": chosen.why}
         return told
     told["applies"] = dict(report.applies(settings, chosen, how_chosen(settings, chosen, ask)))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from proxy.config.settings import Settings
 from proxy.lab.explain.layout import columns
-from proxy.lab.routing import Ask, Chosen
+from proxy.lab.routing import AppRequest, Chosen
 from proxy.retry.routing import Upstream, split_authority
 from proxy.transport.egress_guard import Guard
 
@@ -22,7 +22,7 @@ _CONNECT = {
 }
 
 
-def how_chosen(settings: Settings, chosen: Chosen, ask: Ask) -> str:
+def how_chosen(settings: Settings, chosen: Chosen, ask: AppRequest) -> str:
     """Which host pattern or prefix it was."""
     upstream = settings.router.by_name.get(chosen.policy.upstream)
     if upstream is None:
@@ -35,7 +35,7 @@ def how_chosen(settings: Settings, chosen: Chosen, ask: Ask) -> str:
     return f"by prefix {upstream.prefix}"
 
 
-def _place(ask: Ask) -> tuple[str, int] | None:
+def _place(ask: AppRequest) -> tuple[str, int] | None:
     """The place that the request names: in its url, else in its Host."""
     if ask.url.startswith("/"):
         host = next((value for name, value in ask.headers if name.lower() == "host"), None)
@@ -85,7 +85,7 @@ def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
     return rows
 
 
-def notes(settings: Settings, chosen: Chosen, ask: Ask) -> Iterator[str]:
+def notes(settings: Settings, chosen: Chosen, ask: AppRequest) -> Iterator[str]:
     """What a reader should know about this way of asking."""
     upstream = settings.router.by_name.get(chosen.policy.upstream)
     if ask.url.lower().startswith("https://"):

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from proxy.config.problems import Problem
-from proxy.config.provenance import Origin
+from proxy.config.provenance import EffectiveValue
 from proxy.observe import masking
 
 Row = Sequence[str]
@@ -30,7 +30,7 @@ def columns(rows: Iterable[Row], *, indent: str = "  ") -> Iterator[str]:
         yield (indent + "  ".join(cells)).rstrip()
 
 
-def origins(found: Sequence[Origin]) -> Iterator[str]:
+def origins(found: Sequence[EffectiveValue]) -> Iterator[str]:
     """Every effective value, with the file and line that says so."""
     yield "Where each value comes from:"
     yield ""
@@ -39,7 +39,7 @@ def origins(found: Sequence[Origin]) -> Iterator[str]:
     yield from columns(_folded(rows, max(_NARROWEST, _WIDTH - beside - 6)))
 
 
-def masked(found: Sequence[Origin]) -> list[tuple[str, str, str]]:
+def masked(found: Sequence[EffectiveValue]) -> list[tuple[str, str, str]]:
     """Key, value with its secrets masked, and place of every effective value."""
     return [(each.path, _masked(each), str(each.mark)) for each in found]
 
@@ -69,7 +69,7 @@ def fit(line: str, width: int | None) -> Iterator[str]:
     )
 
 
-def _masked(origin: Origin) -> str:
+def _masked(origin: EffectiveValue) -> str:
     return masking.place(origin.path, origin.plain, argument=origin.argument)
 
 

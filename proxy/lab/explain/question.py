@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from proxy.config.settings import Settings
 from proxy.lab.driver import Sending
-from proxy.lab.routing import Ask
-from proxy.lab.upstream import Step
+from proxy.lab.routing import AppRequest
+from proxy.lab.upstream import UpstreamStep
 from proxy.observe import masking
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 
@@ -30,7 +30,7 @@ class Fate:
     """What the upstream does to every sending. `label` is what it is called in the answer."""
 
     label: str
-    step: Step
+    step: UpstreamStep
 
     def sending(self, attempt_timeout: float | None) -> Sending:
         """As the virtual clock plays it: at once, but for a timeout."""
@@ -41,7 +41,7 @@ class Fate:
 class Question:
     """One line of the command. `fate` is None where neither --status nor --fail was given."""
 
-    ask: Ask
+    ask: AppRequest
     fate: Fate | None = None
 
     @property
@@ -70,7 +70,7 @@ def read_question(
     if not pattern.fullmatch(url):
         raise ValueError(f"the url should be {wanted}, not {masking.url(url)!r}")
     both = tuple(map(_read_field, fields))
-    ask = Ask(method, url, (*both, *map(_read_field, of_request)))
+    ask = AppRequest(method, url, (*both, *map(_read_field, of_request)))
     answered = (*both, *map(_read_field, of_answer))
     if of_answer and status is None:
         raise ValueError("a field of the answer needs --status: without it there is no one answer")
@@ -92,20 +92,20 @@ def fate_of_fault(kind: str) -> Fate:
     """Every sending ends in this fault."""
     if kind not in list(FaultKind):
         raise ValueError(f"a fault is one of {', '.join(FaultKind)}, not {kind!r}")
-    return Fate(kind, Step(fail=FaultKind(kind)))
+    return Fate(kind, UpstreamStep(fail=FaultKind(kind)))
 
 
 def fate_of_status(status: str, fields: tuple[tuple[str, str], ...] = (), body: bytes = b"") -> Fate:
     """Every sending is answered so: an HTTP status, or a gRPC status name (trailers-only)."""
     if status.upper() in GRPC_STATUS_NUMBERS:
         number = GRPC_STATUS_NUMBERS[status.upper()]
-        return Fate(status.upper(), Step(200, headers=fields, grpc_status=number))
+        return Fate(status.upper(), UpstreamStep(200, headers=fields, grpc_status=number))
     if not (status.isascii() and status.isdigit() and 200 <= int(status) <= 999):
         raise ValueError(f"a status is a number from 200 to 999 or a gRPC status name, not {status!r}")
-    return Fate(status, Step(int(status), headers=fields, body=body))
+    return Fate(status, UpstreamStep(int(status), headers=fields, body=body))
 
 
-def through_listener(settings: Settings, ask: Ask) -> Ask:
+def through_listener(settings: Settings, ask: AppRequest) -> AppRequest:
     """A url that names one of our own listeners is a base URL: what the proxy sees is its path (reverse use)."""
     match = re.fullmatch(r"http://([^/?#@]+)([^#]*)", ask.url, re.IGNORECASE)
     if match is None:
@@ -118,4 +118,4 @@ def through_listener(settings: Settings, ask: Ask) -> Ask:
     fields = ask.headers
     if not any(name.lower() == "host" for name, _ in fields):
         fields = (("Host", match[1]), *fields)
-    return Ask(ask.method, path, fields, ask.body_size)
+    return AppRequest(ask.method, path, fields, ask.body_size)

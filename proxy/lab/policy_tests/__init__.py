@@ -13,12 +13,12 @@ from pathlib import Path
 from rich.console import Console
 
 from proxy.config.problems import Problem
-from proxy.lab.policy_tests.comparing import Played, compare
+from proxy.lab.policy_tests.comparing import PlayedCall, compare
 from proxy.lab.policy_tests.playing import play
 from proxy.lab.policy_tests.report import CallResult, TestResult, as_json, print_table
 from proxy.lab.policy_tests.script import Suite, load_suite
 
-__all__ = ["CallResult", "Played", "Suite", "TestResult", "load_suite", "run_files", "run_suite"]
+__all__ = ["CallResult", "PlayedCall", "Suite", "TestResult", "load_suite", "run_files", "run_suite"]
 
 
 def run_suite(suite: Suite) -> list[TestResult]:

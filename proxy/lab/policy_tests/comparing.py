@@ -19,7 +19,7 @@ LEVEL_TOLERANCE = 1e-6
 
 
 @dataclass(slots=True)
-class Played:
+class PlayedCall:
     """What became of one call. Times are seconds; names and meanings are those of `expect`."""
 
     attempts: int = 0
@@ -49,7 +49,7 @@ class Mismatch:
         return f"{self.key}: expected {shown(self.key, self.expected)}, got {shown(self.key, self.got)}"
 
 
-def compare(expect: dict[str, Any], played: Played) -> list[Mismatch]:
+def compare(expect: dict[str, Any], played: PlayedCall) -> list[Mismatch]:
     """Every expectation that does not hold."""
     return [
         Mismatch(key, expected, getattr(played, key))

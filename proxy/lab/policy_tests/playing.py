@@ -12,11 +12,11 @@ import uuid
 
 from proxy.forward.headers import attempt_fields
 from proxy.lab.clock import BEGIN, Clock
-from proxy.lab.driver import Buffers, Sending
-from proxy.lab.policy_tests.comparing import Played
+from proxy.lab.driver import BufferBudget, Sending
+from proxy.lab.policy_tests.comparing import PlayedCall
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, Suite
 from proxy.lab.recorder import FixedDraws, Fresh, Recorder
-from proxy.lab.routing import Refused, choose
+from proxy.lab.routing import RefusedCall, choose
 from proxy.retry.backoff import Chance
 from proxy.retry.facts import MappingFields
 from proxy.retry.machine import Call, Env
@@ -33,7 +33,7 @@ def chance(draw: float, seed: int | None) -> Chance:
     return random.Random(seed)  # noqa: TID251, S311 - a driver makes its source; jitter is no secret
 
 
-def play(test: PolicyTest, suite: Suite) -> list[Played]:
+def play(test: PolicyTest, suite: Suite) -> list[PlayedCall]:
     """Play one test against fresh buckets. One result for each call, in order."""
     stage = _Stage(suite)
     players = [_Player(stage, script, number) for number, script in enumerate(test.calls, start=1)]
@@ -52,7 +52,7 @@ class _Stage:
         self.clock = Clock()
         self.registry = Registry()
         self.env = Env(chance(script.draw, script.seed), script.wall, WaitingRoom(settings.limits.waiting))
-        self.buffers = Buffers(settings.buffers.per_request, settings.buffers.total)
+        self.buffers = BufferBudget(settings.buffers.per_request, settings.buffers.total)
         self.fresh = Fresh()
 
 
@@ -64,7 +64,7 @@ class _Player(Recorder):
     def __init__(self, stage: _Stage, script: CallScript, number: int) -> None:
         super().__init__(stage.clock, self._next_sending, body_size=script.ask.body_size, buffers=stage.buffers)
         self.script = script
-        self.played = Played()
+        self.played = PlayedCall()
         self._stage = stage
         self._key = str(uuid.UUID(int=number))
         self._steps = 0
@@ -72,7 +72,7 @@ class _Player(Recorder):
     def ask(self) -> None:
         """Ask for what the script says, where a policy takes it."""
         stage, chosen = self._stage, choose(self._stage.settings, self.script.ask)
-        if isinstance(chosen, Refused):
+        if isinstance(chosen, RefusedCall):
             self.played.outcome, self.played.status, self.played.elapsed = chosen.outcome.value, chosen.status, 0.0
             return
         policy = stage.fresh.policy(chosen.policy)

@@ -17,8 +17,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from proxy.lab.policy_tests.comparing import Mismatch, Played, duration, holds, shown
-from proxy.lab.policy_tests.script import CallScript, PolicyTest, Script
+from proxy.lab.policy_tests.comparing import Mismatch, PlayedCall, duration, holds, shown
+from proxy.lab.policy_tests.script import CallScript, PolicyTest, ScriptFile
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import GRPC_STATUS_NAMES
 
@@ -28,7 +28,7 @@ class CallResult:
     """One call: its script, what happened, and what of it was expected otherwise."""
 
     script: CallScript
-    played: Played
+    played: PlayedCall
     mismatches: list[Mismatch]
 
 
@@ -38,7 +38,7 @@ class TestResult:
 
     __test__ = False  # not a test of pytest's
 
-    file: Script
+    file: ScriptFile
     test: PolicyTest
     calls: list[CallResult]
 
@@ -146,7 +146,7 @@ def _expected_attempts(expect: dict[str, Any]) -> int:
     return max([expect.get("attempts") or 0, len(expect["delays"]) + 1 if "delays" in expect else 0, *lengths])
 
 
-def _attempt_rows(table: Table, index: int, expect: dict[str, Any], played: Played) -> None:
+def _attempt_rows(table: Table, index: int, expect: dict[str, Any], played: PlayedCall) -> None:
     label = f"attempt {index + 1}"
     if index and (_said(expect, "delays", index - 1) is not _UNSAID or index <= len(played.delays)):
         _add(table, label, "backoff", _said(expect, "delays", index - 1), _got(played.delays, index - 1), "elapsed")

@@ -25,8 +25,8 @@ from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, S
 from proxy.config.settings import Settings
 from proxy.config.units import scalar, written
 from proxy.config.yaml_tree import Map, Seq, parse
-from proxy.lab.routing import Ask, Chosen, choose
-from proxy.lab.upstream import Step
+from proxy.lab.routing import AppRequest, Chosen, choose
+from proxy.lab.upstream import UpstreamStep
 from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS, FaultKind, Outcome
 
 _WALL = "2026-01-01T00:00:00Z"
@@ -42,8 +42,8 @@ class CallScript:
 
     mark: Mark
     at: float
-    ask: Ask
-    steps: tuple[Step, ...]
+    ask: AppRequest
+    steps: tuple[UpstreamStep, ...]
     expect: dict[str, Any] = field(default_factory=dict)
 
 
@@ -57,7 +57,7 @@ class PolicyTest:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ScriptFile:
     """A whole file. `config` is a path or a mapping, with its place, or None for the defaults. `draw` is every jitter's
     unless there is a `seed`; `wall` is in seconds since the epoch.
     """
@@ -75,7 +75,7 @@ class Script:
 class Suite:
     """One file, ready to be played."""
 
-    script: Script
+    script: ScriptFile
     settings: Settings
 
 
@@ -277,7 +277,7 @@ def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, li
     return (None if problems else suite), problems
 
 
-def read_script(path: Path) -> tuple[Script | None, list[Problem]]:
+def read_script(path: Path) -> tuple[ScriptFile | None, list[Problem]]:
     """Read one file. With an error there is no script."""
     file, problems = str(path), Problems()
     text = read_text(file, problems)
@@ -291,10 +291,10 @@ def read_script(path: Path) -> tuple[Script | None, list[Problem]]:
     return (None if problems.fatal else script), problems.sorted()
 
 
-def _script(file: str, found: dict[str, Any], tree: Map, problems: Problems) -> Script:
+def _script(file: str, found: dict[str, Any], tree: Map, problems: Problems) -> ScriptFile:
     full = _FILE.filled(found)
     seeded = isinstance(full["random"], dict)
-    return Script(
+    return ScriptFile(
         file,
         tree.get("config"),
         tree.values_at.get("config", tree.mark),
@@ -321,13 +321,13 @@ def _call(found: dict[str, Any], mark: Mark) -> CallScript:
     if "sent" in expect:
         expect["sent"] = [{name.lower(): _joined(value) for name, value in each.items()} for each in expect["sent"]]
     expect = {key: list(value) if isinstance(value, tuple) else value for key, value in expect.items()}
-    ask = Ask(request["method"], request["url"], _pairs(request), request["body_size"])
+    ask = AppRequest(request["method"], request["url"], _pairs(request), request["body_size"])
     return CallScript(mark, full["at"], ask, tuple(_step(each) for each in full["attempts"]), expect)
 
 
-def _step(found: dict[str, Any]) -> Step:
+def _step(found: dict[str, Any]) -> UpstreamStep:
     full = _ATTEMPT.filled(found)
-    return Step(
+    return UpstreamStep(
         status=full["status"],
         fail=FaultKind(full["fail"]) if "fail" in full else None,
         after=full.get("after"),
@@ -348,7 +348,7 @@ def _joined(value: Any) -> str | None:
     return ", ".join(value) if isinstance(value, tuple) else value
 
 
-def _configuration(script: Script, path: Path, environ: Mapping[str, str]) -> LoadResult:
+def _configuration(script: ScriptFile, path: Path, environ: Mapping[str, str]) -> LoadResult:
     if script.config is None:
         return load(None, environ)
     if isinstance(script.config, Map):

@@ -13,7 +13,7 @@ from proxy.config.load import find, load, load_tree
 from proxy.config.problems import Mark, Problem
 from proxy.config.settings import Settings
 from proxy.config.yaml_tree import Map, Text
-from proxy.lab.routing import Ask, Refused, choose
+from proxy.lab.routing import AppRequest, RefusedCall, choose
 from proxy.lab.simulate.scenario import Scenario
 from proxy.retry.facts import Request
 from proxy.retry.policy import Backoff, Policy
@@ -82,8 +82,8 @@ def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, st
         return list(result.errors)
     if scenario.url is None and settings.router.upstreams:
         return _of(settings, settings.router.upstreams[0], scenario.method)
-    chosen = choose(settings, Ask(scenario.method, scenario.url or f"{_PLACE}/"))
-    if isinstance(chosen, Refused):
+    chosen = choose(settings, AppRequest(scenario.method, scenario.url or f"{_PLACE}/"))
+    if isinstance(chosen, RefusedCall):
         return [Problem(scenario.file, 1, 1, "request.url", f"redrive would refuse this: {chosen.why}")]
     request = Request(scenario.method, chosen.request.authority, chosen.request.path, plain=True)
     where = "defaults" if chosen.policy.upstream == _UNMATCHED else chosen.policy.upstream

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any
 
-from proxy.config.provenance import Origin, Provenance
+from proxy.config.provenance import EffectiveValue, Provenance
 from proxy.config.settings import Settings
 from proxy.observe import masking
 from proxy.observe.exposition import Gauges
@@ -154,7 +154,7 @@ def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, 
     return [{"path": each.path, "value": _value(each), "from": str(each.mark)} for each in origins]
 
 
-def _value(origin: Origin) -> str:
+def _value(origin: EffectiveValue) -> str:
     return masking.place(origin.path, origin.plain, argument=origin.argument)
 
 
