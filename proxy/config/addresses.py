@@ -23,7 +23,8 @@ _REDIS_URL = re.compile(
     r"(redis|valkey)s?://[^/?#]+(/\d*)?(\?.*)?|unix:///[^?]+(\?.*)?"
     r"|(redis|valkey)s?\+sentinel://[^/?#]+/[^/?#]+(/\d*)?(\?.*)?|(redis|valkey)s?\+cluster://[^/?#]+/?(\?.*)?"
 )
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+#: RFC 9110, section 5.6.2.
+TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 #: Fields that frame a message or steer the proxy itself; editing them would break the exchange.
 _OURS = NOT_EDITED | {"x-attempt-count"}
 
@@ -34,7 +35,7 @@ _PORT = "a port is a number from 1 to 65535"
 def token(value: Any) -> str:
     """A method, or any other RFC 9110 token."""
     found = scalar(value, "a method such as GET")
-    if not _TOKEN.fullmatch(found):
+    if not TOKEN.fullmatch(found):
         raise ValueError(f"{written(value)} is no method")
     return str(found)
 
@@ -50,7 +51,7 @@ def name(value: Any) -> str:
 def header_name(value: Any) -> str:
     """A header field's name, in the user's spelling."""
     found = scalar(value, "a header's name")
-    if not _TOKEN.fullmatch(found):
+    if not TOKEN.fullmatch(found):
         raise ValueError(f"{written(value)} is no header name")
     return str(found)
 

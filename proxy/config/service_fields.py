@@ -1,15 +1,14 @@
 """The fields of a gRPC service config: their names in any spelling, their values in proto3's JSON forms.
 
-Law: a reader returns a value or raises BadError with what is wrong; Telling collects it under the field's path.
+Law: a reader returns a value or raises BadError with what is wrong.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
-from proxy.config.problems import Mark, Path, Problems, did_you_mean, dotted
+from proxy.config.problems import Mark, Path, did_you_mean
 from proxy.config.units import written
 from proxy.config.yaml_tree import Map
 from proxy.retry.facts import GRPC_STATUS_NUMBERS
@@ -55,60 +54,6 @@ class Object:
 def plain(name: str) -> str:
     """A field's name without what spellings differ in."""
     return name.replace("_", "").lower()
-
-
-class Telling:
-    """Reads fields and tells what is wrong with them. `lead` is put in front of every path."""
-
-    def __init__(self, problems: Problems, lead: str) -> None:
-        self.problems = problems
-        self.bad = False
-        self._lead = lead
-
-    def object_(self, section: Object, name: str) -> Object | None:
-        """An object that must be there."""
-        value = section.get(name)
-        if isinstance(value, Map):
-            return Object(value, section.path_of(name))
-        message = "is missing" if value is None else f"is not an object but {written(value)}"
-        self.tell(section.at(name), section.path_of(name), message)
-        return None
-
-    def field(self, section: Object, name: str, reader: Callable[[Any], Any], *, required: bool = True) -> Any:
-        """What a reader makes of a field; None where it is absent, or wrong, which is told."""
-        value = section.get(name)
-        if value is None:
-            if required:
-                self.tell(section.at(name), section.path_of(name), "is missing")
-            return None
-        try:
-            return reader(value)
-        except BadError as error:
-            self.tell(section.at(name), section.path_of(name), str(error))
-            return None
-
-    def ignored(self, section: Object, known: tuple[str, ...], ignored: tuple[str, ...] = ()) -> None:
-        """Warn of fields that gRPC knows and we do not act on, and of those that nobody knows."""
-        names = {plain(name): name for name in known}
-        for short, key in section.spelled.items():
-            name = names.get(short)
-            if name is None:
-                message = f"is no field of a service config{did_you_mean(key, known)}"
-            elif name in ignored:
-                message = "has no effect here"
-            else:
-                continue
-            self.problems.warn(section.tree.keys_at[key], self.path((*section.path, key)), message)
-
-    def tell(self, mark: Mark, path: Path, message: str) -> None:
-        """An error."""
-        self.bad = True
-        self.problems.add(mark, self.path(path), message)
-
-    def path(self, path: Path) -> str:
-        """A path as problems name it."""
-        inner = dotted(path)
-        return f"{self._lead}.{inner}" if self._lead and inner else self._lead or inner
 
 
 def as_float(value: Any) -> float:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from proxy.config.addresses import TOKEN
 from proxy.config.settings import Settings
 from proxy.lab.driver import Sending
 from proxy.lab.routing import AppRequest
@@ -19,8 +20,7 @@ from proxy.lab.upstream import UpstreamStep
 from proxy.observe import masking
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FIELD = re.compile(rf"({_TOKEN.pattern}):[ \t]*([^\r\n\0]*)")
+_FIELD = re.compile(rf"({TOKEN.pattern}):[ \t]*([^\r\n\0]*)")
 _URL = re.compile(r"https?://[^/?#\s]+[^\s]*|/[^\s]*", re.IGNORECASE)
 _PLACE = re.compile(r"[^/?#\s]+")
 
@@ -64,7 +64,7 @@ def read_question(
     """The question of a command line; ValueError says what is wrong with it. `fields` stand on both sides, `of_request`
     and `of_answer` on one. `body` is the answer's.
     """
-    if not _TOKEN.fullmatch(method):
+    if not TOKEN.fullmatch(method):
         raise ValueError(f"{method!r} is no method")
     pattern, wanted = (_PLACE, "HOST:PORT") if method == "CONNECT" else (_URL, "http://…, https://… or /…")
     if not pattern.fullmatch(url):

@@ -201,8 +201,8 @@ def _sensible(file: str, found: dict[str, Any], tree: Map, problems: Problems) -
 
 
 def _scenario(file: str, found: dict[str, Any], tree: Map) -> Scenario:
-    whole_file = _filled(SCENARIO, found)
-    upstream, request = _filled(UPSTREAM, found.get("upstream", {})), found.get("request", {})
+    whole_file = SCENARIO.filled(found)
+    upstream, request = whole_file["upstream"], whole_file["request"]
     return Scenario(
         file=file,
         name=whole_file["name"],
@@ -211,7 +211,7 @@ def _scenario(file: str, found: dict[str, Any], tree: Map) -> Scenario:
         sidecars=whole_file["sidecars"],
         calls=whole_file["calls"],
         steady=whole_file["arrivals"] == "steady",
-        method=request.get("method", "GET"),
+        method=request["method"],
         url=request.get("url"),
         latency=upstream["latency"],
         failing=upstream["failing"],
@@ -223,14 +223,14 @@ def _scenario(file: str, found: dict[str, Any], tree: Map) -> Scenario:
         window=upstream["window"],
         keys=upstream["keys"],
         endpoints=upstream["endpoints"],
-        outages=tuple(_outage(each, upstream) for each in found.get("outages", ())),
+        outages=tuple(_outage(each, upstream) for each in whole_file["outages"]),
         policy=tree.get("policy"),
         compare=tree.get("compare") or Map(),
     )
 
 
 def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> Outage:
-    full = _filled(OUTAGE, found)
+    full = OUTAGE.filled(found)
     kinds = full["kinds"] if isinstance(full["kinds"], tuple) else (full["kinds"],)
     return Outage(
         at=full["at"],
@@ -246,17 +246,6 @@ def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> Outage:
         key=full["key"] - 1 if "key" in found else None,
         endpoint=full["endpoint"] - 1 if "endpoint" in found else None,
     )
-
-
-def _filled(section: Section, found: dict[str, Any]) -> dict[str, Any]:
-    """What was written, and the defaults of the rest, read as if they had been."""
-    filled = dict(found)
-    for name, key in section.keys.items():
-        if name not in filled and key.default is not None and isinstance(key.form, Word | Either):
-            form = key.form if isinstance(key.form, Word) else key.form.word
-            assert isinstance(form, Word)
-            filled[name] = form.reader(str(key.default))
-    return filled
 
 
 def _seconds(delay: float) -> int:
