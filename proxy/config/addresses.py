@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from proxy.config.problems import did_you_mean
 from proxy.config.settings import LONGEST_SOCKET, Address, Network
 from proxy.config.units import is_off, scalar, text, word, written
-from proxy.retry.routing import HostPattern
-from proxy.retry.target import Endpoint
+from proxy.retry.routing import Endpoint, HostPattern
 from proxy.wire.field_names import NOT_EDITED
 
 _REDIS_URL = re.compile(

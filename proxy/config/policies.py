@@ -33,7 +33,7 @@ from proxy.retry.policy import (
     Timeouts,
 )
 from proxy.retry.presets import STANDARD
-from proxy.retry.target import Endpoint, Target
+from proxy.retry.routing import Endpoint, Target
 
 if TYPE_CHECKING:
     from proxy.config.service_config import MethodPolicy

@@ -15,8 +15,7 @@ from proxy.config.policies import Policies, PolicyPlace, relative_to
 from proxy.config.problems import Mark, Path, Problems, printable
 from proxy.config.yaml_tree import Map, Seq
 from proxy.retry.policy import Policy
-from proxy.retry.routing import Match, Route
-from proxy.retry.target import Endpoint
+from proxy.retry.routing import Endpoint, Match, Route
 
 if TYPE_CHECKING:
     from proxy.config.service_config import MethodPolicy

@@ -18,8 +18,7 @@ from proxy.config.schema import UPSTREAM
 from proxy.config.schema_language import told_already
 from proxy.config.yaml_tree import Map, adopt
 from proxy.retry.policy import Policy, Scope
-from proxy.retry.routing import HostPattern, Upstream
-from proxy.retry.target import ConnectMode, Endpoint, Target
+from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Target, Upstream
 
 #: The label of upstreams that no configuration names.
 UNMATCHED = "unmatched"

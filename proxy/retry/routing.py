@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from ipaddress import IPv6Address
+from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from proxy.retry.facts import Fields
 from proxy.retry.globs import host_glob, path_glob
 from proxy.retry.policy import Policy
-from proxy.retry.target import ConnectMode, Target
 
 #: Authorities remembered with what they resolved to; then the memory starts afresh.
 MOST_REMEMBERED = 8192
@@ -29,6 +29,60 @@ MOST_REMEMBERED = 8192
 LONGEST_AUTHORITY = 270
 #: Contract, section 3: unmatched places that are kept.
 MOST_UNMATCHED = 1000
+
+
+# -- where an upstream is: opaque to deciding, data for transport (policies carry it along) ----------------------------
+
+#: (verify, client certificate, parent proxy), as a `Target` has them.
+Reach = tuple[bool | str, tuple[str, str] | None, str | None]
+ConnectMode = Literal["auto", "tunnel", "intercept", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One place of an upstream. `host` is a name or address without brackets; `path` is the url's path, put in front
+    in prefix use only, without a trailing "/" ("" where the url has none). `unix` is a socket's path, else None.
+    `private`: part of the path came from the environment, so it is not shown.
+    """
+
+    scheme: Literal["http", "https"]
+    host: str
+    port: int
+    path: str = ""
+    unix: str | None = None
+    private: bool = field(default=False, compare=False)
+
+    @property
+    def authority(self) -> str:
+        """host[:port] as a Host field names it: the scheme's own port is left out."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
+
+    @property
+    def shown_path(self) -> str:
+        """The url's path as people may see it."""
+        return "/***" if self.private else self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`endpoints` is empty where the request itself says where to go. `verify` is a CA file's path where it is a str.
+
+    `client_cert` is (cert file, key file). `via_proxy` is "http://host:port" of a parent proxy, or None.
+    """
+
+    endpoints: tuple[Endpoint, ...] = ()
+    verify: bool | str = True
+    client_cert: tuple[str, str] | None = None
+    via_proxy: str | None = None
+
+    @property
+    def reach(self) -> Reach:
+        """How endpoints are reached, whichever they are."""
+        return self.verify, self.client_cert, self.via_proxy
+
+
+# -- which upstream and policy a call gets -----------------------------------------------------------------------------
 
 
 class ClimbsOut(Exception):  # noqa: N818 - it is a fact about a path, told in these words

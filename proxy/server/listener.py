@@ -24,7 +24,7 @@ from proxy.observe.call_record import Observer
 from proxy.observe.tracing import Tracer
 from proxy.retry.machine import Env
 from proxy.retry.registry import Factory, PoliciesOf, Registry
-from proxy.retry.target import Reach
+from proxy.retry.routing import Reach
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.acceptor import Acceptor
 from proxy.server.connection_limit import TOLD, NoOthers, Others

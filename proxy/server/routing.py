@@ -16,8 +16,7 @@ from proxy.config.settings import Settings
 from proxy.forward.headers import went_through
 from proxy.retry.facts import STEERING_FIELDS, Outcome, Request
 from proxy.retry.policy import Policy
-from proxy.retry.routing import ClimbsOut, Upstream, split_authority
-from proxy.retry.target import Endpoint
+from proxy.retry.routing import ClimbsOut, Endpoint, Upstream, split_authority
 from proxy.transport.egress_guard import meanings
 from proxy.wire.head import RequestHead
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
-from proxy.retry.target import Endpoint
+from proxy.retry.routing import Endpoint
 from proxy.transport.egress_guard import Guard
 from proxy.transport.faults import DeniedError, ParentRefusedError
 from proxy.transport.resolver import Resolver

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from proxy.retry.target import Endpoint, Reach
+from proxy.retry.routing import Endpoint, Reach
 from proxy.transport.dial import parent_credentials
 from proxy.transport.dial_queue import DialQueue
 from proxy.transport.streams import Resting

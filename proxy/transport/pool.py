@@ -17,7 +17,7 @@ import sys
 from collections.abc import Collection
 
 from proxy.retry.facts import Fault
-from proxy.retry.target import Endpoint, Reach, Target
+from proxy.retry.routing import Endpoint, Reach, Target
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import Connection

@@ -22,7 +22,7 @@ from proxy.forward.exchange import Exchange
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BucketRef, QuotaSpec, Strategy
-from proxy.retry.target import Target
+from proxy.retry.routing import Target
 from proxy.server.connection import AppConnection
 from proxy.transport.connection import Connection
 from proxy.transport.replay_buffer import Replay

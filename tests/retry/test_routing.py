@@ -12,10 +12,12 @@ from proxy.retry.presets import NONE, STANDARD
 from proxy.retry.routing import (
     MOST_UNMATCHED,
     ClimbsOut,
+    Endpoint,
     HostPattern,
     Match,
     Route,
     Router,
+    Target,
     Upstream,
     climbs,
     path_glob,
@@ -23,7 +25,6 @@ from proxy.retry.routing import (
     shadows,
     split_authority,
 )
-from proxy.retry.target import Endpoint, Target
 
 
 def upstream(name: str, *hosts: str, prefix: str | None = None, routes: tuple[Route, ...] = ()) -> Upstream:

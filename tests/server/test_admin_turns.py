@@ -21,8 +21,7 @@ from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.buckets import QuotaBucket
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.registry import Registry
-from proxy.retry.routing import Router, Upstream
-from proxy.retry.target import Target
+from proxy.retry.routing import Router, Target, Upstream
 from proxy.server.admin import live_board, views
 from proxy.server.admin.app import admin_app
 from proxy.server.admin.handlers import PIECE

@@ -24,8 +24,7 @@ from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import BucketRef, Policy, RateSpec
 from proxy.retry.registry import Registry
-from proxy.retry.routing import Router, Upstream
-from proxy.retry.target import Endpoint
+from proxy.retry.routing import Endpoint, Router, Upstream
 from proxy.server.admin.turns import in_turns
 from proxy.server.listener import enough_for
 from proxy.server.processors import processes
