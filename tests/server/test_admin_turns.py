@@ -22,10 +22,10 @@ from proxy.retry.buckets import QuotaBucket
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.registry import Registry
 from proxy.retry.routing import Router, Target, Upstream
-from proxy.server.admin import live_board, views
+from proxy.server.admin import handlers, live_board, views
 from proxy.server.admin.app import admin_app
 from proxy.server.admin.handlers import PIECE
-from proxy.server.admin.turns import AT_A_STRETCH
+from proxy.server.admin.turns import AT_A_STRETCH, CHEAP_AT_A_STRETCH
 from proxy.server.admin.views import Readiness, View
 
 #: Enough for many stretches.
@@ -125,6 +125,31 @@ async def test_the_board_and_who_reads_it_from_the_beginning(admin: Any, countin
         in_all, in_one_turn = counting.most(name)
         assert in_all >= MANY
         assert in_one_turn <= AT_ONCE
+
+
+async def test_what_a_look_goes_through_leaves_turns_to_others(counting: Counting) -> None:
+    bucket = {"bucket": "a/x", "kind": "quota", "level": 1.0}
+    metrics = Metrics()
+    for number in range(3 * CHEAP_AT_A_STRETCH):
+        metrics.put(Series(f"u{number}", ""))
+    for look in (live_board._lowest([bucket] * 3 * CHEAP_AT_A_STRETCH), views._counted({}, metrics)):
+        began = counting.turn
+        await look
+        assert counting.turn >= began + 3
+
+
+async def test_a_large_board_is_written_in_pieces(
+    admin: Any, counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handlers, "PIECE", 2048)
+    counting.each(web.StreamResponse, "write")
+    async with asyncio.timeout(20), admin.get("/events?board") as stream:
+        while await stream.content.readline() != b"event: board\n":
+            pass
+        assert len(await stream.content.readline()) > 5 * 2048
+    in_all, in_one_turn = counting.most("write")
+    assert in_all > 5
+    assert in_one_turn == 1
 
 
 async def test_the_copy_of_metrics(counting: Counting) -> None:

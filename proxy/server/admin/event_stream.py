@@ -15,7 +15,7 @@ from aiohttp import web
 from proxy.observe.recent_calls import NumberedCall
 from proxy.server.admin.auth import refusal
 from proxy.server.admin.connections import has_said_all
-from proxy.server.admin.handlers import is_count
+from proxy.server.admin.handlers import is_count, write_in_pieces
 from proxy.server.admin.live_board import SAMPLE, LiveBoard
 from proxy.server.admin.turns import in_turns, rest
 from proxy.server.admin.views import View
@@ -60,7 +60,7 @@ class Events:
             if not news and quiet >= _ALIVE:
                 news = ": alive\n\n"
             if news:
-                await response.write(news.encode())
+                await write_in_pieces(response, news.encode())
             quiet = 0.0 if news else quiet + reader.wait
             await rest(closing, reader.wait)
 

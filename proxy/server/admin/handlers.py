@@ -133,7 +133,12 @@ async def _send(request: web.Request, body: bytes, kind: str, status: int = 200)
     response.content_length = len(body)
     await response.prepare(request)
     if request.method != "HEAD":
-        for start in range(0, len(body), PIECE):
-            await response.write(body[start : start + PIECE])
-            await a_turn()
+        await write_in_pieces(response, body)
     return response
+
+
+async def write_in_pieces(response: web.StreamResponse, data: bytes) -> None:
+    """Write what may be large, with a turn of the loop behind each PIECE."""
+    for start in range(0, len(data), PIECE):
+        await response.write(data[start : start + PIECE])
+        await a_turn()

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from proxy.observe.metrics import BOUNDS
-from proxy.server.admin.turns import in_turns
+from proxy.server.admin.turns import gradually, in_turns
 from proxy.server.admin.views import Live, View
 
 #: Seconds between samples of the levels, and how many are kept.
@@ -62,9 +62,9 @@ class LiveBoard:
         if self._sample % _WINDOW == 0:
             began = self._clock()
             self._marks.append((began, {row.name: row for row in await self._view.live()}))
-        levels = {bucket["bucket"]: bucket["level"] for bucket in _lowest(await self._view.buckets())}
+        levels = {bucket["bucket"]: bucket["level"] for bucket in await _lowest(await self._view.buckets())}
         self._sample += 1
-        for label, level in levels.items():
+        async for label, level in gradually(levels.items()):
             self._history.setdefault(label, deque(maxlen=SAMPLES)).append(level)
         for label in self._history.keys() - levels.keys():
             del self._history[label]
@@ -79,7 +79,7 @@ class LiveBoard:
                 return
             self._looked = began
             marked = self._marks[0][1] if self._marks else {}
-            live, lowest = await self._view.live(), _lowest(await self._view.buckets())
+            live, lowest = await self._view.live(), await _lowest(await self._view.buckets())
             version = self._version + 1
             rows = ((row.name, _upstream(row, marked.get(row.name))) for row in live)
             await self._take(version, self._rows, rows)
@@ -158,10 +158,10 @@ def quantile(slots: Sequence[int], share: float) -> float | None:
     return BOUNDS[-1]
 
 
-def _lowest(buckets: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """One for each label and kind, the lowest: a definition has a bucket for each of its scopes."""
     lowest: dict[str, dict[str, Any]] = {}
-    for bucket in buckets:
+    async for bucket in gradually(buckets):
         label = bucket["bucket"] if bucket["kind"] != "adaptive limiter" else f"{bucket['bucket']} (limiter)"
         shown = {**bucket, "bucket": label}
         known = lowest.get(label)
@@ -170,4 +170,4 @@ def _lowest(buckets: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
         else:
             scopes = known["scopes"] + 1
             lowest[label] = {**(shown if shown["level"] < known["level"] else known), "scopes": scopes}
-    return lowest.values()
+    return list(lowest.values())

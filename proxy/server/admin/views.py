@@ -25,7 +25,7 @@ from proxy.retry.facts import Outcome
 from proxy.retry.policy import BucketRef, Policy, RateSpec
 from proxy.retry.registry import Registry
 from proxy.retry.routing import Endpoint, Router, Upstream
-from proxy.server.admin.turns import in_turns
+from proxy.server.admin.turns import gradually, in_turns
 from proxy.server.listener import enough_for
 from proxy.server.processors import processes
 from proxy.server.serving import Serving
@@ -114,9 +114,7 @@ async def upstreams(
     router: Router, metrics: Metrics, registry: Registry, now: float, only: str | None = None
 ) -> list[dict[str, Any]]:
     """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
-    counted: dict[str, list[Series]] = {}
-    for series in metrics.all():
-        counted.setdefault(series.upstream, []).append(series)
+    counted = await _counted({}, metrics)
     held = dict(await cooldowns(router, registry, now))
     chosen = [upstream for upstream in router.upstreams if only in (None, upstream.name)]
     fallback = router.fallback
@@ -127,11 +125,16 @@ async def upstreams(
 
 async def live(router: Router, metrics: Metrics, registry: Registry, now: float) -> list[Live]:
     """The counters of every named upstream in file order, then those of labels that have been counted besides."""
-    counted: dict[str, list[Series]] = {upstream.label: [] for upstream in router.upstreams}
-    for series in metrics.all():
-        counted.setdefault(series.upstream, []).append(series)
+    counted = await _counted({upstream.label: [] for upstream in router.upstreams}, metrics)
     held = dict(await cooldowns(router, registry, now))
     return await in_turns(_live(label, series, held.get(label, 0.0)) for label, series in counted.items())
+
+
+async def _counted(found: dict[str, list[Series]], metrics: Metrics) -> dict[str, list[Series]]:
+    """The series of each label, beside what was `found` before."""
+    async for series in gradually(metrics.all()):
+        found.setdefault(series.upstream, []).append(series)
+    return found
 
 
 def _live(label: str, counted: list[Series], cooldown: float) -> Live:
