@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from proxy.retry.facts import Fields
@@ -176,7 +176,7 @@ class Cooldown:
         """Seconds of the delay that are left for a call with these fields, and the status of the answer that began it;
         (0, 503) where nothing holds it.
         """
-        held = [(group.until - now, group.status) for group in self._groups_of(fields) if not group.is_over(now)]
+        held = [(group.until - now, group.status) for _, group in self._names_of(fields) if not group.is_over(now)]
         left, status = max(held, default=(0.0, 503))
         return max(0.0, left), status
 
@@ -188,19 +188,12 @@ class Cooldown:
         """How many calls are held."""
         return sum(len(group.queue) for group in self._groups.values())
 
-    def groups(self) -> Iterator[SlowStart]:
-        """Each group that has been held."""
-        return iter(self._groups.values())
-
     # -- groups -----------------------------------------------------------------------------------------------------
 
     def _names_of(self, fields: Fields) -> list[tuple[bytes, SlowStart]]:
         """Those that a call is in; its credential is looked at only here, while something cools."""
         found = [(name, self._find(name)) for name in (credential_of(fields), EVERYBODY)]
         return [(name, group) for name, group in found if group is not None]
-
-    def _groups_of(self, fields: Fields) -> list[SlowStart]:
-        return [group for _, group in self._names_of(fields)]
 
     def _find(self, name: bytes) -> SlowStart | None:
         """The group of this name, if any answer was to one."""

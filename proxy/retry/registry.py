@@ -280,7 +280,7 @@ class Registry:
         rate = None if policy.rate is None else _label(_key(policy.rate, own))
         return bucket, rate, _label(own) if policy.strategy.paced else None
 
-    # -- factory ---------------------------------------------------------------------------------------------------
+    # -- making ----------------------------------------------------------------------------------------------------
 
     def _make(self, policy: Policy, value: str, now: float) -> ScopeState:
         own = (policy.upstream, self._definition(policy), value)

@@ -51,7 +51,6 @@ class RedisFactory(Factory):
     # -- proxy.retry.registry.Factory ----------------------------------------------------------------------------------
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        """The bucket of this key and definition."""
         if not _shared(spec):
             return self.inner.bucket(key, spec, before, now)
         if before is not None and self._is_mine(before) and before.spec == spec:
@@ -72,7 +71,6 @@ class RedisFactory(Factory):
         return made
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """The bucket of kind rate of this key and definition."""
         if not _shared(spec):
             return self.inner.rate(key, spec, before, now)
         if before is not None and self._is_mine(before) and before.spec == spec:
@@ -201,20 +199,16 @@ class _Telling:
         self._places: dict[bytes, RedisPlaces] = {}
 
     def adopt(self, name: bytes, group: SlowStart) -> None:
-        """This process has calls of this group from now on."""
         self._places[name] = self._factory.places(self._place, name, group, self._cooldown)
 
     def forget(self, name: bytes) -> None:
-        """It has none any more."""
         self._places.pop(name, None)
 
     def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
-        """An answer with this status to an attempt sent at `sent` asked for a delay (seconds)."""
         self._places[name].tell(sent, delay, now)
         self._factory.tell(self._place, name, status, delay)
 
     def asked(self, name: bytes, now: float) -> None:
-        """Calls of this group are held, here or elsewhere, or have a place."""
         self._places[name].asked(now)
 
 

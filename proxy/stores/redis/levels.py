@@ -59,7 +59,6 @@ class RedisThrottle(_Level, ThrottleBucket):
         return super().affords(price, now) if self._fresh(now) else ASK
 
     def take(self, price: float, now: float) -> bool:
-        """Nothing is deducted here."""
         return self.affords(price, now) is True
 
     def _pay(self, price: float, now: float) -> bool:
@@ -67,13 +66,11 @@ class RedisThrottle(_Level, ThrottleBucket):
         return self.take(price, now) if self.store.out else super().affords(price, now) is True
 
     def failed(self, now: float) -> None:
-        """One token, never below 0."""
         before = self._level
         super().failed(now)
         self._change(self._level - before if self._knows else -1000, now)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """token_ratio, never above max_tokens."""
         if self._level < self._most or not self._knows:
             before = self._level
             super().succeeded(last_price, now)
@@ -128,7 +125,6 @@ class RedisBudget(_Level, BudgetBucket):
         return float(math.ceil(most - 1e-9)) if most < math.inf else most
 
     def begin(self, now: float) -> None:
-        """One more call to take a share of."""
         super().begin(now)
         if self._begun == self._told[0]:
             self._since = now
@@ -143,7 +139,6 @@ class RedisBudget(_Level, BudgetBucket):
         return self._grants() if self._fresh(now) else ASK
 
     def take(self, price: float, now: float) -> bool:
-        """Count one retry, if it is granted."""
         if self.affords(price, now) is not True:
             return False
         self.charge_app_retry(now)
@@ -164,7 +159,6 @@ class RedisBudget(_Level, BudgetBucket):
             self._tell(now)
 
     def charge_app_retry(self, now: float) -> float:
-        """One retry, counted whether it would have been granted or not."""
         super().charge_app_retry(now)
         self._retried += 1
         self._tell(now)

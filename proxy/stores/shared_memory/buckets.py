@@ -98,7 +98,6 @@ class SharedThrottle(ThrottleBucket):
     _earn = exclusive(ThrottleBucket.succeeded)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """token_ratio, never above max_tokens."""
         if self.record.peek() < self._most:  # nearly always it is full
             self._earn(last_price, now)
 
@@ -177,7 +176,6 @@ class SharedSeen(SeenKeys):
         self._scope = scope
 
     def again(self, key: str, now: float) -> bool:
-        """Remember the key; whether it was known already."""
         memory, wanted = self._memory, digest(self._scope, key)
         words, doubles = memory.words, memory.doubles
         row = memory.seen + wanted % SEEN_ROWS * SEEN_WAYS * 2

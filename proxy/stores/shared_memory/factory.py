@@ -61,7 +61,7 @@ class SharedFactory(Factory):
                 record = Record(memory.small, wanted, begin, 3) if spec.refill else Number(memory.small, wanted, begin)
                 return SharedQuota(spec, record)
             case ThrottleSpec():
-                wanted = self._definition("bucket", key, spec, spec.max_tokens * 1000)
+                wanted = self._definition("bucket", key, spec, ThrottleBucket(spec)._most)
                 return SharedThrottle(spec, Number(memory.small, wanted, partial(self._begin, spec, now)))
             case BudgetSpec():
                 wanted = self._definition("bucket", key, spec)

@@ -83,7 +83,6 @@ class RingCount(SlidingCount):
         self._publish(header)
 
     def count(self, now: float) -> int:
-        """Events within the window that ends now."""
         header = self._load()
         if self._expire_ring(header, now):
             self._publish(header)

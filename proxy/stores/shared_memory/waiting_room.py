@@ -45,7 +45,6 @@ class SharedWaitingRoom(WaitingRoom):
             return True
 
     def leave(self, upstream: str, *, held: bool = False) -> None:
-        """Give back a place that was taken with the same words."""
         memory = self._memory
         with memory.waiting_lock:
             super().leave(upstream, held=held)
