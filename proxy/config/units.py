@@ -24,6 +24,7 @@ _RATE = re.compile(_NUMBER + r"/([A-Za-z]*)")
 _NOTHING = re.compile(r"0+(\.0+)?(/(s|m|h))?")
 _PERCENT = re.compile(_NUMBER + r"\s?%?")
 _FLOAT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _TRUE = frozenset({"true", "yes", "on"})
 _FALSE = frozenset({"false", "no", "off"})
@@ -58,7 +59,7 @@ def is_off(value: Any) -> bool:
 def text(value: Any) -> str:
     """Any scalar, as it was written; free of control characters."""
     found = scalar(value, "text")
-    if any(ord(char) < 32 or ord(char) == 127 for char in found):
+    if _CONTROL.search(found):
         raise ValueError("must not hold control characters")
     return str(found)
 

@@ -19,8 +19,7 @@ from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import Figures, figures
 from proxy.lab.simulate.playing import play
 from proxy.lab.simulate.plot import picture
-from proxy.lab.simulate.progress import shown
-from proxy.lab.simulate.report import as_json, print_table
+from proxy.lab.simulate.report import as_json, print_table, shown
 from proxy.lab.simulate.scenario import Scenario, read_scenario
 from proxy.lab.simulate.side_by_side import play_all
 
