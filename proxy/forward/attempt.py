@@ -40,7 +40,7 @@ class State(Enum):
 FLYING, PEEKING, HOLDING, DELIVERING, GONE = State
 
 
-class Owner(Protocol):
+class AttemptOwner(Protocol):
     """Whose attempt it is: what the exchange of its call is told. `moved`: when last anything came or went."""
 
     moved: float
@@ -97,7 +97,7 @@ class Attempt:
     arrived: float
     limit: int
 
-    def __init__(self, owner: Owner, number: int, origin: Origin) -> None:
+    def __init__(self, owner: AttemptOwner, number: int, origin: Origin) -> None:
         self.owner = owner
         self.number = number
         self.origin = origin

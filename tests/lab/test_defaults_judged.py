@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,9 +45,15 @@ def scaled(scenario: Scenario, by: float) -> Scenario:
     )
 
 
-@functools.cache
-def played(file: Path) -> tuple[Scenario, Figures, dict[str, Figures]]:
-    """The scenario, what the defaults make of it, and every other column."""
+Judged = tuple[Scenario, Figures, dict[str, Figures]]
+
+
+@pytest.fixture(scope="module", params=EXAMPLES, ids=lambda file: file.stem)
+def played(request: pytest.FixtureRequest) -> Judged:
+    """The scenario, what the defaults make of it, and every other column. All tests of one scenario come together, so
+    that whichever worker has them plays it once.
+    """
+    file: Path = request.param
     found, problems = read_scenario(str(file))
     assert found is not None, problems
     scenario = scaled(found, SCALE.get(file.stem, 1.0))
@@ -67,32 +72,25 @@ def end(scenario: Scenario) -> float:
     return max((each.until + each.recovers for each in scenario.outages), default=0.0)
 
 
-def named(file: Path) -> str:
-    return file.stem
-
-
 def test_there_are_ten_that_differ() -> None:
     assert len(EXAMPLES) >= 10
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=named)
-def test_the_defaults_are_never_worse_than_no_retries(file: Path) -> None:
-    _, ours, others = played(file)
+def test_the_defaults_are_never_worse_than_no_retries(played: Judged) -> None:
+    _, ours, others = played
     assert ours.success_rate >= others["none"].success_rate - 0.001
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=named)
-def test_the_load_is_bounded(file: Path) -> None:
-    _, ours, others = played(file)
+def test_the_load_is_bounded(played: Judged) -> None:
+    _, ours, others = played
     if ours.longest_pushback:
         assert ours.amplification <= others["adaptive"].amplification * 1.1
     else:
         assert ours.amplification <= MOST_ATTEMPTS * 1.1
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=named)
-def test_where_pushback_is_given_a_cooldown_costs_nothing(file: Path) -> None:
-    scenario, ours, others = played(file)
+def test_where_pushback_is_given_a_cooldown_costs_nothing(played: Judged) -> None:
+    scenario, ours, others = played
     pushback = max(each.longest_pushback for each in (ours, *others.values()))
     if not pushback:
         return
