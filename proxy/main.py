@@ -333,18 +333,20 @@ class House:
     # -- being watched --------------------------------------------------------------------------------------------
 
     def _view(self) -> View:
-        registry = self._serving.registry
+        registry, room = self._serving.registry, self._serving.room
         return View(
             readiness=self._readiness,
             metrics=self._exposition,
             config=lambda: masked(self.settings.provenance.effective()),
-            upstreams=lambda only: views.upstreams(self.settings.router, self._metrics, registry, monotonic(), only),
+            upstreams=lambda only: views.upstreams(
+                self.settings.router, self._metrics, registry, monotonic(), only, room
+            ),
             buckets=lambda: views.buckets(registry, self.settings.buckets, monotonic()),
             recent=self._recent,
             reload=self.reload,
             drain=self.drain,
             refresh=self._serving.refresh,
-            live=lambda: views.live(self.settings.router, self._metrics, registry, monotonic()),
+            live=lambda: views.live(self.settings.router, self._metrics, registry, monotonic(), room),
             places=lambda upstream, route: views.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],
         )

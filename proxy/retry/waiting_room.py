@@ -32,6 +32,10 @@ class WaitingRoom:
             else:
                 del self._held[upstream]
 
+    def held_for(self, upstream: str) -> int:
+        """How many calls of this upstream a gate holds now."""
+        return self._held.get(upstream, 0)
+
     def _enter(self, upstream: str, held: bool, waiting: int, holding: int) -> bool:
         """`enter`, where other processes have `waiting` places, `holding` of them for held calls of this upstream."""
         if self.waiting + waiting >= self.capacity:

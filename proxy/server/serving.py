@@ -13,6 +13,7 @@ from aiohttp import web
 from proxy.config.settings import Address, Settings
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.registry import Registry
+from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.fleet import Fleet
 from proxy.server.listener import DataPath, Usage
 from proxy.server.open_files import open_files
@@ -26,6 +27,7 @@ class Serving(Protocol):
     """The proxy port of all processes. It opens and shuts listeners (`proxy.server.listeners.Opener`)."""
 
     registry: Registry
+    room: WaitingRoom  # where the calls of all processes wait
 
     async def start(self) -> None:
         """Begin to serve what was opened."""
@@ -124,6 +126,7 @@ class Alone:
         self._fleet = fleet
         self._recent = recent
         self.registry = path.registry
+        self.room = path.env.waiting
 
     async def start(self) -> None:
         """It serves what is opened, from then on."""

@@ -21,6 +21,7 @@ from proxy.config.pickling import pack
 from proxy.config.settings import Address, Settings
 from proxy.observe.aggregate import Aggregate
 from proxy.retry.registry import Registry
+from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
 from proxy.server.listener import Usage, policies_of
@@ -29,6 +30,7 @@ from proxy.server.processors import processes
 from proxy.server.serving import WorkerFailedError
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
+from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 from proxy.supervisor.messages import Begin, Counted, Note, Own, Use
 from proxy.supervisor.rows import Rows
 from proxy.supervisor.slots import LAST_PAUSE, Slot, Slots
@@ -57,6 +59,7 @@ class Workers:
         self._fleet = Fleet(self._factory, settings, tell, observes=True)
         self._outages = Outages()
         self.registry = Registry(self._fleet)
+        self.room: WaitingRoom = SharedWaitingRoom(memory, 0)  # nobody waits here: it is looked at
         self._generation = 1
         self._packed = pack(settings)
         self._numbers = 0

@@ -22,6 +22,7 @@ from proxy.retry.buckets import QuotaBucket
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.registry import Registry
 from proxy.retry.routing import Router, Target, Upstream
+from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.admin import handlers, live_board, views
 from proxy.server.admin.app import admin_app
 from proxy.server.admin.handlers import PIECE
@@ -150,6 +151,18 @@ async def test_a_large_board_is_written_in_pieces(
     in_all, in_one_turn = counting.most("write")
     assert in_all > 5
     assert in_one_turn == 1
+
+
+async def test_calls_that_are_held_now_are_told_of() -> None:
+    room = WaitingRoom()
+    router = Router(
+        [to("a", "http://127.0.0.1:9"), to("b", "http://127.0.0.1:9")], to("unmatched", "http://127.0.0.1:9")
+    )
+    room.enter("b", held=True)
+    room.enter("b")
+    shown = await views.upstreams(router, Metrics(), Registry(), 0.0, None, room)
+    assert [(each["name"], each["held_calls"]) for each in shown] == [("a", 0), ("b", 1)]
+    assert [row.held for row in await views.live(router, Metrics(), Registry(), 0.0, room)] == [0, 1]
 
 
 async def test_the_copy_of_metrics(counting: Counting) -> None:

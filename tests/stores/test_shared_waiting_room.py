@@ -48,6 +48,19 @@ def test_half_of_the_room_is_counted_over_all_workers(memory: Memory) -> None:
     assert not two.enter("b"), "four of four are taken"
 
 
+def test_who_only_looks_sees_what_all_workers_hold(memory: Memory) -> None:
+    one, two = rooms(memory, 10)
+    looking = SharedWaitingRoom(memory, 0)
+    assert looking.held_for("a") == 0
+    assert one.enter("a", held=True)
+    assert two.enter("a", held=True)
+    assert two.enter("a")
+    assert two.enter("b", held=True)
+    assert [room.held_for("a") for room in (looking, one, two)] == [2, 2, 2]
+    one.leave("a", held=True)
+    assert looking.held_for("a") == 1
+
+
 @shapes
 @given(
     st.integers(0, 7),

@@ -25,15 +25,20 @@ from proxy.retry.facts import Outcome
 from proxy.retry.policy import BucketRef, Policy, RateSpec
 from proxy.retry.registry import Registry
 from proxy.retry.routing import Endpoint, Router, Upstream
+from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.admin.turns import gradually, in_turns
 from proxy.server.listener import enough_for
 from proxy.server.processors import processes
 from proxy.server.serving import Serving
 
+#: In which nobody waits.
+NO_ROOM = WaitingRoom()
+
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """An upstream's counters, since the process began. `slots` is its histogram of call durations."""
+    """An upstream's counters, since the process began. `slots` is its histogram of call durations, `cooldown` how many
+    seconds its callers are still asked to wait, `held` how many of its calls a gate holds now."""
 
     name: str
     calls: int
@@ -42,6 +47,7 @@ class Live:
     attempts: int
     slots: Sequence[int]
     cooldown: float = 0.0
+    held: int = 0
 
     def figures(self) -> dict[str, int]:
         """What is counted."""
@@ -111,7 +117,12 @@ class View:
 
 
 async def upstreams(
-    router: Router, metrics: Metrics, registry: Registry, now: float, only: str | None = None
+    router: Router,
+    metrics: Metrics,
+    registry: Registry,
+    now: float,
+    only: str | None = None,
+    room: WaitingRoom = NO_ROOM,
 ) -> list[dict[str, Any]]:
     """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
     counted = await _counted({}, metrics)
@@ -120,14 +131,16 @@ async def upstreams(
     fallback = router.fallback
     if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
         chosen.append(fallback)
-    return await in_turns(_upstream(each, counted.get(each.label, []), registry, held) for each in chosen)
+    return await in_turns(_upstream(each, counted.get(each.label, []), registry, held, room) for each in chosen)
 
 
-async def live(router: Router, metrics: Metrics, registry: Registry, now: float) -> list[Live]:
+async def live(
+    router: Router, metrics: Metrics, registry: Registry, now: float, room: WaitingRoom = NO_ROOM
+) -> list[Live]:
     """The counters of every named upstream in file order, then those of labels that have been counted besides."""
     counted = await _counted({upstream.label: [] for upstream in router.upstreams}, metrics)
     held = dict(await cooldowns(router, registry, now))
-    return await in_turns(_live(label, series, held.get(label, 0.0)) for label, series in counted.items())
+    return await in_turns(_live(label, series, held.get(label, 0.0), room) for label, series in counted.items())
 
 
 async def _counted(found: dict[str, list[Series]], metrics: Metrics) -> dict[str, list[Series]]:
@@ -137,7 +150,7 @@ async def _counted(found: dict[str, list[Series]], metrics: Metrics) -> dict[str
     return found
 
 
-def _live(label: str, counted: list[Series], cooldown: float) -> Live:
+def _live(label: str, counted: list[Series], cooldown: float, room: WaitingRoom) -> Live:
     calls = at_once = after_retries = attempts = 0
     slots = [0] * (len(BOUNDS) + 1)
     for series in counted:
@@ -147,7 +160,7 @@ def _live(label: str, counted: list[Series], cooldown: float) -> Live:
         attempts += first + sum(series.results.values())
         after_retries += sum(n for (outcome, _), n in series.outcomes.items() if outcome is Outcome.SUCCESS)
         slots = list(map(add, slots, series.call_seconds.slots)) if len(counted) > 1 else series.call_seconds.slots
-    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), cooldown)
+    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), cooldown, room.held_for(label))
 
 
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
@@ -160,7 +173,9 @@ def _value(origin: EffectiveValue) -> str:
     return masking.place(origin.path, origin.plain, argument=origin.argument)
 
 
-def _upstream(upstream: Upstream, counted: list[Series], registry: Registry, held: dict[str, float]) -> dict[str, Any]:
+def _upstream(
+    upstream: Upstream, counted: list[Series], registry: Registry, held: dict[str, float], room: WaitingRoom
+) -> dict[str, Any]:
     calls = sum(series.calls for series in counted)
     attempts = sum(series.attempts for series in counted)
     at_once = sum(sum(series.at_once) for series in counted)
@@ -186,6 +201,7 @@ def _upstream(upstream: Upstream, counted: list[Series], registry: Registry, hel
         "app_retries": sum(series.app_retries for series in counted),
         "likely_app_retries": sum(series.likely_app_retries for series in counted),
         "cooldown_seconds": round(held.get(upstream.label, 0.0), 3),
+        "held_calls": room.held_for(upstream.label),
     }
 
 

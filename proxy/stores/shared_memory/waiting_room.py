@@ -54,6 +54,10 @@ class SharedWaitingRoom(WaitingRoom):
                 memory.words[pair + 1] = self._held.get(upstream, 0)
                 _sweep(memory, self._page, pair)
 
+    def held_for(self, upstream: str) -> int:
+        """How many calls of this upstream a gate holds now, in all workers."""
+        return super().held_for(upstream) + self._elsewhere(digest("waiting", upstream))[1]
+
     def _elsewhere(self, key: int) -> tuple[int, int]:
         """Calls that wait in other workers, and those of them that are held for this upstream."""
         memory, words = self._memory, self._memory.words

@@ -157,6 +157,7 @@ export class Upstreams {
     parts.spark.element.classList.toggle("none", !bucket);
     parts.spark.draw(bucket ? this.house.history(bucket.bucket) : [], bucket?.capacity ?? 1, 60);
     say(parts.cooldown, live.cooldown ? seconds(live.cooldown) : "–");
+    mark(parts.cooldown, "title", live.held ? `${count(live.held)} calls are held now` : null);
     mark(parts.cooldown, "data-tone", live.cooldown ? "wait" : null);
     say(parts.limiter, limit(item));
     say(parts.p50, seconds(live.recent.p50));
