@@ -131,10 +131,8 @@ class Exchange:
             if self.due <= means.watch.next:
                 means.watch.sooner(self)
             asked = plan.asked
-            if asked is None:
-                asked = plan.plain_request(origin, 1, means.via)
-                if destination.only is not None:
-                    plan.asked = asked
+            if asked is None or asked.head is not plan.head:
+                asked = plan.first_request(origin, means.via)
             stream.send(first, asked, body, True, None)
         except Exception as error:
             self.break_down(error, now)

@@ -98,12 +98,27 @@ class Plan:
             path = head.path if rest is None else rest
             if upstream.policy_for(head.method, path, head) is not self.policy:
                 return False
-        self.head, self.rest, self.asked = head, rest, None
+        self.head, self.rest = head, rest
         request = self.request
         self.request = Request(
             request.method, request.authority, head.path.decode("latin-1"), head, plain=request.plain
         )
         return True
+
+    def first_request(self, origin: Origin, via: str) -> Asked:
+        """The request as the first attempt of a `plain` plan sends it. To the only origin, it is the one that the last
+        request of the row was sent as, which nobody keeps that long, with the new head.
+        """
+        asked = self.asked
+        if asked is None or self.destination.only is None:
+            asked = self.plain_request(origin, 1, via)
+            if self.destination.only is not None:
+                self.asked = asked
+            return asked
+        asked.head, asked.text, asked.block = self.head, b"", b""
+        if self.rest is not None:
+            asked.target = origin.path + self.rest
+        return asked
 
     def plain_request(self, origin: Origin, number: int, via: str) -> Asked:
         """The request as attempt `number` of a `plain` plan sends it to this origin, out of the one that came.

@@ -112,11 +112,11 @@ class Connection(asyncio.Protocol):
         """Send a request's head and what there is of its body, in one write."""
         assert self.transport is not None
         request = asked.head
-        text = asked.text or self._render(asked)
         self._listener = listener
         self._method = request.method
         self.exchanges += 1
-        if end and request.common and not request.chunked:  # all else is as `_over` left it
+        text = asked.text or self._render(asked)
+        if end and asked.text:  # all else is as `_over` left it
             self.transport.write(text + body if body else text)
             return
         self._chunked = request.chunked
@@ -132,7 +132,8 @@ class Connection(asyncio.Protocol):
         self.transport.write(text)
 
     def _render(self, asked: Asked) -> bytes:
-        """A request's head as text; in absolute form to a parent proxy that is given cleartext requests.
+        """A request's head as text, kept where a length alone frames its body. In absolute form to a parent proxy that
+        is given cleartext requests.
 
         The parent connects to what the target names, so that is the endpoint. Host, which it should not look at (RFC
         9112 section 3.2.2), is as it would be without a parent.
@@ -142,7 +143,9 @@ class Connection(asyncio.Protocol):
             path = head.path if target is None else target
             target = b"http://" + origin.host + (b"" if path == b"*" else path)
             add += origin.credentials
-        asked.text = text = head.render(target=target, host=asked.authority, drop=asked.drop, add=add)
+        text = head.render(target=target, host=asked.authority, drop=asked.drop, add=add)
+        if head.common and not head.chunked:
+            asked.text = text
         return text
 
     def listen(self, listener: Listener) -> bytes:

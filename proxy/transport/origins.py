@@ -41,7 +41,19 @@ class Origin:
     """An endpoint: its resting connections, oldest first, who waits to dial it, and its health."""
 
     __slots__ = (
-        *("credentials", "dials", "endpoint", "host", "idle", "label", "open", "path", "penalty", "refused_until"),
+        *(
+            "absolute",
+            "credentials",
+            "dials",
+            "endpoint",
+            "host",
+            "idle",
+            "label",
+            "open",
+            "path",
+            "penalty",
+            "refused_until",
+        ),
         "way",
     )
 
@@ -56,13 +68,9 @@ class Origin:
         self.open = 0
         self.refused_until = 0.0
         self.penalty = 0.0
-        #: Field lines for a parent proxy that is given cleartext requests.
-        self.credentials = parent_credentials(way.parent) if way.parent and endpoint.scheme == "http" else b""
-
-    @property
-    def absolute(self) -> bool:
-        """Whether requests go in absolute form, to a parent proxy."""
-        return self.way.parent is not None and self.endpoint.scheme == "http" and self.endpoint.unix is None
+        #: Whether requests go in absolute form, to a parent proxy; and field lines for it.
+        self.absolute = way.parent is not None and endpoint.scheme == "http" and endpoint.unix is None
+        self.credentials = parent_credentials(way.parent) if way.parent and self.absolute else b""
 
     def refused(self, now: float) -> None:
         """It could not be connected to. Attempts that fail together count once."""

@@ -18,6 +18,8 @@ class Asked:
                                remember what it encodes them to
     text, block: bytes         what HTTP/1 and HTTP/2 made of all this, b"" at first, for the case that the same is sent
                                again. An `Asked` is for one origin, and so is what is kept here
+
+    A stream keeps none of it once `send` has returned: the next request may be sent by the same object.
     """
 
     __slots__ = ("add", "authority", "block", "drop", "head", "target", "text")
