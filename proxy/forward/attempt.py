@@ -225,13 +225,13 @@ class Attempt:
             self._peeked()
 
     def hold(self) -> None:
-        """Keep the answer."""
+        """Keep the answer while its call waits, up to HELD bytes of its body."""
         self.state = HOLDING
         if self.kept_size >= HELD and self.stream is not None:
             self.stream.pause()
 
     def take(self) -> bytes:
-        """What was kept of the body."""
+        """Hand over the bytes of the answer's body that were kept, and keep them no longer."""
         kept, self.kept = self.kept, None
         self.kept_size = 0
         if kept is None:
@@ -239,7 +239,7 @@ class Attempt:
         return kept[0] if len(kept) == 1 else b"".join(kept)
 
     def drop(self) -> None:
-        """Stop sending and listening."""
+        """End the attempt: cancel its dial or stream, and hear nothing more of it."""
         self.state = GONE
         self.kept = None
         if self.task is not None:

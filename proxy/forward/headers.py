@@ -66,7 +66,7 @@ def attempt_fields(
     `elapsed`: seconds from the call's beginning to this sending. `key`: the idempotency key made for this call, where
     the policy injects one; it only goes in where the request brings none.
     """
-    changes = Changes(drop=set(OWN))
+    changes = Changes()
     changes.add.append(("X-Attempt-Count", str(attempt)))
     _edit(changes, policy.request_headers)
     fields = request.fields
@@ -312,6 +312,6 @@ def is_plain(policy: Policy) -> bool:
 
 
 def answers_plainly(policy: Policy) -> bool:
-    """The same of its answers."""
+    """Whether a policy changes nothing about an answer but the count and Via."""
     edits = policy.response_headers
     return not (policy.attempt_headers or edits.set or edits.remove)

@@ -1,6 +1,6 @@
 """The proxy's own answers: problem+json (RFC 9457), to a gRPC call a trailers-only answer.
 
-Law: one renderer makes all of them. They say what happened in words that are safe to show: no secrets, nothing of the
+One renderer makes all of them. They say what happened in words that are safe to show: no secrets, nothing of the
 request but what the upstream is called.
 """
 

@@ -39,7 +39,7 @@ class AppStream(Protocol):
         ...
 
     def resume(self) -> None:
-        """Take more of it."""
+        """Take the request's body again."""
         ...
 
     # -- the answer -----------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class Alarm:
         self._handle = self._loop.call_at(at, self._due)
 
     def stop(self) -> None:
-        """Don't ring."""
+        """Cancel the alarm."""
         self.at = _NEVER
         if self._handle is not None:
             self._handle.cancel()
@@ -81,7 +81,7 @@ class Busy(Protocol):
 
     @property
     def exchange(self) -> Timed | None:
-        """The call in progress."""
+        """The stream's call in progress, None between calls."""
         ...
 
     def glance(self, *, closely: bool) -> None:
@@ -136,7 +136,7 @@ class Watch:
         return sum(stream.exchange is not None for stream in self.busy)
 
     def stop(self) -> None:
-        """Look after nothing any more."""
+        """Stop the timer and every alarm."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,6 +1,6 @@
 """Calls whose attempts are spans of a trace; nothing of this is on the way of a call where nobody wants spans.
 
-Law: traced calls are decided, sent and answered as any other; their attempts say in `traceparent` which span they are.
+Traced calls are decided, sent and answered as any other; their attempts say in `traceparent` which span they are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CONNECT: a call whose attempts are dials, and whose answer is a tunnel.
 
-Law: a tunnel is retried until it is connected, by the same decisions as any other call (a dial that failed never left
+A tunnel is retried until it is connected, by the same decisions as any other call (a dial that failed never left
 the proxy, so every method may go again), and never after. Then it is two streams that feed each other, each closed
 when the other end has closed its own.
 """
@@ -42,7 +42,7 @@ ESTABLISHED = _established()
 
 
 class TunnelExchange(Exchange):
-    """A CONNECT call."""
+    """The exchange of a CONNECT: its attempts are dials."""
 
     __slots__ = ()
 
@@ -154,5 +154,5 @@ class TunnelPlan(Plan):
     told_blind: Callable[[], None] | None
 
     def tunnel(self, means: Context, app: Tunnelling) -> TunnelExchange:
-        """The exchange of such a call."""
+        """Make the exchange of a CONNECT by this plan."""
         return TunnelExchange(means, app) if self.told_blind is None else AutoTunnel(means, app, self.told_blind)

@@ -1,6 +1,6 @@
 """A request's body on its way from the app to every attempt that wants it.
 
-Law: the app is read from while what is sent keeps up, or what waits can be kept; otherwise it is held back, and the
+The app is read from while what is sent keeps up, or what waits can be kept; otherwise it is held back, and the
 kernel holds it back for us. A body that outgrows its buffer in flight is lost to further attempts and streams on; one
 that would outgrow it while nothing flies waits for the next attempt.
 """

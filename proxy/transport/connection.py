@@ -1,9 +1,7 @@
 """One HTTP/1 connection to an upstream, and the one stream that it carries at a time.
 
-Law: what a listener is told is whole and in order: any number of `on_info`, one `on_head`, `on_data` while there is a
-body, and one end, which comes with the head where nothing follows it; or `on_fault` in the place of what is missing.
-After an end or a fault the stream is gone, and the connection rests in the pool or is closed. Whoever cancels hears
-nothing more.
+What the listener is told is `transport.streams.Listener`'s. After an end or a fault the stream is gone, and the
+connection rests in the pool or is closed.
 
 States: resting (no listener) -> head -> body -> resting | closed; after a 101: tunnel, raw bytes until both ends close.
 """
@@ -183,7 +181,7 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Read from the socket again."""
         if self._paused:
             self._paused = False
             if self.transport is not None and not self.transport.is_closing():
@@ -208,16 +206,16 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once; what was not sent is thrown away."""
         if self.transport is not None:
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """The kernel takes no more for now."""
+        """The transport's write buffer is full."""
         self.blocked = True
 
     def resume_writing(self) -> None:
-        """The kernel took what there was."""
+        """The transport's write buffer has drained."""
         self.blocked = False
         if self._listener is not None:
             self._listener.on_writable()

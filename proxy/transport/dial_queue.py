@@ -6,7 +6,7 @@ overflows, the kernel says so to nobody and tries again after 1, 3 and 7 s, and 
 them. So DIALS are under way at a time, and whoever comes then waits for whichever is first: a place to dial, or a
 connection that another call is done with. The wait is bounded by the call's deadline; `connect` begins with the dial.
 
-Law: who came first is served first, and what is given is used: a waiter that leaves passes it on.
+Who came first is served first, and what is given is used: a waiter that leaves passes it on.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class DialQueue:
             raise
 
     def leave(self, *, reached: bool = False, timed_out: bool = False) -> None:
-        """A dial is over."""
+        """Give the place of a dial back: it has `reached` the endpoint, or `timed_out`, or failed at once."""
         self._dialling -= 1
         if reached:
             self._reached = monotonic()

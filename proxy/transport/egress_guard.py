@@ -50,7 +50,7 @@ class Guard:
         self._own.setdefault(port, set()).update(_named(host))
 
     def drop_own(self, host: str, port: int) -> None:
-        """It listens there no more."""
+        """Forget a listener that is closed."""
         self._own.get(port, set()).difference_update(_named(host))
 
     def refuses(self, host: str, port: int, *, strict: bool) -> str:

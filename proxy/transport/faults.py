@@ -1,6 +1,6 @@
 """One table: what went wrong on the wire -> Fault(kind, progress, reused, detail, RFC 9209 error).
 
-Law: every way in which an attempt can end without a whole answer is named here, and nowhere else. A fault before the
+Every way in which an attempt can end without a whole answer is named here, and nowhere else. A fault before the
 first byte of the request was written is NEVER_SENT, whatever it was: such a request may go again for any method.
 """
 

@@ -1,6 +1,6 @@
 """Endpoints as policies reach them, and how calls take turns on them.
 
-Law: an origin is found by what defines it (the endpoint, and the way to it), so it lives over reloads where the
+An origin is found by what defines it (the endpoint, and the way to it), so it lives over reloads where the
 definition did; what is learnt of its health is learnt for everybody.
 """
 
@@ -73,13 +73,13 @@ class Origin:
         self.credentials = parent_credentials(way.parent) if way.parent and self.absolute else b""
 
     def refused(self, now: float) -> None:
-        """It could not be connected to. Attempts that fail together count once."""
+        """Pass the endpoint over for a while: it could not be connected to. Attempts that fail together count once."""
         if now >= self.refused_until:
             self.penalty = min(LAST_PENALTY, self.penalty * 2 or FIRST_PENALTY)
             self.refused_until = now + self.penalty
 
     def reached(self) -> None:
-        """It could be connected to."""
+        """Take note that the endpoint could be connected to: it is passed over no more."""
         self.penalty = self.refused_until = 0.0
 
 
@@ -104,7 +104,7 @@ class Destination:
         return origin
 
     def next(self, avoid: Collection[Origin], now: float) -> Origin:
-        """The same, with the turn not taken yet."""
+        """The origin that `choose` would take, with the round-robin left as it is."""
         best, best_rank = self.origins[0], 4
         for step in range(len(self.origins)):
             origin = self.origins[(self._turn + step) % len(self.origins)]
@@ -116,7 +116,7 @@ class Destination:
         return best
 
     def took(self, origin: Origin) -> None:
-        """It has had its turn."""
+        """Advance the round-robin past this origin."""
         self._turn = (self.origins.index(origin) + 1) % len(self.origins)
 
 

@@ -237,7 +237,7 @@ class Pool:
         return fault
 
     def opened(self, connection: Connection) -> None:
-        """A connection of ours is there."""
+        """A connection has been opened."""
         self.connections.add(connection)
         connection.origin.open += 1
         connection.origin.reached()
@@ -258,7 +258,7 @@ class Pool:
                 self._timer = self._loop.call_later(LOOK_OVER, self._look_over)
 
     def lost(self, connection: Connection) -> None:
-        """A connection of ours is closed."""
+        """A connection is closed, by whomever."""
         self.connections.discard(connection)
         if self._emptied is not None and not self.connections:
             if not self._emptied.done():  # it was waited for no longer
@@ -288,13 +288,13 @@ class Pool:
         self._timer = self._loop.call_later(LOOK_OVER, self._look_over) if self._resting else None
 
     def close_idle(self) -> None:
-        """Close all that rest."""
+        """Close all connections that rest."""
         for origin in list(self._resting):
             for connection in list(origin.idle):
                 connection.abort()
 
     async def close(self) -> None:
-        """Close everything."""
+        """Close every connection, and give look-ups up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

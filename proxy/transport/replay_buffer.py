@@ -1,6 +1,6 @@
 """Request bodies, kept for another attempt.
 
-Law: one list of chunks for a call, a cursor for each attempt: hedges share the bytes. What is kept is counted for the
+One list of chunks for a call, a cursor for each attempt: hedges share the bytes. What is kept is counted for the
 call and for the worker in all (gRPC A6: per_rpc_buffer_limit, retry_buffer_size). A body that outgrows either is
 *lost*: from then on only what some attempt has still to send stays, and no further attempt is possible.
 
@@ -105,6 +105,6 @@ class Replay:
             self._base += len(self._chunks.popleft())
 
     def close(self) -> None:
-        """The call is over: free everything."""
+        """Free the body: its call is over."""
         self.lose()
         self._chunks.clear()

@@ -1,6 +1,6 @@
 """Names to addresses, kept for `pool.dns_ttl`.
 
-Law: one look-up of a name is in flight at a time, however many attempts wait for it; an attempt that goes away does
+One look-up of a name is in flight at a time, however many attempts wait for it; an attempt that goes away does
 not take the look-up with it. When a look-up fails, what was known before serves on: an old address is better than
 none, and the deny list is checked on it all the same. Look-ups run in the few threads of the loop's resolver.
 """
@@ -79,7 +79,7 @@ class Resolver:
             del self._known[next(iter(self._known))]
 
     async def close(self) -> None:
-        """Give up what is in flight."""
+        """Give up the look-ups in flight."""
         flying = list(self._flying.values())
         for task in flying:
             task.cancel()

@@ -47,14 +47,11 @@ class Listener(Protocol):
 
 
 class Stream(Protocol):
-    """One request to an upstream, and its answer, while they last.
-
-    `blocked`: what is written should wait for `on_writable` (the kernel, or the peer's window, takes no more).
-    """
+    """One request to an upstream, and its answer, while they last."""
 
     @property
     def blocked(self) -> bool:
-        """See the class."""
+        """Whether what is written should wait for `on_writable`: the kernel, or the peer's window, takes no more."""
         ...
 
     @property
@@ -88,7 +85,7 @@ class Stream(Protocol):
         ...
 
     def resume(self) -> None:
-        """Take data again."""
+        """Have `on_data` told again; what was held back may be told at once."""
         ...
 
     def cancel(self) -> None:

@@ -1,6 +1,6 @@
 """TLS towards upstreams: one context for each way to verify, sessions kept and used again.
 
-Law: a context is made once and shared; what differs from connection to connection (the name) is given when it wraps.
+A context is made once and shared; what differs from connection to connection (the name) is given when it wraps.
 asyncio offers no way to hand a session in, so the context itself does it where a connection is wrapped: a session may
 only be used again with the very context, and for the very name, that it was made under.
 """

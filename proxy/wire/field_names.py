@@ -1,6 +1,6 @@
 """The names that matter: the few fields that change what is done, found in one pass over a lowered head.
 
-Law: no loop over fields. One expression, an alternation factored by first letter, is run with `findall`; what it does
+No loop over fields. One expression, an alternation factored by first letter, is run with `findall`; what it does
 not name is never looked at, only carried along. `*_KEYS` let a look-up of a name that did not come end in a small dict.
 """
 

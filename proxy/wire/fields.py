@@ -1,6 +1,6 @@
 """Header fields kept as the bytes that came; what decisions need is read from them at offsets.
 
-Law: nothing is parsed and put together again. A block is lowered once, offsets stay valid, and a value is cut from the
+Nothing is parsed and put together again. A block is lowered once, offsets stay valid, and a value is cut from the
 raw bytes only when it is asked for. White space around a value does not belong to it when deciding, and is kept when
 forwarding.
 """
@@ -164,7 +164,7 @@ def _spans(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]
 
 
 def _lines(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """The same in one pass."""
+    """Where the lines of these names begin and end, found in one pass over all lines."""
     for line in _each_line(lowered):
         if line[1] in names:
             yield line.start() + 1, line.end() + 1, line[1]

@@ -335,7 +335,7 @@ class ResponseParser(HeadParser[ResponseHead]):
         return head
 
     def take(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
-        """`feed`, and behind a head `leftover`."""
+        """Add bytes; the next head if it is whole, and the bytes behind it (`feed` and `leftover` at once)."""
         last = self._last
         if last is not None and data.startswith(last.raw) and not (self._rest or self._partial):
             return last, data[len(last.raw) :]

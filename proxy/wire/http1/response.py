@@ -1,6 +1,6 @@
 """An answer's head: what decisions need of it, and the head that is handed on in its place.
 
-Law: as for requests (`wire/http1/request.py`). What cannot be trusted is a BadAnswer; it is never mended.
+As for requests (`wire/http1/request.py`). What cannot be trusted is a BadAnswer; it is never mended.
 """
 
 from __future__ import annotations
