@@ -1,4 +1,4 @@
-"""The composition root: settings become a running process; nothing else builds objects.
+"""The command `run`: a process from its start, over reloads, to its end.
 
 Law: everything is bound before anything is served. What lives over reloads (buckets, connections, counters) is made
 once; what a configuration says is taken in one step, for calls that start after it. The first SIGTERM or SIGINT lets
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -22,45 +21,34 @@ import uvloop
 from proxy.config.garbage import let_go
 from proxy.config.load import LoadResult
 from proxy.config.watch import Watcher
-from proxy.observe.access_log import AccessLog, is_for_people
+from proxy.observe.access_log import is_for_people
 from proxy.observe.exposition import render
 from proxy.observe.masking import config as masked
 from proxy.observe.metrics import Metrics
 from proxy.observe.notices import Notices
-from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
-from proxy.observe.tracing import Tracer, tracer
 from proxy.retry.registry import Factory
+from proxy.runtime import OUT, Runtime, draw_via, settle_in
 from proxy.server.admin import views
 from proxy.server.admin.app import admin_app, probe_app
 from proxy.server.admin.auth import Access
 from proxy.server.admin.views import Readiness, View
 from proxy.server.banner import banner
-from proxy.server.fleet import Fleet
-from proxy.server.listener import DataPath, enough_for
 from proxy.server.listeners import Listeners, Pages, Plan, where
-from proxy.server.open_files import limit
-from proxy.server.processors import processes
-from proxy.server.serving import Alone, Serving, WorkerFailedError
+from proxy.server.resources import enough_for, limit, processes
+from proxy.server.serving import Serving, WorkerFailedError
 from proxy.server.sockets import CannotListenError
 from proxy.shutdown import SIGNALS, Given, leave, within
 from proxy.transport.clock import monotonic, wall
 
-#: Standard output, where the log goes.
-_OUT = 1
 #: Standard error, where people are told.
 _ERRORS = 2
-#: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop, which asks
-#: for it some five times a call. Python's own are 5 ms.
-_SWITCH = 0.00005
 #: Seconds between looks at whether the last call has ended; and seconds without a call that are quiet: an app that is
 #: told to end at the same time makes its last calls then.
 _LOOK, _QUIET = 0.02, 0.5
 #: Seconds that a step of the end may take: more than each bounds itself to.
 _STEP = 15.0
-#: Seconds between looks at the wall's clock, which may be set while the other goes on.
-_CLOCK = 10.0
 
 
 def serve(file: str | None, loaded: Callable[[], LoadResult]) -> NoReturn:
@@ -108,8 +96,7 @@ class House:
         self._admin = settings.admin
         self._metrics = Metrics()
         self._people = LineSink(_ERRORS, self._loop.call_later)  # as the log: whoever stands still holds nothing up
-        self._log: AccessLog | None = None
-        self._tracer: Tracer | None = None
+        self._runtime: Runtime | None = None  # where there are no workers
         self._serving, self._recent = self._workers() if processes(settings.workers) > 1 else self._alone()
         serving = self._serving
         admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
@@ -118,40 +105,25 @@ class House:
 
     def _alone(self) -> tuple[Serving, RecentCalls]:
         """This very process carries the calls."""
-        settings, recent = self.settings, RecentCalls()
-        console = is_for_people(settings.log.format, _OUT)
-        self._sink = LineSink(_OUT, self._loop.call_later, lost=self._metrics.lost)
-        self._notices = Notices(self._sink, self._tell_people, wall, console=console)
-        self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
-        observers = Observers(self._metrics, recent, self._log, self._loop.call_later, self._notices.tell)
-        tell = self._notices.tell
-        fleet = Fleet(Factory(), settings, tell)
-        self._tracer = tracer(os.environ, tell)
-        path = DataPath(
-            self._loop,
-            settings,
-            observers,
-            tell=tell,
-            factory=fleet,
-            descriptors=self._descriptors,
-            tracer=self._tracer,
-        )
-        return Alone(path, recent, fleet), recent
+        self._begin_log(LineSink(OUT, self._loop.call_later, lost=self._metrics.lost))
+        self._runtime = Runtime(self.settings, self._sink, self._notices.tell, self._metrics, Factory())
+        return self._runtime, self._runtime.recent
 
     def _workers(self) -> tuple[Serving, RecentCalls]:
         """Workers carry them, and what they share lies in memory that all have."""
         from proxy.observe.aggregate import Aggregate, AggregatedCalls
-        from proxy.server.listener import draw_via
         from proxy.stores.shared_memory.factory import open_memory
         from proxy.stores.shared_memory.records import LogTurn, descriptor
         from proxy.supervisor.workers import Workers
 
         memory, recent = open_memory(descriptor()), AggregatedCalls()
-        self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(memory), self._metrics.lost)
-        console = is_for_people(self.settings.log.format, _OUT)
-        self._notices = Notices(self._sink, self._tell_people, wall, console=console)
+        self._begin_log(LineSink(OUT, self._loop.call_later, LogTurn(memory), self._metrics.lost))
         gathered = Aggregate(self._metrics, recent)
         return Workers(self.settings, memory, gathered, via=draw_via(), tell=self._notices.tell), recent
+
+    def _begin_log(self, sink: LineSink) -> None:
+        console = is_for_people(self.settings.log.format, OUT)
+        self._sink, self._notices = sink, Notices(sink, self._tell_people, wall, console=console)
 
     # -- beginning ------------------------------------------------------------------------------------------------
 
@@ -177,11 +149,8 @@ class House:
         await self._serving.start()
         self._loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         self._loop.add_signal_handler(signal.SIGUSR2, self._roll)
-        self._loop.call_later(_CLOCK, self._look_at_the_clock)
         self._begin(self._watcher.run())
-        sys.setswitchinterval(_SWITCH)
-        gc.collect()
-        gc.freeze()  # what was imported and built lives as long as the process: no need to look it through again
+        settle_in()
         self._announce()
         self._tell_of_few_files()
 
@@ -235,15 +204,12 @@ class House:
             self._notices.tell("reload", lines, result="failure", why=why, errors=errors)
             return
         self._warnings = warnings(result)
-        if (processes(settings.workers) > 1) != (processes(self.settings.workers) > 1) and self._log is not None:
+        if (processes(settings.workers) > 1) != (processes(self.settings.workers) > 1) and self._runtime is not None:
             self._warnings.append("workers has changed: from one process to several takes a restart")
         parts = [*self.settings.router.upstreams, *self.settings.provenance.parts()]
         self.settings = settings
         self._admin = settings.admin or self._admin
-        console = is_for_people(settings.log.format, _OUT)
-        if self._log is not None:
-            self._log.configure(console=console, level=settings.log.level)
-        self._notices.console = console
+        self._notices.console = is_for_people(settings.log.format, OUT)
         parts += self._serving.use(settings)
         self._begin(asyncio.to_thread(let_go, parts))
         self._taken = asyncio.Event()
@@ -307,10 +273,6 @@ class House:
             await self._step(self._listeners.close("listen"))
         cut = await self._step(self._serving.close(at_once=self._at_once.is_set()), 0)
         await self._step(self._listeners.close("admin", "probe"))
-        if self._tracer is not None:
-            await self._step(asyncio.to_thread(self._tracer.close))
-        if self._log is not None:
-            self._log.close()
         self._notices.tell("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
         self._sink.close()
         self._people.close()
@@ -366,10 +328,6 @@ class House:
         """Metrics as they are now; the text is made in a thread, from a copy."""
         gauges = await views.gauges(self.settings, self._serving, self._descriptors, monotonic())
         return await asyncio.to_thread(render, await views.copied(self._metrics), gauges, accept)
-
-    def _look_at_the_clock(self) -> None:
-        self._serving.use_clock(wall() - monotonic())
-        self._loop.call_later(_CLOCK, self._look_at_the_clock)
 
 
 def warnings(loaded: LoadResult) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from proxy.config.problems import did_you_mean
-from proxy.config.settings import LONGEST_SOCKET, Address, Network
+from proxy.config.settings import LONGEST_SOCKET, MOST_WORKERS, Address, Network
 from proxy.config.units import is_off, scalar, text, word, written
 from proxy.retry.routing import Endpoint, HostPattern
 from proxy.wire.field_names import NOT_EDITED
@@ -113,8 +113,8 @@ def workers(value: Any) -> int | None:
     found = scalar(value, "a whole number or auto")
     if found == "auto":
         return None
-    if not re.fullmatch(r"[1-9]\d{0,3}", found) or int(found) > 1024:
-        raise ValueError(f"{written(value)} must be a whole number from 1 to 1024, or auto")
+    if not re.fullmatch(r"[1-9]\d{0,3}", found) or int(found) > MOST_WORKERS:
+        raise ValueError(f"{written(value)} must be a whole number from 1 to {MOST_WORKERS}, or auto")
     return int(found)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from proxy.config import addresses, units
 from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
+from proxy.config.settings import MOST_WORKERS
 
 # -- scalars: each a reader with its JSON Schema, which takes whatever the reader takes, and lets a ${NAME} pass -------
 
@@ -462,7 +463,10 @@ FILE = Section(
         "admin": Key(Either(word=address_or_off, mapping=ADMIN), doc="an address, a mapping, or off"),
         "probe": Key(address_or_off, "off", "livez, readyz and metrics alone"),
         "workers": Key(
-            Word(addresses.workers, {"anyOf": [{"type": "integer", "minimum": 1}, like("auto|[0-9]+")]}),
+            Word(
+                addresses.workers,
+                {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_WORKERS}, like("auto|[0-9]+")]},
+            ),
             1,
             "processes; auto is one a core",
         ),

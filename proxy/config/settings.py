@@ -1,4 +1,4 @@
-"""A whole configuration, compiled: what the composition root builds the process from.
+"""A whole configuration, compiled: what a process is built from.
 
 Law: frozen, and free of YAML. Durations are seconds, sizes bytes, paths absolute. A new file makes new settings; the
 old ones stay with the calls that began under them.
@@ -30,6 +30,9 @@ OPEN_PORTS = frozenset({80, 443})
 
 #: Bytes of a unix socket's path at most (unix(7): 108, with the zero behind it).
 LONGEST_SOCKET = 107
+#: Processes at most: half of those that the shared memory has rows for (`proxy.stores.shared_memory.records.WORKERS`),
+#: so that each can be replaced while the one before it drains.
+MOST_WORKERS = 127
 
 
 @dataclass(frozen=True, slots=True)

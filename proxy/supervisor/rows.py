@@ -8,7 +8,7 @@ connections alone are written down as they come and go, and their limit is never
 
 from __future__ import annotations
 
-from proxy.server.listener import Usage
+from proxy.server.resources import Usage
 from proxy.stores.shared_memory.records import WORKERS, Memory
 
 _IN_FLIGHT, _CONNECTIONS, _SURPLUS, _WAITING, _BUFFERED, _BUSY, _SEEN, _FILES = range(8)

@@ -1,4 +1,4 @@
-"""The composition root of a worker: what a parent sends becomes a data path.
+"""A worker process: does what its parent's messages say, with a runtime of its own.
 
 Law: a worker does as its parent says, and lives no longer: where the channel ends, it ends. Signals are the parent's
 affair (a terminal and systemd send them to all). Standard output is shared, line by line.
@@ -7,7 +7,6 @@ affair (a terminal and systemd send them to all). Standard output is shared, lin
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -21,19 +20,15 @@ from aiohttp import web
 from proxy.config.garbage import let_go
 from proxy.config.pickling import unpack
 from proxy.config.settings import Address
-from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics
-from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
-from proxy.observe.tracing import tracer
 from proxy.retry.policy import BucketSpec
 from proxy.retry.registry import Key
-from proxy.server.fleet import Fleet
-from proxy.server.listener import DataPath
-from proxy.server.open_files import limit, open_files
-from proxy.shutdown import leave, within
+from proxy.runtime import OUT, Runtime, settle_in
+from proxy.server.resources import open_files
+from proxy.shutdown import leave
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.records import LogTurn, Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
@@ -56,18 +51,11 @@ from proxy.supervisor.messages import (
     Using,
 )
 from proxy.supervisor.rows import Neighbours, Rows
-from proxy.transport.clock import monotonic, wall
 
-_OUT = 1
 #: EX_SOFTWARE of sysexits.h.
 _SOFTWARE = 70
-#: As in the process that is alone (`proxy.main`).
-_SWITCH = 0.00005
-_CLOCK = 10.0
 #: Seconds between looks at what the others use of the limits; and while the end is waited for.
 _LOOK, _LOOK_CLOSELY = 0.1, 0.02
-#: Seconds that a step of the end may take: less than the parent waits, where there is one.
-_STEP = 4.0
 #: Looks between counts of open files, which cost more.
 _SELDOM = 10
 
@@ -97,6 +85,7 @@ class Worker:
         self._sites: dict[int, tuple[Address, web.SockSite, socket.socket]] = {}
         self._left: dict[int, socket.socket] = {}  # nobody accepts there any more, but connections may wait
         self._metrics, self._recent = Metrics(), RecentCalls()
+        self._runtime: Runtime | None = None
         self._counted: dict[tuple[str, str], int] = {}  # calls of each series, as the parent knows them
         self._work: asyncio.Queue[tuple[Any, list[int]]] = asyncio.Queue()
         self._look_every = _LOOK
@@ -152,32 +141,25 @@ class Worker:
         settings = self._settings = unpack(begin.settings)
         self._row = begin.row
         self._factory.generation = begin.generation
-        self._fleet = Fleet(self._factory, settings, self._tell, met=self._met)
-        console = is_for_people(settings.log.format, _OUT)
-        self._sink = LineSink(_OUT, self._loop.call_later, LogTurn(self._memory), self._metrics.lost)
-        self._log = AccessLog(self._sink, console=console, level=settings.log.level, later=self._loop.call_later)
-        self._tracer = tracer(os.environ, self._tell)
-        self._path = DataPath(
-            self._loop,
+        self._sink = LineSink(OUT, self._loop.call_later, LogTurn(self._memory), self._metrics.lost)
+        runtime = self._runtime = Runtime(
             settings,
-            Observers(self._metrics, self._recent, self._log, self._loop.call_later, self._tell),
+            self._sink,
+            self._tell,
+            self._metrics,
+            self._factory,
+            met=self._met,
             via=begin.via,
-            tell=self._tell,
-            factory=self._fleet,
-            descriptors=limit(),
-            tracer=self._tracer,
             others=Neighbours(self._memory, begin.row),
             room=SharedWaitingRoom(self._memory, begin.row, settings.limits.waiting),
         )
-        await self._fleet.open()
+        self._path, self._recent = runtime.path, runtime.recent
+        await runtime.start()
         for address in begin.own:
             self._path.is_own(address)
         await self._listen(begin.places, descriptors)
-        self._look_at_the_clock()
         self._look_again()
-        sys.setswitchinterval(_SWITCH)
-        gc.collect()
-        gc.freeze()
+        settle_in()
         self._channel.send(Ready())
 
     def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
@@ -215,10 +197,9 @@ class Worker:
         parts: list[object] = [*self._settings.router.upstreams]
         self._settings = settings
         self._factory.generation = use.generation
-        self._fleet.use(settings)
-        parts += self._path.use(settings)
+        assert self._runtime is not None  # Begin comes before
+        parts += self._runtime.use(settings)
         self._start(asyncio.to_thread(let_go, parts))
-        self._log.configure(console=is_for_people(settings.log.format, _OUT), level=settings.log.level)
         self._channel.send(Using(use.generation))
 
     # -- being watched --------------------------------------------------------------------------------------------
@@ -243,31 +224,17 @@ class Worker:
             self._look()
             self._loop.call_later(self._look_every, self._look_again)
 
-    def _look_at_the_clock(self) -> None:
-        self._path.env.wall_offset = wall() - monotonic()
-        self._loop.call_later(_CLOCK, self._look_at_the_clock)
-
     # -- ending ---------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
         if self._ending:
             return
         self._ending = True
-        if hasattr(self, "_path"):
-            cut = self._path.in_flight
-            self._path.refuse()
-            await self._step(self._path.close())
-            await self._step(self._fleet.close())
-            if self._tracer is not None:
-                await self._step(asyncio.to_thread(self._tracer.close))
-            self._log.close()
+        if self._runtime is not None:
+            cut = await self._runtime.close()
             self._sink.close()
             self._channel.send(Ended(cut, self._count(0, 0)))
         self.ended.set()
-
-    async def _step(self, work: Coroutine[Any, Any, None]) -> None:
-        """A step of the end, which does not last for ever: the parent may be dead, and nobody there to end us."""
-        await within(_STEP, work, None, lambda why: self._tell("failed", [why], error=why))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -37,7 +37,7 @@ _CODE = (
 PATIENCE = 2.0
 
 
-class Owner(Protocol):
+class WorkerOwner(Protocol):
     """Who is told of workers."""
 
     def ready(self, worker: WorkerProcess) -> None:
@@ -63,7 +63,7 @@ class WorkerProcess:
     `generation` is that of the configuration it uses; `retiring`: its end is wanted; `cut`: calls that it cut short.
     """
 
-    def __init__(self, number: int, row: int, owner: Owner) -> None:
+    def __init__(self, number: int, row: int, owner: WorkerOwner) -> None:
         self.number = number
         self.row = row
         self.generation = 0

@@ -22,11 +22,10 @@ from proxy.config.settings import Address, Settings
 from proxy.observe.aggregate import Aggregate
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
+from proxy.runtime import policies_of
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
-from proxy.server.listener import Usage, policies_of
-from proxy.server.open_files import open_files
-from proxy.server.processors import processes
+from proxy.server.resources import Usage, open_files, processes
 from proxy.server.serving import WorkerFailedError
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
@@ -46,7 +45,7 @@ _SETTLE = 30.0
 
 
 class Workers:
-    """See the module. Implements `proxy.server.serving.Serving` and `proxy.supervisor.worker_process.Owner`."""
+    """See the module. Implements `proxy.server.serving.Serving` and `proxy.supervisor.worker_process.WorkerOwner`."""
 
     def __init__(self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, tell: Tell) -> None:
         self._settings = settings
@@ -135,7 +134,7 @@ class Workers:
         for worker in self._all.values():
             worker.send(Own(address, gone=True))
 
-    # -- workers (proxy.supervisor.worker_process.Owner) --------------------------------------------------------------
+    # -- workers (proxy.supervisor.worker_process.WorkerOwner) ----------------------------------------------------
 
     def ready(self, worker: WorkerProcess) -> None:
         """It serves: what was accepted for it meanwhile, it accepts itself."""
@@ -349,9 +348,6 @@ class Workers:
     def is_ready(self) -> bool:
         """Whether somebody serves."""
         return any(worker.is_ready for worker in self._all.values())
-
-    def use_clock(self, offset: float) -> None:
-        """Workers look at the clock themselves."""
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)

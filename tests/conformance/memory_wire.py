@@ -16,9 +16,9 @@ from strict_reader import Malformed, read_requests
 from support.front import Front, Told
 
 from proxy.retry.policy import Backoff, Strategy
+from proxy.runtime import DataPath
 from proxy.server import presence
 from proxy.server.connection import AppConnection
-from proxy.server.listener import DataPath
 from proxy.transport.connection import Connection
 
 #: Turns of the loop without news after which everything has settled.

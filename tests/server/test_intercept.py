@@ -21,8 +21,8 @@ from support.scripted import Turn, Upstream, answer, gated, hang
 
 from proxy.config.settings import CertificateAuthority
 from proxy.retry.facts import Outcome
+from proxy.runtime import DataPath
 from proxy.server.intercept import ca
-from proxy.server.listener import DataPath
 
 OK = b"HTTP/1.1 200 Connection established\r\nX-Attempt-Count: 0\r\n\r\n"
 

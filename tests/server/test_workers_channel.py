@@ -11,13 +11,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from proxy.config.settings import MOST_WORKERS
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.metrics import Metrics, Series
 from proxy.observe.recent_calls import NumberedCall
 from proxy.observe.sink import LineSink
 from proxy.retry.facts import Outcome
-from proxy.server.processors import _quota, processes
+from proxy.server.resources import _quota, processes
+from proxy.stores.shared_memory.factory import open_memory
+from proxy.stores.shared_memory.records import descriptor
 from proxy.supervisor.channel import Channel
+from proxy.supervisor.rows import Rows
 from proxy.supervisor.slots import FIRST_PAUSE, LAST_PAUSE, pause_after
 
 
@@ -225,3 +229,9 @@ def test_lines_of_several_writers_stay_whole() -> None:
         ]
     os.close(read)
     os.close(write)
+
+
+def test_all_workers_that_there_may_be_can_be_replaced_at_one_time() -> None:
+    memory = open_memory(descriptor())
+    rows = Rows(memory)
+    assert len({rows.take() for _ in range(2 * MOST_WORKERS)}) == 2 * MOST_WORKERS

@@ -20,7 +20,7 @@ from proxy.observe.call_record import NO_POLICY, CallRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
 from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Router, Target, Upstream
-from proxy.server.listener import DataPath
+from proxy.runtime import DataPath
 from proxy.server.sockets import bind, bound
 
 QUOTA = QuotaSpec()

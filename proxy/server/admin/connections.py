@@ -19,7 +19,7 @@ from aiohttp.http_exceptions import LineTooLong
 from proxy.server.admin.turns import rest
 
 #: Connections at once: with those of another port, and the process's own files, fewer descriptors than calls leave
-#: (`server.listener.RESERVED`).
+#: (`server.resources.RESERVED`).
 MOST = 16
 #: Seconds until a request has come whole: as long as nginx keeps a resting connection.
 REST = 75.0

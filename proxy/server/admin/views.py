@@ -27,8 +27,7 @@ from proxy.retry.registry import Registry
 from proxy.retry.routing import Endpoint, Router, Upstream
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.admin.turns import gradually, in_turns
-from proxy.server.listener import enough_for
-from proxy.server.processors import processes
+from proxy.server.resources import enough_for, processes
 from proxy.server.serving import Serving
 
 #: In which nobody waits.

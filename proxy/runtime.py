@@ -1,4 +1,4 @@
-"""The proxy port of one worker, for the composition root: the acceptor, and everything that a call needs behind it.
+"""The runtime: builds the data path of a process, and what watches it, the same for one that is alone and for a worker.
 
 Law: what lives over reloads (pool, buckets, buffers) is made once here; a new configuration is one assignment, and
 calls in flight keep their policy.
@@ -7,12 +7,14 @@ calls in flight keep their policy.
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import random
 import secrets
 import socket
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from typing import Any
 
 from aiohttp import web
@@ -20,16 +22,24 @@ from aiohttp import web
 from proxy.config.settings import Address, Settings
 from proxy.forward.context import Context
 from proxy.forward.timers import Watch
+from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.call_record import Observer
-from proxy.observe.tracing import Tracer
+from proxy.observe.metrics import Metrics
+from proxy.observe.observers import Observers
+from proxy.observe.recent_calls import RecentCalls
+from proxy.observe.sink import LineSink
+from proxy.observe.tracing import Tracer, tracer
 from proxy.retry.machine import Env
 from proxy.retry.registry import Factory, PoliciesOf, Registry
 from proxy.retry.routing import Reach
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.acceptor import Acceptor
-from proxy.server.connection_limit import TOLD, NoOthers, Others
+from proxy.server.connection_limit import NoOthers, Others
+from proxy.server.fleet import Fleet, Met
 from proxy.server.intercept.interception import Tell
+from proxy.server.resources import RESERVED, Usage, enough_for, limit, open_files
 from proxy.server.sockets import BACKLOG, bound
+from proxy.shutdown import within
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import Guard
@@ -38,37 +48,160 @@ from proxy.transport.replay_buffer import ReplayStore
 from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
 
-#: File descriptors that calls leave to the admin port, look-ups, files and the log.
-RESERVED = 64
+#: Standard output, where the log goes.
+OUT = 1
+#: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop, which asks for
+#: it some five times a call. Python's own are 5 ms.
+_SWITCH = 0.00005
+#: Seconds between looks at the wall's clock, which may be set while the other goes on.
+_CLOCK = 10.0
+#: Seconds that a step of the end may take: less than a parent waits for a worker.
+STEP = 4.0
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What calls use of what has limits: calls, connections of apps, parked calls, bytes kept for another attempt.
+def settle_in() -> None:
+    """All is imported and built, and lives as long as the process: it need not be looked through for garbage again."""
+    sys.setswitchinterval(_SWITCH)
+    gc.collect()
+    gc.freeze()
 
-    `busy`, while draining: the processes in which anything is under way (`Acceptor.is_busy`).
+
+class Runtime:
+    """What carries the calls of a process. Implements `proxy.server.serving.Serving` for one that is alone.
+
+    `path` is its proxy port, `fleet` what it shares with other sidecars, made by `factory` where it is not kept in
+    Redis (`met`: see `Fleet`). Its log goes to `sink`, what it has to say to `tell`. Of a worker, `via` is the name in
+    Via lines, `others` are the workers beside it, and `room` is where all their calls wait.
     """
 
-    in_flight: int = 0
-    connections: int = 0
-    waiting: int = 0
-    buffered: int = 0
-    busy: int = 0
+    restarts = 0
+    is_ready = True
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.in_flight + other.in_flight,
-            self.connections + other.connections,
-            self.waiting + other.waiting,
-            self.buffered + other.buffered,
-            self.busy + other.busy,
+    def __init__(
+        self,
+        settings: Settings,
+        sink: LineSink,
+        tell: Tell,
+        metrics: Metrics,
+        factory: Factory,
+        *,
+        met: Met | None = None,
+        via: str | None = None,
+        others: Others | None = None,
+        room: WaitingRoom | None = None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._tell = tell
+        self.recent = RecentCalls()
+        console = is_for_people(settings.log.format, OUT)
+        self.log = AccessLog(sink, console=console, level=settings.log.level, later=loop.call_later)
+        self.fleet = Fleet(factory, settings, tell, met=met)
+        self._tracer = tracer(os.environ, tell)
+        self._clock: asyncio.TimerHandle | None = None
+        self.path = DataPath(
+            loop,
+            settings,
+            Observers(metrics, self.recent, self.log, loop.call_later, tell),
+            via=via,
+            tell=tell,
+            factory=self.fleet,
+            descriptors=limit(),
+            tracer=self._tracer,
+            others=others,
+            room=room,
         )
+        self.registry, self.room = self.path.registry, self.path.env.waiting
 
+    async def start(self) -> None:
+        """Reach what is shared, and follow the wall's clock."""
+        await self.fleet.open()
+        self._look_at_the_clock()
 
-def enough_for(descriptors: int) -> int:
-    """Connections of apps that so many file descriptors are enough for, each with one upstream."""
-    room = descriptors - RESERVED
-    return max(1, (room - min(TOLD, room // 4)) // 2)
+    def _look_at_the_clock(self) -> None:
+        self.path.env.wall_offset = wall() - monotonic()
+        self._clock = self._loop.call_later(_CLOCK, self._look_at_the_clock)
+
+    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, web.SockSite, socket.socket]:
+        """Serve on a listening socket."""
+        return address, await self.path.open(address, sock), sock
+
+    async def shut(self, opened: tuple[Address, web.SockSite, socket.socket]) -> None:
+        """Accept no more there, but what had come."""
+        address, site, sock = opened
+        rest = sock.dup()
+        await site.stop()
+        self.path.left(address)
+        await self.path.close_listener(rest)
+
+    def is_own(self, address: Address) -> None:
+        """A listener of admin or probe is bound here."""
+        self.path.is_own(address)
+
+    def left(self, address: Address) -> None:
+        """Admin or probe listens there no more."""
+        self.path.left(address)
+
+    def use(self, settings: Settings) -> list[object]:
+        """Take a new configuration, for calls that start after it; what it leaves behind is returned, to be let go."""
+        self.fleet.use(settings)
+        self.log.configure(console=is_for_people(settings.log.format, OUT), level=settings.log.level)
+        return self.path.use(settings)
+
+    async def settled(self) -> None:
+        """It is in force at once."""
+
+    def drain(self) -> None:
+        """Calls end with their connections; new ones are served."""
+        self.path.drain()
+
+    def refuse(self) -> None:
+        """Calls that come now are refused."""
+        self.path.refuse()
+
+    async def refresh(self) -> None:
+        """Nothing is counted elsewhere, but levels may be kept elsewhere."""
+        await self.fleet.refresh()
+
+    def redis(self) -> tuple[bool | None, int]:
+        """Whether Redis can be had, and how many times it could not any more."""
+        return self.fleet.is_up, self.fleet.outages
+
+    async def close(self, *, at_once: bool = False) -> int:
+        """End; how many calls were cut. The log is whole but for what is being written. What takes too long is left."""
+        cut = self.path.in_flight
+        self.path.refuse()
+        if self._clock is not None:
+            self._clock.cancel()
+        steps: list[Coroutine[Any, Any, None]] = [self.path.close(), self.fleet.close()]
+        if self._tracer is not None:
+            steps.append(asyncio.to_thread(self._tracer.close))
+        for step in steps:
+            await within(STEP, step, None, lambda why: self._tell("failed", [why], error=why))
+        self.log.close()
+        return cut
+
+    @property
+    def usage(self) -> Usage:
+        """What calls use."""
+        return self.path.usage
+
+    @property
+    def seen(self) -> int:
+        """Calls that have ended."""
+        return self.recent.seen
+
+    @property
+    def open_files(self) -> int:
+        """File descriptors in use."""
+        return open_files()
+
+    def workers(self) -> list[tuple[str, float]]:
+        """There are none."""
+        return []
+
+    async def roll(self) -> None:
+        """There are none to replace."""
 
 
 def policies_of(settings: Settings) -> PoliciesOf:
@@ -93,7 +226,7 @@ def _to_nobody(event: str, lines: list[str], **facts: Any) -> None:
 
 
 class DataPath:
-    """The proxy port of one worker, for the composition root.
+    """The proxy port of a process.
 
     aiohttp's runner opens and closes its listeners, and ends it. `registry` and `env` are what its calls share. `tell`
     takes what it has to say to who runs it: an event, lines for people, facts for machines. `factory` makes what calls

@@ -1,0 +1,91 @@
+"""What a process may have, and what it uses of it: file descriptors, processors, and all that has a limit.
+
+Law: the limit of file descriptors that the system would let us have is taken, since each call needs two. `workers:
+auto` is as many processes as can run at one time: the processors this process may use, or the share of them that its
+container has.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from proxy.config.settings import MOST_WORKERS
+from proxy.server.connection_limit import TOLD
+
+#: File descriptors that calls leave to the admin port, look-ups, files and the log.
+RESERVED = 64
+#: Enough for every limit of ours; more only makes what walks all descriptors slow.
+MOST = 1024 * 1024
+#: The quota of a container (cgroup v2): microseconds of each period, or "max".
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What calls use of what has limits: calls, connections of apps, parked calls, bytes kept for another attempt.
+
+    `busy`, while draining: the processes in which anything is under way (`Acceptor.is_busy`).
+    """
+
+    in_flight: int = 0
+    connections: int = 0
+    waiting: int = 0
+    buffered: int = 0
+    busy: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.in_flight + other.in_flight,
+            self.connections + other.connections,
+            self.waiting + other.waiting,
+            self.buffered + other.buffered,
+            self.busy + other.busy,
+        )
+
+
+def enough_for(descriptors: int) -> int:
+    """Connections of apps that so many file descriptors are enough for, each with one upstream."""
+    room = descriptors - RESERVED
+    return max(1, (room - min(TOLD, room // 4)) // 2)
+
+
+def limit() -> int:
+    """Raise the limit as far as it may be, and say where it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return MOST if soft == resource.RLIM_INFINITY else soft
+
+
+def open_files() -> int:
+    """File descriptors that this process has open."""
+    try:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1
+    except OSError:  # no /proc: there is nothing to count by
+        return 0
+
+
+def processes(workers: int | None) -> int:
+    """The setting `workers` as a number; None is auto."""
+    if workers is not None:
+        return workers
+    try:
+        able = len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        able = os.cpu_count() or 1
+    return max(1, min(able, _quota(_QUOTA), MOST_WORKERS))
+
+
+def _quota(file: Path) -> int:
+    """Whole processors' worth, rounded up; a large number where there is no quota."""
+    try:
+        quota, period = file.read_text().split()
+        return math.ceil(int(quota) / int(period))
+    except (OSError, ValueError):
+        return 1 << 20
