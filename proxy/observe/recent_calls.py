@@ -59,8 +59,8 @@ class RecentCalls:
     def add(self, calls: Iterable[CallRecord]) -> None:
         """Keep calls, and number them."""
         for call in calls:
+            call.number = self._seen = self._seen + 1
             kept = call if len(call.path) <= _PATH else replace(call, path=call.path[:_PATH] + "…")
-            kept.number = self._seen = self._seen + 1
             (self._plain if kept.was_sent_once else self._notable).append(kept)
 
     def since(self, number: int, limit: int = KEPT) -> list[NumberedCall]:
