@@ -14,7 +14,8 @@ from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream
 from proxy.observe.call_record import CallRecord
-from proxy.observe.tracing import Trace, Tracer, read
+from proxy.observe.trace_context import Trace, read
+from proxy.observe.tracing import Tracer
 from proxy.wire.head import Trailers
 
 _PARENT = frozenset({b"traceparent"})

@@ -30,7 +30,7 @@ from opentelemetry.trace import (
 from proxy import __version__
 from proxy.observe import masking
 from proxy.observe.call_record import CallRecord
-from proxy.observe.tracing import Bits, Trace, read
+from proxy.observe.trace_context import Bits, Trace, read
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class
 

@@ -39,7 +39,7 @@ def credential_of(fields: Fields) -> bytes:
     return hashlib.blake2b(repr(values).encode("utf-8", "surrogateescape"), digest_size=12).digest()
 
 
-class Fleet(Protocol):
+class FleetCooldowns(Protocol):
     """Who tells other machines of a cooldown, and has its places. Groups go by their names."""
 
     def adopt(self, name: bytes, group: SlowStart) -> None:
@@ -66,7 +66,7 @@ class Cooldown:
 
     def __init__(self) -> None:
         self.quiet_from = -_NEVER
-        self.fleet: Fleet | None = None
+        self.fleet: FleetCooldowns | None = None
         self._groups: OrderedDict[bytes, SlowStart] = OrderedDict()
         self._in: dict[Waiter, tuple[SlowStart, ...]] = {}  # the groups in which a call queues or has a place
 

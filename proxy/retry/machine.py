@@ -50,7 +50,7 @@ from proxy.retry.facts import (
     first,
 )
 from proxy.retry.payment import Payment
-from proxy.retry.plans import Hedged, Next, Plan, Sequential, goes_on, is_non_fatal
+from proxy.retry.plans import AttemptPlan, Hedged, Next, Sequential, goes_on, is_non_fatal
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
 from proxy.retry.pushback import read_pushback
@@ -169,7 +169,7 @@ class Call:
     plugin: CustomToken | None = None
     state: State = _NEW
 
-    _plan: Plan | None = None
+    _plan: AttemptPlan | None = None
     _payment: Payment | None = None  # for the attempt that comes next
     _admission: Admission | None = None
     _place: str = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
@@ -612,7 +612,7 @@ class Call:
     # -- judgement --------------------------------------------------------------------------------------------------
 
     @property
-    def _planned(self) -> Plan:
+    def _planned(self) -> AttemptPlan:
         plan = self._plan
         if plan is None:
             plan = self._plan = Hedged() if self.hedged else Sequential(self.policy.strategy, self.env.rng)

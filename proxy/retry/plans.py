@@ -59,7 +59,7 @@ class Standing(Protocol):
         ...
 
 
-class Plan(Protocol):
+class AttemptPlan(Protocol):
     """One call's plan. `due`: when the attempt that was thought of last would begin, whatever was decided of it."""
 
     due: float

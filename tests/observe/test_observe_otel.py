@@ -19,7 +19,7 @@ from support.ports import free_port
 from support.process import Redrive, run
 from support.scripted import Upstream, answer, close, then_close
 
-from proxy.observe.tracing import Trace, read
+from proxy.observe.trace_context import Trace, read
 
 CONFIG = """
 strategies: {fast: {kind: standard, backoff: {base: 1ms, max: 2ms}}}

@@ -188,7 +188,7 @@ class RedisFactory(Factory):
 
 
 class _Telling:
-    """Tells the fleet of one place's cooldown, and shares its places (`proxy.retry.cooldown.Fleet`)."""
+    """Tells the fleet of one place's cooldown, and shares its places (`proxy.retry.cooldown.FleetCooldowns`)."""
 
     __slots__ = ("_cooldown", "_factory", "_place", "_places")
 
