@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 import pytest
 from fuzz_judge import Case
 from fuzz_protocols import first_cases, mutate, run
-from memory_wire import EOF, RESET
+from memory_wire import EOF, RESET, Stage
 from strict_reader import Malformed, read_answer, read_requests
 
 GET = b"GET http://u.example/x HTTP/1.1\r\nHost: u.example\r\n\r\n"
@@ -31,6 +32,20 @@ FINDS = {
 def test_a_find_stays_mended(name: str) -> None:
     cases = [Case(FINDS[name].app, FINDS[name].answers, cuts) for cuts in (FINDS[name].cuts, *range(20))]
     assert run(lambda: cases.pop() if cases else None) == 21
+
+
+async def test_what_is_searched_are_calls_that_reach_an_upstream() -> None:
+    stage = Stage(asyncio.get_running_loop())
+    try:
+        stage.script.append(([b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"], ""))
+        app = stage.app()
+        app.coming.append(GET)
+        app.deliver()
+        await stage.settle()
+    finally:
+        stage.leave()
+    assert len(stage.fars) == 1
+    assert bytes(app.out).startswith(b"HTTP/1.1 200 OK")
 
 
 def test_a_short_search_finds_nothing() -> None:
