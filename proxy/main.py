@@ -35,7 +35,7 @@ from proxy.server.admin.app import admin_app, probe_app
 from proxy.server.admin.auth import Access
 from proxy.server.admin.views import Readiness, View
 from proxy.server.banner import banner
-from proxy.server.listeners import Listeners, Pages, Plan, where
+from proxy.server.listeners import Listeners, ListenPlan, Pages, where
 from proxy.server.resources import enough_for, limit, processes
 from proxy.server.serving import Serving, WorkerFailedError
 from proxy.server.sockets import CannotListenError
@@ -215,7 +215,7 @@ class House:
         self._taken = asyncio.Event()
         self._begin(self._take(plan, why, self._taken))
 
-    async def _take(self, plan: Plan, why: str, taken: asyncio.Event) -> None:
+    async def _take(self, plan: ListenPlan, why: str, taken: asyncio.Event) -> None:
         """A good configuration is in force as soon as everybody has it."""
         async with self._taking:
             told = self._warnings

@@ -33,7 +33,7 @@ from proxy.server.connection import AppConnection
 from proxy.server.connection_limit import ConnectionLimit
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Tell
-from proxy.server.routing import Place, Rejection, admit, admit_connect, tunnel_endpoints
+from proxy.server.routing import Exposure, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.head import RequestHead
 
@@ -130,12 +130,12 @@ class Acceptor(web.Server):
         if not self._listening[address]:
             del self._listening[address]
 
-    def place_of(self, name: Any) -> Place:
+    def place_of(self, name: Any) -> Exposure:
         """How the listener can be reached that a connection with this local address came by."""
         if not isinstance(name, tuple):
-            return Place(loopback=True, unix=True)
+            return Exposure(loopback=True, unix=True)
         address = Address(*name[:2])
-        return Place(address in self._listening and address.is_loopback)  # else it came by one on every address
+        return Exposure(address in self._listening and address.is_loopback)  # else it came by one on every address
 
     def entered(self, connection: AppConnection) -> None:
         """A connection was accepted."""

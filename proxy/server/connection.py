@@ -31,7 +31,7 @@ from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.retry.facts import Fault, Request
 from proxy.server import presence
-from proxy.server.routing import Inside, Place
+from proxy.server.routing import Exposure, Inside
 from proxy.transport import socket_close
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import HIGH_WATER, Connection
@@ -66,7 +66,7 @@ class ConnectionOwner(Protocol):
     draining: bool
     refusing: bool
 
-    def place_of(self, name: Any) -> Place:
+    def place_of(self, name: Any) -> Exposure:
         """How the listener can be reached that a connection with this local address came by."""
         ...
 
@@ -148,7 +148,7 @@ class AppConnection(asyncio.Protocol):
     )
 
     head: RequestHead
-    place: Place
+    place: Exposure
 
     def __init__(self, acceptor: ConnectionOwner) -> None:
         self.acceptor = acceptor

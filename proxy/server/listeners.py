@@ -48,7 +48,7 @@ _Place = tuple[str, Address]
 
 
 @dataclass(eq=False, slots=True)
-class Plan:
+class ListenPlan:
     """Sockets that listen already, for places that are new; and all places that are wanted."""
 
     wanted: list[_Place]
@@ -68,13 +68,13 @@ class Listeners:
         self._openers = openers
         self._open: dict[_Place, list[_Listener]] = {}
         self._planned: list[_Place] = []  # what is open once every plan has been taken
-        self._pending: list[Plan] = []  # not taken yet
+        self._pending: list[ListenPlan] = []  # not taken yet
         self._closing: set[asyncio.Future[None]] = set()  # beside: who asked for a reload may do so over one of them
 
-    def plan(self, settings: Settings) -> Plan:
+    def plan(self, settings: Settings) -> ListenPlan:
         """Bind what is new in these settings. Raises CannotListenError, with nothing left open."""
         wanted = list(_places(settings))
-        plan = Plan(wanted, {})
+        plan = ListenPlan(wanted, {})
         ours = {listener.address.port for listeners in self._open.values() for listener in listeners}
         ours.update(bound(sock).port for each in self._pending for sockets in each.bound.values() for sock in sockets)
         try:
@@ -88,7 +88,7 @@ class Listeners:
         self._pending.append(plan)
         return plan
 
-    async def take(self, plan: Plan) -> None:
+    async def take(self, plan: ListenPlan) -> None:
         """Serve what is new, then close what is not wanted any more. Plans are taken in the order they were made."""
         self._pending.remove(plan)
         for place, sockets in plan.bound.items():

@@ -29,7 +29,7 @@ _NOT_CROSS = frozenset({"same-origin", "same-site", "none"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Exposure:
     """How a listener can be reached. `loopback`: from this machine alone; `unix`: only by who may open its file."""
 
     loopback: bool
@@ -74,7 +74,7 @@ class Admitted:
 
 
 def admit(
-    head: RequestHead, settings: Settings, place: Place, via: str, inside: Inside | None = None
+    head: RequestHead, settings: Settings, place: Exposure, via: str, inside: Inside | None = None
 ) -> Admitted | None:
     """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection.
 
@@ -115,7 +115,7 @@ def looping() -> Rejection:
     )
 
 
-def _unmatched(authority: str, settings: Settings, place: Place) -> Upstream:
+def _unmatched(authority: str, settings: Settings, place: Exposure) -> Upstream:
     if settings.unmatched_on(loopback=place.loopback) == "deny":
         where = "" if settings.unmatched_set else " on a listener off loopback"
         raise Rejection(
@@ -128,7 +128,7 @@ def _unmatched(authority: str, settings: Settings, place: Place) -> Upstream:
     return settings.router.unmatched(authority)
 
 
-def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Place) -> tuple[str, Upstream]:
+def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposure) -> tuple[str, Upstream]:
     """What the request is for, and its upstream: the CONNECT's authority decides (contract, section 6)."""
     absolute = head.form == "absolute"
     if head.method == "CONNECT":
@@ -141,7 +141,7 @@ def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Place)
     return head.authority or inside.authority, upstream
 
 
-def _by_prefix(head: RequestHead, settings: Settings, place: Place) -> tuple[Upstream, bytes]:
+def _by_prefix(head: RequestHead, settings: Settings, place: Exposure) -> tuple[Upstream, bytes]:
     """The upstream whose prefix the path begins with. What a web page could have sent is refused on loopback."""
     try:
         found = settings.router.by_prefix(head.path)
@@ -204,7 +204,7 @@ def is_own_origin(origin: str, authority: str, *schemes: str) -> bool:
     return named is not None and named == split_authority(authority, _PORTS[scheme])
 
 
-def _prefixes(head: RequestHead, settings: Settings, place: Place) -> str:
+def _prefixes(head: RequestHead, settings: Settings, place: Exposure) -> str:
     """The first prefixes that there are, for who mistyped one on this machine. Beyond it, and to what a web page could
     have sent, nothing is told of what the configuration names.
     """
@@ -243,7 +243,7 @@ def is_literal(authority: str) -> bool:
     return not any(meaning.is_unspecified for meaning in meanings(address))
 
 
-def admit_connect(head: RequestHead, settings: Settings, place: Place, via: str) -> Admitted:
+def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: str) -> Admitted:
     """Find the upstream of a CONNECT, and whether it may have a tunnel. Raises Rejection."""
     if b"via" in head.specials and went_through(head.get_all("via"), via):
         raise looping()

@@ -11,7 +11,7 @@ from proxy.retry.policy import BucketSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PassedSocket:
     """A listening socket, which comes with the message: `number` names it from then on."""
 
     number: int
@@ -31,7 +31,7 @@ class Begin:
     generation: int
     settings: bytes = field(repr=False)
     via: str
-    places: tuple[Place, ...]
+    places: tuple[PassedSocket, ...]
     own: tuple[Address, ...]
 
 
@@ -47,7 +47,7 @@ class Use:
 class Listen:
     """Accept on these too; their sockets come with the message."""
 
-    places: tuple[Place, ...]
+    places: tuple[PassedSocket, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Gather:
     """What have you counted? `since`: show the calls after this number; None: show none."""
 
     number: int

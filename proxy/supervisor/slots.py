@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from proxy.config.settings import Address
 from proxy.server.sockets import again
-from proxy.supervisor.messages import Place, Shut
+from proxy.supervisor.messages import PassedSocket, Shut
 from proxy.supervisor.worker_process import WorkerProcess
 
 #: A worker that ends sooner than so many seconds after its start counts as one that can't live.
@@ -38,9 +38,9 @@ class Slot:
         return self.worker is not None and self.worker.is_ready
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[PassedSocket, ...]:
         """What is listened on here, for a message."""
-        return tuple(Place(number, address) for number, (address, _) in self.sockets.items())
+        return tuple(PassedSocket(number, address) for number, (address, _) in self.sockets.items())
 
     @property
     def descriptors(self) -> list[int]:
@@ -85,7 +85,7 @@ class Slots:
             number = self._number
         slot.sockets[number] = address, sock
         if slot.worker is not None and number not in slot.worker.listening:
-            slot.worker.listen([Place(number, address)], [sock.fileno()])
+            slot.worker.listen([PassedSocket(number, address)], [sock.fileno()])
         return number
 
     async def shut(self, opened: Sequence[int], workers: Iterable[WorkerProcess]) -> None:

@@ -34,17 +34,17 @@ from proxy.stores.shared_memory.records import LogTurn, Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 from proxy.supervisor.channel import Channel
 from proxy.supervisor.messages import (
-    Ask,
     Begin,
     Counted,
     Do,
     Ended,
+    Gather,
     Leave,
     Left,
     Listen,
     Note,
     Own,
-    Place,
+    PassedSocket,
     Ready,
     Shut,
     Use,
@@ -97,7 +97,7 @@ class Worker:
         self._start(self._follow())
 
     def _told(self, message: Any, descriptors: list[int]) -> None:
-        if isinstance(message, Ask):
+        if isinstance(message, Gather):
             self._channel.send(self._count(message.number, message.since))
         else:
             self._work.put_nowait((message, descriptors))
@@ -168,7 +168,7 @@ class Worker:
     def _met(self, sort: str, key: Key, spec: BucketSpec | None) -> None:
         self._factory.made.append((sort, key, spec))
 
-    async def _listen(self, places: tuple[Place, ...], descriptors: list[int]) -> None:
+    async def _listen(self, places: tuple[PassedSocket, ...], descriptors: list[int]) -> None:
         for place, descriptor in zip(places, descriptors, strict=True):
             sock = socket.socket(fileno=descriptor)
             self._sites[place.number] = place.address, await self._path.open(place.address, sock), sock

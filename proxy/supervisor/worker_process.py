@@ -14,16 +14,16 @@ from typing import Any, Protocol
 
 from proxy.supervisor.channel import Channel
 from proxy.supervisor.messages import (
-    Ask,
     Begin,
     Counted,
     Do,
     Ended,
+    Gather,
     Leave,
     Left,
     Listen,
     Note,
-    Place,
+    PassedSocket,
     Ready,
     Using,
 )
@@ -138,7 +138,7 @@ class WorkerProcess:
         """drain, retire, refuse, end."""
         self._channel.send(Do(what))
 
-    def listen(self, places: Sequence[Place], descriptors: Sequence[int]) -> None:
+    def listen(self, places: Sequence[PassedSocket], descriptors: Sequence[int]) -> None:
         """Accept on these too."""
         self.listening |= {place.number for place in places}
         self._channel.send(Listen(tuple(places)), descriptors)
@@ -159,7 +159,7 @@ class WorkerProcess:
         """Have it told what it has counted; its owner has the answer then. A dead worker has none."""
         self._asked += 1
         answer = self._answers[self._asked] = asyncio.get_running_loop().create_future()
-        self._channel.send(Ask(self._asked, since))
+        self._channel.send(Gather(self._asked, since))
         try:
             await asyncio.wait_for(answer, PATIENCE)
         except TimeoutError:
