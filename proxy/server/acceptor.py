@@ -12,7 +12,7 @@ import contextlib
 import sys
 from collections import Counter
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
@@ -22,6 +22,7 @@ from proxy.forward.exchange import Exchange
 from proxy.forward.headers import answers_for_nobody
 from proxy.forward.own_answers import last_recipient, own_answer
 from proxy.forward.request_plan import Plan
+from proxy.forward.streams import AppStream, Tunnelling
 from proxy.forward.tracing import TracedExchange
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.call_record import refused
@@ -29,6 +30,7 @@ from proxy.observe.tracing import Tracer
 from proxy.retry.facts import Outcome, is_grpc_media
 from proxy.retry.http_date import http_date
 from proxy.retry.routing import ClimbsOut
+from proxy.server.asker import Asker, Seat
 from proxy.server.connection import AppConnection
 from proxy.server.connection_limit import ConnectionLimit
 from proxy.server.intercept import CaError, NotForNameError
@@ -137,11 +139,16 @@ class Acceptor(web.Server):
         address = Address(*name[:2])
         return Exposure(address in self._listening and address.is_loopback)  # else it came by one on every address
 
-    def entered(self, connection: AppConnection) -> None:
+    def entered(self, connection: Seat) -> None:
         """A connection was accepted."""
         self.connection_limit.enter(connection)
 
-    def left(self, connection: AppConnection) -> None:
+    def handed_over(self, connection: Seat, to: Seat) -> None:
+        """Another takes a connection's place: it speaks another protocol."""
+        self.dripping.pop(connection, None)
+        self.connection_limit.handed_over(connection, to)
+
+    def left(self, connection: Seat) -> None:
         """A connection is closed."""
         self.connection_limit.leave(connection)
         self.dripping.pop(connection, None)
@@ -156,7 +163,7 @@ class Acceptor(web.Server):
         before = monotonic() - SAYS_SECONDS
         return any(not connection.is_silent(before) for connection in self.open)
 
-    def drips(self, connection: AppConnection) -> None:
+    def drips(self, connection: Seat) -> None:
         """A head has begun to come and is not whole."""
         if connection not in self.dripping:
             connection.since = monotonic()
@@ -178,7 +185,7 @@ class Acceptor(web.Server):
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def admit(self, connection: AppConnection, head: RequestHead) -> Plan | None:
+    def admit(self, connection: Asker, head: RequestHead) -> Plan | None:
         """Say where a request goes and under which policy, or answer it here (None)."""
         if self.refusing or (connection.surplus and not self.connection_limit.admit(connection)):
             self._reject(connection, head, _ENDING if self.refusing else _FULL, close=True)
@@ -193,8 +200,10 @@ class Acceptor(web.Server):
             self._answer_here(connection, head, "Max-Forwards ends here")
             return None
         try:
+            if head.method == "CONNECT" and not isinstance(connection, AppConnection):
+                raise Rejection(501, "Not Implemented", "a CONNECT on an HTTP/2 stream")
             if head.method == "CONNECT" and connection.inside is None:
-                return self._admit_connect(connection, head)
+                return self._admit_connect(cast(AppConnection, connection), head)
             admitted = admit(head, self.settings, place, self.means.via, connection.inside)
         except Rejection as rejection:
             self._reject(connection, head, rejection)
@@ -207,16 +216,17 @@ class Acceptor(web.Server):
             admitted.scheme,
             admitted.request.authority,
             strict=not place.loopback,
+            http2=head.version == "2.0",  # upstream is spoken what the app spoke
         )
         plan = Plan(head, admitted.request, admitted.policy, destination, admitted.rest, traced=self.tracer is not None)
         if head.common and b"via" not in head.specials:  # each Via is looked at for itself
             plan.upstream = admitted.upstream
         return plan
 
-    def exchange(self, plan: Plan, connection: AppConnection) -> Exchange:
+    def exchange(self, plan: Plan, connection: AppStream) -> Exchange:
         """Make what drives a call."""
         if isinstance(plan, TunnelPlan):
-            return plan.tunnel(self.means, connection)
+            return plan.tunnel(self.means, cast(Tunnelling, connection))
         if self.tracer is not None:
             return TracedExchange(self.means, connection, self.tracer)
         return Exchange(self.means, connection)
@@ -249,25 +259,25 @@ class Acceptor(web.Server):
                 "blind_tunnel", [f"{line} (`connect: intercept`, or a base URL, changes that)"], upstream=upstream
             )
 
-    def _answer_here(self, connection: AppConnection, head: RequestHead, detail: str) -> None:
+    def _answer_here(self, connection: Asker, head: RequestHead, detail: str) -> None:
         """The app wants this proxy to be the last recipient (RFC 9110 sections 7.6.2 and 9.3.7)."""
         lines, body = last_recipient(head, answers_for_nobody(Outcome.SUCCESS, "", detail))
         self._tell_refused(connection, head, 200, Outcome.SUCCESS, detail, len(body))
         connection.answer(200, lines, body)
         connection.done()
 
-    def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
+    def refuse(self, connection: Asker | Seat, status: int, title: str, detail: str) -> None:
         """Answer what is no request, and close."""
         rejection = Rejection(status, title, detail)
         self._reject(connection, None, rejection, close=True)
 
-    def _dismiss(self, connection: AppConnection, rejection: Rejection) -> None:
+    def _dismiss(self, connection: Seat, rejection: Rejection) -> None:
         """Answer a connection that another takes the place of, and close it without waiting for what it still sends."""
         self._reject(connection, None, rejection, close=True)
         connection.close_written()
 
     def _reject(
-        self, connection: AppConnection, head: RequestHead | None, rejection: Rejection, *, close: bool = False
+        self, connection: Asker | Seat, head: RequestHead | None, rejection: Rejection, *, close: bool = False
     ) -> None:
         grpc = head is not None and is_grpc_media((head.get(b"content-type") or b"").decode("latin-1"))
         status, lines, body = own_answer(
@@ -285,7 +295,7 @@ class Acceptor(web.Server):
         connection.reject(status, lines, body, close=close, headless=headless)
 
     def _tell_refused(
-        self, connection: AppConnection, head: RequestHead | None, status: int, outcome: Outcome, detail: str, size: int
+        self, connection: Asker | Seat, head: RequestHead | None, status: int, outcome: Outcome, detail: str, size: int
     ) -> None:
         self.means.observer.call_ended(
             refused(

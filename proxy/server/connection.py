@@ -23,14 +23,15 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Any, Protocol, cast
+from typing import cast
 
-from proxy.config.settings import Settings
-from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.retry.facts import Fault, Request
 from proxy.server import presence
+from proxy.server.asker import ConnectionOwner
+from proxy.server.first_bytes import HTTP2, spoken
+from proxy.server.http2 import Http2Connection
 from proxy.server.routing import Exposure, Inside
 from proxy.transport import socket_close
 from proxy.transport.clock import monotonic
@@ -55,48 +56,6 @@ _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
 #: Methods whose answers are framed in their own ways.
 _BODILESS = frozenset({"HEAD", "CONNECT"})
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
-
-
-class ConnectionOwner(Protocol):
-    """What a connection needs of the acceptor that made it. `generation` is that of the settings."""
-
-    means: Context
-    settings: Settings
-    generation: int
-    draining: bool
-    refusing: bool
-
-    def place_of(self, name: Any) -> Exposure:
-        """How the listener can be reached that a connection with this local address came by."""
-        ...
-
-    def entered(self, connection: AppConnection) -> None:
-        """The connection was accepted."""
-        ...
-
-    def left(self, connection: AppConnection) -> None:
-        """The connection is closed."""
-        ...
-
-    def drips(self, connection: AppConnection) -> None:
-        """A request's head has begun to come and is not whole."""
-        ...
-
-    def admit(self, connection: AppConnection, head: RequestHead) -> Plan | None:
-        """Where a request goes and under which policy; None where it was answered instead."""
-        ...
-
-    def exchange(self, plan: Plan, connection: AppConnection) -> Exchange:
-        """Make what drives a call."""
-        ...
-
-    def refuse(self, connection: AppConnection, status: int, title: str, detail: str) -> None:
-        """Answer what is no request, and close."""
-        ...
-
-    def date_line(self) -> bytes:
-        """The Date line of an answer, with its line end."""
-        ...
 
 
 class AppConnection(asyncio.Protocol):
@@ -130,6 +89,7 @@ class AppConnection(asyncio.Protocol):
         "_running",
         "_timer",
         "_tunnel",
+        "_undecided",
         "acceptor",
         "blocked",
         "client",
@@ -155,6 +115,7 @@ class AppConnection(asyncio.Protocol):
         limits = acceptor.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
+        self._undecided: bytes | None = b""  # the first bytes, while they do not say what is spoken
         self._generation = acceptor.generation
         self._kept: Exchange | None = None  # of a call that needed no decision, for the next one
         self.inside: Inside | None = None
@@ -282,12 +243,24 @@ class AppConnection(asyncio.Protocol):
         self.transport = tls
         self.inside = inside
         self.plan = None
+        self._undecided = b""
         self.since = monotonic()
 
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _begin(self, data: bytes) -> None:
         """Read a request's head, and what of its body is there; make it a call."""
+        if self._undecided is not None:
+            data = self._undecided + data
+            speaks = spoken(data)
+            if speaks is None:
+                self._undecided = data
+                self._await_head()
+                return
+            self._undecided = None
+            if speaks is HTTP2:
+                self._become_http2(data)
+                return
         parser = self._parser
         try:
             head = parser.feed(data)
@@ -332,16 +305,27 @@ class AppConnection(asyncio.Protocol):
         self.exchange = exchange
         exchange.start(plan, monotonic(), payload, done, trailers)
 
+    def _become_http2(self, data: bytes) -> None:
+        """Its preface came: from now on the connection is another's."""
+        transport, self.transport = self.transport, None
+        if transport is not None:
+            connection = Http2Connection(
+                self.acceptor, transport, client=self.client, place=self.place, inside=self.inside
+            )
+            self.acceptor.handed_over(self, connection)
+            transport.set_protocol(connection)
+            connection.data_received(data)
+
     def _await_head(self) -> None:
         if self.since == 0.0:
             self.since = monotonic()
-        if self._parser.pending:
+        if self._parser.pending or self._undecided:
             self.acceptor.drips(self)
 
     @property
     def dripping(self) -> bool:
         """Whether a head has begun to come and is not whole."""
-        return self.exchange is None and self._lingered < 0 and self._parser.pending
+        return self.exchange is None and self._lingered < 0 and (self._parser.pending or bool(self._undecided))
 
     def _read_body(self, data: bytes, exchange: Exchange) -> None:
         body = self._body
@@ -389,6 +373,7 @@ class AppConnection(asyncio.Protocol):
         self._tunnel = self._close = False
         self.inside = Inside(authority, "http")
         self.plan = None
+        self._undecided = b""
         self._release(_BODY)
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:

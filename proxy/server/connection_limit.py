@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from proxy.server.connection import AppConnection
+from proxy.server.asker import Seat
 from proxy.transport.clock import monotonic
 
 #: Connections beyond `limits.connections` whose request is waited for before they are told so; those beyond are told at
@@ -20,6 +20,12 @@ TOLD = 128
 REST_SECONDS = 60.0
 #: Where none has, so long nobody looks again: in a flood a look at ten thousand costs more than the refusal.
 FULL_SECONDS = 1.0
+
+
+class HasRequest(Protocol):
+    """Who has a request to be admitted, whose connection is perhaps one too many."""
+
+    surplus: bool
 
 
 class Others(Protocol):
@@ -55,21 +61,21 @@ class ConnectionLimit:
         self.most = most
         self.told = min(TOLD, most)
         self.others: Others = NoOthers()
-        self.open: dict[AppConnection, None] = {}  # in the order that they came
-        self.half: dict[AppConnection, None] = {}  # its head has begun to come; the slowest first, some whole by now
-        self.turn_away: Callable[[AppConnection], None] = _abort  # how one is told that there is no room at all
-        self.cut_short: Callable[[AppConnection], None] = _abort  # and one that its head was too slow
+        self.open: dict[Seat, None] = {}  # in the order that they came
+        self.half: dict[Seat, None] = {}  # its head has begun to come; the slowest first, some whole by now
+        self.turn_away: Callable[[Seat], None] = _abort  # how one is told that there is no room at all
+        self.cut_short: Callable[[Seat], None] = _abort  # and one that its head was too slow
         self._surplus = 0
         self._full_until = 0.0  # nothing was found to close in favour of a new connection
 
-    def enter(self, connection: AppConnection) -> None:
+    def enter(self, connection: Seat) -> None:
         """A connection was accepted: it is served, or marked as one to be told, or told at once."""
         self.open[connection] = None
         if not self.admit(connection) and self._has_told_enough():
             self.leave(connection)
             self.turn_away(connection)
 
-    def admit(self, connection: AppConnection) -> bool:
+    def admit(self, connection: HasRequest) -> bool:
         """Serve a connection if there is room, made by closing one that has rested long if need be."""
         self._mark(connection, False)
         if self._is_within_limits() or (self._make_room() and self._is_within_limits()):
@@ -77,14 +83,21 @@ class ConnectionLimit:
         self._mark(connection, True)
         return False
 
-    def leave(self, connection: AppConnection) -> None:
+    def handed_over(self, connection: Seat, to: Seat) -> None:
+        """Another takes a connection's place here."""
+        if connection in self.open:
+            del self.open[connection]
+            self.open[to] = None
+            to.surplus = connection.surplus
+
+    def leave(self, connection: Seat) -> None:
         """A connection is closed, or as good as closed."""
         if connection in self.open:
             del self.open[connection]
             self._surplus -= connection.surplus
             self._tell()
 
-    def _mark(self, connection: AppConnection, surplus: bool) -> None:
+    def _mark(self, connection: HasRequest, surplus: bool) -> None:
         self._surplus += surplus - connection.surplus
         connection.surplus = surplus
         self._tell()
@@ -123,5 +136,5 @@ class ConnectionLimit:
         return False
 
 
-def _abort(connection: AppConnection) -> None:
+def _abort(connection: Seat) -> None:
     connection.abort()

@@ -54,8 +54,10 @@ class Dialer:
         named: bool,
         strict: bool,
         tunnel: bool = False,
+        protocol: str = "http/1.1",
     ) -> Wire:
-        """Connect `make()` to the endpoint. `tls`: (verify, client certificate) to speak TLS, None for cleartext.
+        """Connect `make()` to the endpoint. `tls`: (verify, client certificate) to speak TLS, None for cleartext;
+        `protocol` is what it offers by ALPN.
 
         `parent` is a parent proxy; a `tunnel` through it is asked for where TLS or a blind tunnel needs one. `named`:
         the endpoint is an upstream's own url. `strict`: loopback is denied unless named.
@@ -64,10 +66,12 @@ class Dialer:
         if endpoint.unix is not None:
             sock = await self._unix(endpoint.unix)
         elif parent is not None:
-            return await self._through(parent, endpoint, make, tls=tls, named=named, strict=strict, tunnel=tunnel)
+            return await self._through(
+                parent, endpoint, make, tls=tls, named=named, strict=strict, tunnel=tunnel, protocol=protocol
+            )
         else:
             sock = await self._race(await self._allowed(endpoint.host, endpoint.port, named, strict), endpoint.port)
-        context = self.contexts.get(*tls) if tls is not None else None
+        context = self.contexts.get(*tls, protocol) if tls is not None else None
         try:
             _, wire = await self._loop.create_connection(
                 make, sock=sock, ssl=context, server_hostname=endpoint.host if context is not None else None
@@ -122,6 +126,7 @@ class Dialer:
         named: bool,
         strict: bool,
         tunnel: bool,
+        protocol: str,
     ) -> Wire:
         """Through a parent proxy: absolute-form for cleartext calls, CONNECT for TLS and tunnels.
 
@@ -136,7 +141,7 @@ class Dialer:
         try:
             if tls is not None or tunnel:
                 await self._ask_tunnel(sock, endpoint, parent_credentials(parent))
-            context = self.contexts.get(*tls) if tls is not None else None
+            context = self.contexts.get(*tls, protocol) if tls is not None else None
             _, wire = await self._loop.create_connection(
                 make, sock=sock, ssl=context, server_hostname=endpoint.host if context is not None else None
             )

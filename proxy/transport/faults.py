@@ -25,9 +25,16 @@ class ParentRefusedError(Exception):
     """A parent proxy did not open the tunnel that it was asked for. Its text says how it put it."""
 
 
+class WrongProtocolError(Exception):
+    """The upstream does not speak HTTP/2. Its text says what it did, in a clause."""
+
+
 class NoRoomError(Exception):
     """As many connections are open as there are file descriptors for."""
 
+
+#: Errors whose own text is told.
+_SAYING = (ParentRefusedError, WrongProtocolError)
 
 #: Most specific first: (exception, detail, error). Errors before any byte of the request.
 _DIALLING: tuple[tuple[type[BaseException], str, str], ...] = (
@@ -38,6 +45,7 @@ _DIALLING: tuple[tuple[type[BaseException], str, str], ...] = (
     (TimeoutError, "no connection within the time allowed", "connection_timeout"),
     (ConnectionError, "the connection broke while it was opened", "connection_terminated"),
     (NoRoomError, "too many connections are open here: the process may open no more files", NO_ROOM),
+    (WrongProtocolError, "the upstream does not speak HTTP/2", "http_protocol_error"),
     (ParentRefusedError, "the parent proxy refused the tunnel", "destination_unavailable"),
     (FileNotFoundError, "the socket or certificate file is not there", "destination_unavailable"),
     (PermissionError, "the socket or certificate file may not be opened", "destination_unavailable"),
@@ -52,7 +60,7 @@ def dialling(error: BaseException) -> Fault:
     for kind, detail, name in _DIALLING:
         if isinstance(error, kind):
             said = getattr(error, "verify_message", "")
-            if kind is ParentRefusedError or (kind is OSError and getattr(error, "errno", None) is None):
+            if kind in _SAYING or (kind is OSError and getattr(error, "errno", None) is None):
                 said = str(error)  # addresses that failed for several reasons, say
             return Fault(
                 FaultKind.CONNECT_FAILURE,

@@ -6,13 +6,14 @@ definition did; what is learnt of its health is learnt for everybody.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from proxy.retry.routing import Endpoint, Reach
 from proxy.transport.dial import parent_credentials
 from proxy.transport.dial_queue import DialQueue
-from proxy.transport.streams import Resting
+from proxy.transport.streams import Resting, SharedConnection
 
 #: Contract, section 6: an endpoint that refuses connections is passed over for 5 s, doubling to 60 s.
 FIRST_PENALTY, LAST_PENALTY = 5.0, 60.0
@@ -22,7 +23,7 @@ FIRST_PENALTY, LAST_PENALTY = 5.0, 60.0
 class Way:
     """How an endpoint is reached; with the endpoint it is what tells pooled connections apart.
 
-    `named`: it is an upstream's own url. `strict`: the call came in by a listener off loopback.
+    `named`: it is an upstream's own url. `strict`: the call came in by a listener off loopback. `http2`: by HTTP/2.
     """
 
     verify: bool | str = True
@@ -30,6 +31,7 @@ class Way:
     parent: str | None = None
     named: bool = False
     strict: bool = False
+    http2: bool = False
 
     @property
     def reach(self) -> Reach:
@@ -38,9 +40,12 @@ class Way:
 
 
 class Origin:
-    """An endpoint: its resting connections, oldest first, who waits to dial it, and its health."""
+    """An endpoint: its resting connections, oldest first, who waits to dial it, and its health. On HTTP/2 `shared` are
+    its connections, and `dialled` the next one while it is opened.
+    """
 
     __slots__ = (
+        *("dialled", "shared"),
         *(
             "absolute",
             "credentials",
@@ -65,6 +70,8 @@ class Origin:
         self.path = endpoint.path.encode()
         self.idle: list[Resting] = []
         self.dials = DialQueue()
+        self.shared: list[SharedConnection] = []
+        self.dialled: asyncio.Task[None] | None = None
         self.open = 0
         self.refused_until = 0.0
         self.penalty = 0.0

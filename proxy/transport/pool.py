@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Collection
+from typing import cast
 
 from proxy.retry.facts import Fault
 from proxy.retry.routing import Endpoint, Reach, Target
@@ -23,10 +24,13 @@ from proxy.transport.clock import monotonic
 from proxy.transport.connection import Connection
 from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import names_address
-from proxy.transport.faults import NoRoomError
+from proxy.transport.faults import NoRoomError, WrongProtocolError
+from proxy.transport.flusher import Flusher
+from proxy.transport.http2 import UpstreamConnection
 from proxy.transport.origins import Destination, Origin, Way, endpoint_of
-from proxy.transport.streams import Resting, Stream, Tunnel
+from proxy.transport.streams import Resting, SharedConnection, Stream, Tunnel
 from proxy.transport.tls import ResumingContext
+from proxy.wire.http2.session import PeerLimits
 
 #: Seconds that connections get to be reported lost when all are closed.
 LAST_SECONDS = 1.0
@@ -34,6 +38,8 @@ LAST_SECONDS = 1.0
 LOOK_OVER = 0.5
 #: Contract, section 6: what a non-idempotent call may reuse has rested for less than this.
 FRESH_ENOUGH = 1.0
+#: Seconds that an HTTP/2 connection without streams is kept (contract, section 12).
+HTTP2_IDLE = 60.0
 #: Destinations that requests themselves named, kept at most.
 KEPT = 4096
 
@@ -47,34 +53,42 @@ class Pool:
         self.idle = idle
         self.max_idle = max_idle
         self._origins: dict[tuple[Endpoint, Way], Origin] = {}
-        self._fixed: dict[tuple[int, bool], tuple[Target, Destination]] = {}
-        self._named: dict[tuple[int, str, str, bool], tuple[Target, Destination]] = {}
+        self._fixed: dict[tuple[int, bool, bool], tuple[Target, Destination]] = {}
+        self._named: dict[tuple[int, str, str, bool, bool], tuple[Target, Destination]] = {}
         #: Counts configurations: what was opened under an earlier one is looked at before it is used again.
         self.generation = 0
         self._reaches: Collection[Reach] | None = None  # those of the configuration; None: any
         self._resting: set[Origin] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self.connections: set[Connection] = set()
+        self.connections: set[Connection | UpstreamConnection] = set()
+        self.flusher = Flusher(loop)
+        self.http2_limits = PeerLimits()
         self.most = sys.maxsize  # connections that file descriptors suffice for
         self._dialling = 0
         self._emptied: asyncio.Future[None] | None = None
 
     # -- where to -------------------------------------------------------------------------------------------------
 
-    def destination(self, target: Target, scheme: str, authority: str, *, strict: bool) -> Destination:
-        """Where a call goes: the target's endpoints, else where the request says (`authority` is host[:port])."""
+    def destination(
+        self, target: Target, scheme: str, authority: str, *, strict: bool, http2: bool = False
+    ) -> Destination:
+        """Where a call goes: the target's endpoints, else where the request says (`authority` is host[:port]). `http2`:
+        by HTTP/2.
+        """
         if target.endpoints:
-            found = self._fixed.get((id(target), strict))
+            found = self._fixed.get((id(target), strict, http2))
             if found is None:
-                origins = tuple(self.origin(end, target, named=True, strict=strict) for end in target.endpoints)
+                origins = tuple(
+                    self.origin(end, target, named=True, strict=strict, http2=http2) for end in target.endpoints
+                )
                 # The target is kept beside, so that its id stays its own.
-                found = self._fixed[id(target), strict] = target, Destination(origins)
+                found = self._fixed[id(target), strict, http2] = target, Destination(origins)
             return found[1]
-        key = (id(target), scheme, authority, strict)
+        key = (id(target), scheme, authority, strict, http2)
         found = self._named.get(key)
         if found is None:
             endpoint = endpoint_of(scheme, authority)
-            found = target, Destination((self.origin(endpoint, target, named=False, strict=strict),))
+            found = target, Destination((self.origin(endpoint, target, named=False, strict=strict, http2=http2),))
             self._named[key] = found
             if len(self._named) > KEPT:
                 del self._named[next(iter(self._named))]
@@ -91,10 +105,10 @@ class Pool:
             return self.destination(target, "http", authority, strict=strict)
         return Destination(tuple(self.origin(end, target, named=True, strict=strict) for end in endpoints))
 
-    def origin(self, endpoint: Endpoint, target: Target, *, named: bool, strict: bool) -> Origin:
+    def origin(self, endpoint: Endpoint, target: Target, *, named: bool, strict: bool, http2: bool = False) -> Origin:
         """The origin of an endpoint, the same one for the same definition."""
         named = named and (endpoint.unix is not None or names_address(endpoint.host))
-        way = Way(*target.reach, named, strict)
+        way = Way(*target.reach, named, strict, http2)
         origin = self._origins.get((endpoint, way))
         if origin is None:
             origin = self._origins[endpoint, way] = Origin(endpoint, way)
@@ -118,8 +132,12 @@ class Pool:
         for connection in resting:
             if not self.conforms(connection):
                 connection.abort()
+        for origin in self._origins.values():
+            for shared in origin.shared:
+                if not self.conforms(shared):
+                    shared.drain()
 
-    def conforms(self, connection: Resting) -> bool:
+    def conforms(self, connection: Resting | SharedConnection) -> bool:
         """Whether the configuration in force would open a connection as this one was: what it changed is honoured by
         the next attempt, and steady traffic keeps no connection alive that is not allowed any more.
         """
@@ -129,7 +147,7 @@ class Pool:
             connection.generation = self.generation
         return True
 
-    def _would_open(self, connection: Resting) -> bool:
+    def _would_open(self, connection: Resting | SharedConnection) -> bool:
         way, endpoint, transport = connection.origin.way, connection.origin.endpoint, connection.transport
         if transport is None or (self._reaches is not None and way.reach not in self._reaches):
             return False
@@ -151,6 +169,8 @@ class Pool:
 
     def lease(self, origin: Origin, now: float, *, idempotent: bool) -> Stream | None:
         """A stream on a connection that is there already, or None: `open` one then."""
+        if origin.way.http2:
+            return next((shared.stream() for shared in origin.shared if shared.is_free), None)
         idle = origin.idle
         while idle:
             connection = idle[-1]
@@ -168,6 +188,8 @@ class Pool:
         """A stream on a new connection, dialled `within` seconds once it is its turn (`DialQueue`), or on a used one
         where it would have to wait: not with `idempotent` None, else as for `lease`. Raises what `dial_failed` knows.
         """
+        if origin.way.http2:
+            return await self._open_shared(origin, within)
         dials = origin.dials
         used: Stream | None = None
         if dials.is_full and idempotent is not None:
@@ -182,11 +204,32 @@ class Pool:
         await origin.dials.enter(within, self.rest, connection=False)
         return await self._open(origin, within=within, tunnel=True)
 
+    async def _open_shared(self, origin: Origin, within: float) -> Stream:
+        """A stream on a connection that calls share. One is dialled at a time; who waits for it fails with it."""
+        while (stream := self.lease(origin, 0.0, idempotent=True)) is None:
+            if origin.dialled is None:
+                origin.dialled = self._loop.create_task(self._dial_shared(origin, within))
+                origin.dialled.add_done_callback(_heard)
+            await asyncio.shield(origin.dialled)
+        return stream
+
+    async def _dial_shared(self, origin: Origin, within: float) -> None:
+        try:
+            connection = UpstreamConnection(self, origin, self.http2_limits, self.generation)
+            await self._dial_one(origin, connection, within=within, tunnel=False)
+            if not connection.is_free:
+                connection.drain()
+                raise WrongProtocolError("it takes no stream")
+            origin.shared.append(connection)
+        finally:
+            origin.dialled = None
+
     async def _open(self, origin: Origin, *, within: float, tunnel: bool) -> Connection:
         """Dial, where it is this call's turn."""
+        connection = Connection(self, origin, tunnel=tunnel, generation=self.generation)
         reached = timed_out = False
         try:
-            connection = await self._dial_one(origin, within=within, tunnel=tunnel)
+            await self._dial_one(origin, connection, within=within, tunnel=tunnel)
             reached = True
         except TimeoutError:
             timed_out = True
@@ -195,9 +238,9 @@ class Pool:
             origin.dials.leave(reached=reached, timed_out=timed_out)
         return connection
 
-    async def _dial_one(self, origin: Origin, *, within: float, tunnel: bool) -> Connection:
-        way, endpoint = origin.way, origin.endpoint
-        tls = (way.verify, way.client_cert) if endpoint.scheme == "https" and not tunnel else None
+    async def _dial_one(
+        self, origin: Origin, connection: Connection | UpstreamConnection, *, within: float, tunnel: bool
+    ) -> None:
         if len(self.connections) + self._dialling >= self.most:
             resting = sum(len(each.idle) for each in self._resting)
             if len(self.connections) - resting + self._dialling >= self.most:
@@ -205,29 +248,29 @@ class Pool:
             self.close_idle()
         self._dialling += 1
         try:
-            return await self._dial(origin, tls, within=within, tunnel=tunnel)
-        finally:
-            self._dialling -= 1
-
-    async def _dial(
-        self, origin: Origin, tls: tuple[bool | str, tuple[str, str] | None] | None, *, within: float, tunnel: bool
-    ) -> Connection:
-        way, endpoint = origin.way, origin.endpoint
-        connection = Connection(self, origin, tunnel=tunnel, generation=self.generation)
-        try:
             async with asyncio.timeout(within):
-                return await self.dialer.open(
-                    endpoint,
-                    lambda: connection,
-                    tls=tls,
-                    parent=way.parent,
-                    named=way.named,
-                    strict=way.strict,
-                    tunnel=tunnel,
-                )
+                await self._dial(origin, connection, tunnel=tunnel)
         except BaseException:
             connection.unwanted()
             raise
+        finally:
+            self._dialling -= 1
+
+    async def _dial(self, origin: Origin, connection: Connection | UpstreamConnection, *, tunnel: bool) -> None:
+        way, endpoint = origin.way, origin.endpoint
+        tls = (way.verify, way.client_cert) if endpoint.scheme == "https" and not tunnel else None
+        await self.dialer.open(
+            endpoint,
+            lambda: connection,
+            tls=tls,
+            parent=way.parent,
+            named=way.named,
+            strict=way.strict,
+            tunnel=tunnel or way.http2,
+            protocol="h2" if way.http2 else "http/1.1",
+        )
+        if isinstance(connection, UpstreamConnection):
+            await connection.settled()
 
     def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
         """The fault of a failed `open`, noted in the origin's health."""
@@ -236,7 +279,7 @@ class Pool:
             origin.refused(monotonic())
         return fault
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: Connection | UpstreamConnection) -> None:
         """A connection has been opened."""
         self.connections.add(connection)
         connection.origin.open += 1
@@ -257,7 +300,13 @@ class Pool:
             if self._timer is None:
                 self._timer = self._loop.call_later(LOOK_OVER, self._look_over)
 
-    def lost(self, connection: Connection) -> None:
+    def emptied(self, connection: UpstreamConnection) -> None:
+        """A connection has no streams any more, and takes others."""
+        self._resting.add(connection.origin)
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK_OVER, self._look_over)
+
+    def lost(self, connection: Connection | UpstreamConnection) -> None:
         """A connection is closed, by whomever."""
         self.connections.discard(connection)
         if self._emptied is not None and not self.connections:
@@ -267,7 +316,9 @@ class Pool:
         origin = connection.origin
         origin.open -= 1
         if connection in origin.idle:
-            origin.idle.remove(connection)
+            origin.idle.remove(cast(Resting, connection))
+        elif connection in origin.shared:
+            origin.shared.remove(cast(SharedConnection, connection))
 
     def _look_over(self) -> None:
         """Close what has rested too long, and beyond `max_idle` what has rested longest."""
@@ -279,7 +330,11 @@ class Pool:
                     connection.abort()
                 else:
                     kept.append(connection)
-            if not origin.idle:
+            unused = [shared for shared in origin.shared if shared.is_resting]
+            for shared in unused:
+                if now - shared.since >= HTTP2_IDLE:
+                    shared.drain()
+            if not origin.idle and not unused:
                 self._resting.discard(origin)
         if len(kept) > self.max_idle:
             kept.sort(key=_since)
@@ -312,3 +367,9 @@ class Pool:
 
 def _since(connection: Resting) -> float:
     return connection.since
+
+
+def _heard(dial: asyncio.Task[None]) -> None:
+    """Nobody may wait for a dial any more: that it failed is then no defect."""
+    if not dial.cancelled():
+        dial.exception()

@@ -126,3 +126,37 @@ class Resting(Stream, Protocol):
     def abort(self) -> None:
         """Close at once."""
         ...
+
+
+class SharedConnection(Protocol):
+    """A connection of HTTP/2's, which carries many streams.
+
+    `origin`, `generation`: as of `Resting`. `since`: without a stream from then on.
+    """
+
+    origin: Any
+    transport: asyncio.Transport | None
+    since: float
+    generation: int
+
+    @property
+    def is_free(self) -> bool:
+        """Whether another stream can be opened."""
+        ...
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it has no streams."""
+        ...
+
+    def stream(self) -> Stream:
+        """A stream to send a request on, where it is free."""
+        ...
+
+    def drain(self) -> None:
+        """Take nothing new, and close behind the last stream."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once."""
+        ...

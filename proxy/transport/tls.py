@@ -91,19 +91,23 @@ class ResumingContext(ssl.SSLContext):
 
 
 class Contexts:
-    """The client contexts, by (verify, client certificate)."""
+    """The client contexts, by (verify, client certificate, protocol)."""
 
     __slots__ = ("_made",)
 
     def __init__(self) -> None:
-        self._made: dict[tuple[bool | str, tuple[str, str] | None], ResumingContext] = {}
+        self._made: dict[tuple[bool | str, tuple[str, str] | None, str], ResumingContext] = {}
 
-    def get(self, verify: bool | str, client_cert: tuple[str, str] | None) -> ResumingContext:
-        """The context. Raises OSError or ssl.SSLError where a file is missing or bad: a fault of dialling."""
-        key = (verify, client_cert)
+    def get(
+        self, verify: bool | str, client_cert: tuple[str, str] | None, protocol: str = "http/1.1"
+    ) -> ResumingContext:
+        """The context, which offers this protocol by ALPN. Raises OSError or ssl.SSLError where a file is missing or
+        bad: a fault of dialling.
+        """
+        key = (verify, client_cert, protocol)
         context = self._made.get(key)
         if context is None:
-            context = self._made[key] = make_context(verify, client_cert)
+            context = self._made[key] = make_context(verify, client_cert, protocol)
         return context
 
     def refresh(self) -> None:
@@ -114,14 +118,14 @@ class Contexts:
                 del self._made[key]
 
 
-def make_context(verify: bool | str, client_cert: tuple[str, str] | None) -> ResumingContext:
-    """`verify`: the system's roots, nothing, or the CA file named."""
+def make_context(verify: bool | str, client_cert: tuple[str, str] | None, protocol: str) -> ResumingContext:
+    """`verify`: the system's roots, nothing, or the CA file named. `protocol`: what ALPN offers."""
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sessions = OrderedDict()
     # Looked at before they are loaded: what changes in between is found at the next reload.
     context.files = tuple(_File(path) for path in (*_authorities(verify), *(client_cert or ())))
     context.stale = False
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([protocol])
     # A name stands in subjectAltName, or nowhere (RFC 9110, section 4.3.4): a common name alone is not believed.
     context.hostname_checks_common_name = False
     # Python sets this by default; without it, an end that TLS did not announce is told from one that it did.

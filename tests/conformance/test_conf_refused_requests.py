@@ -326,9 +326,6 @@ LINES = [
 ] + [
     row("HTTP/0.9 simple request", "RFC 9112 2.3", SHOULD, b"GET http://%A/x\r\n", 400, 505),
     row("HTTP/0.9 with an empty line", "RFC 9112 2.3", SHOULD, b"GET /x\r\n\r\n", 400, 505),
-    row("HTTP/2 preface", "RFC 9112 2.3", SHOULD, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
-    row("HTTP/2 preface with a frame", "RFC 9112 2.3", SHOULD,
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", 505),
     row("a TLS ClientHello", "RFC 9112 2.2", SHOULD, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
     row("a TLS ClientHello with line ends", "RFC 9112 2.2", SHOULD, b"\x16\x03\x01\r\n\r\n"),
     row("an SSH greeting", "RFC 9112 2.2", SHOULD, b"SSH-2.0-OpenSSH_9.6\r\n"),

@@ -240,7 +240,7 @@ async def test_unix_sockets_and_a_token(tmp_path: Path) -> None:
     [
         (b"GET /a/x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (b"GET /a/x HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 431),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"GET / HTTP/2.0\r\n\r\n", 505),
         (b"GET /nobody/x HTTP/1.1\r\nHost: localhost:8080\r\n\r\n", 404),
     ],
     ids=["two lengths", "oversized", "http/2", "no such prefix"],

@@ -23,6 +23,7 @@ from proxy.config.settings import CertificateAuthority
 from proxy.retry.facts import Outcome
 from proxy.runtime import DataPath
 from proxy.server.intercept import ca
+from proxy.wire.http2.frames import PREFACE, SETTINGS, settings
 
 OK = b"HTTP/1.1 200 Connection established\r\nX-Attempt-Count: 0\r\n\r\n"
 
@@ -232,9 +233,9 @@ async def test_alpn(authority: Authority, local: Local, tls: ssl.SSLContext) -> 
             assert (await app.ask("GET", "/")).status == 200
         context.set_alpn_protocols(["h2"])
         async with front.inside(context=context) as app:
-            assert app.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
-            app.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            assert (await app.read()).status == 505
+            assert app.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+            app.send(PREFACE + settings({}))
+            assert (await app.reader.readexactly(9))[3] == SETTINGS
 
 
 async def test_an_upgrade_inside(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from proxy.wire.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, PROTOCOL_ERROR, Broken
-from proxy.wire.http2.heads import SHORT, Request2, Response2, Trailers, read_answer, read_request, read_trailers
+from proxy.wire.http2.heads import SHORT, Request2, Response2, Trailers2, read_answer, read_request, read_trailers
 from proxy.wire.http2.hpack import Field, PeerTable, TooMuch, Unreadable, starts_without_table, walk
 
 #: CONTINUATIONs of one head, and seconds until it is whole (contract, section 12).
@@ -49,14 +49,14 @@ class Block:
                 raise Broken(COMPRESSION_ERROR, str(bad)) from None
         return Response2(self.fields(), self.end)
 
-    def trailers(self) -> Trailers:
+    def trailers(self) -> Trailers2:
         """It as trailers."""
         if self._fields is None and len(self._data) <= SHORT:
             try:
                 return read_trailers(self._data)
             except Unreadable as bad:
                 raise Broken(COMPRESSION_ERROR, str(bad)) from None
-        return Trailers(self.fields())
+        return Trailers2(self.fields())
 
     def fields(self) -> list[Field]:
         """Its fields."""

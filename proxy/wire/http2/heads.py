@@ -11,14 +11,14 @@ changes, and one block makes one head, however often it comes (`read_request`, `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from typing import Final
 
 from proxy.wire.authority import read_authority, without_empty_port
 from proxy.wire.errors import BadAnswer, malformed
 from proxy.wire.field_names import ANSWER_CUT, ANSWER_KEYS, REQUEST_CUT, REQUEST_KEYS, REQUEST_MERELY_CUT
-from proxy.wire.fields import NO_NAMES, FieldBlock
+from proxy.wire.fields import NO_NAMES, Trailers
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead
 from proxy.wire.http1.syntax import REQUEST, RESPONSE, TARGET
@@ -79,8 +79,8 @@ def _length(value: bytes) -> int:
     return int(value)
 
 
-class Trailers(FieldBlock):
-    """Trailers: fields behind a body. `fields` as they came; `list_size`: what they count for in a header list."""
+class Trailers2(Trailers):
+    """Trailers that came on HTTP/2. `fields` as they came; `list_size`: what they count for in a header list."""
 
     __slots__ = ("fields", "list_size")
 
@@ -97,14 +97,12 @@ class Trailers(FieldBlock):
         """Every value of the field of this lower-case name, in order, as latin-1."""
         return _get_all(self.fields, name)
 
-    @property
-    def lines(self) -> bytes:
-        """As HTTP/1's trailer lines, each with its CRLF."""
-        return self.raw[2:]
-
-    def block(self, drop: frozenset[bytes] = NO_NAMES) -> bytes:
-        """As HPACK, without fields of these lower-case names."""
-        return _wire(self.fields, drop)
+    def without(self, names: Set[bytes]) -> Trailers2 | None:
+        """Those to send on, as they came: all but these lower-case names. None where nothing is left."""
+        left = [field for field in self.fields if field.name not in names]
+        if len(left) == len(self.fields):
+            return self
+        return Trailers2(left) if left else None
 
 
 class Request2(RequestHead):
@@ -407,9 +405,9 @@ def read_answer(block: bytes, whole: bool) -> Response2:
 
 
 @lru_cache(maxsize=512)
-def read_trailers(block: bytes) -> Trailers:
+def read_trailers(block: bytes) -> Trailers2:
     """The trailers that are this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
-    return Trailers(walk(block))
+    return Trailers2(walk(block))
 
 
 # -- to blocks ------------------------------------------------------------------------------------------------------
@@ -445,6 +443,15 @@ def answer_block(head: ResponseHead, drop: frozenset[bytes] = NO_NAMES, add: byt
         return head.block(drop, add)
     _, _, fields = head.render(drop=drop, add=add).partition(b"\r\n")
     return _status(head.status) + b"".join([literal(name, value) for name, value in _translated(fields)])
+
+
+def trailers_block(trailers: Trailers | None) -> bytes:
+    """Trailers as HPACK, whatever they came by; b"" for none."""
+    if trailers is None:
+        return b""
+    if isinstance(trailers, Trailers2):
+        return b"".join([field.wire for field in trailers.fields])
+    return b"".join([literal(name, value) for name, value in _translated(trailers.lines)])
 
 
 def own_block(status: int, lines: bytes) -> bytes:

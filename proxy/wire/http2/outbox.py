@@ -30,10 +30,11 @@ class Outbox:
         "_begun",
         "_ended",
         "_out",
-        "_pumping",
         "_replies",
+        "_resumed",
         "_size",
         "_waiting",
+        "_writable",
         "blocked",
         "frame_limit",
         "window",
@@ -49,7 +50,8 @@ class Outbox:
         self._replies = 0
         self._begun = False  # our first block has gone, with its size update
         self._waiting: dict[Stream, None] = {}  # streams with something queued that their windows let go, in turn
-        self._pumping = False
+        self._writable: list[Stream] = []  # streams that are blocked no more, and have yet to be told
+        self._resumed: list[Stream] = []  # streams that take again what they held
 
     def put(self, data: bytes) -> None:
         """Have a frame sent."""
@@ -67,6 +69,8 @@ class Outbox:
         """What is to be written now, b"" for nothing. To be called until then, or until the transport is `blocked`."""
         if self._waiting:
             self.pump()
+        if self._writable or self._resumed:
+            self.tell()
         out = self._out
         if not out:
             return b""
@@ -75,6 +79,21 @@ class Outbox:
         if not self.blocked:
             self._replies = 0
         return out[0] if len(out) == 1 else b"".join(out)
+
+    def tell(self) -> None:
+        """Tell streams what they can be told from within none of their own methods: that they may write on, and what
+        they held. `take` does so first.
+        """
+        while self._writable:
+            stream = self._writable.pop()
+            if not stream.blocked and not stream.over:
+                stream.on_writable()
+        while self._resumed:
+            self._resumed.pop().tell_held()
+
+    def resumed(self, stream: Stream) -> None:
+        """What a stream held is to be told."""
+        self._resumed.append(stream)
 
     def drained(self) -> None:
         """The transport has written what it was given."""
@@ -107,9 +126,9 @@ class Outbox:
             return
         lane.put(data)
         stream.ending = end
-        stream.blocked = lane.queued > HIGH_WATER
         self._waiting[stream] = None
         self.pump()
+        stream.blocked = stream.blocked or lane.queued > HIGH_WATER
 
     def end(self, stream: Stream, trailers: bytes) -> None:
         """Have END_STREAM sent, with trailers or an empty DATA, behind what is queued."""
@@ -147,11 +166,8 @@ class Outbox:
         self._waiting.clear()
 
     def pump(self) -> None:
-        """Send what is queued while windows and transport have room, and tell writers that may write on."""
+        """Send what is queued while windows and transport have room."""
         waiting = self._waiting
-        if self._pumping:
-            return
-        self._pumping = True
         while waiting and self.window > 0 and self._size < GATHERED and not self.blocked:
             stream = next(iter(waiting))
             del waiting[stream]
@@ -170,5 +186,4 @@ class Outbox:
                 self._ended(stream)
             if stream.blocked and lane.queued <= LOW_WATER and not stream.ending:
                 stream.blocked = False
-                stream.on_writable()
-        self._pumping = False
+                self._writable.append(stream)

@@ -195,6 +195,8 @@ class Session:
         stream.sent_all = True
         if stream.received_all:
             self._close(stream, was_reset=False)
+        elif stream.unwanted:
+            stream.reset(NO_ERROR)
 
     def _received(self, stream: Stream) -> None:
         """The peer's side of a stream has ended."""

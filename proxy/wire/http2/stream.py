@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from proxy.wire.http2.flow import Credit, Lane
-from proxy.wire.http2.heads import Request2, Response2, Trailers
+from proxy.wire.http2.frames import NO_ERROR
+from proxy.wire.http2.heads import Request2, Response2, Trailers2
 
 
 class StreamOutbox(Protocol):
@@ -21,6 +22,10 @@ class StreamOutbox(Protocol):
 
     def end(self, stream: Stream, trailers: bytes) -> None:
         """Have END_STREAM sent behind all of it."""
+        ...
+
+    def resumed(self, stream: Stream) -> None:
+        """Have it told what it held."""
         ...
 
 
@@ -50,13 +55,14 @@ class Stream:
     request's method is HEAD; `over`, it is not opened yet, or has ended both ways.
     For its session: `answered`, a final head has come, or was sent; `lane` and `credit`, its windows; `received_all`
     and `sent_all`, which sides have ended; `begun`, what is told together with its head; `expected`, bytes of body that
-    content-length names, -1 for any number; `received`, those that came; `interim`, the size of interim answers.
+    content-length names, -1 for any number; `received`, those that came; `interim`, the size of interim answers;
+    `unwanted`, it is reset once our side has ended.
     """
 
     __slots__ = (
         *("answered", "begun", "blocked", "bodiless", "credit", "ending", "expected", "id", "interim", "lane", "over"),
-        *("received", "received_all", "sent_all", "session", "told", "trailers_behind", "trailers_queued"),
-        *("_held", "_left", "_paused", "_telling", "_whole_held"),
+        *("received", "received_all", "sent_all", "session", "told", "trailers_behind", "trailers_queued", "unwanted"),
+        *("_held", "_left", "_paused", "_whole_held"),
     )
 
     session: StreamSession
@@ -71,7 +77,7 @@ class Stream:
         self.bodiless = False
         self.told = False  # its first head was told
         self.begun: list[bytes] | None = None
-        self.trailers_behind: Trailers | None = None  # they are told with its head, or with what is held
+        self.trailers_behind: Trailers2 | None = None  # they are told with its head, or with what is held
         self.received_all = False
         self.received = 0
         self.expected = -1
@@ -79,10 +85,10 @@ class Stream:
         self.sent_all = True  # until it is opened
         self.ending = False  # END_STREAM follows what is queued,
         self.trailers_queued = b""  # with this block
+        self.unwanted = False
         self._paused = False
         self._held: list[bytes] | None = None  # what came while paused
         self._whole_held = False  # and that it is all
-        self._telling = False  # what was held is being told
         self._left = False  # by its owner: nothing more is told
 
     # -- told to its owner ----------------------------------------------------------------------------------------
@@ -90,13 +96,13 @@ class Stream:
     def on_info(self, head: Response2) -> None:
         """An interim answer."""
 
-    def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers | None) -> None:
+    def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
         """The head, with what of body and trailers stood behind it; `end`: that is all."""
 
     def on_data(self, data: bytes) -> None:
         """More of the body."""
 
-    def on_end(self, trailers: Trailers | None) -> None:
+    def on_end(self, trailers: Trailers2 | None) -> None:
         """The body is whole."""
 
     def on_too_large(self, detail: str) -> None:
@@ -109,7 +115,7 @@ class Stream:
         """
 
     def on_writable(self) -> None:
-        """What was written has gone: write on."""
+        """What was written has gone: write on. Told from within no other method."""
 
     # -- asked by its owner ---------------------------------------------------------------------------------------
 
@@ -125,12 +131,12 @@ class Stream:
                 self.answered = True
             self.session.outbox.block(self, block, end)
 
-    def write(self, data: bytes) -> None:
+    def send_data(self, data: bytes) -> None:
         """Send more of the body; it waits where the peer or the transport takes no more."""
         if data and not self.sent_all:
             self.session.outbox.data(self, data, False)
 
-    def finish(self, data: bytes = b"", trailers: bytes = b"") -> None:
+    def send_end(self, data: bytes = b"", trailers: bytes = b"") -> None:
         """Send the rest of the body, and trailers, a block, where there are any."""
         if self.sent_all:
             return
@@ -147,15 +153,23 @@ class Stream:
         if not self.over:
             self.session.reset(self, code)
 
+    def refuse_rest(self) -> None:
+        """The peer may keep what it has not sent of its body: it is told so once all of ours has gone."""
+        if not self.received_all and not self.over:
+            self.unwanted = True
+            if self.sent_all:
+                self.reset(NO_ERROR)
+
     def pause(self) -> None:
         """Take no more of the peer's body for now: no credit is given, and what comes still is held."""
         self._paused = True
 
     def resume(self) -> None:
-        """Take more of it; what was held is told at once."""
-        self._paused = False
-        if not self._telling and (self._held is not None or self._whole_held):
-            self._tell_held()
+        """Take more of it; what was held is told with the next flush."""
+        if self._paused:
+            self._paused = False
+            if self._held is not None or self._whole_held:
+                self.session.outbox.resumed(self)
 
     # -- by its session -------------------------------------------------------------------------------------------
 
@@ -175,7 +189,7 @@ class Stream:
         if not self._left:
             self.on_data(data)
 
-    def tell_end(self, trailers: Trailers | None) -> None:
+    def tell_end(self, trailers: Trailers2 | None) -> None:
         """Tell that the body is whole, behind what is held of it."""
         if self._paused or self._held is not None:
             self._whole_held, self.trailers_behind = True, trailers
@@ -201,14 +215,13 @@ class Stream:
         if held:
             self.session.taken(self, sum(map(len, held)))
 
-    def _tell_held(self) -> None:
-        self._telling = True
+    def tell_held(self) -> None:
+        """Tell what was held, while its owner takes it."""
         while self._held is not None and not self._paused:
             data, self._held = b"".join(self._held), None
             self.session.taken(self, len(data))
             if data:
                 self.tell_data(data)
-        self._telling = False
         if self._whole_held and not self._paused:
             self._whole_held = False
             self.tell_end(self.trailers_behind)

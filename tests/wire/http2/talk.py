@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from proxy.wire.http2 import frames
-from proxy.wire.http2.heads import Request2, Response2, Trailers
+from proxy.wire.http2.heads import Request2, Response2, Trailers2
 from proxy.wire.http2.hpack import literal
 from proxy.wire.http2.session import PeerLimits, Session
 from proxy.wire.http2.stream import Stream
@@ -46,13 +46,13 @@ class Recorder(Stream):
         self.events: list[Any] = []
         self.head: Any = None
         self.body = b""
-        self.trailers: Trailers | None = None
+        self.trailers: Trailers2 | None = None
         self.whole = False
 
     def on_info(self, head: Response2) -> None:
         self.events.append(("info", head.status))
 
-    def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers | None) -> None:
+    def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
         self.events.append("head")
         self.head = head
         self.on_data(data)
@@ -62,7 +62,7 @@ class Recorder(Stream):
     def on_data(self, data: bytes) -> None:
         self.body += data
 
-    def on_end(self, trailers: Trailers | None) -> None:
+    def on_end(self, trailers: Trailers2 | None) -> None:
         assert not self.whole
         self.events.append("end")
         self.whole, self.trailers = True, trailers
@@ -107,6 +107,10 @@ class Side:
     def feed(self, *pieces: bytes) -> None:
         for piece in pieces:
             self.session.feed(piece, self.now)
+
+    def resume(self, stream: Recorder) -> None:
+        stream.resume()
+        self.session.outbox.tell()
 
     def out(self) -> bytes:
         pieces = []

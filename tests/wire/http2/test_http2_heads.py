@@ -12,13 +12,14 @@ from proxy.wire.errors import BadAnswer, Refused
 from proxy.wire.http1.parser import RequestParser, ResponseParser
 from proxy.wire.http2.heads import (
     Request2,
-    Trailers,
+    Trailers2,
     answer_block,
     own_block,
     read_answer,
     read_request,
     read_trailers,
     request_block,
+    trailers_block,
 )
 from proxy.wire.http2.hpack import Unreadable, encoded_lines, literal, walk
 
@@ -94,7 +95,7 @@ def test_an_answer_goes_on_as_it_was_encoded() -> None:
 
 def test_trailers_go_on_as_they_were_encoded() -> None:
     trailers = read_trailers(b"\x40\x0bgrpc-status\x0214" + block((b"x-bin", b"\x01\xff")))
-    assert trailers.block() == b"\x00\x0bgrpc-status\x0214" + block((b"x-bin", b"\x01\xff"))
+    assert trailers_block(trailers) == b"\x00\x0bgrpc-status\x0214" + block((b"x-bin", b"\x01\xff"))
     assert trailers.get_all("grpc-status") == ["14"]
 
 
@@ -204,7 +205,7 @@ def test_an_answer_from_http1() -> None:
 
 
 def test_trailers_as_lines() -> None:
-    trailers = Trailers(walk(block((b"a", b"1"), (b"b", b" 2 "))))
+    trailers = Trailers2(walk(block((b"a", b"1"), (b"b", b" 2 "))))
     assert trailers.lines == b"a: 1\r\nb: 2\r\n" and trailers.get(b"b") == b"2"
 
 

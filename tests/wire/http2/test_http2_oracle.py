@@ -75,7 +75,7 @@ def test_an_h2_client_is_served(size: int, extra: list[tuple[bytes, bytes]]) -> 
         assert stream.whole and len(stream.body) == size and stream.trailers is not None
         assert [field[:2] for field in stream.head.fields] == [(b"a", b"1"), *extra]
         stream.send_head(own_block(200, b"A: 1\r\n") + block(*extra), False)
-        stream.finish(bytes(size), block((b"grpc-status", b"0")))
+        stream.send_end(bytes(size), block((b"grpc-status", b"0")))
         peer.turn()
         assert peer.of(h2.events.ResponseReceived)[-1].headers == [(b":status", b"200"), (b"a", b"1"), *extra]
         assert len(peer.body(number)) == size
@@ -91,8 +91,8 @@ def test_an_h2_server_is_asked(size: int) -> None:
     assert peer.side.session.places == 2
     for number in (1, 3, 5):
         stream = peer.side.request((*POST, *LONG), end=False)
-        stream.write(bytes(size))
-        stream.finish(trailers=literal(b"t", b"1"))
+        stream.send_data(bytes(size))
+        stream.send_end(trailers=literal(b"t", b"1"))
         peer.turn()
         assert len(peer.body(number)) == size and peer.of(h2.events.TrailersReceived)[-1].stream_id == number
         peer.connection.send_headers(number, [(b":status", b"103"), (b"link", b"x")])

@@ -139,7 +139,7 @@ def test_an_answer_with_interim_ones_body_and_trailers() -> None:
     side = upstream()
     stream = side.request(POST, end=False)
     side.feed(headers(1, ((b":status", b"100"),), end=False), headers(1, ((b":status", b"103"),), end=False))
-    stream.finish(b"ask")
+    stream.send_end(b"ask")
     side.feed(headers(1, OK, end=False), data(1, b"an"), data(1, b"swer"), headers(1, ((b"grpc-status", b"0"),)))
     assert stream.events == [("info", 100), ("info", 103), "head", "end"]
     assert stream.body == b"answer"
@@ -226,8 +226,8 @@ def test_a_reset_behind_a_whole_answer_is_nothing() -> None:
     stream = side.request(POST, end=False)
     side.feed(headers(1, OK), frames.rst_stream(1, NO_ERROR))
     assert stream.events == ["head", "end"] and stream.over
-    stream.write(b"more")
-    stream.finish()
+    stream.send_data(b"more")
+    stream.send_end()
     assert data_of(side.said()) == b""
 
 
@@ -236,7 +236,7 @@ def test_a_lost_connection_is_told_to_every_stream() -> None:
     side.feed(headers(1, POST, end=False), headers(3, GET))
     side.session.lost()
     assert [stream.events[-1] for stream in side.accepted] == [("gone", None, True)] * 2
-    side.accepted[0].write(b"x")
+    side.accepted[0].send_data(b"x")
     side.accepted[0].reset(CANCEL)
     assert not side.session.streams
 
@@ -247,11 +247,11 @@ def test_a_lost_connection_is_told_to_every_stream() -> None:
 def test_data_waits_for_the_streams_window() -> None:
     side = upstream()
     stream = side.request(POST, end=False)
-    stream.write(bytes(70_000))
+    stream.send_data(bytes(70_000))
     assert len(data_of(side.said())) == 65_535 and not stream.blocked
-    stream.write(bytes(HIGH_WATER))
+    stream.send_data(bytes(HIGH_WATER))
     assert stream.blocked and data_of(side.said()) == b""
-    stream.finish(trailers=block((b"a", b"1")))
+    stream.send_end(trailers=block((b"a", b"1")))
     side.feed(frames.window_update(1, 10_000))
     assert data_of(side.said()) == b""  # the connection's is used up
     side.feed(frames.window_update(0, 1 << 20))
@@ -267,19 +267,20 @@ def test_who_was_blocked_is_told_when_it_may_write() -> None:
     side = upstream()
     stream = side.request(POST, end=False)
     side.feed(frames.window_update(0, 1 << 20))
-    stream.write(bytes(65_535 + HIGH_WATER + 1))
+    stream.send_data(bytes(65_535 + HIGH_WATER + 1))
     side.out()
     assert stream.blocked and stream.events == []
     side.feed(frames.window_update(1, HIGH_WATER))
+    side.out()
     assert stream.events == ["writable"] and not stream.blocked
 
 
 def test_windows_that_shrink_below_nothing() -> None:
     side = upstream()
     stream = side.request(POST, end=False)
-    stream.write(bytes(60_000))
+    stream.send_data(bytes(60_000))
     side.feed(settings(INITIAL_WINDOW_SIZE=0))
-    stream.write(b"more")
+    stream.send_data(b"more")
     side.out()
     side.feed(frames.window_update(1, 60_000))
     assert data_of(side.said()) == b""
@@ -290,7 +291,7 @@ def test_windows_that_shrink_below_nothing() -> None:
 def test_frames_are_no_larger_than_the_peer_takes() -> None:
     side = upstream()
     stream = side.request(POST, end=False)
-    stream.finish(bytes(50_000))
+    stream.send_end(bytes(50_000))
     said = [each for each in side.said() if each[0] == frames.DATA]
     assert [len(payload) for *_, payload in said] == [16_384] * 3 + [848]
     assert [flags for _, flags, *_ in said] == [0, 0, 0, frames.END_STREAM]
@@ -302,7 +303,7 @@ def test_streams_take_turns() -> None:
     side.feed(frames.window_update(0, 1 << 20))
     side.session.outbox.blocked = True
     for stream in streams:
-        stream.write(bytes(40_000))
+        stream.send_data(bytes(40_000))
     side.out()
     side.session.outbox.drained()
     said = [number for kind, _, number, _ in side.said() if kind == frames.DATA]
@@ -313,7 +314,7 @@ def test_no_more_is_gathered_than_the_transport_takes() -> None:
     side = upstream(PeerLimits(window=1 << 20))
     side.feed(settings(INITIAL_WINDOW_SIZE=frames.MOST), frames.window_update(0, 1 << 30))
     stream = side.request(POST, end=False)
-    stream.write(bytes(5_000_000))
+    stream.send_data(bytes(5_000_000))
     first = side.session.outbox.take()
     assert 256 * 1024 <= len(first) < 300 * 1024
     side.session.outbox.blocked = True
@@ -332,7 +333,7 @@ def test_what_comes_is_credited_when_it_is_taken() -> None:
     stream.pause()
     side.feed(data(1, bytes(60_000)), data(1, bytes(40_000), end=True))
     assert updates(side.said()) == [] and len(stream.body) == 30_000 and side.session.held == 100_000
-    stream.resume()
+    side.resume(stream)
     assert len(stream.body) == 130_000 and stream.whole and side.session.held == 0
 
 
@@ -348,7 +349,7 @@ def test_the_connection_is_credited_whatever_one_stream_does_until_too_much_is_h
         side.feed(data(1, bytes(60_000)))
     credited = sum(size for number, size in updates(side.said()) if number == 0)
     assert credited == 0  # 13 of them were owed, and not yet a quarter of the window
-    slow.resume()
+    side.resume(slow)
     assert sum(size for number, size in updates(side.said()) if number == 0) == 100 * 60_000
 
 
@@ -360,7 +361,7 @@ def test_held_bytes_of_a_stream_that_is_over_are_counted_until_they_are_taken() 
     side.feed(data(1, b"12345"), headers(1, ((b"a", b"1"),)))
     assert stream.over and side.session.held == 5 and not stream.whole
     side.session.lost()
-    stream.resume()
+    side.resume(stream)
     assert stream.whole and stream.body == b"12345" and side.session.held == 0
     assert stream.trailers is not None
 
@@ -380,9 +381,9 @@ def test_a_reader_that_pauses_within_what_it_is_told() -> None:
     side.feed(data(1, b"b"))
     side.feed(data(1, b"c", end=True))
     assert stream.body == b"a"
-    stream.resume()
+    side.resume(stream)
     assert stream.body == b"abc" and not stream.whole
-    stream.resume()
+    side.resume(stream)
     assert stream.whole
 
 

@@ -1,0 +1,186 @@
+"""An app's HTTP/2 connection: its session, the transport beneath it, and how it ends.
+
+Law: calls of one connection know nothing of each other. What is written is written in one piece for each turn of the
+loop; a connection that drains serves what its app opened before it could know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from proxy.forward.exchange import Exchange
+from proxy.server import presence
+from proxy.server.asker import ConnectionOwner
+from proxy.server.http2_stream import Http2AppStream
+from proxy.server.routing import Exposure, Inside
+from proxy.transport.clock import monotonic
+from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, NO_ERROR
+from proxy.wire.http2.session import NEVER, PeerLimits, Session
+
+
+class Http2Connection(asyncio.Protocol):
+    """See the module. `since`: resting from then on; 0 while it has streams. `inside`: the CONNECT that it is inside
+    of. `surplus`: one too many, its first request is answered with 503.
+    """
+
+    __slots__ = ("_fd", "_timer", "acceptor", "client", "inside", "place", "session", "since", "surplus", "transport")
+
+    #: A head that is not whole is the session's affair.
+    dripping = False
+
+    def __init__(
+        self,
+        acceptor: ConnectionOwner,
+        transport: asyncio.Transport,
+        *,
+        client: str,
+        place: Exposure,
+        inside: Inside | None,
+    ) -> None:
+        self.acceptor = acceptor
+        self.transport: asyncio.Transport | None = transport
+        self.client = client
+        self.place = place
+        self.inside = inside
+        self.surplus = False
+        self.since = monotonic()
+        limits = acceptor.settings.limits
+        self.session = Session(
+            self,
+            PeerLimits(limits.header_bytes, limits.headers, held=acceptor.settings.buffers.total),
+            self.since,
+            client=False,
+        )
+        self._fd = transport.get_extra_info("socket").fileno()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- asyncio.Protocol -----------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Frames."""
+        flusher = self.acceptor.means.pool.flusher
+        flusher.reads()
+        try:
+            self.session.feed(data, monotonic())
+        finally:
+            flusher.gathered(self)
+            flusher.flush()
+        if self._timer is None and self.session.due < NEVER:
+            self._wait()
+
+    def eof_received(self) -> bool:
+        """The app sends no more: so do we."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed, by whomever."""
+        self.transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self.session.lost()
+        self.acceptor.left(self)
+
+    def pause_writing(self) -> None:
+        """The app does not take what is written."""
+        self.session.outbox.blocked = True
+
+    def resume_writing(self) -> None:
+        """The transport's write buffer drained."""
+        self.session.outbox.drained()
+        self.send_soon()
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        transport, outbox = self.transport, self.session.outbox
+        while transport is not None and (data := outbox.take()):
+            transport.write(data)
+            if outbox.blocked:
+                return
+
+    def send_soon(self) -> None:
+        """Something was gathered."""
+        self.acceptor.means.pool.flusher.gathered(self)
+
+    # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
+
+    def accept(self) -> Http2AppStream:
+        """A stream for a request."""
+        self.since = 0.0
+        return Http2AppStream(self)
+
+    def opened(self) -> None:
+        """The app's SETTINGS have come."""
+        if self.acceptor.draining:
+            self.session.drain(monotonic())
+
+    def changed(self) -> None:
+        """A stream is over, or the connection drains."""
+        if not self.session.streams:
+            self.since = monotonic()
+            if self.session.drained:
+                self._close()
+
+    def failed(self, code: int, detail: str) -> None:
+        """It is given up."""
+        self._close()
+
+    def _close(self) -> None:
+        """Close once what was written has gone."""
+        if self.transport is not None:
+            self.flush()
+        if self.transport is not None:
+            self.transport.close()
+
+    def _wait(self) -> None:
+        self._timer = self.acceptor.means.loop.call_at(self.session.due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.session.tick(monotonic())
+        self.send_soon()
+        if self.transport is not None and self.session.due < NEVER:
+            self._wait()
+
+    # -- as the acceptor sees it ----------------------------------------------------------------------------------
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """One of its calls, where there are any."""
+        return next((each.exchange for each in self._calls() if each.exchange is not None), None)
+
+    def _calls(self) -> list[Http2AppStream]:
+        return [stream for stream in self.session.streams.values() if isinstance(stream, Http2AppStream)]
+
+    def is_silent(self, before: float) -> bool:
+        """Whether nothing is lost with it: it has no streams, and nothing was said since before this time."""
+        if self.transport is None:
+            return True
+        resting = not self.session.streams and not self.transport.get_write_buffer_size() and 0 < self.since < before
+        return resting and not presence.has_said(self._fd)
+
+    def drained(self, before: float) -> None:
+        """The proxy is shutting down: say so, and close once nothing is left to do."""
+        self.session.drain(monotonic())
+        self.send_soon()
+        if self._timer is None and self.session.due < NEVER:
+            self._wait()
+
+    def cut(self) -> None:
+        """The proxy ends: calls in progress are ended so that the app knows."""
+        for call in self._calls():
+            if call.exchange is not None:
+                call.exchange.cut()
+        self.session.fail(NO_ERROR, "the proxy is shutting down")
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def close_written(self) -> None:
+        """Close once what was written has gone."""
+        self._close()
+
+    def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
+        """Another connection takes its place."""
+        self.session.fail(ENHANCE_YOUR_CALM, "too many connections are open")

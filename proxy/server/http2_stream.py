@@ -1,0 +1,218 @@
+"""One call of an app on HTTP/2: a stream of its connection, as an exchange sees it."""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+from proxy.forward.exchange import Exchange
+from proxy.forward.own_answers import percent_encoded
+from proxy.forward.request_plan import Plan
+from proxy.retry.facts import Fault, is_grpc_media
+from proxy.server.asker import ConnectionOwner
+from proxy.server.routing import Exposure, Inside
+from proxy.transport.clock import monotonic
+from proxy.transport.origins import Origin
+from proxy.transport.streams import Stream
+from proxy.wire.head import ResponseHead, Trailers
+from proxy.wire.http2 import stream as wire
+from proxy.wire.http2.frames import INTERNAL_ERROR, NO_ERROR, code_name
+from proxy.wire.http2.heads import Request2, Response2, answer_block, own_block, trailers_block
+from proxy.wire.http2.hpack import encoded_lines
+
+#: The gRPC status of a stream that was reset, by its code (contract, section 12); the others are INTERNAL.
+_STATUS_OF = {8: 1, 11: 8, 12: 7}
+_INTERNAL, _UNAVAILABLE = 13, 14
+
+
+class Home(Protocol):
+    """The connection of a stream."""
+
+    surplus: bool
+    place: Exposure
+    inside: Inside | None
+    client: str
+
+    @property
+    def acceptor(self) -> ConnectionOwner:
+        """Who admits requests."""
+        ...
+
+    def send_soon(self) -> None:
+        """Something was gathered."""
+        ...
+
+
+class Http2AppStream(wire.Stream):
+    """See the module. Implements `proxy.forward.streams.AppStream`, and what the acceptor asks of who has a request."""
+
+    __slots__ = ("_home", "_is_grpc", "exchange", "head", "plan", "watched")
+
+    head: Request2
+    has_pinned = False
+
+    def __init__(self, home: Home) -> None:
+        super().__init__()
+        self._home = home
+        self.exchange: Exchange | None = None
+        self.plan: Plan | None = None
+        self.watched = False
+        self._is_grpc = False
+
+    # -- as the acceptor sees it ----------------------------------------------------------------------------------
+
+    @property
+    def client(self) -> str:
+        """The app's address."""
+        return self._home.client
+
+    @property
+    def place(self) -> Exposure:
+        """How its listener can be reached."""
+        return self._home.place
+
+    @property
+    def inside(self) -> Inside | None:
+        """The CONNECT that it is inside of."""
+        return self._home.inside
+
+    @property
+    def surplus(self) -> bool:
+        """Whether its connection is one too many."""
+        return self._home.surplus
+
+    @surplus.setter
+    def surplus(self, value: bool) -> None:
+        self._home.surplus = value
+
+    def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
+        """Answer a request that does not become a call."""
+        self.bodiless = headless
+        self.answer(status, add, body)
+        self.done()
+
+    # -- told by the session --------------------------------------------------------------------------------------
+
+    def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers | None) -> None:
+        """A request, with what of its body stood behind its head."""
+        self.head = request = cast(Request2, head)
+        self.bodiless = request.method == "HEAD"
+        self._is_grpc = is_grpc_media(request.specials.get(b"content-type", b"").decode("latin-1"))
+        plan = self.plan = self._home.acceptor.admit(self, request)
+        if plan is not None:
+            self.exchange = self._home.acceptor.exchange(plan, self)
+            self.exchange.start(plan, monotonic(), data, end, trailers)
+
+    def on_data(self, data: bytes) -> None:
+        """More of the request's body."""
+        if self.exchange is not None:
+            self.exchange.app_data(data)
+
+    def on_end(self, trailers: Trailers | None) -> None:
+        """The request is whole."""
+        if self.exchange is not None:
+            self.exchange.app_ended(trailers)
+
+    def on_too_large(self, detail: str) -> None:
+        """The head is above the limits."""
+        self._home.acceptor.refuse(self, 431, "Request Header Fields Too Large", detail)
+
+    def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
+        """The app left, or broke the rules."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.app_gone()
+
+    def on_writable(self) -> None:
+        """What was written has gone."""
+        if self.exchange is not None:
+            self.exchange.app_writable()
+
+    # -- asked by the exchange ------------------------------------------------------------------------------------
+
+    def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
+        """Pass an interim answer on. A 100 to a request that was sent again was asked for by the proxy itself."""
+        if not (head.status == 100 and resent):
+            self.send_info(answer_block(head, add=add))
+            self._home.send_soon()
+
+    def respond(
+        self,
+        head: ResponseHead,
+        drop: frozenset[bytes],
+        add: bytes,
+        data: bytes,
+        end: bool,
+        trailers: Trailers | None,
+    ) -> None:
+        """Hand an upstream's answer on."""
+        if not self._is_grpc and b"date" not in head.specials:
+            add += self._home.acceptor.date_line()
+        self.send_head(answer_block(head, drop, add), end and not data and trailers is None)
+        if end and (data or trailers is not None):
+            self.send_end(data, trailers_block(trailers))
+        elif data:
+            self.send_data(data)
+        self._home.send_soon()
+
+    def answer(self, status: int, add: bytes, body: bytes) -> None:
+        """Write an answer of our own."""
+        if not (status == 200 and self._is_grpc):
+            add += b"%bContent-Length: %d\r\n" % (self._home.acceptor.date_line(), len(body))
+        alone = self.bodiless or not body
+        self.send_head(own_block(status, add), alone)
+        if not alone:
+            self.send_end(body)
+        self._home.send_soon()
+
+    def write(self, data: bytes) -> None:
+        """More of the body."""
+        self.send_data(data)
+        self._home.send_soon()
+
+    def finish(self, trailers: Trailers | None) -> None:
+        """The body is whole."""
+        self.send_end(b"", trailers_block(trailers))
+        self._home.send_soon()
+
+    def reset(self, fault: Fault | int | None) -> None:
+        """Break the answer off: of a gRPC call by trailers that say why, else with the upstream's code."""
+        if isinstance(fault, int):
+            super().reset(fault)
+        elif self._is_grpc and self.answered and not self.sent_all and not self.ending:
+            self.send_end(b"", encoded_lines(_broken(fault)))
+        else:
+            super().reset(INTERNAL_ERROR if fault is None or not fault.code else fault.code)
+        self._home.send_soon()
+
+    def done(self) -> None:
+        """The call is over; what was written is whole."""
+        self.exchange = None
+        self.refuse_rest()
+        if not self.over:
+            self.resume()
+        self._home.send_soon()
+
+    def resume(self) -> None:
+        """Take more of the request's body."""
+        super().resume()
+        self._home.send_soon()
+
+    def pinned(self, origin: Origin) -> Stream | None:
+        """None: NTLM and Negotiate are no schemes of HTTP/2."""
+        return None
+
+    def pin(self, stream: Stream, origin: Origin) -> None:
+        """Nothing belongs to one stream, or connection, of HTTP/2 alone."""
+
+    def glance(self, *, closely: bool) -> None:
+        """An app that leaves is told by its connection."""
+
+
+def _broken(fault: Fault | None) -> bytes:
+    """Trailers of an answer that broke off."""
+    code = None if fault is None else fault.code
+    status = _UNAVAILABLE if code is None else _STATUS_OF.get(code, _INTERNAL)
+    detail = "the proxy ended the call" if fault is None else fault.detail
+    if code is not None and code != NO_ERROR:
+        detail = f"{detail} ({code_name(code)})"
+    return f"grpc-status: {status}\r\ngrpc-message: {percent_encoded(detail)}\r\n".encode("ascii")

@@ -1,0 +1,324 @@
+"""An HTTP/2 connection to an upstream, and its streams, which attempts send requests on.
+
+Law: nothing of a call is sent before the upstream's SETTINGS have come: what speaks something else has seen nothing of
+it. A connection that drains (GOAWAY, ids used up, a configuration that would open it no more) carries on what it has
+and takes nothing new; one that is lost, or breaks the rules, takes all its streams with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, cast
+
+from proxy.retry.facts import Fault, FaultKind, Progress
+from proxy.transport import faults
+from proxy.transport.clock import monotonic
+from proxy.transport.connection import HIGH_WATER
+from proxy.transport.faults import WrongProtocolError
+from proxy.transport.flusher import Flusher
+from proxy.transport.origins import Origin
+from proxy.transport.streams import Listener
+from proxy.wire.head import Asked, Trailers
+from proxy.wire.http2 import stream as wire
+from proxy.wire.http2.frames import CANCEL, NO_ERROR
+from proxy.wire.http2.heads import Request2, Response2, Trailers2, request_block, trailers_block
+from proxy.wire.http2.session import PeerLimits, Session
+
+#: The window of a stream (contract, section 12).
+WINDOW = 1024 * 1024
+
+
+class Http2Keeper(Protocol):
+    """Who connections belong to: the pool."""
+
+    flusher: Flusher
+
+    def opened(self, connection: UpstreamConnection) -> None:
+        """A connection is there."""
+        ...
+
+    def lost(self, connection: UpstreamConnection) -> None:
+        """A connection is closed."""
+        ...
+
+    def emptied(self, connection: UpstreamConnection) -> None:
+        """A connection has no streams any more, and takes others."""
+        ...
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """See the module. `since`: without streams from then on. `generation` is that of the configuration that it was
+    opened, or looked at, under. `pinned`: never; that is HTTP/1's.
+    """
+
+    __slots__ = ("_keeper", "_settled", "generation", "origin", "pinned", "session", "since", "transport")
+
+    def __init__(self, keeper: Http2Keeper, origin: Origin, limits: PeerLimits, generation: int) -> None:
+        self._keeper = keeper
+        self.origin = origin
+        self.generation = generation
+        self.session = Session(self, limits._replace(window=WINDOW), monotonic(), client=True)
+        self.transport: asyncio.Transport | None = None
+        self.since = 0.0
+        self.pinned = None
+        self._settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # -- the connection, as the pool uses it ----------------------------------------------------------------------
+
+    async def settled(self) -> None:
+        """Until the upstream has said its SETTINGS. Raises WrongProtocolError, or what `faults.dialling` knows."""
+        await self._settled
+
+    @property
+    def is_free(self) -> bool:
+        """Whether another stream can be opened."""
+        return self.session.places > 0
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it has no streams."""
+        return not self.session.streams
+
+    def stream(self) -> UpstreamStream:
+        """A stream to send a request on."""
+        return UpstreamStream(self)
+
+    def drain(self) -> None:
+        """Take nothing new, and close behind the last stream."""
+        self.session.draining = True
+        self.changed()
+
+    def close(self) -> None:
+        """Close once what was written has gone."""
+        if self.transport is not None and not self.session.ended:
+            self.session.fail(NO_ERROR, "")
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    # -- asyncio.Protocol -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there, its TLS handshake done."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=HIGH_WATER)
+        self._keeper.opened(self)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() != "h2":
+            self._give_up(WrongProtocolError("it did not select h2"))
+            self.transport.abort()
+            return
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Frames."""
+        flusher = self._keeper.flusher
+        flusher.reads()
+        try:
+            self.session.feed(data, monotonic())
+        finally:
+            flusher.gathered(self)
+            flusher.flush()
+
+    def eof_received(self) -> bool:
+        """The upstream sends no more: so do we."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The upstream takes no more for now."""
+        self.session.outbox.blocked = True
+
+    def resume_writing(self) -> None:
+        """The transport's write buffer drained."""
+        self.session.outbox.drained()
+        self._keeper.flusher.gathered(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed, by whomever."""
+        if self.transport is None:
+            return
+        self.transport = None
+        self._keeper.lost(self)
+        self._give_up(exc or ConnectionError("closed before its SETTINGS"))
+        self.session.lost()
+
+    def unwanted(self) -> None:
+        """Whoever had it dialled went away."""
+        if self.transport is not None:
+            self.transport.abort()
+            self.connection_lost(None)
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        transport, outbox = self.transport, self.session.outbox
+        if transport is None:
+            outbox.tell()
+            return
+        while data := outbox.take():
+            transport.write(data)
+            if outbox.blocked:
+                return
+
+    def send_soon(self) -> None:
+        """Something was gathered."""
+        self._keeper.flusher.gathered(self)
+
+    # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
+
+    def accept(self) -> wire.Stream:
+        """Never: an upstream opens no streams."""
+        raise NotImplementedError
+
+    def opened(self) -> None:
+        """The upstream's SETTINGS have come."""
+        if not self._settled.done():
+            self._settled.set_result(None)
+
+    def changed(self) -> None:
+        """A stream is over, or it drains."""
+        session = self.session
+        if not session.streams and self.transport is not None:
+            if session.draining:
+                self.close()
+            elif session.is_open:
+                self.since = monotonic()
+                self._keeper.emptied(self)
+
+    def failed(self, code: int, detail: str) -> None:
+        """It is given up, by us or for what the upstream did."""
+        self._give_up(WrongProtocolError(detail))
+        if self.transport is not None:
+            self.flush()
+            self.transport.close()
+
+    def _give_up(self, error: Exception) -> None:
+        if not self._settled.done():
+            self._settled.set_exception(error)
+            self._settled.exception()  # it is no defect if nobody waits any more
+
+
+class UpstreamStream(wire.Stream):
+    """One request of an attempt, and its answer. Implements `proxy.transport.streams.Stream`."""
+
+    __slots__ = ("_connection", "_listener")
+
+    def __init__(self, connection: UpstreamConnection) -> None:
+        super().__init__()
+        self._connection = connection
+        self._listener: Listener | None = None
+
+    # -- asked by its attempt -------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request can be sent."""
+        return self._connection.is_free
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of the body that wait here."""
+        return 0 if self.over else self.lane.queued
+
+    def send(self, listener: Listener, asked: Asked, body: bytes, end: bool, trailers: Trailers | None) -> None:
+        """Send a request's head and what there is of its body."""
+        connection = self._connection
+        self._listener = listener
+        block = asked.block
+        if not block:
+            scheme = connection.origin.endpoint.scheme.encode()
+            block = asked.block = request_block(
+                asked.head, scheme, asked.authority, asked.target, asked.drop, asked.add
+            )
+        self.bodiless = asked.head.method == "HEAD"
+        connection.session.open(self)
+        self.send_head(block, end and not body and trailers is None)
+        if end and (body or trailers is not None):
+            self.send_end(body, trailers_block(trailers))
+        elif body:
+            self.send_data(body)
+        connection.send_soon()
+
+    def write(self, data: bytes) -> None:
+        """Send more of the body."""
+        self.send_data(data)
+        self._connection.send_soon()
+
+    def finish(self, trailers: Trailers | None) -> None:
+        """The body is whole."""
+        self.send_end(b"", trailers_block(trailers))
+        self._connection.send_soon()
+
+    def resume(self) -> None:
+        """Take data again."""
+        super().resume()
+        self._connection.send_soon()
+
+    def cancel(self) -> None:
+        """Give the request up."""
+        self._listener = None
+        self.reset(CANCEL)
+        self._connection.send_soon()
+
+    close = cancel
+
+    # -- told by the session --------------------------------------------------------------------------------------
+
+    def on_info(self, head: Response2) -> None:
+        """An interim answer."""
+        if self._listener is not None:
+            self._listener.on_info(head)
+
+    def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
+        """The final head, with what stood behind it. Trailers are told apart, however near they stand: a successful
+        head commits its call, whatever they say (gRPC A6).
+        """
+        listener = self._listener
+        if listener is None:
+            return
+        if end and trailers is None:
+            self._over()
+            listener.on_head(cast(Response2, head), data, True, None)
+            return
+        listener.on_head(cast(Response2, head), data, False, None)
+        if end:
+            self.tell_end(trailers)
+
+    def on_data(self, data: bytes) -> None:
+        """More of the body."""
+        if self._listener is not None:
+            self._listener.on_data(data)
+
+    def on_end(self, trailers: Trailers | None) -> None:
+        """The answer is whole."""
+        listener = self._listener
+        if listener is not None:
+            self._over()
+            listener.on_end(trailers)
+
+    def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
+        """It was broken off."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.on_fault(self._fault(code, processed, detail))
+
+    def on_writable(self) -> None:
+        """What was written has gone."""
+        if self._listener is not None:
+            self._listener.on_writable()
+
+    def _over(self) -> None:
+        """The answer is whole: what is left of the request is not wanted."""
+        self._listener = None
+        if not self.over:
+            self.reset(CANCEL)
+
+    def _fault(self, code: int | None, processed: bool, detail: str) -> Fault:
+        answered = self.answered
+        if not processed and not answered:
+            return Fault(FaultKind.REFUSED_STREAM, Progress.REFUSED, detail=detail, code=code)
+        if code is None:
+            return faults.closed(sent=True, answered=answered, reused=False)
+        progress = Progress.ANSWERED if answered else Progress.UNKNOWN
+        return Fault(FaultKind.RESET, progress, detail=detail, error="http_protocol_error", code=code)
