@@ -28,6 +28,9 @@ TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _OURS = NOT_EDITED | {"x-attempt-count"}
 
 
+#: A fully qualified protobuf name, in which `*` stands for any run.
+_SERVICE = re.compile(r"[A-Za-z_*][\w*-]*(\.[\w*-]+)*", re.ASCII)
+
 _PORT = "a port is a number from 1 to 65535"
 
 
@@ -216,6 +219,18 @@ def host_pattern(value: Any) -> HostPattern:
 def pattern_host(host: str) -> str:
     """A host as patterns hold it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
+
+
+def service_pattern(value: Any) -> str:
+    """A gRPC service as the first segment of its calls' paths names it, exact or with `*`."""
+    found = word(value)
+    if "/" in found:
+        inner = found.strip("/").split("/")[0]
+        hint = f" (did you mean {inner}?)" if inner else ""
+        raise ValueError(f"{written(value)} is a path, not a service such as helloworld.Greeter{hint}")
+    if not _SERVICE.fullmatch(found):
+        raise ValueError(f"{written(value)} is no gRPC service; it is written as helloworld.Greeter, or acme.*")
+    return found
 
 
 def prefix(value: Any) -> str:

@@ -92,9 +92,11 @@ class _Advice:
             self._paths(upstream)
             self._reach(upstream)
             self._in_the_clear(upstream)
+            self._grpc(upstream)
         if not any(path.startswith("upstreams.") for path in errors):
             self._hosts()
             self._taken_hosts()
+            self._services()
             self._redis()
 
     # -- one policy --------------------------------------------------------------------------------------------------
@@ -329,6 +331,32 @@ class _Advice:
             alone = f"{name} is reached by its prefix" if len(shared) == 1 else f"{names} are reached by their prefixes"
             self._warn(mark, path, f"{message}{alone} alone")
 
+    def _services(self) -> None:
+        """A gRPC service that an earlier upstream has already."""
+        first: dict[str, str] = {}
+        for upstream in self._settings.router.upstreams:
+            taken = {service: first[service] for service in upstream.services if service in first}
+            for service in upstream.services:
+                first.setdefault(service, upstream.name)
+            if taken:
+                owners, names = " and ".join(sorted(set(taken.values()))), ", ".join(taken)
+                tree = self._tree["upstreams"][upstream.name]
+                path: KeyPath = ("upstreams", upstream.name, "services")
+                self._warn(tree.values_at["services"], path, f"{owners} has {names} already: it comes first")
+
+    def _grpc(self, upstream: Upstream) -> None:
+        """An upstream of gRPC services that no gRPC call gets to, or none of whose failures has a name."""
+        if not upstream.services:
+            return
+        tree = self._tree["upstreams"][upstream.name]
+        mark, path = tree.values_at["services"], ("upstreams", upstream.name)
+        if upstream.target.protocol == "http/1.1":
+            message = "protocol is http/1.1: every gRPC call on HTTP/2 is answered UNIMPLEMENTED"
+            self._warn(tree.values_at.get("protocol", mark), (*path, "protocol"), message)
+        elif not any(_names_grpc(policy) for policy in upstream.policies):
+            message = "no grpc-status is retried: name the dialect, `dialects: [http, grpc]`, or statuses in classify"
+            self._warn(mark, (*path, "services"), message)
+
     def _redis(self) -> None:
         """Buckets in Redis, and nobody who speaks to it."""
         if not self._settings.uses_redis or is_installed("redis"):
@@ -362,6 +390,18 @@ class _Advice:
 
     def _warn(self, mark: Mark, path: KeyPath, message: str) -> None:
         self._problems.warn(mark, path, message)
+
+
+def _names_grpc(policy: Policy) -> bool:
+    """Whether anything classes a grpc-status, or nothing is to be retried at all."""
+    rules = policy.classify
+    return (
+        policy.strategy.max_attempts == 1
+        or rules.grpc_dialect
+        or bool(rules.grpc)
+        or rules.service_codes is not None
+        or any(rule.grpc is not None for rule in rules.rules)
+    )
 
 
 def as_glob(regex: str) -> str:

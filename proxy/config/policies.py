@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 
 #: Keys of an upstream or route that are worked out elsewhere.
-_ELSEWHERE = frozenset({"strategy", "bucket", "rate", "service_config", "routes", "url", "hosts", "prefix", "match"})
+_ELSEWHERE = frozenset(
+    {"strategy", "bucket", "rate", "service_config", "routes", "url", "hosts", "prefix", "services", "match"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,7 @@ class Policies:
                     for key in ("cert", "key")
                 )
         via = self._typed(tree, "via_proxy") if "via_proxy" in tree else None
-        target = Target(endpoints, verify, (pair[0], pair[1]) if pair else None, via)
+        target = Target(endpoints, verify, (pair[0], pair[1]) if pair else None, via, self._typed(tree, "protocol"))
         return self._targets.setdefault(target, target)
 
     def _file(self, name: str, mark: Mark, path: KeyPath) -> str:

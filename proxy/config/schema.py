@@ -74,6 +74,7 @@ grpc_status = Word(units.grpc_status, TEXT)
 fault = Word(units.fault, TEXT)
 endpoint = Word(addresses.endpoint, ANY)
 host_pattern = Word(addresses.host_pattern, ANY)
+service = Word(addresses.service_pattern, TEXT)
 prefix = Word(addresses.prefix_or_off, ANY)
 jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
 header_globs = MapOf(glob, key=addresses.header_name)
@@ -317,6 +318,9 @@ ROUTE = Section(
 )
 
 _PLACELESS: dict[str, Key] = {
+    "protocol": Key(
+        one_word("auto", "http/1.1", "http/2"), "auto", "what is spoken upstream; auto: what the app spoke"
+    ),
     "connect": Key(one_word("auto", "tunnel", "intercept", "deny"), "auto", "what becomes of a CONNECT"),
     **POLICY_KEYS,
     "scope": Key(
@@ -344,6 +348,10 @@ UPSTREAM = Section(
             doc="its hosts, * within; without a port any; by default those of url, at its port, 80, and 443 if https",
         ),
         "prefix": Key(prefix, doc="for reverse use: /NAME by default, or off"),
+        "services": Key(
+            Either(word=service, list=ListOf(service)),
+            doc="gRPC services that lead here in reverse use on HTTP/2, * within; none by default",
+        ),
         **_PLACELESS,
     },
     belongs=ELSEWHERE,
@@ -497,6 +505,8 @@ FILE = Section(
                         Either(word=one_word("any"), list=ListOf(whole(1, 65535))),
                         doc="for CONNECT: any on loopback, else [80, 443]",
                     ),
+                    "streams": Key(whole(1), 1000, "HTTP/2: streams in flight on one connection of an app"),
+                    "resets": Key(rate, "1000/s", "HTTP/2: frames that carry nothing, on one connection of an app"),
                 },
             )
         ),
@@ -508,6 +518,7 @@ FILE = Section(
                     "idle": Key(duration, "4s", "how long an unused one is kept"),
                     "max_idle": Key(whole(0), 100, "how many, for each place"),
                     "dns_ttl": Key(duration, "30s", "after which a name is looked up again"),
+                    "http2_idle": Key(duration, "1m", "how long an HTTP/2 connection without streams is kept"),
                 },
             )
         ),

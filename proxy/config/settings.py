@@ -85,7 +85,8 @@ class Buffers:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`header_bytes` and `headers` bound a head, `waiting` the parked calls. `connect_ports`: None is any; where nobody
-    set them (`ports_set`), they are the strictest listener's (see `Settings.connect_ports_on`).
+    set them (`ports_set`), they are the strictest listener's (see `Settings.connect_ports_on`). Of one HTTP/2
+    connection of an app: `streams` in flight, and `resets`, frames a second that carry nothing.
     """
 
     header_bytes: int
@@ -94,15 +95,20 @@ class Limits:
     waiting: int
     connect_ports: frozenset[int] | None
     ports_set: bool = field(default=True, compare=False)
+    streams: int = 1000
+    resets: float = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """Idle upstream connections: how long and how many for each place; how long an address is trusted."""
+    """Idle upstream connections: how long and how many for each place; how long an address is trusted. `http2_idle`:
+    how long an HTTP/2 connection without streams is kept.
+    """
 
     idle: float
     max_idle: int
     dns_ttl: float
+    http2_idle: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

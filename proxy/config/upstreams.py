@@ -65,11 +65,15 @@ class Upstreams:
         prefix = None  # without an endpoint there would be nowhere to go
         if endpoints:
             prefix = addresses.prefix_or_off(tree["prefix"]) if "prefix" in tree else f"/{name}"
+        services = _several(tree, "services")
+        if services and not endpoints:
+            message = "needs a url: a call by its service has nowhere to go without one"
+            self._problems.add(tree.keys_at["services"], (*path, "services"), message)
         if made is None:
             return None
         base, routes = made
         connect = cast(ConnectMode, str(merged["connect"]))
-        return Upstream(name, name, cast(Target, base.target), base, connect, prefix, hosts, tuple(routes))
+        return Upstream(name, name, cast(Target, base.target), base, connect, prefix, hosts, tuple(routes), services)
 
     def fallback(self, defaults: Map) -> Upstream | None:
         """The pattern of upstreams for hosts that none names. Their cooldown is off unless `defaults` sets it."""

@@ -26,6 +26,7 @@ class Plan:
 
     __slots__ = (
         "asked",
+        "by_service",
         "destination",
         "first",
         "head",
@@ -55,6 +56,7 @@ class Plan:
         self.destination = destination
         self.rest = rest
         self.upstream: Upstream | None = None
+        self.by_service = False  # chosen by its gRPC service: the path stays whole, the authority is the endpoint's
         self.first = request
         self.asked: Asked | None = None  # as a first attempt sends it to the only origin
         total, attempt = policy.timeouts.total, policy.timeouts.attempt
@@ -94,6 +96,8 @@ class Plan:
             rest = router.behind(upstream, head.path)
             if rest is None:
                 return False
+        if self.by_service and router.by_service(head.path) is not upstream:
+            return False
         if upstream.routes:
             path = head.path if rest is None else rest
             if upstream.policy_for(head.method, path, head) is not self.policy:
@@ -128,7 +132,7 @@ class Plan:
         head, rest = self.head, self.rest
         add = plain_lines(via, head.version, number)
         if rest is None:
-            return Asked(head, None, None, _NO_NAMES, add)
+            return Asked(head, origin.host if self.by_service else None, None, _NO_NAMES, add)
         return Asked(head, origin.host, origin.path + rest, _NO_NAMES, add)
 
     def request_for(

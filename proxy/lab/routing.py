@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from proxy.config.settings import Settings
-from proxy.retry.facts import MappingFields, Outcome, Request, first
+from proxy.retry.facts import MappingFields, Outcome, Request, first, is_grpc_media
 from proxy.retry.policy import Policy
 from proxy.retry.routing import ClimbsOut, Upstream, split_authority
 from proxy.server.routing import may_be_a_pages
@@ -21,12 +21,25 @@ _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class AppRequest:
-    """What the app sends. `url` is absolute, or origin-form (chosen by Host or prefix)."""
+    """What the app sends. `url` is absolute, or origin-form (chosen by Host, service or prefix). `http2`: it speaks
+    HTTP/2, whatever it sends.
+    """
 
     method: str = "GET"
     url: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     body_size: int = 0
+    http2: bool = False
+
+    @property
+    def is_grpc(self) -> bool:
+        """Whether it is a gRPC call."""
+        return any(name.lower() == "content-type" and is_grpc_media(value) for name, value in self.headers)
+
+    @property
+    def protocol(self) -> str:
+        """What the app speaks: gRPC clients speak nothing but HTTP/2."""
+        return "http/2" if self.http2 or self.is_grpc else "http/1.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +83,19 @@ def _by_host_or_prefix(settings: Settings, ask: AppRequest, fields: MappingField
     upstream = settings.router.by_authority(host, 80) if host else None
     if upstream is not None:
         return _chosen(upstream, ask.method, host, ask.url, fields)
-    try:
-        found = settings.router.by_prefix(ask.url.encode(errors="surrogateescape"))
-    except ClimbsOut:
-        return RefusedCall(Outcome.BAD_REQUEST, 400, "the path climbs out of its prefix")
+    raw = ask.url.encode(errors="surrogateescape")
+    found: tuple[Upstream, bytes] | None
+    if ask.is_grpc:
+        named = settings.router.by_service(raw)
+        found = None if named is None else (named, raw)
+    else:
+        try:
+            found = settings.router.by_prefix(raw)
+        except ClimbsOut:
+            return RefusedCall(Outcome.BAD_REQUEST, 400, "the path climbs out of its prefix")
     if found is None:
-        return RefusedCall(Outcome.BAD_REQUEST, 404, "no upstream has this Host or prefix")
+        what = "gRPC service" if ask.is_grpc else "prefix"
+        return RefusedCall(Outcome.BAD_REQUEST, 404, f"no upstream has this Host or {what}")
     listener = settings.listen[0]
     if listener.is_loopback and listener.unix is None:
         refused = may_be_a_pages(host, fields.get_all("sec-fetch-site"), fields.get_all("origin"), found[0].name)

@@ -29,6 +29,8 @@ MOST_REMEMBERED = 8192
 LONGEST_AUTHORITY = 270
 #: Contract, section 3: unmatched places that are kept.
 MOST_UNMATCHED = 1000
+#: The path of a gRPC call (gRPC over HTTP/2, "Requests"): a service and a method, and nothing else.
+_CALLED = re.compile(rb"/([^/?]+)/[^/?]+(?:\?|\Z)")
 
 
 # -- where an upstream is: opaque to deciding, data for transport (policies carry it along) ----------------------------
@@ -36,6 +38,8 @@ MOST_UNMATCHED = 1000
 #: (verify, client certificate, parent proxy), as a `Target` has them.
 Reach = tuple[bool | str, tuple[str, str] | None, str | None]
 ConnectMode = Literal["auto", "tunnel", "intercept", "deny"]
+#: What is spoken upstream; "auto": what the app spoke (contract, section 12).
+Protocol = Literal["auto", "http/1.1", "http/2"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class Target:
     verify: bool | str = True
     client_cert: tuple[str, str] | None = None
     via_proxy: str | None = None
+    protocol: Protocol = "auto"
 
     @property
     def reach(self) -> Reach:
@@ -146,7 +151,7 @@ class Upstream:
     """A named destination. `label` is its name in metrics (`unmatched` for places that no upstream names).
 
     `policy` is what applies where no route does. `prefix` is None where it has none. `connect` says what becomes of a
-    CONNECT to its hosts.
+    CONNECT to its hosts. `services` are globs of the gRPC services that lead here where no upstream has the authority.
     """
 
     name: str
@@ -157,6 +162,7 @@ class Upstream:
     prefix: str | None = None
     hosts: tuple[HostPattern, ...] = ()
     routes: tuple[Route, ...] = ()
+    services: tuple[str, ...] = ()
 
     def policy_for(self, method: str, path: bytes, fields: Fields) -> Policy:
         """The policy of one call: the first route that matches. `path` is a raw origin-form path with its query."""
@@ -223,6 +229,20 @@ class Router:
                 return found, rest if rest[:1] == b"/" else b"/" + rest
         return None
 
+    def by_service(self, path: bytes) -> Upstream | None:
+        """The upstream that names the gRPC service of this raw path, `/package.Service/Method`, or None. They rank as
+        hosts do: exact beats glob, longer beats shorter, then file order.
+        """
+        exact, globs = self._services
+        named = _CALLED.match(path) if exact or globs else None
+        if named is None:
+            return None
+        service = named[1].decode("latin-1")
+        found = exact.get(service)
+        if found is None:
+            found = next((upstream for glob, upstream in globs if host_glob(glob).fullmatch(service)), None)
+        return found
+
     def behind(self, upstream: Upstream, path: bytes) -> bytes | None:
         """What `by_prefix` leaves of a raw path, if it finds this upstream for it. Raises ClimbsOut as that does."""
         prefix = upstream.begins
@@ -268,7 +288,7 @@ class Router:
 
     def lay_out(self) -> tuple[object, ...]:
         """All tables, each of which is else laid out by the first call that needs it."""
-        return self._exact, self._globs, self._prefixes, self.by_name, self.named_ports
+        return self._exact, self._globs, self._prefixes, self._services, self.by_name, self.named_ports
 
     def _look_up(self, authority: str, default_port: int) -> Upstream | None:
         place = split_authority(authority, default_port)
@@ -299,6 +319,17 @@ class Router:
     @cached_property
     def _globs(self) -> list[tuple[HostPattern, Upstream]]:
         return [pair for pair in self._patterns() if pair[0].is_glob]
+
+    @cached_property
+    def _services(self) -> tuple[dict[str, Upstream], list[tuple[str, Upstream]]]:
+        """Exact services, and globs of them, the longest first, then in file order (the sort is stable)."""
+        named = [(service, upstream) for upstream in self.upstreams for service in upstream.services]
+        exact: dict[str, Upstream] = {}
+        for service, upstream in named:
+            if "*" not in service:
+                exact.setdefault(service, upstream)
+        globs = [pair for pair in named if "*" in pair[0]]
+        return exact, sorted(globs, key=lambda pair: -len(pair[0]))
 
     @cached_property
     def _is_flat(self) -> bool:

@@ -219,6 +219,7 @@ class Acceptor(web.Server):
             http2=head.version == "2.0",  # upstream is spoken what the app spoke
         )
         plan = Plan(head, admitted.request, admitted.policy, destination, admitted.rest, traced=self.tracer is not None)
+        plan.by_service = admitted.by_service
         if head.common and b"via" not in head.specials:  # each Via is looked at for itself
             plan.upstream = admitted.upstream
         return plan

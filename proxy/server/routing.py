@@ -14,7 +14,7 @@ from typing import Literal
 
 from proxy.config.settings import Settings
 from proxy.forward.headers import went_through
-from proxy.retry.facts import STEERING_FIELDS, Outcome, Request
+from proxy.retry.facts import STEERING_FIELDS, Outcome, Request, is_grpc_media
 from proxy.retry.policy import Policy
 from proxy.retry.routing import ClimbsOut, Endpoint, Upstream, split_authority
 from proxy.transport.egress_guard import meanings
@@ -64,13 +64,16 @@ class Rejection(Exception):  # noqa: N818 - it is the answer to be given, and is
 
 @dataclass(slots=True)
 class Admitted:
-    """A call to be. `rest` is the path behind the prefix in prefix use. `scheme` is what the request asks for."""
+    """A call to be. `rest` is the path behind the prefix in prefix use. `scheme` is what the request asks for.
+    `by_service`: its gRPC service led to the upstream.
+    """
 
     upstream: Upstream
     request: Request
     policy: Policy
     scheme: str
     rest: bytes | None = None
+    by_service: bool = False
 
 
 def admit(
@@ -85,6 +88,7 @@ def admit(
         raise looping()
     router = settings.router
     rest: bytes | None = None
+    by_service = False
     authority = head.authority
     if inside is not None:
         scheme: str = inside.scheme
@@ -98,14 +102,27 @@ def admit(
         if found is None and head.form == "asterisk":
             return None
         if found is None:
-            found, rest = _by_prefix(head, settings, place)
+            by_service = speaks_http2_grpc(head)
+            found, rest = _by_service(head, settings, place) if by_service else _by_prefix(head, settings, place)
         upstream = found
     path = head.path if rest is None else rest
-    if rest is not None and upstream.target.endpoints:
+    if (by_service or rest is not None) and upstream.target.endpoints:
         authority = upstream.target.endpoints[0].authority
     request = Request(head.method, authority, head.path.decode("latin-1"), head, plain=_STEERING.isdisjoint(specials))
     policy = upstream.policy if not upstream.routes else upstream.policy_for(head.method, path, head)
-    return Admitted(upstream, request, policy, scheme, rest)
+    if speaks_http2_grpc(head) and policy.target.protocol == "http/1.1":
+        raise Rejection(
+            501, "Not Implemented", f"gRPC needs HTTP/2, and `protocol` of the upstream {upstream.name} is http/1.1"
+        )
+    return Admitted(upstream, request, policy, scheme, rest, by_service)
+
+
+def speaks_http2_grpc(head: RequestHead) -> bool:
+    """Whether a request is a gRPC call on HTTP/2."""
+    if head.version != "2.0":
+        return False
+    media = head.get_all("content-type")
+    return bool(media) and is_grpc_media(media[0])
 
 
 def looping() -> Rejection:
@@ -154,11 +171,29 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Exposure) -> tuple[
             "no upstream has this host, or a prefix that the path begins with" + _prefixes(head, settings, place),
             error="destination_not_found",
         )
-    if place.loopback and not place.unix:
-        refused = _may_be_a_pages(head, found[0].name)
-        if refused is not None:
-            raise refused
+    _not_a_pages(head, found[0].name, place)
     return found
+
+
+def _by_service(head: RequestHead, settings: Settings, place: Exposure) -> tuple[Upstream, None]:
+    """The upstream that names a gRPC call's service, under the same checks as by prefix. The path stays whole."""
+    found = settings.router.by_service(head.path)
+    if found is None:
+        raise Rejection(
+            404,
+            "Not Found",
+            "no upstream has this authority, or names this gRPC service in `services`",
+            error="destination_not_found",
+        )
+    _not_a_pages(head, found.name, place)
+    return found, None
+
+
+def _not_a_pages(head: RequestHead, upstream: str, place: Exposure) -> None:
+    """Refuse what a web page could have sent to a listener on loopback. Raises Rejection."""
+    refused = _may_be_a_pages(head, upstream) if place.loopback and not place.unix else None
+    if refused is not None:
+        raise refused
 
 
 def _may_be_a_pages(head: RequestHead, upstream: str) -> Rejection | None:

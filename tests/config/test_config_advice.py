@@ -146,6 +146,30 @@ CASES: dict[str, tuple[str, list[str]]] = {
         A + "  b: {url: http://y, hosts: [x.test:80, y.test]}\n",
         ["4:29: upstreams.b.hosts: warning: a has x.test:80 already"],
     ),
+    "a gRPC service that is taken": (
+        "upstreams:\n"
+        "  a: {url: http://x, dialects: [http, grpc], services: [x.A, x.B]}\n"
+        "  b: {url: http://y, dialects: [grpc], services: [x.B, 'x.*']}\n",
+        ["3:50: upstreams.b.services: warning: a has x.B already: it comes first"],
+    ),
+    "a gRPC service, and no name of its failures": (
+        A + "    services: x.A\n",
+        [
+            "4:15: upstreams.a.services: warning: no grpc-status is retried: "
+            "name the dialect, `dialects: [http, grpc]`, or statuses in classify"
+        ],
+    ),
+    "a gRPC service whose failures have names": (
+        A + "    services: [x.A]\n    classify: {transient: [ABORTED]}\n",
+        [],
+    ),
+    "a gRPC service by HTTP/1.1": (
+        A + "    services: [x.A]\n    protocol: http/1.1\n",
+        [
+            "5:15: upstreams.a.protocol: warning: "
+            "protocol is http/1.1: every gRPC call on HTTP/2 is answered UNIMPLEMENTED"
+        ],
+    ),
     "nowhere to go": (
         "upstreams:\n  a: {strategy: none}\n",
         ["2:3: upstreams.a: warning: is never reached: it has neither url nor hosts"],

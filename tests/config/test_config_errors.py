@@ -175,6 +175,27 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "redrive.yaml:5:42: upstreams.a.routes[0].prefix: unknown key",
         ],
     ),
+    "services": (
+        "upstreams:\n  a: {url: http://x, services: [/x.Greeter/SayHello, 'x y', x.Greeter]}\n"
+        "  b: {hosts: y, services: x.A}\nlimits: {resets: 1000, streams: 0}\n",
+        [
+            "redrive.yaml:2:33: upstreams.a.services[0]: "
+            "'/x.Greeter/SayHello' is a path, not a service such as helloworld.Greeter (did you mean x.Greeter?)",
+            "redrive.yaml:2:54: upstreams.a.services[1]: "
+            "'x y' is no gRPC service; it is written as helloworld.Greeter, or acme.*",
+            "redrive.yaml:3:17: upstreams.b.services: needs a url: a call by its service has nowhere to go without one",
+            "redrive.yaml:4:18: limits.resets: '1000' is no rate; write it as 100/s, 30/m or 5/h",
+            "redrive.yaml:4:33: limits.streams: must be 1 or more",
+        ],
+    ),
+    "protocol is no route's": (
+        "defaults: {protocol: h2}\nupstreams:\n  a:\n    url: http://x\n    routes:\n"
+        "      - {match: {path: /x}, protocol: http/2}\n",
+        [
+            "redrive.yaml:1:22: defaults.protocol: 'h2' must be one of auto, http/1.1, http/2",
+            "redrive.yaml:6:29: upstreams.a.routes[0].protocol: unknown key",
+        ],
+    ),
     "one prefix for two": (
         "upstreams:\n  a: {url: http://x, prefix: /p}\n  b: {url: http://y, prefix: /p/}\n",
         ["redrive.yaml:3:30: upstreams.b.prefix: /p is the prefix of a already"],

@@ -42,7 +42,8 @@ def test_the_defaults_are_the_contracts() -> None:
     limits = found.limits
     assert (limits.header_bytes, limits.headers, limits.connections, limits.waiting) == (65536, 256, 10000, 2000)
     assert limits.connect_ports is None
-    assert (found.pool.idle, found.pool.max_idle, found.pool.dns_ttl) == (4, 100, 30)
+    assert (limits.streams, limits.resets) == (1000, 1000.0)
+    assert (found.pool.idle, found.pool.max_idle, found.pool.dns_ttl, found.pool.http2_idle) == (4, 100, 30, 60)
     assert (found.redis.timeout, found.redis.on_outage, found.redis.prefix) == (0.05, "local", "redrive:")
     assert (found.log.format, found.log.level) == ("auto", "info")
     assert len(found.deny_destinations) == 5
@@ -529,3 +530,20 @@ def test_routes_are_named_by_what_they_ask_for_and_never_by_a_headers_value(tmp_
         "route 6",
     ]
     assert upstream.routes[3].match.paths == ("/hooks/s3cret/*",)
+
+
+def test_protocol_is_inherited_and_services_are_one_or_several(tmp_path: Path) -> None:
+    text = """\
+        defaults: {protocol: http/2}
+        upstreams:
+          a: {url: http://a, services: x.A}
+          b: {url: http://b, services: [x.B, "y.*"], protocol: auto, routes: [{match: {path: /x}}]}
+    """
+    found = settings(tmp_path, text).router
+    assert [each.services for each in found.upstreams] == [("x.A",), ("x.B", "y.*")]
+    assert [policy.target.protocol for each in found.upstreams for policy in each.policies] == [
+        "http/2",
+        "auto",
+        "auto",
+    ]
+    assert found.fallback.target.protocol == "http/2"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +39,34 @@ def upstream(name: str, *hosts: str, prefix: str | None = None, routes: tuple[Ro
 
 def router(*upstreams: Upstream) -> Router:
     return Router(upstreams, upstream("unmatched"))
+
+
+@pytest.mark.parametrize(
+    ("services", "path", "found"),
+    [
+        ({"a": ["x.Greeter"]}, b"/x.Greeter/SayHello", "a"),
+        ({"a": ["x.Greeter"]}, b"/x.Greeter/SayHello?q", "a"),
+        ({"a": ["x.Greeter"]}, b"/x.greeter/SayHello", None),  # names of services are told apart by case
+        ({"a": ["x.Greeter"]}, b"/xyGreeter/SayHello", None),
+        ({"a": ["x.Greeter"]}, b"/x.Greeter", None),
+        ({"a": ["x.Greeter"]}, b"/x.Greeter/", None),
+        ({"a": ["x.Greeter"]}, b"/x.Greeter/a/b", None),
+        ({"a": ["x.*"]}, b"/x.a/../y.B/M", None),  # no glob takes more than the service
+        ({"a": ["x.*"], "b": ["x.Greeter"]}, b"/x.Greeter/M", "b"),  # exact beats glob
+        ({"a": ["*x.Gree.ter*"], "b": ["x.Greeter"]}, b"/x.Greeter/M", "b"),
+        ({"a": ["x.*"], "b": ["x.v1.*"]}, b"/x.v1.Greeter/M", "b"),  # longer beats shorter
+        ({"a": ["x.*"], "b": ["*.Gr"]}, b"/x.Gr/M", "b"),
+        ({"a": ["x.*"], "b": ["*.y"]}, b"/x.y/M", "a"),  # then file order
+        ({"a": ["x.Y"], "b": ["x.Y"]}, b"/x.Y/M", "a"),
+        ({"a": ["*"]}, b"/anything/M", "a"),
+        ({"a": []}, b"/x.Y/M", None),
+        ({"a": ["x.Y"]}, b"*", None),
+    ],
+)
+def test_services(services: dict[str, list[str]], path: bytes, found: str | None) -> None:
+    made = router(*(replace(upstream(name), services=tuple(each)) for name, each in services.items()))
+    answer = made.by_service(path)
+    assert (answer.name if answer else None) == found
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from support.front import Front, request, to
@@ -11,8 +12,12 @@ from support.ports import free_port
 from support.scripted import Upstream, answer
 
 from proxy.config.settings import Address, Limits
+from proxy.forward.request_plan import Plan
 from proxy.retry.facts import Outcome
+from proxy.server.routing import Admitted, Exposure, Rejection, admit
 from proxy.server.sockets import bind, bound
+from proxy.wire.http2.heads import Request2, read_request
+from proxy.wire.http2.hpack import literal
 
 
 async def test_origin_form_by_host_then_by_prefix_then_404() -> None:
@@ -347,3 +352,83 @@ async def test_a_wildcard_listener_is_off_loopback() -> None:
             denied = await app.ask("GET", f"{upstream.url}/x")
             assert denied.status == 403
             assert "loopback" in json.loads(denied.body)["detail"]
+
+
+# -- HTTP/2 (contract, section 12, "Where to") ------------------------------------------------------------------------
+
+
+def asked(*fields: tuple[bytes, bytes], grpc: bool = True, authority: bytes = b"127.0.0.1:8080") -> Request2:
+    media = [(b"content-type", b"application/grpc+proto")] if grpc else []
+    pseudo = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", PATH), (b":authority", authority)]
+    return read_request(b"".join(literal(*each) for each in (*pseudo, *media, *fields)), False)
+
+
+PATH = b"/x.Greeter/SayHello"
+GREETER = replace(to("greeter", "http://inner.test:50051/base", hosts=["greeter.test"]), services=("x.Greeter",))
+PREFIXED = replace(to("prefixed", "http://prefixed.test"), prefix="/x.Greeter")
+LOOPBACK = Exposure(True)
+
+
+async def test_grpc_on_http2_goes_by_authority_then_by_service_and_nothing_else_does() -> None:
+    async with Front(GREETER, PREFIXED) as front:
+        settings = front.path.acceptor.settings
+
+        def goes(head: Request2, place: Exposure = LOOPBACK) -> Admitted | None:
+            return admit(head, settings, place, "us")
+
+        by_service = goes(asked())
+        assert by_service is not None
+        assert (by_service.upstream.name, by_service.rest, by_service.by_service) == ("greeter", None, True)
+        assert (by_service.request.authority, by_service.request.path) == ("inner.test:50051", PATH.decode())
+        by_host = goes(asked(authority=b"greeter.test"))
+        assert by_host is not None
+        assert (by_host.request.authority, by_host.by_service) == ("greeter.test", False)
+        by_prefix = goes(asked(grpc=False))
+        assert by_prefix is not None
+        assert (by_prefix.upstream.name, by_prefix.rest, by_prefix.by_service) == ("prefixed", b"/SayHello", False)
+
+    async with Front(PREFIXED) as front:
+        with pytest.raises(Rejection) as stranger:
+            admit(asked(), front.path.acceptor.settings, LOOPBACK, "us")
+        assert stranger.value.status == 404
+        assert "`services`" in stranger.value.detail
+
+
+async def test_a_call_by_its_service_is_refused_where_a_web_page_could_have_sent_it() -> None:
+    async with Front(GREETER) as front:
+        settings = front.path.acceptor.settings
+        for head, status in (
+            (asked(authority=b"rebound.example"), 421),
+            (asked((b"sec-fetch-site", b"cross-site")), 403),
+            (asked((b"origin", b"http://elsewhere.example")), 403),
+        ):
+            with pytest.raises(Rejection) as refused:
+                admit(head, settings, LOOPBACK, "us")
+            assert refused.value.status == status
+        assert admit(asked(authority=b"rebound.example"), settings, Exposure(False), "us") is not None
+
+
+async def test_grpc_to_an_upstream_of_http1_is_refused_and_names_the_key() -> None:
+    spoken = replace(GREETER.target, protocol="http/1.1")
+    old = replace(GREETER, target=spoken, policy=replace(GREETER.policy, target=spoken))
+    async with Front(old) as front:
+        settings = front.path.acceptor.settings
+        with pytest.raises(Rejection) as refused:
+            admit(asked(), settings, LOOPBACK, "us")
+        assert (refused.value.status, "`protocol`" in refused.value.detail) == (501, True)
+        assert admit(asked(grpc=False, authority=b"greeter.test"), settings, LOOPBACK, "us") is not None
+
+
+async def test_a_plan_by_service_keeps_the_path_and_names_the_endpoint() -> None:
+    async with Front(replace(GREETER, services=("x.Greeter",))) as front:
+        settings = front.path.acceptor.settings
+        admitted = admit(asked(), settings, LOOPBACK, "us")
+        assert admitted is not None
+        destination = front.path.acceptor.means.pool.destination(
+            admitted.policy.target, "http", admitted.request.authority, strict=False
+        )
+        plan = Plan(asked(), admitted.request, admitted.policy, destination, None)
+        plan.by_service, plan.upstream = True, admitted.upstream
+        (origin,) = destination.origins
+        sent = plan.plain_request(origin, 1, "us")
+        assert (sent.authority, sent.target) == (b"inner.test:50051", None)  # the path stays whole

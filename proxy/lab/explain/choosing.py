@@ -32,7 +32,7 @@ def how_chosen(settings: Settings, chosen: Chosen, ask: AppRequest) -> str:
         pattern = _pattern(upstream, *place)
         if pattern:
             return f"by host {pattern}"
-    return f"by prefix {upstream.prefix}"
+    return "by its gRPC service" if ask.is_grpc else f"by prefix {upstream.prefix}"
 
 
 def _place(ask: AppRequest) -> tuple[str, int] | None:

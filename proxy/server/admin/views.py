@@ -184,6 +184,8 @@ def _upstream(
         "endpoints": [endpoint_url(endpoint) for endpoint in upstream.target.endpoints],
         "hosts": [str(host) for host in upstream.hosts],
         "prefix": upstream.prefix,
+        "services": list(upstream.services),
+        "protocol": upstream.target.protocol,
         "connect": upstream.connect,
         "label": upstream.label,
         **_policy(upstream.policy, registry),
