@@ -19,6 +19,7 @@ import fcntl
 import itertools
 import json
 import os
+import queue
 import select
 import signal
 import socket
@@ -303,6 +304,7 @@ class Proxy:
         )  # fmt: skip
         self.ready: dict[str, list[str]] = {}
         self.errors: list[str] = []
+        self.lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()  # of the log
         self._is_ready = threading.Event()
         self._threads = [threading.Thread(target=self._read_out), threading.Thread(target=self._read_errors)]
 
@@ -338,6 +340,8 @@ class Proxy:
                 if said["event"] == "ready":
                     self.ready = said
                     self._is_ready.set()
+            else:
+                self.lines.put(line)
         self._is_ready.set()
 
     def _read_errors(self) -> None:
