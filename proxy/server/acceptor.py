@@ -267,10 +267,12 @@ class Acceptor(web.Server):
         connection.answer(200, lines, body)
         connection.done()
 
-    def refuse(self, connection: Asker | Seat, status: int, title: str, detail: str) -> None:
-        """Answer what is no request, and close."""
+    def refuse(
+        self, connection: Asker | Seat, status: int, title: str, detail: str, head: RequestHead | None = None
+    ) -> None:
+        """Answer what is no request, or has a `head` that is above the limits, and close."""
         rejection = Rejection(status, title, detail)
-        self._reject(connection, None, rejection, close=True)
+        self._reject(connection, head, rejection, close=True)
 
     def _dismiss(self, connection: Seat, rejection: Rejection) -> None:
         """Answer a connection that another takes the place of, and close it without waiting for what it still sends."""

@@ -140,8 +140,10 @@ class ConnectionOwner(Protocol):
         """Make what drives a call."""
         ...
 
-    def refuse(self, connection: Asker | Seat, status: int, title: str, detail: str) -> None:
-        """Answer what is no request, and close."""
+    def refuse(
+        self, connection: Asker | Seat, status: int, title: str, detail: str, head: RequestHead | None = None
+    ) -> None:
+        """Answer what is no request, or has a `head` that is above the limits, and close."""
         ...
 
     def date_line(self) -> bytes:

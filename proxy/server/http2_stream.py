@@ -112,9 +112,10 @@ class Http2AppStream(wire.Stream):
         if self.exchange is not None:
             self.exchange.app_ended(trailers)
 
-    def on_too_large(self, detail: str) -> None:
+    def on_too_large(self, head: Request2, detail: str) -> None:
         """The head is above the limits."""
-        self._home.acceptor.refuse(self, 431, "Request Header Fields Too Large", detail)
+        self._is_grpc = is_grpc_media(head.specials.get(b"content-type", b"").decode("latin-1"))
+        self._home.acceptor.refuse(self, 431, "Request Header Fields Too Large", detail, head)
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
         """The app left, or broke the rules."""

@@ -486,7 +486,7 @@ class Session:
         large = self._too_large(head.list_size, head.count)
         if large:
             stream.told = True
-            stream.on_too_large(large)
+            stream.on_too_large(head, large)
             return
         self._begin(stream, head)
 

@@ -105,7 +105,7 @@ class Stream:
     def on_end(self, trailers: Trailers2 | None) -> None:
         """The body is whole."""
 
-    def on_too_large(self, detail: str) -> None:
+    def on_too_large(self, head: Request2, detail: str) -> None:
         """The request's head is above the limits: it is to be answered with 431."""
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:

@@ -67,7 +67,7 @@ class Recorder(Stream):
         self.events.append("end")
         self.whole, self.trailers = True, trailers
 
-    def on_too_large(self, detail: str) -> None:
+    def on_too_large(self, head: Request2, detail: str) -> None:
         self.events.append(("too large", detail))
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
