@@ -16,8 +16,8 @@ from proxy.retry.facts import Outcome
 from proxy.retry.policy import Policy
 from proxy.wire.head import RequestHead
 
-#: The contract, section 4: "the matching grpc-status (4, 14, 8)"; the others as gRPC maps HTTP statuses.
-_GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 502: 14, 503: 8, 504: 4}
+#: gRPC statuses of our own answers (contract, section 12, "What the app gets"); the others are UNKNOWN.
+_GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 501: 12, 502: 14, 503: 8, 504: 4}
 
 
 def own_answer(
@@ -31,8 +31,11 @@ def own_answer(
     grpc: bool = False,
     changes: Changes | None = None,
     retry_after: float | None = None,
+    grpc_status: int | None = None,
 ) -> tuple[int, bytes, bytes]:
-    """(status, field lines, body): an answer as an app's stream takes it."""
+    """(status, field lines, body): an answer as an app's stream takes it. `grpc_status`: where it is not that of
+    `status`.
+    """
     lines = [] if changes is None else list(changes.add)
     if retry_after is not None and status in (429, 503):
         lines.append(("Retry-After", str(max(0, math.ceil(retry_after)))))
@@ -40,7 +43,7 @@ def own_answer(
         said = f"{title}: {detail}" if detail else title
         lines[:0] = [
             ("Content-Type", "application/grpc"),
-            ("grpc-status", str(_GRPC.get(status, 2))),
+            ("grpc-status", str(_GRPC.get(status, 2) if grpc_status is None else grpc_status)),
             ("grpc-message", percent_encoded(said)),
         ]
         return 200, _text(lines), b""
@@ -78,6 +81,7 @@ def answer_of(action: Answer, policy: Policy, *, attempts: int, grpc: bool) -> t
         grpc=grpc,
         changes=changes,
         retry_after=action.retry_after,
+        grpc_status=action.grpc_status,
     )
 
 

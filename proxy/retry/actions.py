@@ -78,7 +78,8 @@ class Deliver:
 class Answer:
     """The proxy's own answer, where there is none to hand on. `retry_after` is seconds, for a Retry-After field.
 
-    `error` is the RFC 9209 proxy error type. Always followed by Finish.
+    `error` is the RFC 9209 proxy error type; `grpc_status` is told to a gRPC call in the place of what `status` stands
+    for. Always followed by Finish.
     """
 
     status: int
@@ -87,6 +88,7 @@ class Answer:
     outcome: Outcome
     retry_after: float | None = None
     error: str = "http_protocol_error"
+    grpc_status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from typing import Final
 
 from proxy.retry.facts import (
     GRPC_STATUS_NAMES,
-    GRPC_STATUS_NUMBERS,
+    UNAVAILABLE,
     Class,
     Fault,
     FaultKind,
@@ -45,7 +45,6 @@ from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, ruleset
 __all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault", "is_plain_success", "names"]
 
 OK: Final = 0
-UNAVAILABLE: Final = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
 
 #: HTTP statuses and faults that count as UNAVAILABLE to a gRPC client.
 _UNAVAILABLE_STATUSES = frozenset({502, 503, 504})

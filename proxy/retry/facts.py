@@ -36,6 +36,15 @@ GRPC_STATUS_NAMES = (
     "UNAUTHENTICATED",
 )
 GRPC_STATUS_NUMBERS = {name: number for number, name in enumerate(GRPC_STATUS_NAMES)}
+INTERNAL = GRPC_STATUS_NUMBERS["INTERNAL"]
+UNAVAILABLE = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
+#: gRPC statuses of the codes that HTTP/2 streams are reset with: CANCEL, ENHANCE_YOUR_CALM, INADEQUATE_SECURITY. The
+#: others are INTERNAL (gRPC over HTTP/2, "Errors"; contract, section 12).
+_OF_CODES = {
+    8: GRPC_STATUS_NUMBERS["CANCELLED"],
+    11: GRPC_STATUS_NUMBERS["RESOURCE_EXHAUSTED"],
+    12: GRPC_STATUS_NUMBERS["PERMISSION_DENIED"],
+}
 
 
 class Class(StrEnum):
@@ -90,6 +99,11 @@ class Fault:
     detail: str = ""
     error: str = "connection_terminated"
     code: int | None = None
+
+    @property
+    def grpc_status(self) -> int:
+        """The gRPC status that a stream's code stands for (contract, section 12); UNAVAILABLE where there is none."""
+        return UNAVAILABLE if self.code is None else _OF_CODES.get(self.code, INTERNAL)
 
 
 #: Request fields that deciding reads at a call's start. A content type of application/grpc steers too, and so does the

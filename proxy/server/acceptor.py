@@ -27,7 +27,7 @@ from proxy.forward.tracing import TracedExchange
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.call_record import refused
 from proxy.observe.tracing import Tracer
-from proxy.retry.facts import Outcome, is_grpc_media
+from proxy.retry.facts import UNAVAILABLE, Outcome, is_grpc_media
 from proxy.retry.http_date import http_date
 from proxy.retry.routing import ClimbsOut
 from proxy.server.asker import Asker, Seat
@@ -291,6 +291,7 @@ class Acceptor(web.Server):
             grpc=grpc,
             changes=answers_for_nobody(rejection.outcome, rejection.error, rejection.detail),
             retry_after=1.0,
+            grpc_status=rejection.grpc_status,
         )
         headless = head is not None and head.method == "HEAD"
         size = 0 if headless else len(body)
@@ -348,7 +349,7 @@ _FULL = Rejection(
 )
 #: RFC 9209 section 2.3.29: no upstream was asked.
 _ENDING = Rejection(
-    503, "Service Unavailable", "the proxy is shutting down", Outcome.OVERLOADED, "proxy_internal_response"
+    503, "Service Unavailable", "the proxy is shutting down", Outcome.OVERLOADED, "proxy_internal_response", UNAVAILABLE
 )
 #: RFC 9110 section 15.5.9.
 _TOO_SLOW = Rejection(408, "Request Timeout", "the request's head did not come, and others had no connection left")

@@ -7,7 +7,7 @@ from typing import Protocol, cast
 from proxy.forward.exchange import Exchange
 from proxy.forward.own_answers import percent_encoded
 from proxy.forward.request_plan import Plan
-from proxy.retry.facts import Fault, is_grpc_media
+from proxy.retry.facts import UNAVAILABLE, Fault, is_grpc_media
 from proxy.server.asker import ConnectionOwner
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
@@ -18,10 +18,6 @@ from proxy.wire.http2 import stream as wire
 from proxy.wire.http2.frames import INTERNAL_ERROR, NO_ERROR, code_name
 from proxy.wire.http2.heads import Request2, Response2, answer_block, own_block, trailers_block
 from proxy.wire.http2.hpack import encoded_lines
-
-#: The gRPC status of a stream that was reset, by its code (contract, section 12); the others are INTERNAL.
-_STATUS_OF = {8: 1, 11: 8, 12: 7}
-_INTERNAL, _UNAVAILABLE = 13, 14
 
 
 class Home(Protocol):
@@ -212,7 +208,7 @@ class Http2AppStream(wire.Stream):
 def _broken(fault: Fault | None) -> bytes:
     """Trailers of an answer that broke off."""
     code = None if fault is None else fault.code
-    status = _UNAVAILABLE if code is None else _STATUS_OF.get(code, _INTERNAL)
+    status = UNAVAILABLE if fault is None else fault.grpc_status
     detail = "the proxy ended the call" if fault is None else fault.detail
     if code is not None and code != NO_ERROR:
         detail = f"{detail} ({code_name(code)})"

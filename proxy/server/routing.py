@@ -53,13 +53,14 @@ class Inside:
 
 @dataclass(slots=True)
 class Rejection(Exception):  # noqa: N818 - it is the answer to be given, and is called so
-    """A request that goes nowhere. `error` is the RFC 9209 error type, `allow` an Allow field's value."""
+    """A request that goes nowhere. `error` is the RFC 9209 error type; `grpc_status`: where it is not that of `status`."""
 
     status: int
     title: str
     detail: str
     outcome: Outcome = Outcome.BAD_REQUEST
     error: str = "http_request_error"
+    grpc_status: int | None = None
 
 
 @dataclass(slots=True)

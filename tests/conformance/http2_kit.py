@@ -134,7 +134,12 @@ class Wire:
         """The next frame; None at the end of the connection."""
         try:
             head = self.peer.read(9)
-            size, kind, flags, stream = int.from_bytes(head[:3]), head[3], head[4], int.from_bytes(head[5:]) & 0x7FFFFFFF
+            size, kind, flags, stream = (
+                int.from_bytes(head[:3]),
+                head[3],
+                head[4],
+                int.from_bytes(head[5:]) & 0x7FFFFFFF,
+            )
             payload = self.peer.read(size)
             if kind == HEADERS:
                 while not flags & END_HEADERS:
@@ -169,9 +174,7 @@ class Wire:
         return next(self._decoded[at] for at, each in enumerate(self.frames) if each is got)
 
     def has_ended(self, stream: int) -> bool:
-        return any(
-            each.stream == stream and (each.ends or each.kind == RST_STREAM) for each in self.frames
-        )
+        return any(each.stream == stream and (each.ends or each.kind == RST_STREAM) for each in self.frames)
 
     def answer(self, stream: int) -> Answer:
         """All of what comes on a stream, to its end."""
@@ -192,7 +195,12 @@ class Wire:
         heads = heads[len(infos) :]
         assert len(heads) <= 2, heads
         return Answer(
-            infos, heads[0] if heads else [], body, heads[1] if len(heads) > 1 else None, code, alone and len(heads) == 1
+            infos,
+            heads[0] if heads else [],
+            body,
+            heads[1] if len(heads) > 1 else None,
+            code,
+            alone and len(heads) == 1,
         )
 
     def request(self) -> tuple[int, Fields, bytes]:
@@ -257,9 +265,7 @@ class Http2Proxy(Proxy):
 
     def __init__(self, folder: Path, config: str, *, number: int) -> None:
         self._listeners = [Upstream() for _ in range(number)]
-        self._free = iter(
-            [Place(f"u{at}.test", listener) for at, listener in enumerate(self._listeners)]
-        )
+        self._free = iter([Place(f"u{at}.test", listener) for at, listener in enumerate(self._listeners)])
         lines = [
             f'  u{at}: {{url: "http://{each.authority}", hosts: [u{at}.test]}}\n'
             for at, each in enumerate(self._listeners)
