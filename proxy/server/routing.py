@@ -53,7 +53,9 @@ class Inside:
 
 @dataclass(slots=True)
 class Rejection(Exception):  # noqa: N818 - it is the answer to be given, and is called so
-    """A request that goes nowhere. `error` is the RFC 9209 error type; `grpc_status`: where it is not that of `status`."""
+    """A request that goes nowhere. `error` is the RFC 9209 error type; `grpc_status`: told to gRPC calls in the
+    place of what `status` stands for.
+    """
 
     status: int
     title: str

@@ -115,7 +115,7 @@ class Answer(NamedTuple):
 
 
 class Wire:
-    """One end of an HTTP/2 connection. What is read is kept by stream; PING and SETTINGS are answered where `polite`."""
+    """One end of an HTTP/2 connection. What was read is kept; PING and SETTINGS are answered where it is `polite`."""
 
     def __init__(self, peer: Peer, *, polite: bool = True) -> None:
         self.peer = peer
@@ -123,7 +123,7 @@ class Wire:
         self.decoder = hpack.Decoder()
         self.decoder.max_allowed_table_size = 4096
         self.frames: list[Frame] = []  # all that came, a head's CONTINUATIONs joined to it
-        self._at = 0  # of those, looked at
+        self._unseen: list[Frame] = []  # of those
         self._decoded: dict[int, Fields] = {}
         self.eof = False
 
@@ -154,6 +154,7 @@ class Wire:
         if kind == HEADERS:
             self._decoded[len(self.frames)] = [(str(k), str(v)) for k, v in self.decoder.decode(payload)]
         self.frames.append(got)
+        self._unseen.append(got)
         if self.polite and kind == SETTINGS and not flags & ACK:
             self.peer.try_send(SETTINGS_ACK)
         if self.polite and kind == PING and not flags & ACK:
@@ -163,10 +164,9 @@ class Wire:
     def until(self, *kinds: int, stream: int | None = None) -> Frame:
         """The next frame of one of these types, and of that stream, that was not looked at before."""
         while True:
-            while self._at < len(self.frames):
-                got = self.frames[self._at]
-                self._at += 1
+            for at, got in enumerate(self._unseen):
                 if got.kind in kinds and stream in (None, got.stream):
+                    del self._unseen[at]
                     return got
             assert self.read() is not None, ("the end", self.frames)
 
