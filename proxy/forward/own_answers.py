@@ -12,8 +12,9 @@ import math
 from proxy.forward.headers import Changes, answer_fields
 from proxy.observe import masking
 from proxy.retry.actions import Answer
-from proxy.retry.facts import Outcome
+from proxy.retry.facts import UNAVAILABLE, Outcome
 from proxy.retry.policy import Policy
+from proxy.retry.reasons import SHUT_DOWN
 from proxy.wire.head import RequestHead
 
 #: gRPC statuses of our own answers (contract, section 12, "What the app gets"); the others are UNKNOWN.
@@ -81,7 +82,7 @@ def answer_of(action: Answer, policy: Policy, *, attempts: int, grpc: bool) -> t
         grpc=grpc,
         changes=changes,
         retry_after=action.retry_after,
-        grpc_status=action.grpc_status,
+        grpc_status=UNAVAILABLE if action.detail == SHUT_DOWN else action.grpc_status,
     )
 
 

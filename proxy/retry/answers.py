@@ -6,7 +6,7 @@ Statuses as in the contract, section 4, "The answer"; `error` values are the pro
 from __future__ import annotations
 
 from proxy.retry.actions import Answer
-from proxy.retry.facts import UNAVAILABLE, Fault, FaultKind, Outcome
+from proxy.retry.facts import Fault, FaultKind, Outcome
 from proxy.retry.reasons import SHUT_DOWN
 
 _BY_OUTCOME: dict[Outcome, tuple[int, str, str, str]] = {
@@ -42,11 +42,12 @@ def own_answer(
         timed_out = fault.kind is FaultKind.ATTEMPT_TIMEOUT or fault.error == "connection_timeout"
         code, title = (504, "Gateway timeout") if timed_out else (502, "Bad gateway")
         text = detail or fault.detail or _FAULTS[fault.kind]
-        grpc_status = fault.grpc_status if fault.kind is FaultKind.RESET else None
+        told = fault.kind is FaultKind.RESET and fault.code is not None
+        grpc_status = fault.grpc_status if told else None
         return Answer(code, title, text, outcome, retry_after, fault.error, grpc_status)
     usual, title, text, error = _BY_OUTCOME[outcome]
     if detail == SHUT_DOWN:  # RFC 9209 section 2.3.8: there was room; it was this end that closed
-        return Answer(status or usual, title, detail, outcome, retry_after, "connection_terminated", UNAVAILABLE)
+        error = "connection_terminated"
     return Answer(status or usual, title, detail or text, outcome, retry_after, error)
 
 
