@@ -47,13 +47,10 @@ class AccessLog:
 
     def add(self, calls: Iterable[CallRecord]) -> None:
         """Write the lines of calls."""
+        line, every, add = _console_line if self._console else call_json, self._level in ("debug", "info"), self._sink.add
         for call in calls:
-            if call.outcome is not SUCCESS:
-                if not self._is_wanted(call):
-                    continue
-            elif self._level in ("warning", "error"):
-                continue
-            self._sink.add(_console_line(call) if self._console else call_json(call) + "\n")
+            if every if call.outcome is SUCCESS else self._is_wanted(call):
+                add(line(call) + "\n")
 
     def _is_wanted(self, call: CallRecord) -> bool:
         """Whether the level lets a failure's line be written, and there have not been too many like it."""
@@ -92,7 +89,7 @@ def _console_line(call: CallRecord) -> str:
             line += " · " + (", ".join(map(_console_attempt, call.history)) or "no attempt")
         line += f" [{call.policy.upstream}{'/' + call.policy.route if call.policy.route else ''}]"
         why = why or (call.history[-1].why if call.history else "")
-    return _printable(f"{line}{': ' + why if why else ''}") + "\n"
+    return _printable(f"{line}{': ' + why if why else ''}")
 
 
 def _console_attempt(record: AttemptRecord) -> str:

@@ -36,8 +36,8 @@ def target(path: str) -> str:
     """A request's path with the values of its query masked, and user info too where it is an absolute form."""
     if "@" in path:
         path = _USER_INFO.sub(f"{MASK}@", path)
-    where = path.find("?")
-    return path if where < 0 else path[: where + 1] + query(path[where + 1 :])
+    before, _, text = path.partition("?")
+    return f"{before}?{query(text)}" if text else path
 
 
 def query(text: str) -> str:
