@@ -29,7 +29,7 @@ from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream, Tunnelling
 from proxy.forward.timers import Alarm
 from proxy.forward.upload import Upload
-from proxy.observe.call_record import SUCCESS, CallRecord
+from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.classification import is_plain_success
@@ -514,7 +514,7 @@ class Exchange:
         if means.app_repeats:
             self._look_for_a_repeat(given_up=False, now=now)
         assert self._first is not None
-        self._tell_of(SUCCESS, now, 1, len(body), self._first.origin.label, (), False)
+        self._tell_of(SUCCESS, now, 1, len(body), self._first.origin.label, (), False, True)
         self.app.done()
 
     def _finish(self, outcome: Outcome, now: float) -> None:
@@ -537,7 +537,9 @@ class Exchange:
             self.upload.replay.close()
         if not call.attempts and call.held_by and not self.detail:
             self.detail = f"{GATES[call.held_by]} held it"
-        self._tell_of(outcome, now, call.attempts, self.bytes_in, self.endpoint, tuple(call.history), call.app_retry)
+        attempts, history = call.attempts, tuple(call.history)
+        once = was_sent_once(attempts, outcome, history)
+        self._tell_of(outcome, now, attempts, self.bytes_in, self.endpoint, history, call.app_retry, once)
         self.flights.clear()
         self._first = None
         call.forget_alarm()  # else call and exchange would keep each other until the collector comes
@@ -552,6 +554,7 @@ class Exchange:
         endpoint: str,
         history: Sequence[AttemptRecord],
         app_retry: bool,
+        once: bool,
     ) -> CallRecord:
         """Tell the observers of the call, by a record."""
         request = self.request
@@ -573,6 +576,7 @@ class Exchange:
         record.history = history
         record.detail = self.detail
         record.app_retry = app_retry
+        record.was_sent_once = once
         self.means.observer.call_ended(record)
         return record
 

@@ -47,9 +47,10 @@ class AccessLog:
 
     def add(self, calls: Iterable[CallRecord]) -> None:
         """Write the lines of calls."""
-        line, every, add = _console_line if self._console else call_json, self._level in ("debug", "info"), self._sink.add
+        line, add = _console_line if self._console else call_json, self._sink.add
+        has_successes = self._level in ("debug", "info")
         for call in calls:
-            if every if call.outcome is SUCCESS else self._is_wanted(call):
+            if has_successes if call.outcome is SUCCESS else self._is_wanted(call):
                 add(line(call) + "\n")
 
     def _is_wanted(self, call: CallRecord) -> bool:

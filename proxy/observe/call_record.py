@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
 from typing import Protocol
@@ -42,7 +42,7 @@ class CallRecord:
     it. `endpoint` is where the last attempt went, `host:port`; "" where none was made. `history` has every sending in
     order; nothing where the one attempt was sent at once and succeeded. `detail` says of the proxy's own answer what
     went wrong. `app_retry`: the app itself was retrying (contract, section 5). `number` is its place among all calls,
-    from 1, once it has passed `proxy.observe.recent_calls`.
+    from 1, once it has passed `proxy.observe.recent_calls`. `was_sent_once`: see the function of that name.
     """
 
     wall_started: float
@@ -63,11 +63,15 @@ class CallRecord:
     detail: str = ""
     app_retry: bool = False
     number: int = 0
+    was_sent_once: bool = field(init=False)
 
-    @property
-    def was_sent_once(self) -> bool:
-        """Whether it succeeded with its first sending. A gate may have held it before."""
-        return self.attempts == 1 and self.outcome is SUCCESS and len(self.history) < 2
+    def __post_init__(self) -> None:
+        self.was_sent_once = was_sent_once(self.attempts, self.outcome, self.history)
+
+
+def was_sent_once(attempts: int, outcome: Outcome, history: Sequence[AttemptRecord]) -> bool:
+    """Whether a call succeeded with its first sending. A gate may have held it before."""
+    return attempts == 1 and outcome is SUCCESS and len(history) < 2
 
 
 def refused(

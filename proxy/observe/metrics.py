@@ -204,9 +204,11 @@ class Metrics:
 
     def add(self, calls: Iterable[CallRecord]) -> None:
         """Count calls, and requests that no policy applied to; the labels of those are empty."""
+        known = self._by_policy
         for call in calls:
-            series = self._by_policy.get(call.policy) or self.series(call.policy)
-            if call.policy is NO_POLICY:
+            policy = call.policy
+            series = known.get(policy) or self.series(policy)
+            if policy is NO_POLICY:
                 series.outcomes[call.outcome, call.status // 100] += 1
                 continue
             seconds = call.ended - call.started

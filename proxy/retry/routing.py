@@ -244,11 +244,14 @@ class Router:
         return found
 
     def behind(self, upstream: Upstream, path: bytes) -> bytes | None:
-        """What `by_prefix` leaves of a raw path, if it finds this upstream for it. Raises ClimbsOut as that does."""
+        """What `by_prefix` leaves of a raw path, if it finds this upstream for it and does not raise; else None."""
         prefix = upstream.begins
         if self._is_flat and path.startswith(prefix) and not climbs(path[len(prefix) :]):
             return path[len(prefix) - 1 :]
-        found = self.by_prefix(path)
+        try:
+            found = self.by_prefix(path)
+        except ClimbsOut:
+            return None
         return found[1] if found is not None and found[0] is upstream else None
 
     def unmatched(self, authority: str) -> Upstream:

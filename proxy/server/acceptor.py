@@ -29,7 +29,6 @@ from proxy.observe.call_record import refused
 from proxy.observe.tracing import Tracer
 from proxy.retry.facts import UNAVAILABLE, Outcome, is_grpc_media
 from proxy.retry.http_date import http_date
-from proxy.retry.routing import ClimbsOut
 from proxy.server.asker import Asker, Seat
 from proxy.server.connection import AppConnection
 from proxy.server.connection_limit import ConnectionLimit
@@ -191,10 +190,8 @@ class Acceptor(web.Server):
             self._reject(connection, head, _ENDING if self.refusing else _FULL, close=True)
             return None
         last = connection.plan
-        if last is not None:
-            with contextlib.suppress(ClimbsOut):
-                if last.follow(head, self.settings.router):
-                    return last
+        if last is not None and last.follow(head, self.settings.router):
+            return last
         place = connection.place
         if head.max_forwards == 0:
             self._answer_here(connection, head, "Max-Forwards ends here")
