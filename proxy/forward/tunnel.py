@@ -23,6 +23,7 @@ from proxy.transport.origins import Origin
 from proxy.transport.streams import Stream, Tunnel
 from proxy.wire.head import ResponseHead, Trailers
 from proxy.wire.http1.parser import ResponseParser
+from proxy.wire.http2.frames import HEADER_SIZE, PREFACE, SETTINGS
 
 #: Seconds that the beginning of what may become a request line is held.
 MOMENT = 0.1
@@ -68,13 +69,22 @@ class AutoTunnel(TunnelExchange):
     line and the upstream has said nothing, they are held, for a moment at most; anything else stays blind for good.
     """
 
-    __slots__ = ("_held", "_patience", "_told_blind")
+    __slots__ = ("_greeting", "_held", "_patience", "_told_blind")
 
     def __init__(self, means: Context, app: Tunnelling, told_blind: Callable[[], None]) -> None:
         super().__init__(means, app)
         self._held: bytes | None = b""  # None: decided
         self._patience: asyncio.TimerHandle | None = None
+        self._greeting = b""  # the SETTINGS that the upstream said first
         self._told_blind = told_blind
+
+    def _begin(self, attempt: Attempt, stream: Stream, now: float) -> None:
+        """It is connected. What the upstream has said by then is looked at as what it says later."""
+        attempt.stream, attempt.sent_at = stream, now
+        early = cast(Tunnel, stream).listen(attempt)
+        if greets(early):
+            self._greeting, early = early, b""
+        attempt.on_head(ESTABLISHED, early, False, None)
 
     def app_data(self, data: bytes) -> None:
         """The app's bytes; the first ones are looked at."""
@@ -100,7 +110,12 @@ class AutoTunnel(TunnelExchange):
         super().app_ended(trailers)
 
     def hand_on(self, attempt: Attempt, data: bytes) -> None:
-        """The upstream speaks: if it is the first to, this is not HTTP."""
+        """The upstream speaks: if it is the first to, this is not HTTP, but for the SETTINGS that gRPC servers greet
+        with. They are not the app's to see before it is known whether it speaks HTTP/2 with the upstream or with us.
+        """
+        if self._held is not None and greets(self._greeting + data):
+            self._greeting += data
+            return
         self._stay_blind()
         super().hand_on(attempt, data)
 
@@ -115,6 +130,9 @@ class AutoTunnel(TunnelExchange):
         if held is None or self.over:
             return
         self._told_blind()
+        greeting, self._greeting = self._greeting, b""
+        for attempt in list(self.flights.values()) if greeting else ():
+            super().hand_on(attempt, greeting)
         if held:
             super().app_data(held)
 
@@ -139,8 +157,15 @@ class AutoTunnel(TunnelExchange):
             self._patience = None
 
 
+def greets(data: bytes) -> bool:
+    """Whether an upstream's first bytes begin with an HTTP/2 SETTINGS frame, as its preface does."""
+    return len(data) >= HEADER_SIZE and data[3] == SETTINGS and not any(data[4:HEADER_SIZE])
+
+
 def speaks_http(data: bytes) -> bool | None:
-    """Whether these first bytes are an HTTP/1 request line; None where they may become one."""
+    """Whether these first bytes are an HTTP/1 request line, or HTTP/2's preface; None where they may become one."""
+    if PREFACE.startswith(data[: len(PREFACE)]):
+        return True if len(data) >= len(PREFACE) else None
     if b"\n" in data:
         return _REQUEST_LINE(data) is not None
     return None if _BEGUN(data) else False

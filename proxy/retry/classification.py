@@ -10,11 +10,11 @@ them. In the lists an answer has two names, its HTTP status and its grpc-status;
 timeout, transient). What nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed.
 
 gRPC: the dialect `grpc` names UNAVAILABLE on every call. On application/grpc calls (with a service config, on all
-calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a reset count as it, and a
-grpc-status beats the HTTP status. A service config's codes take the place of the lists and of the dialect's own class:
-what they name is transient, an HTTP 429 (UNAVAILABLE to a gRPC client) is throttling where UNAVAILABLE is named, and
-under a retryPolicy an attempt timeout is a timeout, as grpc-core retries one whatever the codes are. Sources: gRPC A6;
-grpc/doc/http-grpc-status-mapping.md.
+calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a reset count as it, but for
+a stream's reset with an error code, which counts as that code's status; and a grpc-status beats the HTTP status. A
+service config's codes take the place of the lists and of the dialect's own class: what they name is transient, an HTTP
+429 (UNAVAILABLE to a gRPC client) is throttling where UNAVAILABLE is named, and under a retryPolicy an attempt timeout
+is a timeout, as grpc-core retries one whatever the codes are. Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md.
 
 `unprocessed` (section 4, safety 2): throttling; 425 to a request without Early-Data; a grpc-status that the upstream
 itself sent and that something here names; a made-up one where a service config names it.
@@ -69,7 +69,7 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
     if known is not None and reply.status in known:
         return known[reply.status]
     own = reply.grpc_status
-    grpc = _grpc_status(rules, request, own, reply.status in _UNAVAILABLE_STATUSES)
+    grpc = _grpc_status(rules, request, own, UNAVAILABLE if reply.status in _UNAVAILABLE_STATUSES else None)
     verdict = _by_rules(rules, reply, body, grpc, own) or _by_lists_of_reply(rules, request, reply.status, grpc, own)
     if isinstance(verdict, NeedsBody):
         return verdict
@@ -86,7 +86,7 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
 
 def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
     """The class of an attempt that ended without a whole answer."""
-    grpc = _grpc_status(rules, request, None, fault.kind in _UNAVAILABLE_FAULTS)
+    grpc = _grpc_status(rules, request, None, _stands_for(fault))
     verdict = _by_rules_of_fault(rules, fault, grpc) or _by_lists_of_fault(rules, request, fault, grpc)
     if rules.repeats:
         verdict = with_repeats(rules, request, fault, verdict)
@@ -107,12 +107,12 @@ def names(
     what counts as UNAVAILABLE, and where a grpc-status beats the HTTP status, is the same.
     """
     if fault is not None:
-        grpc = _grpc_status(rules, request, None, fault.kind in _UNAVAILABLE_FAULTS)
+        grpc = _grpc_status(rules, request, None, _stands_for(fault))
         return fault.kind in listed or (grpc is not None and GRPC_STATUS_NAMES[grpc] in listed)
     if reply is None:
         return False
     own = reply.grpc_status
-    grpc = _grpc_status(rules, request, own, reply.status in _UNAVAILABLE_STATUSES)
+    grpc = _grpc_status(rules, request, own, UNAVAILABLE if reply.status in _UNAVAILABLE_STATUSES else None)
     if grpc is not None and GRPC_STATUS_NAMES[grpc] in listed:
         return True
     if own is not None and (rules.service_codes is not None or _speaks_grpc(rules, request)):
@@ -125,11 +125,18 @@ def names(
 # -- gRPC's second status -----------------------------------------------------------------------------------------
 
 
-def _grpc_status(rules: Classify, request: Request, own: int | None, stands_for_unavailable: bool) -> int | None:
-    """The upstream's own grpc-status, or the UNAVAILABLE that its HTTP status or the fault stands for."""
-    if own is not None or not stands_for_unavailable:
+def _grpc_status(rules: Classify, request: Request, own: int | None, stands_for: int | None) -> int | None:
+    """The upstream's own grpc-status, or the one that its HTTP status or the fault stands for."""
+    if own is not None or stands_for is None:
         return own
-    return UNAVAILABLE if rules.service_codes is not None or _speaks_grpc(rules, request) else None
+    return stands_for if rules.service_codes is not None or _speaks_grpc(rules, request) else None
+
+
+def _stands_for(fault: Fault) -> int | None:
+    """The gRPC status that a fault stands for to a gRPC client; None where it is none of those."""
+    if fault.kind is FaultKind.RESET:
+        return fault.grpc_status
+    return UNAVAILABLE if fault.kind in _UNAVAILABLE_FAULTS else None
 
 
 def _speaks_grpc(rules: Classify, request: Request) -> bool:
@@ -198,6 +205,9 @@ def _by_lists_of_fault(rules: Classify, request: Request, fault: Fault, grpc: in
     if grpc == UNAVAILABLE:
         return Verdict(Class.TRANSIENT, f"dialect grpc: UNAVAILABLE, for {fault.kind}")
     cls = rules.faults.get(fault.kind)
+    by_grpc = None if grpc is None else rules.grpc.get(grpc)
+    if grpc is not None and by_grpc is not None and (cls is None or _STRENGTH[by_grpc] > _STRENGTH[cls]):
+        return Verdict(by_grpc, f"{by_grpc}: {GRPC_STATUS_NAMES[grpc]}, for {fault.kind}")
     return Verdict(Class.UNNAMED, f"not named: {fault.kind}") if cls is None else Verdict(cls, f"{cls}: {fault.kind}")
 
 

@@ -28,11 +28,13 @@ upstreams:
 class App:
     """A channel to the sidecar, for calls of acme.Echo. What blocks is done in a thread."""
 
-    def __init__(self, redrive: Redrive, *, authority: str = "greeter.test") -> None:
+    def __init__(self, redrive: Redrive, *, authority: str = "greeter.test", by_proxy: bool = False) -> None:
         self.redrive = redrive
-        self.channel = grpc.insecure_channel(
-            redrive.authority, options=[*OPTIONS, ("grpc.default_authority", authority)]
-        )
+        if by_proxy:  # what `http_proxy` does
+            target, option = authority, ("grpc.http_proxy", redrive.url)
+        else:
+            target, option = redrive.authority, ("grpc.default_authority", authority)
+        self.channel = grpc.insecure_channel(target, options=[*OPTIONS, option])
 
     def echo(self, request: bytes = b"hello", *, timeout: float = 10, **metadata: Any) -> Any:
         """A unary call: (answer, call)."""
@@ -210,6 +212,14 @@ async def test_a_name_that_no_upstream_has(app: App) -> None:
     error = await failure(stranger.echo)
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED  # 404
     await blocking(stranger.channel.close)
+
+
+async def test_a_channel_that_finds_the_proxy_by_a_variable(app: App, server: GrpcServer) -> None:
+    other = App(app.redrive, authority="greeter.test:80", by_proxy=True)
+    reply, call = await blocking(lambda: other.echo(key="a", fail=2))
+    assert reply == b"hello" and dict(call.trailing_metadata())["seen"] == "3"
+    assert [each["x-attempt-count"] for each in server.seen("a")] == ["1", "2", "3"]
+    await blocking(other.channel.close)
 
 
 async def test_a_server_that_goes_away_and_another_in_its_place(tmp_path: Path) -> None:

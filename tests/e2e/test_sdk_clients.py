@@ -2,7 +2,7 @@
 
 What is shown: failures that the client would see are ridden out; a client that is told to stop does not retry on top;
 one that retries all the same is recognised, charged and counted; idempotency keys are one for each call, and an app's
-own is never touched. gRPC's client (grpcio) speaks HTTP/2 alone, which redrive does not serve yet: it is not here.
+own is never touched. gRPC's client (grpcio) speaks HTTP/2 alone: see test_grpc.
 """
 
 from __future__ import annotations

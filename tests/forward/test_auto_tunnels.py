@@ -9,6 +9,7 @@ from support.front import Front, request, to
 from support.scripted import Upstream, answer
 
 from proxy.forward.tunnel import speaks_http
+from proxy.wire.http2.frames import INITIAL_WINDOW_SIZE, PREFACE, settings
 
 
 async def test_cleartext_requests_in_a_tunnel_become_calls() -> None:
@@ -60,6 +61,41 @@ async def test_anything_else_stays_blind(first: bytes) -> None:
         app.send(first)
         assert await app.reader.readexactly(5) == b"reply"
         assert came == first
+
+
+#: What gRPC servers say before anybody has said anything.
+GREETING = settings({INITIAL_WINDOW_SIZE: 77_777})
+
+
+async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Greet; then send back what comes."""
+    writer.write(GREETING)
+    while data := await reader.read(1000):
+        writer.write(data)
+    writer.close()
+
+
+async def test_a_server_that_greets_with_settings_and_an_app_that_speaks_something_else() -> None:
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Front(to("api", f"http://127.0.0.1:{port}", hosts=["svc.test"])) as front, front.app() as app:
+        assert (await app.ask("CONNECT", "svc.test:80")).status == 200
+        app.send(b"\x16\x03\x01")
+        assert await app.reader.readexactly(len(GREETING) + 3) == GREETING + b"\x16\x03\x01"
+
+
+async def test_a_preface_in_a_tunnel_makes_calls_though_the_server_has_greeted() -> None:
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Front(to("api", f"http://127.0.0.1:{port}", hosts=["svc.test"])) as front, front.app() as app:
+        assert (await app.ask("CONNECT", "svc.test:80")).status == 200
+        app.send(PREFACE[:10])
+        app.send(PREFACE[10:] + settings({}))
+        first = await app.reader.readexactly(9)
+        assert (first[3], first[5:]) == (4, bytes(4))
+        said = await app.reader.readexactly(int.from_bytes(first[:3]))
+        assert said != GREETING[9:] and len(said) > 6  # ours, not the server's
+        assert front.told.calls[0]["outcome"] == "success"
 
 
 async def test_a_server_that_speaks_first_stays_blind() -> None:

@@ -394,6 +394,31 @@ def test_service_codes_take_the_place_of_lists_and_of_the_grpc_dialects_class() 
     assert of(only_aborted, 200, request=RPC) is SUCCESS
 
 
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (8, "CANCELLED"),
+        (11, "RESOURCE_EXHAUSTED"),
+        (12, "PERMISSION_DENIED"),
+        (0, "INTERNAL"),
+        (2, "INTERNAL"),
+        (99, "INTERNAL"),
+    ],
+)
+def test_a_stream_reset_with_a_code_stands_for_its_status(code: int, status: str) -> None:
+    reset = Fault(FaultKind.RESET, Progress.UNKNOWN, code=code)
+    number = GRPC_STATUS_NUMBERS[status]
+    named = rules(dialects=(GRPC,), faults={}, grpc={number: Class.TRANSIENT})
+    dialect = rules(dialects=(GRPC,), faults={})
+    assert classify_fault(dialect, RPC, reset).cls is Class.UNNAMED  # not UNAVAILABLE
+    assert classify_fault(named, RPC, reset).cls is Class.TRANSIENT
+    assert classify_fault(rules(dialects=(GRPC,), grpc={number: Class.THROTTLING}), RPC, reset).cls is Class.THROTTLING
+    assert classify_fault(named, GET, reset).cls is Class.UNNAMED
+    assert classify_fault(rules(service_codes=frozenset({number})), RPC, reset).cls is Class.TRANSIENT
+    assert classify_fault(rules(service_codes=frozenset({UNAVAILABLE})), RPC, reset).cls is Class.UNNAMED
+    assert not classify_fault(named, RPC, reset).unprocessed
+
+
 @pytest.mark.parametrize("dialects", [(HTTP,), (HTTP, GRPC)])
 def test_service_codes_reach_http_and_faults_by_unavailable(dialects: tuple[Dialect, ...]) -> None:
     codes = rules(dialects=dialects, service_codes=frozenset({UNAVAILABLE}))
