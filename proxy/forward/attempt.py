@@ -18,7 +18,7 @@ from proxy.retry.facts import PUSHBACK_FIELDS, Fault, Reply
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.replay_buffer import Replay
-from proxy.transport.streams import Stream
+from proxy.transport.streams import UpstreamStream
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
 #: Contract, section 4: what is kept of an answer while its call waits.
@@ -56,7 +56,7 @@ class AttemptOwner(Protocol):
         """
         ...
 
-    def answered(self, attempt: Attempt, reply: Reply, stream: Stream | None) -> None:
+    def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
         """A head came, of which something has to be decided; on this stream, which may be done with it."""
         ...
 
@@ -102,7 +102,7 @@ class Attempt:
         self.number = number
         self.origin = origin
         self.state = FLYING
-        self.stream: Stream | None = None
+        self.stream: UpstreamStream | None = None
         self.task: asyncio.Task[None] | None = None
         self.replay: Replay | None = None
         self.cursor = 0
@@ -115,7 +115,7 @@ class Attempt:
 
     # -- sending --------------------------------------------------------------------------------------------------
 
-    def send(self, stream: Stream, asked: Asked, replay: Replay | None, now: float) -> None:
+    def send(self, stream: UpstreamStream, asked: Asked, replay: Replay | None, now: float) -> None:
         """Send the request, and what there is of its body."""
         self.stream, self.replay = stream, replay
         if replay is None:

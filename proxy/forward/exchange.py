@@ -41,7 +41,7 @@ from proxy.retry.registry import ScopeState
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
-from proxy.transport.streams import Stream
+from proxy.transport.streams import UpstreamStream
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
 NEVER = float("inf")
@@ -259,7 +259,7 @@ class Exchange:
             resent = attempt.number > 1 or (self.decided and self.call.resent)
             self.app.inform(head, via_line(self.means.via, head.version), resent=resent)
 
-    def answered(self, attempt: Attempt, reply: Reply, stream: Stream | None) -> None:
+    def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
         """A head came, of which something has to be decided."""
         if stream is not None and (attempt.head.login_bound or self.plan.login_bound):
             self.app.pin(stream, attempt.origin)
@@ -399,7 +399,7 @@ class Exchange:
         attempt.task = None
         self._send(attempt, stream, monotonic())
 
-    def _send(self, attempt: Attempt, stream: Stream, now: float) -> None:
+    def _send(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         if not stream.is_open:
             self.failed(attempt, faults.closed(sent=False, answered=False, reused=False))
             return
@@ -408,7 +408,7 @@ class Exchange:
         if self.upload is not None:
             self._launched(self.upload)
 
-    def _begin(self, attempt: Attempt, stream: Stream, now: float) -> None:
+    def _begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """Send the request as this attempt does, and what there is of its body."""
         replay = None if self.upload is None else self.upload.replay
         attempt.send(stream, self._request_for(attempt, stream, now), replay, now)
@@ -419,17 +419,17 @@ class Exchange:
         if timeout is not None and attempt.sent_at is not None:
             self.due_by(attempt.sent_at + timeout)
 
-    def _resting(self, origin: Origin, now: float) -> Stream | None:
+    def _resting(self, origin: Origin, now: float) -> UpstreamStream | None:
         """A stream on a connection that is there: this app connection's own (NTLM, Negotiate), or a pooled one."""
         stream = self.app.pinned(origin) if self.app.has_pinned else None
         return stream or self.means.pool.lease(origin, now, idempotent=self.call.idempotent)
 
-    async def open(self, origin: Origin, *, fresh: bool) -> Stream:
+    async def open(self, origin: Origin, *, fresh: bool) -> UpstreamStream:
         """A stream for an attempt, where no connection rests. `fresh`: not on one that another call has used."""
         idempotent = None if fresh else self.call.idempotent
         return await self.means.pool.open(origin, within=self.policy.timeouts.connect, idempotent=idempotent)
 
-    def _request_for(self, attempt: Attempt, stream: Stream, now: float) -> Asked:
+    def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> Asked:
         plan = self.plan
         if plan.plain:
             return plan.plain_request(attempt.origin, attempt.number, self.means.via)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.forward.streams import AppStream
-from proxy.transport.streams import Stream
+from proxy.transport.streams import UpstreamStream
 
 
 class Pipe:
@@ -11,7 +11,7 @@ class Pipe:
 
     __slots__ = ("_app", "_app_ended", "_stream", "_upstream_ended")
 
-    def __init__(self, app: AppStream, stream: Stream) -> None:
+    def __init__(self, app: AppStream, stream: UpstreamStream) -> None:
         self._app = app
         self._stream = stream
         self._app_ended = self._upstream_ended = False

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from proxy.retry.facts import Fault
 from proxy.transport.origins import Origin
-from proxy.transport.streams import Stream
+from proxy.transport.streams import UpstreamStream
 from proxy.wire.head import ResponseHead, Trailers
 
 
@@ -93,11 +93,11 @@ class AppStream(Protocol):
 
     # -- what belongs to one app connection -----------------------------------------------------------------------
 
-    def pinned(self, origin: Origin) -> Stream | None:
+    def pinned(self, origin: Origin) -> UpstreamStream | None:
         """Take a resting connection to this origin that belongs to the app's connection alone (NTLM, Negotiate)."""
         ...
 
-    def pin(self, stream: Stream, origin: Origin) -> None:
+    def pin(self, stream: UpstreamStream, origin: Origin) -> None:
         """Make the stream's connection the app connection's own: it rests there, and is closed with it. HTTP/2 has no
         such thing, on either side.
         """

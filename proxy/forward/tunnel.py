@@ -20,7 +20,7 @@ from proxy.forward.streams import Tunnelling
 from proxy.retry.facts import Outcome
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
-from proxy.transport.streams import Stream, Tunnel
+from proxy.transport.streams import Tunnel, UpstreamStream
 from proxy.wire.head import ResponseHead, Trailers
 from proxy.wire.http1.parser import ResponseParser
 from proxy.wire.http2.frames import HEADER_SIZE, PREFACE, SETTINGS
@@ -47,17 +47,17 @@ class TunnelExchange(Exchange):
 
     __slots__ = ()
 
-    def _begin(self, attempt: Attempt, stream: Stream, now: float) -> None:
+    def _begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """It is connected: that is the answer."""
         attempt.stream, attempt.sent_at = stream, now
         early = cast(Tunnel, stream).listen(attempt)
         attempt.on_head(ESTABLISHED, early, False, None)
 
-    def _resting(self, origin: Origin, now: float) -> Stream | None:
+    def _resting(self, origin: Origin, now: float) -> UpstreamStream | None:
         """A tunnel has its connection for itself."""
         return None
 
-    async def open(self, origin: Origin, *, fresh: bool) -> Stream:
+    async def open(self, origin: Origin, *, fresh: bool) -> UpstreamStream:
         """A connection without TLS of ours: what is spoken in it is not our affair."""
         return await self.means.pool.open_tunnel(origin, within=self.policy.timeouts.connect)
 
@@ -78,7 +78,7 @@ class AutoTunnel(TunnelExchange):
         self._greeting = b""  # the SETTINGS that the upstream said first
         self._told_blind = told_blind
 
-    def _begin(self, attempt: Attempt, stream: Stream, now: float) -> None:
+    def _begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """It is connected. What the upstream has said by then is looked at as what it says later."""
         attempt.stream, attempt.sent_at = stream, now
         early = cast(Tunnel, stream).listen(attempt)

@@ -37,7 +37,7 @@ from proxy.transport import socket_close
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import HIGH_WATER, Connection
 from proxy.transport.origins import Origin
-from proxy.transport.streams import Stream
+from proxy.transport.streams import UpstreamStream
 from proxy.wire.errors import BadMessage, Refused
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, trailer_fields
 from proxy.wire.http1.body import Body, body_reader, chunk, end_chunked
@@ -393,7 +393,7 @@ class AppConnection(asyncio.Protocol):
         """Read more of the request's body."""
         self._release(_BODY)
 
-    def pin(self, stream: Stream, origin: Origin) -> None:
+    def pin(self, stream: UpstreamStream, origin: Origin) -> None:
         """Make a connection this app connection's own (NTLM, Negotiate)."""
         if isinstance(stream, Connection):
             self.has_pinned = True
@@ -401,7 +401,7 @@ class AppConnection(asyncio.Protocol):
                 self.own = {}
             stream.pin(self.own.setdefault(origin, []))
 
-    def pinned(self, origin: Origin) -> Stream | None:
+    def pinned(self, origin: Origin) -> UpstreamStream | None:
         """Take a resting connection of this app connection's own."""
         resting = self.own.get(origin) if self.own is not None else None
         return resting.pop() if resting else None

@@ -12,7 +12,7 @@ from proxy.server.asker import ConnectionOwner
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
-from proxy.transport.streams import Stream
+from proxy.transport.streams import UpstreamStream
 from proxy.wire.head import ResponseHead, Trailers
 from proxy.wire.http2 import stream as wire
 from proxy.wire.http2.frames import INTERNAL_ERROR, NO_ERROR, code_name
@@ -194,11 +194,11 @@ class Http2AppStream(wire.Stream):
         super().resume()
         self._home.send_soon()
 
-    def pinned(self, origin: Origin) -> Stream | None:
+    def pinned(self, origin: Origin) -> UpstreamStream | None:
         """None: NTLM and Negotiate are no schemes of HTTP/2."""
         return None
 
-    def pin(self, stream: Stream, origin: Origin) -> None:
+    def pin(self, stream: UpstreamStream, origin: Origin) -> None:
         """Nothing belongs to one stream, or connection, of HTTP/2 alone."""
 
     def glance(self, *, closely: bool) -> None:

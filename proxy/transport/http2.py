@@ -79,9 +79,9 @@ class UpstreamConnection(asyncio.Protocol):
         """Whether it has no streams."""
         return not self.session.streams
 
-    def stream(self) -> UpstreamStream:
+    def stream(self) -> Http2UpstreamStream:
         """A stream to send a request on."""
-        return UpstreamStream(self)
+        return Http2UpstreamStream(self)
 
     def drain(self) -> None:
         """Take nothing new, and close behind the last stream."""
@@ -199,8 +199,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._settled.exception()  # it is no defect if nobody waits any more
 
 
-class UpstreamStream(wire.Stream):
-    """One request of an attempt, and its answer. Implements `proxy.transport.streams.Stream`."""
+class Http2UpstreamStream(wire.Stream):
+    """One request of an attempt, and its answer. Implements `proxy.transport.streams.UpstreamStream`."""
 
     __slots__ = ("_connection", "_listener")
 

@@ -28,7 +28,7 @@ from proxy.transport.faults import NoRoomError, WrongProtocolError
 from proxy.transport.flusher import Flusher
 from proxy.transport.http2 import UpstreamConnection
 from proxy.transport.origins import Destination, Origin, Way, endpoint_of
-from proxy.transport.streams import Resting, SharedConnection, Stream, Tunnel
+from proxy.transport.streams import Resting, SharedConnection, Tunnel, UpstreamStream
 from proxy.transport.tls import ResumingContext
 from proxy.wire.http2.session import PeerLimits
 
@@ -167,7 +167,7 @@ class Pool:
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    def lease(self, origin: Origin, now: float, *, idempotent: bool) -> Stream | None:
+    def lease(self, origin: Origin, now: float, *, idempotent: bool) -> UpstreamStream | None:
         """A stream on a connection that is there already, or None: `open` one then."""
         if origin.way.http2:
             return next((shared.stream() for shared in origin.shared if shared.is_free), None)
@@ -184,14 +184,14 @@ class Pool:
             connection.abort()
         return None
 
-    async def open(self, origin: Origin, *, within: float, idempotent: bool | None = None) -> Stream:
+    async def open(self, origin: Origin, *, within: float, idempotent: bool | None = None) -> UpstreamStream:
         """A stream on a new connection, dialled `within` seconds once it is its turn (`DialQueue`), or on a used one
         where it would have to wait: not with `idempotent` None, else as for `lease`. Raises what `dial_failed` knows.
         """
         if origin.way.http2:
             return await self._open_shared(origin, within)
         dials = origin.dials
-        used: Stream | None = None
+        used: UpstreamStream | None = None
         if dials.is_full and idempotent is not None:
             used = self.lease(origin, monotonic(), idempotent=idempotent)
         used = used or await dials.enter(within, self.rest, connection=idempotent is not None)
@@ -204,7 +204,7 @@ class Pool:
         await origin.dials.enter(within, self.rest, connection=False)
         return await self._open(origin, within=within, tunnel=True)
 
-    async def _open_shared(self, origin: Origin, within: float) -> Stream:
+    async def _open_shared(self, origin: Origin, within: float) -> UpstreamStream:
         """A stream on a connection that calls share. One is dialled at a time; who waits for it fails with it."""
         while (stream := self.lease(origin, 0.0, idempotent=True)) is None:
             if origin.dialled is None:

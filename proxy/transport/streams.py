@@ -46,7 +46,7 @@ class Listener(Protocol):
         ...
 
 
-class Stream(Protocol):
+class UpstreamStream(Protocol):
     """One request to an upstream, and its answer, while they last."""
 
     @property
@@ -99,7 +99,7 @@ class Stream(Protocol):
         ...
 
 
-class Tunnel(Stream, Protocol):
+class Tunnel(UpstreamStream, Protocol):
     """A connection that carries bytes from the start, as CONNECT wants it."""
 
     def listen(self, listener: Listener) -> bytes:
@@ -107,7 +107,7 @@ class Tunnel(Stream, Protocol):
         ...
 
 
-class Resting(Stream, Protocol):
+class Resting(UpstreamStream, Protocol):
     """A stream of HTTP/1's between requests: it is its connection, which lasts.
 
     `origin`: its `transport.origins.Origin`. `since`: resting from then on. `generation`: of the configuration that
@@ -149,7 +149,7 @@ class SharedConnection(Protocol):
         """Whether it has no streams."""
         ...
 
-    def stream(self) -> Stream:
+    def stream(self) -> UpstreamStream:
         """A stream to send a request on, where it is free."""
         ...
 

@@ -8,7 +8,7 @@ _NO_NAMES: frozenset[bytes] = frozenset()
 
 
 class Asked:
-    """What a stream sends (`proxy.transport.streams.Stream.send`); each protocol writes it in its own form.
+    """What a stream sends (`proxy.transport.streams.UpstreamStream.send`); each protocol writes it in its own form.
 
     head: RequestHead          the head as it came, on whichever protocol
     authority: bytes | None    sent in the place of Host (`:authority`); None: as it came

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE, GLOSSARY, RULES = ROOT / "docs/architecture.md", ROOT / "docs/glossary.md", ROOT / "CONTRIBUTING.md"
-#: As pages name modules in passing: `retry/machine`, `forward/exchange.py`, `transport.streams.Stream`.
+#: As pages name modules in passing: `retry/machine`, `forward/exchange.py`, `transport.streams.UpstreamStream`.
 ROOMS = sorted(each.name for each in (ROOT / "proxy").iterdir() if (each / "__init__.py").exists())
 
 
