@@ -23,8 +23,9 @@ class Load:
 
 @dataclass(frozen=True)
 class Workload:
-    """One row of the table. `via`: reverse or forward; `upstream`: plain, tls or flaky. `varied`: no two requests that
-    follow each other are the same bytes; else the same one again and again, as wrk sends it by itself.
+    """One row of the table. `via`: reverse or forward; `upstream`: plain, tls, flaky, or h2 and grpcio, which speak
+    HTTP/2. `varied`: no two requests that follow each other are the same bytes; else the same one again and again, as
+    wrk sends it by itself. `streams`: calls at a time of an HTTP/2 connection; `deadline`: they bear a grpc-timeout.
     """
 
     name: str
@@ -35,6 +36,13 @@ class Workload:
     via: str = "reverse"
     upstream: str = "plain"
     varied: bool = False
+    streams: int = 8
+    deadline: bool = False
+
+    @property
+    def http2(self) -> bool:
+        """Whether it is HTTP/2, from the client to the upstream."""
+        return self.upstream in ("h2", "grpcio")
 
 
 WORKLOADS = [
@@ -54,6 +62,11 @@ WORKLOADS = [
     Workload("small GET, 10 % of attempts fail", upstream="flaky"),
     Workload("small GET, forward", via="forward"),
     Workload("64 KiB GET, forward", path="64k", via="forward"),
+    Workload("HTTP/2: gRPC unary, 4 connections of 8 streams", 4, "bench.Greeter/Say", upstream="h2"),
+    Workload("HTTP/2: gRPC unary, with a deadline", 4, "bench.Greeter/Say", upstream="h2", deadline=True),
+    Workload("HTTP/2: gRPC unary, another query each", 4, "bench.Greeter/Say", upstream="h2", varied=True),
+    Workload("HTTP/2: gRPC unary, 10 KiB answers", 4, "bench.Greeter/Tell", upstream="h2"),
+    Workload("HTTP/2: grpcio end to end, with deadlines", 4, "bench.Greeter/Say", upstream="grpcio"),
 ]
 
 #: Fields as services send them; the first five are what every client sends.

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 TICK = os.sysconf("SC_CLK_TCK")
+#: Where what the benchmark compares with is installed.
+VENV = Path(__file__).parent / ".venv"
 
 
 def tree(pid: int) -> list[int]:
@@ -56,7 +58,9 @@ def free_port() -> int:
 
 
 class Running:
-    """A server process on these cores; `started`: seconds from its start to its first answer."""
+    """A server process on these cores; `started`: seconds from its start to its first answer. With an empty `probe`, to
+    the first connection that it takes.
+    """
 
     def __init__(self, command: list[str], port: int, probe: bytes, core: int | str, log: Path) -> None:
         self.log = log.open("ab")
@@ -78,7 +82,7 @@ class Running:
                 with socket.create_connection(("127.0.0.1", port), 1) as s:
                     s.settimeout(1)
                     s.sendall(probe)
-                    if s.recv(4096).startswith(b"HTTP/1.1 200"):
+                    if not probe or s.recv(4096).startswith(b"HTTP/1.1 200"):
                         return time.perf_counter() - begun
             except OSError:
                 pass

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from measure import VENV
+
 HERE = Path(__file__).parent
-VENV = HERE / ".venv"
 
 
 @dataclass
@@ -26,6 +27,13 @@ class Place:
     upstream_tls: int
     upstream_flaky: int
     ca: Path
+    upstream_h2: int = 0  # 0: not on this machine
+    upstream_grpcio: int = 0
+
+    def http2(self) -> list[tuple[str, int]]:
+        """Names and ports of the upstreams that speak HTTP/2 and nothing else."""
+        both = (("h2", self.upstream_h2), ("grpcio", self.upstream_grpcio))
+        return [(name, port) for name, port in both if port]
 
 
 @dataclass
@@ -42,6 +50,7 @@ class Peer:
     tls: bool = True
     retries: bool = True
     connect: bool = False
+    http2: bool = False
     available: Callable[[], bool] = field(default=lambda: True)
     notes: str = ""
 
@@ -59,6 +68,7 @@ def in_venv(name: str) -> Callable[[], bool]:
 def redrive(place: Place) -> list[str]:
     """redrive with everything on: policy, bucket, headers, metrics, access log to a file, the admin port."""
     file = place.folder / "redrive.yaml"
+    more = "".join(f'  {name}: {{url: "http://127.0.0.1:{port}"}}\n' for name, port in place.http2())
     file.write_text(
         f"""listen: 127.0.0.1:{place.port}
 admin: 127.0.0.1:0
@@ -67,7 +77,7 @@ upstreams:
   tls: {{url: "https://localhost:{place.upstream_tls}", verify: {place.ca}}}
   flaky: {{url: "http://127.0.0.1:{place.upstream_flaky}", bucket: {{kind: quota, capacity: 1000000}},
            strategy: {{kind: standard, backoff: {{base: 25ms, max: 250ms}}}}}}
-"""
+{more}"""
     )
     return [sys.executable, "-m", "proxy", "run", "-c", str(file)]
 
@@ -75,7 +85,17 @@ upstreams:
 def envoy(place: Place) -> list[str]:
     """Envoy: retry policy (5xx, reset, connect-failure; 2 retries) and a retry budget of 20 %; no access log."""
     clusters = []
-    for name, port in (("plain", place.upstream), ("tls", place.upstream_tls), ("flaky", place.upstream_flaky)):
+    http1 = [("plain", place.upstream), ("tls", place.upstream_tls), ("flaky", place.upstream_flaky)]
+    for name, port in http1 + place.http2():
+        http2 = (
+            """
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {http2_protocol_options: {}}"""
+            if (name, port) in place.http2()
+            else ""
+        )
         tls = (
             """
     transport_socket:
@@ -100,7 +120,7 @@ def envoy(place: Place) -> list[str]:
     load_assignment:
       cluster_name: {name}
       endpoints: [{{lb_endpoints: [{{endpoint: {{address: {{socket_address:
-        {{address: 127.0.0.1, port_value: {port}}}}}}}}}]}}]{tls}"""
+        {{address: 127.0.0.1, port_value: {port}}}}}}}}}]}}]{tls}{http2}"""
         )
     routes = "".join(
         f"""
@@ -108,8 +128,8 @@ def envoy(place: Place) -> list[str]:
                 route:
                   cluster: {name}
                   prefix_rewrite: "/"
-                  retry_policy: {{retry_on: "5xx,reset,connect-failure", num_retries: 2}}"""
-        for name in ("plain", "tls", "flaky")
+                  retry_policy: {{retry_on: "5xx,reset,connect-failure,unavailable", num_retries: 2}}"""
+        for name, _ in http1 + place.http2()
     )
     file = place.folder / "envoy.yaml"
     file.write_text(
@@ -288,8 +308,15 @@ def bare_relay(place: Place) -> list[str]:
 
 
 PEERS = [
-    Peer("redrive", redrive, forward=True, connect=True, notes="policy, bucket, metrics, access log to a file"),
-    Peer("envoy", envoy, available=in_venv("envoy"), notes="retry policy and retry budget; no access log"),
+    Peer(
+        "redrive",
+        redrive,
+        forward=True,
+        connect=True,
+        http2=True,
+        notes="policy, bucket, metrics, access log to a file",
+    ),
+    Peer("envoy", envoy, http2=True, available=in_venv("envoy"), notes="retry policy and retry budget; no access log"),
     Peer("haproxy", haproxy, available=on_path("haproxy"), notes="retry-on all-retryable-errors; no log"),
     Peer("nginx", nginx, available=on_path("nginx"), notes="proxy_next_upstream on 503; no log"),
     Peer(

@@ -19,7 +19,8 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from load import WORKLOADS, Workload, run_tunnel, run_wrk
+import http2
+from load import WORKLOADS, Load, Workload, run_tunnel, run_wrk
 from measure import Running, cpu_seconds, free_port, memory
 from peers import PEERS, Peer, Place, write_nginx
 from report import write_reports
@@ -58,10 +59,29 @@ server {{ listen 127.0.0.1:{flaky} backlog=4096; location /small {{ if ($fails) 
     return running, Place(folder, 0, plain, tls, flaky, ca)
 
 
+def http2_upstreams(place: Place) -> list[Running]:
+    """Start the upstreams that speak HTTP/2, where there are any; what is missing is said in a line."""
+    started = []
+    if shutil.which("h2load") and shutil.which("nghttpd"):
+        place.upstream_h2 = free_port()
+        started.append(http2.upstream(place.folder, place.upstream_h2, LOAD_CORE))
+    else:
+        print("left out, h2load or nghttpd is not installed (Debian: nghttp2): HTTP/2")
+    port = free_port()
+    if found := http2.grpcio_upstream(place.folder, port, LOAD_CORE):
+        place.upstream_grpcio = port
+        started.append(found)
+    else:
+        print("left out, grpcio is not installed in bench/.venv: grpcio end to end")
+    return started
+
+
 def serves(peer: Peer, work: Workload) -> bool:
     """Whether a peer can do a workload at all."""
     if work.via == "forward":
         return peer.forward
+    if work.http2:
+        return peer.http2
     if work.upstream == "tls" and not peer.tls:
         return False
     if work.upstream == "flaky" and not peer.retries:
@@ -74,6 +94,13 @@ def target(peer: Peer, work: Workload, place: Place) -> str:
     if work.via == "forward":
         return f"http://127.0.0.1:{place.upstream}/{work.path}"
     return f"/{work.path}" if peer.name == "bare relay" else f"/{work.upstream}/{work.path}"
+
+
+def load(work: Workload, place: Place, port: int, target: str, seconds: int) -> Load:
+    """Load `port` with a workload from the other core."""
+    if work.upstream == "grpcio":
+        return http2.run_grpcio(port, target, seconds, LOAD_CORE)
+    return (http2.run_h2load if work.http2 else run_wrk)(place.folder, work, port, target, seconds, LOAD_CORE)
 
 
 def probe_of(peer: Peer, place: Place) -> bytes:
@@ -89,6 +116,18 @@ def idle_connections(port: int, count: int) -> list[socket.socket]:
     return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
 
 
+def held_by_http2(pid: int, port: int) -> dict[str, float]:
+    """What 500 connections hold that have said their SETTINGS, and what 1,000 calls whose message does not come."""
+    figures = {}
+    for key, connections, streams in (("connection", 500, 0), ("stream", 10, 100)):
+        before = memory(pid)
+        opened = http2.rest(port, f"/h2/{http2.SERVICE}/Say", connections, streams)
+        figures[f"KiB for an idle HTTP/2 {key}"] = (memory(pid) - before) / (connections * max(streams, 1)) / 1024
+        for each in opened:
+            each.close()
+    return figures
+
+
 def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, say: callable) -> dict:  # type: ignore[valid-type]
     """One round of one peer: a fresh process, every workload it can do, and what it holds."""
     place.port = free_port()
@@ -98,21 +137,21 @@ def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, 
     }
     try:
         for work in works:
-            if not serves(peer, work):
+            if not serves(peer, work) or (work.http2 and work.upstream not in dict(place.http2())):
                 continue
-            run_wrk(place.folder, work, place.port, target(peer, work, place), 1, LOAD_CORE)  # warm
+            load(work, place, place.port, target(peer, work, place), 1)  # warm
             before = cpu_seconds(running.pid)
-            load = run_wrk(place.folder, work, place.port, target(peer, work, place), seconds, LOAD_CORE)
+            seen = load(work, place, place.port, target(peer, work, place), seconds)
             used = cpu_seconds(running.pid) - before
             figures[work.name] = {
-                "cpu us/call": used / max(load.requests, 1) * 1e6,
-                "calls/s": load.requests / load.seconds,
-                "p50 us": load.p50 * 1e6,
-                "p99 us": load.p99 * 1e6,
-                "failed": load.failed,
+                "cpu us/call": used / max(seen.requests, 1) * 1e6,
+                "calls/s": seen.requests / seen.seconds,
+                "p50 us": seen.p50 * 1e6,
+                "p99 us": seen.p99 * 1e6,
+                "failed": seen.failed,
             }
             say(peer.name, work.name, figures[work.name])
-        if peer.connect:
+        if peer.connect and any(not work.http2 for work in works):
             before = cpu_seconds(running.pid)
             rate = run_tunnel(place.port, place.upstream, LOAD_CORE)
             used = cpu_seconds(running.pid) - before
@@ -125,6 +164,8 @@ def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, 
         figures["process"]["KiB for an idle connection"] = (memory(running.pid) - held) / 1000 / 1024
         for connection in idle:
             connection.close()
+        if peer.http2 and place.upstream_h2:
+            figures["process"] |= held_by_http2(running.pid, place.port)
     finally:
         running.stop()
     return figures
@@ -158,13 +199,14 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="redrive-bench-") as scratch:
         running, place = upstream(Path(scratch))
+        others = http2_upstreams(place)
         try:
             for number in range(1, chosen.rounds + 1):
                 print(f"round {number} of {chosen.rounds}", flush=True)
                 for work in works:
                     if work.via == "reverse" and work.upstream == "plain":
-                        load = run_wrk(place.folder, work, place.upstream, f"/{work.path}", 1, LOAD_CORE)
-                        record = {"calls/s": load.requests / load.seconds, "p50 us": load.p50 * 1e6}
+                        alone = run_wrk(place.folder, work, place.upstream, f"/{work.path}", 1, LOAD_CORE)
+                        record = {"calls/s": alone.requests / alone.seconds, "p50 us": alone.p50 * 1e6}
                         for key, value in record.items():
                             results["upstream alone"][work.name][key].append(value)
                 for peer in peers:
@@ -177,7 +219,8 @@ def main() -> int:
                         for key, value in values.items():
                             results[peer.name][work][key].append(value)
         finally:
-            running.stop()
+            for each in (running, *others):
+                each.stop()
     machine = (
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
