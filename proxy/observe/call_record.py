@@ -126,10 +126,11 @@ def call_json(call: CallRecord) -> str:
     more = '"app_retry":true,' if call.app_retry else ""
     if call.detail:
         more += f'"detail":{quote(call.detail)},'
-    # A method is a token, a client an address and an outcome a word: none has anything to quote.
+    # A method is a token, a client an address and an outcome a word: none has anything to quote. Of more than 30 pieces
+    # CPython would make a list first, which takes longer (STACK_USE_GUIDELINE in its compile.c).
     return (
-        f'{{"time":"{timestamp(call.wall_started)}","event":"call",{_policy_json(call.policy)}'
-        f'"method":"{call.method}","host":{quote(authority)},"path":{quote(path)},"client":"{call.client}",'
+        f'{{"time":"{timestamp(call.wall_started)}{_policy_json(call.policy)}{call.method}",'
+        f'"host":{quote(authority)},"path":{quote(path)},"client":"{call.client}",'
         f'"status":{status},"outcome":"{outcome._value_}","attempts":{call.attempts},"duration":{seconds},'
         f'"bytes_in":{call.bytes_in},"bytes_out":{call.bytes_out},"endpoint":{quote(call.endpoint)},{more}'
         f'"history":[{sendings}]}}'
@@ -149,8 +150,9 @@ def _second(second: int) -> str:
 
 @lru_cache(maxsize=_POLICIES)
 def _policy_json(policy: Policy) -> str:
-    names = (("upstream", policy.upstream), ("route", policy.route), ("strategy", policy.strategy.name))
-    return "".join(f'"{key}":{quote(name)},' for key, name in names)
+    """What stands between a call's time and its method."""
+    upstream, route, strategy = map(quote, (policy.upstream, policy.route, policy.strategy.name))
+    return f'","event":"call","upstream":{upstream},"route":{route},"strategy":{strategy},"method":"'
 
 
 def attempt_json(record: AttemptRecord, started: float) -> str:
