@@ -19,6 +19,7 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
 END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED = 0, 1, 2, 3, 5
 FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, CALM = 6, 7, 8, 9, 11
+ENDLESS = 0x7FFFFFFF
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 Fields = list[tuple[str, str]]
@@ -152,7 +153,10 @@ class Wire:
             return None
         got = Frame(kind, flags, stream, payload)
         if kind == HEADERS:
-            self._decoded[len(self.frames)] = [(str(k), str(v)) for k, v in self.decoder.decode(payload)]
+            self._decoded[len(self.frames)] = [
+                (bytes(name).decode("latin-1"), bytes(value).decode("latin-1"))
+                for name, value in self.decoder.decode(payload, raw=True)
+            ]
         self.frames.append(got)
         self._unseen.append(got)
         if self.polite and kind == SETTINGS and not flags & ACK:

@@ -106,7 +106,8 @@ class Session:
     """
 
     __slots__ = (
-        *("_begun", "_budget", "_budget_at", "_coming", "_credit", "_drain_due", "_heads", "_highest", "_last_named"),
+        *("_begun", "_budget", "_budget_at", "_coming", "_credit", "_drain_due", "_has_changed", "_heads", "_highest"),
+        "_last_named",
         *(
             "_need",
             "_next",
@@ -115,6 +116,7 @@ class Session:
             "_peer_streams",
             "_peer_window",
             "_preface",
+            "_reading",
             "_rest",
             "_started",
         ),
@@ -145,6 +147,7 @@ class Session:
         self._started = self._partial_since = now
         self._preface = not client  # it has yet to come
         self._coming = False  # SETTINGS have come
+        self._reading = self._has_changed = False
         self._budget, self._budget_at = limits.resets, now
         self._drain_due = NEVER
         pairs = {
@@ -212,7 +215,14 @@ class Session:
         del self.streams[stream.id]
         self.outbox.leave(stream)
         self._remember(stream.id, was_reset)
-        self.owner.changed()
+        self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        """Tell the owner, who may close the connection then: not before all that was read is told to its streams."""
+        if self._reading:
+            self._has_changed = True
+        else:
+            self.owner.changed()
 
     def _remember(self, number: int, was_reset: bool) -> None:
         over = self._over_ids
@@ -277,6 +287,7 @@ class Session:
             if len(rest) < self._need:
                 return
             data = bytes(rest)
+        self._reading = True
         try:
             at = self._read(data, now)
             self._tell_begun()
@@ -284,6 +295,11 @@ class Session:
             self._tell_begun()
             self.fail(broken.code, broken.detail)
             return
+        finally:
+            self._reading = False
+        if self._has_changed:
+            self._has_changed = False
+            self.owner.changed()
         if rest or at < len(data):
             self._rest = bytearray(data[at:])
             self._partial_since = now
@@ -582,7 +598,7 @@ class Session:
             self._grow(self._peer_window - window)
         if first:
             self.owner.opened()
-        self.owner.changed()
+        self._tell_changed()
 
     def _set(self, key: int, value: int) -> None:
         if key == frames.INITIAL_WINDOW_SIZE:
@@ -626,7 +642,7 @@ class Session:
                 if not stream.over:
                     self._close(stream, was_reset=True)
                     stream.tell_gone(REFUSED_STREAM, processed=False, detail=f"the peer goes away: {code_name(code)}")
-        self.owner.changed()
+        self._tell_changed()
 
     def _window_update(self, flags: int, number: int, payload: bytes, now: float) -> None:
         increment = int.from_bytes(payload, "big") & MOST
@@ -689,7 +705,7 @@ class Session:
         self._drain_due = NEVER
         self._last_named = True
         self.outbox.put(frames.goaway(self._highest, NO_ERROR))
-        self.owner.changed()
+        self._tell_changed()
 
     @property
     def drained(self) -> bool:
