@@ -23,7 +23,7 @@ from typing import cast
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
 from proxy.forward.context import Context
 from proxy.forward.headers import gave_up, handed_on, plain_lines, via_line, wants_key
-from proxy.forward.own_answers import answer_of, own_answer
+from proxy.forward.own_answers import answer_of, given_up_answer, own_answer
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream, Tunnelling
@@ -455,6 +455,9 @@ class Exchange:
     def _deliver(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
         head, call = attempt.head, self.call
         attempt.state = DELIVERING
+        if self.request.is_grpc and self._is_to_be_told(head, outcome):
+            self._give_up(attempt, outcome, now)
+            return
         self.status = head.status
         drop, add = handed_on(call, head, self.means.via, outcome=outcome, held=now - attempt.arrived)
         data = attempt.take()
@@ -468,6 +471,18 @@ class Exchange:
             self.tell(now, call.failed, attempt.number, attempt.fault, now)
         else:
             self._stream_on(attempt, now)
+
+    def _is_to_be_told(self, head: ResponseHead, outcome: Outcome) -> bool:
+        """Whether a gRPC call on HTTP/2 ends with an answer that does not say so in gRPC's way."""
+        over_http2 = self.plan.head.version == "2.0"
+        return over_http2 and head.get(b"grpc-status") is None and gave_up(self.policy, outcome)
+
+    def _give_up(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
+        """Say in gRPC's way that an HTTP error is all there is, and let go of the rest of it."""
+        self.status = 200
+        self.app.answer(200, given_up_answer(self.call, attempt.head, self.means.via, outcome=outcome), b"")
+        attempt.drop()
+        self.tell(now, self.call.ended, attempt.number, now, None)
 
     def _stream_on(self, attempt: Attempt, now: float) -> None:
         """The answer goes on as it comes."""

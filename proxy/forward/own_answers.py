@@ -9,16 +9,21 @@ from __future__ import annotations
 import json
 import math
 
-from proxy.forward.headers import Changes, answer_fields
+from proxy.forward.headers import Changes, answer_fields, told, via_line
 from proxy.observe import masking
 from proxy.retry.actions import Answer
 from proxy.retry.facts import UNAVAILABLE, Outcome
+from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import SHUT_DOWN
-from proxy.wire.head import RequestHead
+from proxy.wire.head import RequestHead, ResponseHead
 
 #: gRPC statuses of our own answers (contract, section 12, "What the app gets"); the others are UNKNOWN.
 _GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 501: 12, 502: 14, 503: 8, 504: 4}
+
+#: gRPC statuses of HTTP statuses that come without one (grpc/doc/http-grpc-status-mapping.md; contract, section 12).
+_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 431: 13, 502: 14, 503: 14, 504: 14}
+_UNKNOWN = 2
 
 
 def own_answer(
@@ -44,7 +49,7 @@ def own_answer(
         said = f"{title}: {detail}" if detail else title
         lines[:0] = [
             ("Content-Type", "application/grpc"),
-            ("grpc-status", str(_GRPC.get(status, 2) if grpc_status is None else grpc_status)),
+            ("grpc-status", str(_GRPC.get(status, _UNKNOWN) if grpc_status is None else grpc_status)),
             ("grpc-message", percent_encoded(said)),
         ]
         return 200, _text(lines), b""
@@ -84,6 +89,29 @@ def answer_of(action: Answer, policy: Policy, *, attempts: int, grpc: bool) -> t
         retry_after=action.retry_after,
         grpc_status=UNAVAILABLE if action.detail == SHUT_DOWN else action.grpc_status,
     )
+
+
+def given_up_answer(call: Call, head: ResponseHead, via: str, *, outcome: Outcome) -> bytes:
+    """Field lines of the trailers-only answer that a gRPC call gets in the place of an upstream's HTTP error, `head`,
+    which it ends with: clients heed a pushback only beside a grpc-status (contract, section 12).
+    """
+    status = head.status
+    changes = answer_fields(
+        call.policy,
+        None,
+        outcome=outcome,
+        attempts=call.attempts,
+        grpc=True,
+        status=status,
+        detail=told(call.history),
+    )
+    lines = [
+        ("Content-Type", "application/grpc"),
+        ("grpc-status", str(_OF_HTTP.get(status, _UNKNOWN))),
+        ("grpc-message", f"the upstream answered with HTTP status {status}"),
+        *changes.add,
+    ]
+    return _text(lines) + via_line(via, head.version)
 
 
 def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes]:

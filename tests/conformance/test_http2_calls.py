@@ -113,7 +113,7 @@ def test_an_upstream_that_takes_no_stream(app: Wire, place: Place) -> None:
     app.send(headers(1, place.grpc()))
     for _ in range(2):
         place.accept((MAX_STREAMS, 0)).end()
-    served(place.accept(), UNAVAILABLE[:-2] + [("grpc-status", "0")])
+    served(place.accept(), [*GRPC_OK, *DONE])
     assert app.answer(1).grpc_status == 0
 
 
@@ -284,11 +284,11 @@ def test_an_upstream_that_wants_no_more_of_a_request(app: Wire, place: Place) ->
 def test_a_given_up_answer_without_a_grpc_status(app: Wire, place: Place) -> None:
     app.send(headers(1, place.fields("GET", "/acme.Echo/echo", ("content-type", "application/grpc"))))
     upstream = place.accept()
-    for _ in range(3):
+    for attempt in (1, 2, 3):
         number, _, _ = upstream.request()
         upstream.send(
             headers(number, [(":status", "503"), ("content-type", "text/html")], end=False)
-            + data(number, b"<h1>no</h1>", end=True)
+            + data(number, b"<h1>no</h1>", end=attempt < 3)
         )
     answer = app.answer(1)
     assert grpc_of(answer) == (200, 14, True)
@@ -296,6 +296,7 @@ def test_a_given_up_answer_without_a_grpc_status(app: Wire, place: Place) -> Non
     assert answer.get("content-type") == "application/grpc"
     assert "503" in str(answer.get("grpc-message"))
     assert answer.get("grpc-retry-pushback-ms") == "-1"
+    assert upstream.until(RST_STREAM, stream=number).code == CANCEL
 
 
 @pytest.mark.parametrize(
