@@ -19,9 +19,6 @@ from proxy.config.problems import Problem, Severity, printable
 if TYPE_CHECKING:
     from rich.text import Text
 
-#: The formats of `redrive check --format`.
-FORMATS = ("text", "json", "github")
-
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}

@@ -72,7 +72,7 @@ def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[Meth
     None where it is wrong, which was told.
     """
     if not isinstance(value, str):
-        return _Reading(problems, dotted(path)).config(value, mark)
+        return _ServiceConfigReader(problems, dotted(path)).config(value, mark)
     file = str((Path(mark.file).parent if mark.line else Path()) / value)
     text = read_text(file, problems, named_at=mark, path=dotted(path))
     if text is None:
@@ -83,10 +83,10 @@ def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[Meth
         problems.add(Mark(each.file, each.line, each.column), each.path, each.message)
     if inner.fatal:
         return None
-    return _Reading(problems, "").config(Map(Mark(file, 1, 1)) if tree is None else tree, Mark(file, 1, 1))
+    return _ServiceConfigReader(problems, "").config(Map(Mark(file, 1, 1)) if tree is None else tree, Mark(file, 1, 1))
 
 
-class _Reading:
+class _ServiceConfigReader:
     """Reads one config, and tells what is wrong with it. `lead` is put in front of every path."""
 
     def __init__(self, problems: Problems, lead: str) -> None:

@@ -71,7 +71,7 @@ def read_pushback(
     if cls is Class.SUCCESS:
         return NO_PUSHBACK
     evidence = ReplyEvidence(Reply(status, fields), peeked) if peeked else None
-    return _Reading(fields, trailers or NoFields(), status, wall, evidence).read(cls, dialects)
+    return _PushbackReader(fields, trailers or NoFields(), status, wall, evidence).read(cls, dialects)
 
 
 def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
@@ -84,7 +84,7 @@ def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
     return reply.status == 429 and any(reply.fields.get_all(reset.name.lower()) for reset in limits)
 
 
-class _Reading:
+class _PushbackReader:
     """One answer being read: the fields, and the longest delay found so far."""
 
     __slots__ = ("cooldown", "delay", "evidence", "fields", "source", "status", "trailers", "wall")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -434,8 +433,3 @@ _WITHIN, _ACROSS = "\x01", "\x02"
 def _covers(wide: str, narrow: str) -> bool:
     sample = narrow.replace("**", _ACROSS).replace("*", _WITHIN)
     return path_glob(wide, f"[^/{_ACROSS}]").fullmatch(sample) is not None
-
-
-def endpoints_of(upstreams: Iterable[Upstream]) -> frozenset[tuple[str, int]]:
-    """(host, port) of every endpoint that a url names: the exceptions to what is denied (contract, section 6)."""
-    return frozenset((end.host, end.port) for upstream in upstreams for end in upstream.target.endpoints)
