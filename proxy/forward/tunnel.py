@@ -8,28 +8,26 @@ when the other end has closed its own.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import cast
 
-from proxy.forward.attempt import HELD, Attempt
+from proxy.forward.attempt import DELIVERING, HELD, Attempt
 from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import Tunnelling
+from proxy.retry.actions import Answer
 from proxy.retry.facts import Outcome
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.streams import Tunnel, UpstreamStream
+from proxy.wire.first_bytes import greets, speaks_http
 from proxy.wire.head import ResponseHead, Trailers
 from proxy.wire.http1.parser import ResponseParser
-from proxy.wire.http2.frames import HEADER_SIZE, PREFACE, SETTINGS
 
-#: Seconds that the beginning of what may become a request line is held.
+#: Seconds of silence, or of what may become a request line, in which nothing is decided (contract, section 12).
 MOMENT = 0.1
-_TCHAR = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
-_REQUEST_LINE = re.compile(_TCHAR + rb"{1,64}+ [!-~\x80-\xff]++ HTTP/1\.[01]\r\n").match
-_BEGUN = re.compile(_TCHAR + rb"{1,64}+(?: (?:[!-~\x80-\xff]++(?: H?T?T?P?/?1?\.?[01]?\r?)?)?)?").fullmatch
+_NO_NAMES: frozenset[bytes] = frozenset()
 
 
 def _established() -> ResponseHead:
@@ -51,7 +49,9 @@ class TunnelExchange(Exchange):
         """It is connected: that is the answer."""
         attempt.stream, attempt.sent_at = stream, now
         early = cast(Tunnel, stream).listen(attempt)
-        attempt.on_head(ESTABLISHED, early, False, None)
+        attempt.on_head(ESTABLISHED, b"", False, None)
+        if early:
+            attempt.on_data(early)
 
     def _resting(self, origin: Origin, now: float) -> UpstreamStream | None:
         """A tunnel has its connection for itself."""
@@ -63,119 +63,189 @@ class TunnelExchange(Exchange):
 
 
 class AutoTunnel(TunnelExchange):
-    """A tunnel that turns into calls where cleartext HTTP/1 is spoken in it (contract, section 6, `auto`).
+    """A tunnel that turns into calls where cleartext HTTP is spoken in it (contract, sections 6 and 12, `auto`).
 
-    Node's fetch tunnels plain `http://` so. The very first bytes decide: while the app's could still become a request
-    line and the upstream has said nothing, they are held, for a moment at most; anything else stays blind for good.
+    Node's fetch tunnels plain `http://` so, and gRPC's insecure channels do under a proxy variable. The app's very
+    first bytes decide: while they could still become a preface or a request line they are held, for a moment at most. An
+    upstream that speaks first makes it blind, unless it greets as HTTP/2's do. Anything else is blind for good.
+
+    Where the plan says `at_once`, the CONNECT was answered before anything is dialled: calls need no tunnel, and an
+    upstream that is not there is their policies' affair. What is blind is dialled then; so is silence, of a moment.
     """
 
-    __slots__ = ("_greeting", "_held", "_patience", "_told_blind")
+    __slots__ = ("_ended", "_greeting", "_said", "_timer", "_told_blind", "_undecided")
+
+    plan: TunnelPlan
 
     def __init__(self, means: Context, app: Tunnelling, told_blind: Callable[[], None]) -> None:
         super().__init__(means, app)
-        self._held: bytes | None = b""  # None: decided
-        self._patience: asyncio.TimerHandle | None = None
-        self._greeting = b""  # the SETTINGS that the upstream said first
+        self._undecided = True
+        self._said = b""  # by the app, while nothing is decided, or dialled
+        self._ended = False  # it says no more
+        self._greeting = b""  # of the upstream, while nothing is decided
+        self._timer: asyncio.TimerHandle | None = None
         self._told_blind = told_blind
 
-    def _begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
-        """It is connected. What the upstream has said by then is looked at as what it says later."""
-        attempt.stream, attempt.sent_at = stream, now
-        early = cast(Tunnel, stream).listen(attempt)
-        if greets(early):
-            self._greeting, early = early, b""
-        attempt.on_head(ESTABLISHED, early, False, None)
+    def start(
+        self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
+    ) -> None:
+        """The CONNECT's head is whole."""
+        self.plan = cast(TunnelPlan, plan)
+        if not self.plan.at_once:
+            super().start(plan, now, body, done, trailers)
+            return
+        self._wait()
+        app = cast(Tunnelling, self.app)
+        app.respond(ESTABLISHED, _NO_NAMES, b"X-Attempt-Count: 0\r\n", b"", False, None)
+        app.tunnel()
 
     def app_data(self, data: bytes) -> None:
         """The app's bytes; the first ones are looked at."""
-        if self.bytes_out:  # the upstream's greeting came with the connection
-            self._stay_blind()
-        if self._held is None or self.pipe is None:
+        if not self._undecided and self.pipe is not None:
             super().app_data(data)
             return
         self.moved = monotonic()
-        self._held += data
-        speaks = speaks_http(self._held)
-        if speaks is None and len(self._held) < HELD:
-            if self._patience is None:
-                self._patience = self.means.loop.call_later(MOMENT, self._stay_blind)
-        elif speaks:
-            self._become_calls()
-        else:
-            self._stay_blind()
+        self._said += data
+        if self._undecided:
+            speaks = speaks_http(self._said)
+            if speaks is None and len(self._said) < HELD:
+                self._wait()
+            elif speaks:
+                self._become_calls()
+            else:
+                self._stay_blind()
+        elif len(self._said) >= HELD:
+            self.app.pause()  # until it is dialled
 
     def app_ended(self, trailers: Trailers | None) -> None:
         """The app says no more: what it has said was no request."""
-        self._stay_blind()
-        super().app_ended(trailers)
+        self._ended = True
+        if self._undecided:
+            self._stay_blind()
+        elif self.pipe is not None:
+            super().app_ended(trailers)
+
+    def app_gone(self) -> None:
+        """The app went away."""
+        self._forget_timer()
+        super().app_gone()
+
+    def cut(self) -> None:
+        """The process ends, and waits for this call no longer."""
+        if self.over:  # nothing was dialled
+            self.app.reset(None)
+        else:
+            super().cut()
 
     def hand_on(self, attempt: Attempt, data: bytes) -> None:
-        """The upstream speaks: if it is the first to, this is not HTTP, but for the SETTINGS that gRPC servers greet
-        with. They are not the app's to see before it is known whether it speaks HTTP/2 with the upstream or with us.
-        """
-        if self._held is not None and greets(self._greeting + data):
-            self._greeting += data
+        """The upstream speaks: if it is the first to, and does not greet as HTTP/2 does, this is not HTTP."""
+        if not self._undecided:
+            super().hand_on(attempt, data)
             return
-        self._stay_blind()
-        super().hand_on(attempt, data)
+        self._greeting += data
+        if greets(self._greeting) is False or len(self._greeting) >= HELD:
+            self._stay_blind()
 
     def upstream_ended(self) -> None:
         """The upstream says no more."""
-        self._stay_blind()
+        if self._undecided:
+            self._stay_blind()
         super().upstream_ended()
 
+    def _begin_dialling(self, now: float) -> None:
+        super().start(self.plan, now)
+        if not self.over:
+            self.status = ESTABLISHED.status  # as the app has heard
+
     def _stay_blind(self) -> None:
-        held, self._held = self._held, None
-        self._forget_patience()
-        if held is None or self.over:
-            return
+        self._undecided = False
+        self._forget_timer()
         self._told_blind()
+        if self.over:
+            self._begin_dialling(monotonic())
+        elif self.pipe is not None:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Both sides hear what the other has said so far."""
         greeting, self._greeting = self._greeting, b""
-        for attempt in list(self.flights.values()) if greeting else ():
-            super().hand_on(attempt, greeting)
-        if held:
-            super().app_data(held)
+        said, self._said = self._said, b""
+        for attempt in self.flights.values():
+            if greeting:
+                super().hand_on(attempt, greeting)
+        if said:
+            super().app_data(said)
+        if self._ended:
+            super().app_ended(None)
 
     def _become_calls(self) -> None:
-        """Let go of the connection that was dialled; the app's connection carries requests from now on."""
-        held, self._held = self._held, None
-        self._forget_patience()
+        """Let go of the connection that was dialled, or is; the app's connection carries requests from now on."""
+        self._undecided = False
+        said, self._said = self._said, b""
+        self._forget_timer()
         app = cast(Tunnelling, self.app)
-        app.leave_tunnel(self.request.authority)
-        now = monotonic()
-        self.pipe = None
-        self.tell(now, self.call.ended, next(iter(self.flights)), now)
-        app.data_received(held or b"")
+        app.leave_tunnel(self.plan.request.authority)
+        if self.over:  # nothing was dialled: there is nothing to tell of
+            self.decided = True  # so that it is not kept for the next call
+            app.done()
+        else:
+            self.pipe = None
+            self._verdict = Outcome.SUCCESS
+            now = monotonic()
+            self.tell(now, self.call.app_gone, now)
+        app.data_received(said)
+
+    def _deliver(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
+        if not self.plan.at_once:
+            super()._deliver(attempt, outcome, now)
+            return
+        attempt.state = DELIVERING  # its answer has gone already
+        self._stream_on(attempt, now)
+
+    def _stream_on(self, attempt: Attempt, now: float) -> None:
+        super()._stream_on(attempt, now)
+        if not self._undecided and not self.over:
+            self.app.resume()
+            self._flush()
+
+    def _answer(self, action: Answer) -> None:
+        if not self.plan.at_once:
+            super()._answer(action)
+            return
+        self.detail = action.detail
+        self.status = action.status
+        self.app.reset(None)
 
     def _finish(self, outcome: Outcome, now: float) -> None:
-        self._forget_patience()
+        self._forget_timer()
         super()._finish(outcome, now)
 
-    def _forget_patience(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = self.means.loop.call_later(MOMENT, self._ring_for_more)
 
+    def _ring_for_more(self) -> None:
+        """Nothing was said for a moment, or half a line."""
+        self._timer = None
+        if self._said:
+            self._stay_blind()
+        elif self.over:
+            self._begin_dialling(monotonic())
 
-def greets(data: bytes) -> bool:
-    """Whether an upstream's first bytes begin with an HTTP/2 SETTINGS frame, as its preface does."""
-    return len(data) >= HEADER_SIZE and data[3] == SETTINGS and not any(data[4:HEADER_SIZE])
-
-
-def speaks_http(data: bytes) -> bool | None:
-    """Whether these first bytes are an HTTP/1 request line, or HTTP/2's preface; None where they may become one."""
-    if PREFACE.startswith(data[: len(PREFACE)]):
-        return True if len(data) >= len(PREFACE) else None
-    if b"\n" in data:
-        return _REQUEST_LINE(data) is not None
-    return None if _BEGUN(data) else False
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class TunnelPlan(Plan):
-    """The plan of a CONNECT. `told_blind`, of one that is `auto`, is called where it stays a tunnel."""
+    """The plan of a CONNECT. `told_blind`, of one that is `auto`, is called where it stays a tunnel; `at_once`: it is
+    answered before anything is dialled.
+    """
 
-    __slots__ = ("told_blind",)
+    __slots__ = ("at_once", "told_blind")
 
+    at_once: bool
     told_blind: Callable[[], None] | None
 
     def tunnel(self, means: Context, app: Tunnelling) -> TunnelExchange:

@@ -246,6 +246,8 @@ class Acceptor(web.Server):
         plan = TunnelPlan(head, admitted.request, admitted.policy, destination, None)
         named = upstream.connect == "auto" and upstream.name in self.settings.router.by_name
         plan.told_blind = partial(self._tell_blind, upstream.name) if named else None
+        endpoints = upstream.target.endpoints
+        plan.at_once = named and bool(endpoints) and all(each.scheme == "http" for each in endpoints)
         return plan
 
     def _tell_blind(self, upstream: str) -> None:

@@ -30,7 +30,7 @@ from proxy.forward.request_plan import Plan
 from proxy.retry.facts import Fault, Request
 from proxy.server import presence
 from proxy.server.asker import ConnectionOwner
-from proxy.server.first_bytes import HTTP2, spoken
+from proxy.wire.first_bytes import HTTP2, spoken
 from proxy.server.http2 import Http2Connection
 from proxy.server.routing import Exposure, Inside
 from proxy.transport import socket_close

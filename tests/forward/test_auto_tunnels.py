@@ -1,4 +1,4 @@
-"""`connect: auto`: cleartext HTTP/1 inside a CONNECT becomes calls, anything else stays blind."""
+"""`connect: auto`: cleartext HTTP inside a CONNECT becomes calls, anything else stays blind."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import asyncio
 
 import pytest
 from support.front import Front, request, to
+from support.ports import free_port
 from support.scripted import Upstream, answer
 
-from proxy.forward.tunnel import speaks_http
-from proxy.wire.http2.frames import INITIAL_WINDOW_SIZE, PREFACE, settings
+from proxy.retry.facts import Outcome
+from proxy.wire.first_bytes import greets, speaks_http
+from proxy.wire.http2.frames import PREFACE
+
+SETTINGS = b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64"
 
 
 async def test_cleartext_requests_in_a_tunnel_become_calls() -> None:
@@ -25,7 +29,7 @@ async def test_cleartext_requests_in_a_tunnel_become_calls() -> None:
         assert upstream.requests[0].one("host") == "svc.test"
         assert (await app.ask("GET", "/again", "Host: svc.test:80")).status == 200
         assert (await app.ask("GET", "/", "Host: other.test")).status == 421
-        assert [call["attempts"] for call in front.told.calls] == [1, 2, 1]
+        assert [call["attempts"] for call in front.told.calls] == [2, 1]  # the CONNECT itself needed none
 
 
 async def test_a_request_line_in_pieces_and_early() -> None:
@@ -63,41 +67,6 @@ async def test_anything_else_stays_blind(first: bytes) -> None:
         assert came == first
 
 
-#: What gRPC servers say before anybody has said anything.
-GREETING = settings({INITIAL_WINDOW_SIZE: 77_777})
-
-
-async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Greet; then send back what comes."""
-    writer.write(GREETING)
-    while data := await reader.read(1000):
-        writer.write(data)
-    writer.close()
-
-
-async def test_a_server_that_greets_with_settings_and_an_app_that_speaks_something_else() -> None:
-    server = await asyncio.start_server(greet, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, Front(to("api", f"http://127.0.0.1:{port}", hosts=["svc.test"])) as front, front.app() as app:
-        assert (await app.ask("CONNECT", "svc.test:80")).status == 200
-        app.send(b"\x16\x03\x01")
-        assert await app.reader.readexactly(len(GREETING) + 3) == GREETING + b"\x16\x03\x01"
-
-
-async def test_a_preface_in_a_tunnel_makes_calls_though_the_server_has_greeted() -> None:
-    server = await asyncio.start_server(greet, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, Front(to("api", f"http://127.0.0.1:{port}", hosts=["svc.test"])) as front, front.app() as app:
-        assert (await app.ask("CONNECT", "svc.test:80")).status == 200
-        app.send(PREFACE[:10])
-        app.send(PREFACE[10:] + settings({}))
-        first = await app.reader.readexactly(9)
-        assert (first[3], first[5:]) == (4, bytes(4))
-        said = await app.reader.readexactly(int.from_bytes(first[:3]))
-        assert said != GREETING[9:] and len(said) > 6  # ours, not the server's
-        assert front.told.calls[0]["outcome"] == "success"
-
-
 async def test_a_server_that_speaks_first_stays_blind() -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 ready\r\n")
@@ -114,6 +83,124 @@ async def test_a_server_that_speaks_first_stays_blind() -> None:
         assert await app.rest() == b"yes"
 
 
+async def test_nothing_is_dialled_for_calls() -> None:
+    async with (
+        Upstream(answer(200, b"ok")) as upstream,
+        Front(to("api", upstream.url, hosts=["svc.test"])) as front,
+        front.app() as app,
+    ):
+        reply = await app.ask("CONNECT", "svc.test:80")
+        assert (reply.status, reply.one("x-attempt-count")) == (200, "0")
+        assert upstream.connections == 0
+        assert (await app.ask("GET", "/", "Host: svc.test")).body == b"ok"
+        assert upstream.connections == 1
+        assert [call["endpoint"] for call in front.told.calls] == [upstream.authority]
+
+
+async def test_an_upstream_that_is_not_there_fails_the_calls_and_not_the_connect() -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    async with Front(to("api", dead, hosts=["svc.test"])) as front, front.app() as app:
+        assert (await app.ask("CONNECT", "svc.test:80")).status == 200
+        assert (await app.ask("GET", "/", "Host: svc.test")).status == 502
+        assert front.told.calls[0]["attempts"] == 3
+
+
+async def test_what_is_blind_is_dialled_and_cut_where_nobody_is_there() -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    async with Front(to("api", dead, hosts=["svc.test"])) as front, front.app() as app:
+        assert (await app.ask("CONNECT", "svc.test:443")).status == 200
+        app.send(b"\x16\x03\x01\x02\x00")
+        with pytest.raises(ConnectionResetError):
+            await app.rest()
+        (call,) = await front.told.until(1)
+        assert (call["outcome"], call["attempts"], call["status"]) == (Outcome.ATTEMPTS_EXHAUSTED, 3, 502)
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["goes on", "says no more"])
+async def test_all_that_was_said_while_it_was_dialled_arrives(closed: bool) -> None:
+    came = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readexactly(100_005) == b"\x16" * 100_005
+        if closed:
+            assert await reader.read() == b""
+        came.set()
+        writer.write(b"bye")
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Front(to("api", f"http://127.0.0.1:{port}", hosts=["svc.test"])) as front, front.app() as app:
+        app.send(request("CONNECT", "svc.test:443") + b"\x16" * 5)
+        app.send(b"\x16" * 100_000)
+        if closed:
+            app.writer.write_eof()
+        assert (await app.read("CONNECT")).status == 200
+        assert await app.rest() == b"bye" and came.is_set()
+
+
+async def test_silence_is_dialled_and_the_first_bytes_still_decide() -> None:
+    async with (
+        Upstream(answer(503), answer(200, b"ok")) as upstream,
+        Front(to("api", upstream.url, hosts=["svc.test"])) as front,
+        front.app() as app,
+    ):
+        assert (await app.ask("CONNECT", "svc.test:80")).status == 200
+        await upstream.dialled.wait()
+        reply = await app.ask("GET", "/", "Host: svc.test")
+        assert (reply.body, reply.one("x-attempt-count")) == (b"ok", "2")
+        assert [(call["outcome"], call["attempts"]) for call in front.told.calls] == [
+            (Outcome.SUCCESS, 1),
+            (Outcome.SUCCESS, 2),
+        ]
+
+
+@pytest.mark.parametrize("speaks", ["http/2", "not"])
+async def test_a_greeting_of_settings_is_held_until_the_app_speaks(speaks: str) -> None:
+    """Where the upstream has no url, it is dialled first; servers of gRPC greet."""
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(SETTINGS)
+        while data := await reader.read(65536):
+            heard.put_nowait(data)
+            writer.write(b"reply")
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    place = f"127.0.0.1:{port}"
+    async with server, Front(to("api", hosts=[place])) as front, front.app() as app:
+        assert (await app.ask("CONNECT", place)).status == 200
+        if speaks == "not":
+            app.send(b"\x16\x03\x01\x02\x00")
+            assert await heard.get() == b"\x16\x03\x01\x02\x00"
+            assert await app.reader.readexactly(len(SETTINGS) + 5) == SETTINGS + b"reply"
+            return
+        app.send(PREFACE + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+        first = await app.reader.readexactly(9)
+        assert first[3:] == SETTINGS[3:9] and first + await app.reader.readexactly(first[2]) != SETTINGS
+        assert (await front.told.until(1))[0]["outcome"] is Outcome.SUCCESS
+        assert heard.empty()
+
+
+@pytest.mark.parametrize(
+    ("data", "is_so"),
+    [
+        (SETTINGS, True),
+        (b"\x00\x00\x00\x04\x00\x00\x00\x00\x00", True),
+        (SETTINGS[:4], None),
+        (b"", None),
+        (b"220 ready\r\n", False),
+        (b"\x00\x00\x05\x04\x00\x00\x00\x00\x00", False),
+        (b"\x00\x00\x06\x04\x01", False),
+        (b"\x4a\x00\x00\x00\x0a8.0", False),
+    ],
+)
+def test_what_a_greeting_is(data: bytes, is_so: bool | None) -> None:
+    assert greets(data) is is_so
+
+
 @pytest.mark.parametrize(
     ("data", "speaks"),
     [
@@ -127,6 +214,10 @@ async def test_a_server_that_speaks_first_stays_blind() -> None:
         (b"GET / HTTP/1.1\n", False),
         (b"\x16\x03", False),
         (b"GET  ", False),
+        (PREFACE, True),
+        (PREFACE + b"\0", True),
+        (PREFACE[:23], None),
+        (b"PRI * HTTP/2.0\r\n\r\nSX", False),
     ],
 )
 def test_what_a_request_line_is(data: bytes, speaks: bool | None) -> None:

@@ -163,7 +163,7 @@ def gated(event: asyncio.Event, *parts: bytes) -> Step:
 
 @dataclass
 class Upstream:
-    """See the module. `connections` counts accepted ones, `gone` is for `hang`."""
+    """See the module. `connections` counts accepted ones, `dialled`: there was one; `gone` is for `hang`."""
 
     steps: tuple[Step, ...]
     requests: list[Received] = field(default_factory=list)
@@ -183,6 +183,7 @@ class Upstream:
         self.connections = 0
         self.open: set[asyncio.StreamWriter] = set()
         self.gone = asyncio.Event()
+        self.dialled = asyncio.Event()
         self.arrived = asyncio.Condition()
         self.failures: list[BaseException] = []
         self._tls, self._host, self._path, self._sock = tls, host, path, sock
@@ -227,6 +228,7 @@ class Upstream:
 
     def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.dialled.set()
         self.open.add(writer)
         task = asyncio.get_running_loop().create_task(self._converse(reader, writer, self.connections))
         self._tasks.add(task)
