@@ -66,8 +66,8 @@ class AutoTunnel(TunnelExchange):
     """A tunnel that turns into calls where cleartext HTTP is spoken in it (contract, sections 6 and 12, `auto`).
 
     Node's fetch tunnels plain `http://` so, and gRPC's insecure channels do under a proxy variable. The app's very
-    first bytes decide: while they could still become a preface or a request line they are held, for a moment at most. An
-    upstream that speaks first makes it blind, unless it greets as HTTP/2's do. Anything else is blind for good.
+    first bytes decide: while they could still become a preface or a request line they are held, for a moment at most.
+    An upstream that speaks first makes it blind, unless it greets as HTTP/2's do. Anything else is blind for good.
 
     Where the plan says `at_once`, the CONNECT was answered before anything is dialled: calls need no tunnel, and an
     upstream that is not there is their policies' affair. What is blind is dialled then; so is silence, of a moment.

@@ -211,7 +211,7 @@ class Acceptor(web.Server):
         destination = self.means.pool.destination(
             admitted.policy.target or admitted.upstream.target,  # a route may verify otherwise, say
             admitted.scheme,
-            admitted.request.authority,
+            admitted.place,
             strict=not place.loopback,
             http2=head.version == "2.0",  # upstream is spoken what the app spoke
         )

@@ -22,6 +22,7 @@ was not taken for anything, and the app sees a RST.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
 
@@ -30,7 +31,6 @@ from proxy.forward.request_plan import Plan
 from proxy.retry.facts import Fault, Request
 from proxy.server import presence
 from proxy.server.asker import ConnectionOwner
-from proxy.wire.first_bytes import HTTP2, spoken
 from proxy.server.http2 import Http2Connection
 from proxy.server.routing import Exposure, Inside
 from proxy.transport import socket_close
@@ -39,6 +39,7 @@ from proxy.transport.connection import HIGH_WATER, Connection
 from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.errors import BadMessage, Refused
+from proxy.wire.first_bytes import HTTP2, speaks_http, spoken
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, trailer_fields
 from proxy.wire.http1.body import Body, body_reader, chunk, end_chunked
 from proxy.wire.http1.parser import RequestParser
@@ -87,6 +88,7 @@ class AppConnection(asyncio.Protocol):
         "_parser",
         "_rendered",
         "_running",
+        "_secure",
         "_timer",
         "_tunnel",
         "_undecided",
@@ -116,6 +118,7 @@ class AppConnection(asyncio.Protocol):
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
         self._undecided: bytes | None = b""  # the first bytes, while they do not say what is spoken
+        self._secure: Callable[[bytes], None] | None = None  # begins TLS, where the first bytes may be its
         self._generation = acceptor.generation
         self._kept: Exchange | None = None  # of a call that needed no decision, for the next one
         self.inside: Inside | None = None
@@ -204,7 +207,7 @@ class AppConnection(asyncio.Protocol):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.app_gone()
-        self._kept = None  # else each would keep the other
+        self._kept = self._secure = None  # else each would keep the other
         if self.own is not None:
             for pins in self.own.values():
                 for connection in list(pins):
@@ -236,6 +239,18 @@ class AppConnection(asyncio.Protocol):
             self._buffer = early
             self.transport.resume_reading()
 
+    def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
+        """What comes next are requests inside a CONNECT: in the clear, or in TLS, which `secure` is told of."""
+        self.inside = inside
+        self.plan = None
+        self._undecided = b""
+        self._secure = secure
+        self.since = monotonic()
+        if self.transport is not None:
+            self.transport.resume_reading()
+            if early:
+                self.data_received(early)
+
     def take_over(self, tls: asyncio.Transport, inside: Inside) -> None:
         """TLS stands: what comes next are requests inside it."""
         tls.set_write_buffer_limits(high=HIGH_WATER)
@@ -252,14 +267,20 @@ class AppConnection(asyncio.Protocol):
         """Read a request's head, and what of its body is there; make it a call."""
         if self._undecided is not None:
             data = self._undecided + data
-            speaks = spoken(data)
-            if speaks is None:
+            secure = self._secure
+            is_http = True if secure is None else speaks_http(data)
+            speaks = spoken(data) if is_http else None
+            if is_http is not False and speaks is None:
                 self._undecided = data
                 self._await_head()
                 return
-            self._undecided = None
+            self._undecided = self._secure = None
             if speaks is HTTP2:
                 self._become_http2(data)
+                return
+            if secure is not None and speaks is None:
+                self.since = 0.0
+                secure(data)
                 return
         parser = self._parser
         try:

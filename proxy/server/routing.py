@@ -38,10 +38,13 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A connection whose requests are inside a CONNECT: the authority that it named, and what is spoken there."""
+    """A connection whose requests are inside a CONNECT: the authority that it named, what is spoken there, and the name
+    that the app's TLS has asked for, without a port.
+    """
 
     authority: str
     scheme: Literal["http", "https"]
+    sni: str = ""
 
     def same(self, authority: str) -> bool:
         """Whether a request's own authority is that of the CONNECT; one that names none means it."""
@@ -77,6 +80,8 @@ class Admitted:
     scheme: str
     rest: bytes | None = None
     by_service: bool = False
+    #: host[:port] where the upstream has no place of its own.
+    place: str = ""
 
 
 def admit(
@@ -92,10 +97,12 @@ def admit(
     router = settings.router
     rest: bytes | None = None
     by_service = False
+    asked = ""
     authority = head.authority
     if inside is not None:
         scheme: str = inside.scheme
         authority, upstream = _inside(head, inside, settings, place)
+        asked = authority if inside.same(authority) else inside.authority
     elif head.form == "absolute":
         scheme = head.scheme
         upstream = router.by_authority(head.authority, _PORTS[scheme]) or _unmatched(head.authority, settings, place)
@@ -117,7 +124,7 @@ def admit(
         raise Rejection(
             501, "Not Implemented", f"gRPC needs HTTP/2, and `protocol` of the upstream {upstream.name} is http/1.1"
         )
-    return Admitted(upstream, request, policy, scheme, rest, by_service)
+    return Admitted(upstream, request, policy, scheme, rest, by_service, asked or authority)
 
 
 def speaks_http2_grpc(head: RequestHead) -> bool:
@@ -153,12 +160,28 @@ def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposu
     absolute = head.form == "absolute"
     if head.method == "CONNECT":
         raise Rejection(400, "Bad Request", "a CONNECT inside a CONNECT")
-    if not inside.same(head.authority) or (absolute and head.scheme != inside.scheme):
-        asked = f"{head.scheme}://{head.authority}" if absolute else f"Host {head.authority}"
-        raise Rejection(421, "Misdirected Request", f"{asked} inside a CONNECT to {inside.authority}")
     port = _PORTS[inside.scheme]
     upstream = settings.router.by_authority(inside.authority, port) or _unmatched(inside.authority, settings, place)
+    is_its = inside.same(head.authority) or (head.version == "2.0" and _is_another_of(upstream, head, inside, settings))
+    if not is_its or (absolute and head.scheme != inside.scheme):
+        asked = f"{head.scheme}://{head.authority}" if absolute else f"Host {head.authority}"
+        raise Rejection(421, "Misdirected Request", f"{asked} inside a CONNECT to {inside.authority}")
     return head.authority or inside.authority, upstream
+
+
+def _is_another_of(upstream: Upstream, head: RequestHead, inside: Inside, settings: Settings) -> bool:
+    """Whether a request names the host that the app's TLS asked for, or another one of the CONNECT's upstream. A port
+    that it does not name is the scheme's, or the CONNECT's.
+    """
+    usual = _PORTS[inside.scheme]
+    connect = split_authority(inside.authority, usual)
+    named = split_authority(head.authority, 0)
+    if named is None or connect is None:
+        return False
+    ports = {named[1]} if named[1] else {usual, connect[1]}
+    if named[0] == inside.sni and ports & {usual, connect[1]}:
+        return True
+    return any(settings.router.by_authority(head.authority, port) is upstream for port in ports)
 
 
 def _by_prefix(head: RequestHead, settings: Settings, place: Exposure) -> tuple[Upstream, bytes]:

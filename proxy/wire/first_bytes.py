@@ -43,6 +43,6 @@ def greets(data: bytes) -> bool | None:
     one.
     """
     length = int.from_bytes(data[:3], "big")
-    if len(data) >= 3 and (length % 6 or length > 600) or not _SETTINGS.startswith(data[3:9]):
+    if (len(data) >= 3 and (length % 6 or length > 600)) or not _SETTINGS.startswith(data[3:9]):
         return False
     return True if len(data) >= 9 else None

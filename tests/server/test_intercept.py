@@ -404,10 +404,37 @@ async def test_cleartext_where_tls_is_expected(authority: Authority, local: Loca
     async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
         app.send(request("CONNECT", front.inner, host=front.inner))
         assert await app.reader.readuntil(b"\r\n\r\n") == OK
-        app.send(request("GET", "/"))
+        app.send(b"SSH-2.0-x\r\n")
         await app.rest()
         assert "carries no TLS" in local.told[0]["lines"][0]
         assert upstream.connections == 0
+
+
+async def test_cleartext_requests_make_calls_too(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with (
+        Upstream(answer(503), answer(200, b"ok"), tls=tls) as upstream,
+        Intercepting(upstream, authority, local) as front,
+        front.app() as app,
+    ):
+        app.send(request("CONNECT", front.inner, host=front.inner) + b"GE")  # in pieces, and early
+        assert await app.reader.readuntil(b"\r\n\r\n") == OK
+        app.send(request("GET", "/", host=front.inner)[2:])
+        reply = await app.read()
+        assert (reply.body, reply.one("x-attempt-count")) == (b"ok", "2")
+        assert not local.told
+
+
+async def test_the_leaf_is_for_the_name_that_tls_asks_for(
+    authority: Authority, local: Local, tls: ssl.SSLContext
+) -> None:
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        for name in ("other.example", "localhost", "OTHER.example"):
+            async with front.app() as app:
+                app.send(request("CONNECT", front.inner, host=front.inner))
+                assert await app.reader.readuntil(b"\r\n\r\n") == OK
+                await app.writer.start_tls(local.trusting(), server_hostname=name)  # which looks at the leaf's name
+                assert (await app.ask("GET", "/", f"Host: {front.inner}")).status == 200
+                assert (await app.ask("GET", "/", "Host: other.example")).status == 421  # on HTTP/1 it is nothing more
 
 
 async def test_shutting_down_in_the_middle_of_a_handshake(

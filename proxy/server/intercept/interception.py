@@ -1,5 +1,7 @@
 """Interception as the proxy port does it: a CONNECT is answered, TLS is ended, and the same connection reads on.
 
+Cleartext HTTP behind the CONNECT makes calls as well; the leaf is for the name that the app's TLS asks for.
+
 Law: what cannot be intercepted is refused with the remedy, never tunnelled: its upstream asked for calls that are
 retried. Where an app does not trust us, whoever runs the proxy is told once for each host, with what to do.
 
@@ -11,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -52,6 +55,10 @@ class Secured(Protocol):
         """There is no TLS: read on as before."""
         ...
 
+    def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
+        """The CONNECT is answered: read on, `early` first. What is no cleartext HTTP is TLS: `secure` is told of it."""
+        ...
+
     def take_over(self, tls: asyncio.Transport, inside: Inside) -> None:
         """TLS stands: what comes next are requests inside it."""
         ...
@@ -72,9 +79,7 @@ class _Way:
     """A connection on its way to TLS. `refuse` answers its CONNECT with what is wrong."""
 
     connection: Secured
-    transport: asyncio.Transport
-    early: bytes
-    inside: Inside
+    authority: str
     host: str
     refuse: Callable[[CaError], None]
 
@@ -115,9 +120,10 @@ class Interception:
             return
         place = split_authority(authority, 443)
         assert place is not None  # it was admitted
-        transport, early = connection.hand_over()
-        way = _Way(connection, transport, early, Inside(authority, "https"), place[0], refuse)
-        task = asyncio.get_running_loop().create_task(self._secure(way, self._leaves))
+        self._run(self._answer(_Way(connection, authority, place[0], refuse), self._leaves))
+
+    def _run(self, steps: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(steps)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -127,24 +133,36 @@ class Interception:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _secure(self, way: _Way, leaves: Leaves) -> None:
-        connection, transport = way.connection, way.transport
+    async def _answer(self, way: _Way, leaves: Leaves) -> None:
+        """Answer the CONNECT, once there is a leaf for its host."""
+        connection = way.connection
+        transport, early = connection.hand_over()
         try:
             context = await leaves.context(way.host)
         except CaError as error:
-            connection.take_back(way.early)
+            connection.take_back(early)
             way.refuse(error)
             return
-        if transport.is_closing():
-            return
-        transport.write(ESTABLISHED)
+        if not transport.is_closing():
+            transport.write(ESTABLISHED)
+            secure = partial(self._secure, way, context)
+            connection.take_inside(early, Inside(way.authority, "http"), secure)
+
+    def _secure(self, way: _Way, context: ssl.SSLContext, hello: bytes) -> None:
+        """The app begins TLS, with these bytes."""
+        transport, _ = way.connection.hand_over()
+        self._run(self._shake(way, transport, context, hello))
+
+    async def _shake(self, way: _Way, transport: asyncio.Transport, context: ssl.SSLContext, hello: bytes) -> None:
+        connection = way.connection
         try:
-            tls, stand_in = await shake(transport, context, way.early)
+            tls, stand_in = await shake(transport, context, hello)
         except (OSError, ssl.SSLError) as error:
-            self._tell_why(way.inside.authority, error)
+            self._tell_why(way.authority, error)
             connection.connection_lost(None)
             return
-        connection.take_over(tls, way.inside)
+        shown = getattr(tls.get_extra_info("ssl_object").context, "host", "")
+        connection.take_over(tls, Inside(way.authority, "https", shown))
         stand_in.give_way(tls, cast(asyncio.Protocol, connection))
 
     # -- the CA ---------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -35,11 +36,17 @@ KEPT = 512
 _LONGEST_COMMON_NAME = 64
 
 
+class LeafContext(ssl.SSLContext):
+    """A server's context that shows the leaf of `host`."""
+
+    host: str
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """A context that shows a leaf, and when (seconds since the epoch) another one is due."""
 
-    context: ssl.SSLContext
+    context: LeafContext
     renew: float
 
 
@@ -60,7 +67,7 @@ class Leaves:
         self._flying: dict[str, asyncio.Future[Leaf]] = {}
         self.minted = 0
 
-    def kept(self, host: str) -> ssl.SSLContext | None:
+    def kept(self, host: str) -> LeafContext | None:
         """The context for this host, where there is one that is still good."""
         found = self._kept.get(host)
         if found is None or self._wall() >= found.renew:
@@ -68,7 +75,7 @@ class Leaves:
         self._kept.move_to_end(host)
         return found.context
 
-    async def context(self, host: str) -> ssl.SSLContext:
+    async def context(self, host: str) -> LeafContext:
         """The context for this host, made in a thread where it is not kept. Raises CaError where it cannot be made."""
         found = self.kept(host)
         if found is not None:
@@ -84,7 +91,9 @@ class Leaves:
         """Mint a leaf and make its context. Blocks for about a millisecond; from any thread."""
         now = datetime.fromtimestamp(self._wall(), UTC)
         cert = self.mint(host, now)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = LeafContext(ssl.PROTOCOL_TLS_SERVER)
+        context.host = host.lower()
+        context.sni_callback = self._choose
         # In the order of preference: only clients that offer nothing else speak HTTP/2, which gRPC's are.
         context.set_alpn_protocols(["http/1.1", "h2"])
         _load(context, b"".join([_pem(cert), *map(_pem, self._above()), self._key_pem]))
@@ -124,12 +133,31 @@ class Leaves:
         """What a client needs between the leaf and a root: roots themselves it has, or they are worth nothing."""
         return [cert for cert in self._authority.chain if cert.subject != cert.issuer]
 
+    def _choose(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Show the leaf for the name that the app asks for, where the CA may vouch for it. It is asked in the middle of
+        a handshake, so a new one is made on the spot.
+        """
+        if name is None or name.lower() == cast(LeafContext, context).host:
+            return
+        chosen = self.kept(name.lower())
+        if chosen is None:
+            try:
+                leaf = self.make(name.lower())
+            except CaError:
+                return  # the app hears of the CONNECT's own
+            self._keep(name.lower(), leaf)
+            chosen = leaf.context
+        tls.context = chosen
+
     def _made(self, host: str, future: asyncio.Future[Leaf]) -> None:
         del self._flying[host]
         if future.cancelled() or future.exception() is not None:
             return
+        self._keep(host, future.result())
+
+    def _keep(self, host: str, leaf: Leaf) -> None:
         self.minted += 1
-        self._kept[host] = future.result()
+        self._kept[host] = leaf
         self._kept.move_to_end(host)
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
