@@ -27,16 +27,21 @@ OPTIONS = [
 
 class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Methods of the service acme.Echo. Metadata steers them: `fail` (so many calls of `key` fail first, with the
-    status `with`), `late` (it fails behind the answer's head), `pushback` (of a failure).
+    status `with`), `late` (it fails behind the answer's head), `pushback` (of a failure). `certificate`: key and chain
+    in PEM, to speak TLS with.
     """
 
-    def __init__(self, *, options: list[tuple[str, Any]] | None = None) -> None:
+    def __init__(self, *, options: list[tuple[str, Any]] | None = None, certificate: bytes | None = None) -> None:
         self._lock = threading.Condition()
         self._seen: dict[str, list[dict[str, str | bytes]]] = defaultdict(list)
         self.cancelled = threading.Event()
         self._server = grpc.server(futures.ThreadPoolExecutor(40), options=OPTIONS + (options or []))
         self._server.add_generic_rpc_handlers((self,))
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        if certificate is None:
+            self.port = self._server.add_insecure_port("127.0.0.1:0")
+        else:
+            both = grpc.ssl_server_credentials([(certificate, certificate)])
+            self.port = self._server.add_secure_port("127.0.0.1:0", both)
 
     def __enter__(self) -> Self:
         self._server.start()

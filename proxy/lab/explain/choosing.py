@@ -14,8 +14,8 @@ from proxy.retry.routing import Upstream, split_authority
 from proxy.transport.egress_guard import Guard
 
 _CONNECT = {
-    "auto": "a tunnel; only a cleartext HTTP/1 request line as its very first bytes makes calls of it, and nothing in "
-    "an encrypted one can be retried",
+    "auto": "a tunnel; only cleartext HTTP as its very first bytes, a request line or HTTP/2's preface, makes calls of "
+    "it, and nothing in an encrypted one can be retried",
     "tunnel": "a blind tunnel: connecting is retried, nothing in it can be",
     "intercept": "TLS is ended here, and the requests inside are calls like any other",
     "deny": "refused: 403",
