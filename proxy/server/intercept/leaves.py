@@ -93,7 +93,6 @@ class Leaves:
         cert = self.mint(host, now)
         context = LeafContext(ssl.PROTOCOL_TLS_SERVER)
         context.host = host.lower()
-        context.sni_callback = self._choose
         # In the order of preference: only clients that offer nothing else speak HTTP/2, which gRPC's are.
         context.set_alpn_protocols(["http/1.1", "h2"])
         _load(context, b"".join([_pem(cert), *map(_pem, self._above()), self._key_pem]))
@@ -157,6 +156,7 @@ class Leaves:
 
     def _keep(self, host: str, leaf: Leaf) -> None:
         self.minted += 1
+        leaf.context.sni_callback = self._choose
         self._kept[host] = leaf
         self._kept.move_to_end(host)
         if len(self._kept) > KEPT:
