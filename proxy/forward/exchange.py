@@ -442,11 +442,16 @@ class Exchange:
         drop, add = self._own_fields(attempt)
         return plan.request_for(
             *(attempt.origin, attempt.number, self.means.via),
-            elapsed=now - self.started,
+            elapsed=now - self.started if self._was_held(attempt) else 0.0,
             key=self._key,
             drop=drop,
             add=add,
         )
+
+    def _was_held(self, attempt: Attempt) -> bool:
+        """Whether anything but its own dial came before this sending: then less is left of the app's deadline."""
+        call = self.call
+        return attempt.number > 1 or call.resent or bool(call.held_by)
 
     def _own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
         """Names that an attempt's head leaves out, and lines that it adds, whatever the policy says."""
