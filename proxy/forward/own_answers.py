@@ -12,7 +12,7 @@ import math
 from proxy.forward.headers import Changes, answer_fields, told, via_line
 from proxy.observe import masking
 from proxy.retry.actions import Answer
-from proxy.retry.facts import UNAVAILABLE, Outcome
+from proxy.retry.facts import UNAVAILABLE, Outcome, grpc_status_of_http
 from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import SHUT_DOWN
@@ -20,10 +20,6 @@ from proxy.wire.head import RequestHead, ResponseHead
 
 #: gRPC statuses of our own answers (contract, section 12, "What the app gets"); the others are UNKNOWN.
 _GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 501: 12, 502: 14, 503: 8, 504: 4}
-
-#: gRPC statuses of HTTP statuses that come without one (grpc/doc/http-grpc-status-mapping.md; contract, section 12).
-_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 431: 13, 502: 14, 503: 14, 504: 14}
-_UNKNOWN = 2
 
 
 def own_answer(
@@ -49,7 +45,7 @@ def own_answer(
         said = f"{title}: {detail}" if detail else title
         lines[:0] = [
             ("Content-Type", "application/grpc"),
-            ("grpc-status", str(_GRPC.get(status, _UNKNOWN) if grpc_status is None else grpc_status)),
+            ("grpc-status", str(_GRPC.get(status, 2) if grpc_status is None else grpc_status)),
             ("grpc-message", percent_encoded(said)),
         ]
         return 200, _text(lines), b""
@@ -107,7 +103,7 @@ def given_up_answer(call: Call, head: ResponseHead, via: str, *, outcome: Outcom
     )
     lines = [
         ("Content-Type", "application/grpc"),
-        ("grpc-status", str(_OF_HTTP.get(status, _UNKNOWN))),
+        ("grpc-status", str(grpc_status_of_http(status))),
         ("grpc-message", f"the upstream answered with HTTP status {status}"),
         *changes.add,
     ]

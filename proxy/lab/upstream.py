@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.lab.driver import Sending, timed_out
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
@@ -22,7 +22,9 @@ _GRPC_PUSHBACK = frozenset({"grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStep:
-    """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where nobody said it."""
+    """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where nobody said it.
+    `code`: the HTTP/2 error code of a reset.
+    """
 
     status: int = 200
     fail: FaultKind | None = None
@@ -31,6 +33,7 @@ class UpstreamStep:
     body: bytes = b""
     grpc_status: int | None = None
     trailers: tuple[tuple[str, str], ...] = ()
+    code: int | None = None
 
     def sending(self, attempt_timeout: float | None) -> Sending:
         """The same for the virtual clock: at once, but for a timeout (`attempt_timeout`, seconds), unless `after` says
@@ -38,7 +41,8 @@ class UpstreamStep:
         """
         if self.fail is not None:
             timeout = (attempt_timeout or 0.0) if self.fail is FaultKind.ATTEMPT_TIMEOUT else 0.0
-            return Sending(timeout if self.after is None else self.after, fault=FAULTS[self.fail])
+            fault = FAULTS[self.fail] if self.code is None else replace(FAULTS[self.fail], code=self.code)
+            return Sending(timeout if self.after is None else self.after, fault=fault)
         after, head, trailers = self.after or 0.0, list(self.headers), list(self.trailers)
         if self.grpc_status is not None:
             trailers.append(("grpc-status", str(self.grpc_status)))

@@ -15,7 +15,7 @@ class AttemptRecord:
     or the outcome that ended the call; `why` is what such a *no* was about. `pushback` is the field that named
     `pushback_delay` (seconds), or said to stop. `price` is what the retry that this attempt is had paid. `held` are the
     seconds for which a gate (`held_by`: cooldown, rate or limiter) held it before it was sent. `endpoint` is
-    where it was sent, if a driver said so (`Call.endpoints`).
+    where it was sent, if a driver said so (`Call.endpoints`). `rst_code`: the HTTP/2 error code that it broke off with.
     """
 
     attempt: int
@@ -36,3 +36,4 @@ class AttemptRecord:
     held: float = 0.0
     held_by: str = ""
     endpoint: str = ""
+    rst_code: int | None = None

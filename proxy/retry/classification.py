@@ -10,11 +10,13 @@ them. In the lists an answer has two names, its HTTP status and its grpc-status;
 timeout, transient). What nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed.
 
 gRPC: the dialect `grpc` names UNAVAILABLE on every call. On application/grpc calls (with a service config, on all
-calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a reset count as it, but for
-a stream's reset with an error code, which counts as that code's status; and a grpc-status beats the HTTP status. A
-service config's codes take the place of the lists and of the dialect's own class: what they name is transient, an HTTP
-429 (UNAVAILABLE to a gRPC client) is throttling where UNAVAILABLE is named, and under a retryPolicy an attempt timeout
-is a timeout, as grpc-core retries one whatever the codes are. Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md.
+calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a lost connection count as
+it, and a grpc-status beats the HTTP status. There other errors without a grpc-status count as what a gRPC client makes
+of them, and a stream that was reset with a code as that code's status alone: the lists' `reset` does not name it. 429
+is named as itself. A service config's codes take the place of the lists and of the dialect's own class:
+what they name is transient, an HTTP 429 (UNAVAILABLE to a gRPC client) is throttling where UNAVAILABLE is named, and
+under a retryPolicy an attempt timeout is a timeout, as grpc-core retries one whatever the codes are. Sources: gRPC A6;
+grpc/doc/http-grpc-status-mapping.md.
 
 `unprocessed` (section 4, safety 2): throttling; 425 to a request without Early-Data; a grpc-status that the upstream
 itself sent and that something here names; a made-up one where a service config names it.
@@ -36,6 +38,7 @@ from proxy.retry.facts import (
     Reply,
     Request,
     Verdict,
+    grpc_status_of_http,
 )
 from proxy.retry.policy import Classify, Rule
 from proxy.retry.pushback import looks_into_body
@@ -46,7 +49,7 @@ __all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault", "
 
 OK: Final = 0
 
-#: HTTP statuses and faults that count as UNAVAILABLE to a gRPC client.
+#: HTTP statuses and faults that count as UNAVAILABLE, with a service config on any call.
 _UNAVAILABLE_STATUSES = frozenset({502, 503, 504})
 _UNAVAILABLE_FAULTS = frozenset({FaultKind.CONNECT_FAILURE, FaultKind.REFUSED_STREAM, FaultKind.RESET})
 
@@ -69,7 +72,7 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
     if known is not None and reply.status in known:
         return known[reply.status]
     own = reply.grpc_status
-    grpc = _grpc_status(rules, request, own, UNAVAILABLE if reply.status in _UNAVAILABLE_STATUSES else None)
+    grpc = _status_of_reply(rules, request, reply.status, own)
     verdict = _by_rules(rules, reply, body, grpc, own) or _by_lists_of_reply(rules, request, reply.status, grpc, own)
     if isinstance(verdict, NeedsBody):
         return verdict
@@ -86,7 +89,7 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
 
 def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
     """The class of an attempt that ended without a whole answer."""
-    grpc = _grpc_status(rules, request, None, _stands_for(fault))
+    grpc = _status_of_fault(rules, request, fault)
     verdict = _by_rules_of_fault(rules, fault, grpc) or _by_lists_of_fault(rules, request, fault, grpc)
     if rules.repeats:
         verdict = with_repeats(rules, request, fault, verdict)
@@ -107,12 +110,14 @@ def names(
     what counts as UNAVAILABLE, and where a grpc-status beats the HTTP status, is the same.
     """
     if fault is not None:
-        grpc = _grpc_status(rules, request, None, _stands_for(fault))
-        return fault.kind in listed or (grpc is not None and GRPC_STATUS_NAMES[grpc] in listed)
+        grpc = _status_of_fault(rules, request, fault)
+        if grpc is not None and GRPC_STATUS_NAMES[grpc] in listed:
+            return True
+        return fault.kind in listed and (grpc is None or fault.code is None or fault.kind is not FaultKind.RESET)
     if reply is None:
         return False
     own = reply.grpc_status
-    grpc = _grpc_status(rules, request, own, UNAVAILABLE if reply.status in _UNAVAILABLE_STATUSES else None)
+    grpc = _status_of_reply(rules, request, reply.status, own)
     if grpc is not None and GRPC_STATUS_NAMES[grpc] in listed:
         return True
     if own is not None and (rules.service_codes is not None or _speaks_grpc(rules, request)):
@@ -125,22 +130,24 @@ def names(
 # -- gRPC's second status -----------------------------------------------------------------------------------------
 
 
-def _grpc_status(rules: Classify, request: Request, own: int | None, stands_for: int | None) -> int | None:
-    """The upstream's own grpc-status, or the one that its HTTP status or the fault stands for."""
-    if own is not None or stands_for is None:
+def _status_of_reply(rules: Classify, request: Request, status: int, own: int | None) -> int | None:
+    """The upstream's own grpc-status, or the one that its HTTP status stands for."""
+    if own is not None or status < 400 or status == 429:
         return own
-    return stands_for if rules.service_codes is not None or _speaks_grpc(rules, request) else None
+    if _speaks_grpc(rules, request):
+        return grpc_status_of_http(status)
+    return UNAVAILABLE if rules.service_codes is not None and status in _UNAVAILABLE_STATUSES else None
 
 
-def _stands_for(fault: Fault) -> int | None:
-    """The gRPC status that a fault stands for to a gRPC client; None where it is none of those."""
-    if fault.kind is FaultKind.RESET:
-        return fault.grpc_status
-    return UNAVAILABLE if fault.kind in _UNAVAILABLE_FAULTS else None
+def _status_of_fault(rules: Classify, request: Request, fault: Fault) -> int | None:
+    """The grpc-status that a fault stands for."""
+    if fault.kind not in _UNAVAILABLE_FAULTS or not (rules.service_codes is not None or _speaks_grpc(rules, request)):
+        return None
+    return fault.grpc_status if fault.kind is FaultKind.RESET else UNAVAILABLE
 
 
 def _speaks_grpc(rules: Classify, request: Request) -> bool:
-    return rules.grpc_dialect and request.is_grpc
+    return (rules.grpc_dialect or rules.service_codes is not None) and request.is_grpc
 
 
 # -- rules and dialects -------------------------------------------------------------------------------------------
@@ -187,13 +194,15 @@ def _by_lists_of_reply(rules: Classify, request: Request, status: int, grpc: int
         return Verdict(Class.TRANSIENT, _because_grpc("dialect grpc", own, status), unprocessed=own is not None)
     if speaks and status == 429 and own is None:
         return Verdict(Class.THROTTLING, "dialect grpc: 429")
-    by_grpc = rules.grpc.get(own) if own is not None else None
+    by_grpc = rules.grpc.get(grpc) if grpc is not None else None
     by_status = None if speaks and own is not None else rules.statuses.get(status)
-    if by_grpc is not None and own is not None and _STRENGTH[by_grpc] >= _STRENGTH.get(by_status or by_grpc, 0):
-        return Verdict(by_grpc, f"{by_grpc}: {GRPC_STATUS_NAMES[own]}", unprocessed=True)
+    proven = by_grpc is not None and own is not None  # a status that is made up of the HTTP one proves nothing
+    if by_grpc is not None and grpc is not None and _STRENGTH[by_grpc] >= _STRENGTH.get(by_status or by_grpc, 0):
+        what = GRPC_STATUS_NAMES[grpc] if own is not None else f"{GRPC_STATUS_NAMES[grpc]}, for {status}"
+        return Verdict(by_grpc, f"{by_grpc}: {what}", unprocessed=proven)
     if by_status is not None:
         # The grpc-status is named too, by a weaker class: that alone proves what safety asks.
-        return Verdict(by_status, f"{by_status}: {status}", unprocessed=by_grpc is not None)
+        return Verdict(by_status, f"{by_status}: {status}", unprocessed=proven)
     return _unnamed(status, own)
 
 
@@ -204,10 +213,10 @@ def _by_lists_of_fault(rules: Classify, request: Request, fault: Fault, grpc: in
         return _by_service_codes(rules.service_codes, grpc) or Verdict(Class.UNNAMED, f"not named: {fault.kind}")
     if grpc == UNAVAILABLE:
         return Verdict(Class.TRANSIENT, f"dialect grpc: UNAVAILABLE, for {fault.kind}")
+    if grpc is not None:  # a reset with a code, of a gRPC call
+        named, what = rules.grpc.get(grpc), f"{GRPC_STATUS_NAMES[grpc]}, for {fault.kind}"
+        return Verdict(Class.UNNAMED, f"not named: {what}") if named is None else Verdict(named, f"{named}: {what}")
     cls = rules.faults.get(fault.kind)
-    by_grpc = None if grpc is None else rules.grpc.get(grpc)
-    if grpc is not None and by_grpc is not None and (cls is None or _STRENGTH[by_grpc] > _STRENGTH[cls]):
-        return Verdict(by_grpc, f"{by_grpc}: {GRPC_STATUS_NAMES[grpc]}, for {fault.kind}")
     return Verdict(Class.UNNAMED, f"not named: {fault.kind}") if cls is None else Verdict(cls, f"{cls}: {fault.kind}")
 
 

@@ -45,6 +45,14 @@ _OF_CODES = {
     11: GRPC_STATUS_NUMBERS["RESOURCE_EXHAUSTED"],
     12: GRPC_STATUS_NUMBERS["PERMISSION_DENIED"],
 }
+#: What an HTTP status without a grpc-status is to a gRPC client (grpc/doc/http-grpc-status-mapping.md; 431: the
+#: contract, section 12). All others are UNKNOWN.
+_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 431: 13, 502: 14, 503: 14, 504: 14}
+
+
+def grpc_status_of_http(status: int) -> int:
+    """The grpc-status that an HTTP status stands for, where the answer names none."""
+    return _OF_HTTP.get(status, GRPC_STATUS_NUMBERS["UNKNOWN"])
 
 
 class Class(StrEnum):

@@ -980,7 +980,7 @@ class Call:
             if self.reply is not None and failure.status is not None:
                 record.grpc_status = self.reply.grpc_status
         if fault is not None:
-            record.fault, record.detail = fault.kind, fault.detail
+            record.fault, record.detail, record.rst_code = fault.kind, fault.detail, fault.code
         elif self.reply is not None and decision == "delivered":
             record.status, record.cls = self.reply.status, Class.SUCCESS
         self.history.append(record)

@@ -28,6 +28,7 @@ from proxy.config.yaml_tree import Map, Seq, parse
 from proxy.lab.routing import AppRequest, Chosen, choose
 from proxy.lab.upstream import UpstreamStep
 from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS, FaultKind, Outcome
+from proxy.wire.http2.frames import CODES
 
 _WALL = "2026-01-01T00:00:00Z"
 #: Durations as programs print floats, besides the configuration's.
@@ -199,6 +200,8 @@ class _Attempt(Section):
                         tell(tree.values_at[other], (*path, other), "an attempt that fails has no answer")
             elif not {"status", "grpc_status"} & set(tree) and set(tree) <= set(self.keys):
                 tell(at, path, "must say a status, a grpc_status or a fault (fail)")
+            if "code" in tree and tree.get("fail") != FaultKind.RESET:
+                tell(tree.values_at["code"], (*path, "code"), "is that of a stream's reset: only fail: reset has one")
         return super().read(tree, at, path, tell)
 
 
@@ -208,6 +211,7 @@ _ATTEMPT = _Attempt(
     {
         "status": Key(Word(_status), "200"),
         "fail": Key(Word(_one_of(FaultKind))),
+        "code": Key(Word(_one_of(CODES))),
         "after": Key(_DURATION),
         "headers": Key(_FIELDS),
         "body": Key(Word(_text), ""),
@@ -330,6 +334,7 @@ def _step(found: dict[str, Any]) -> UpstreamStep:
     return UpstreamStep(
         status=full["status"],
         fail=FaultKind(full["fail"]) if "fail" in full else None,
+        code=CODES.index(full["code"]) if "code" in full else None,
         after=full.get("after"),
         headers=_pairs(full),
         body=full["body"].encode(),
