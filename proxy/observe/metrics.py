@@ -20,6 +20,8 @@ from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Policy
 
+#: To be asked for by these names: of the enumeration it takes ten times as long.
+_SUCCESS, _DENIED = Class.SUCCESS, Outcome.DENIED
 #: Seconds; upper bounds of the histograms' buckets, Prometheus' own defaults stretched to both sides.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -248,7 +250,7 @@ def _count_history(series: Series, call: CallRecord) -> None:
         if record.decision == "transparent":
             series.transparent += 1
             continue
-        if record.decision == Outcome.DENIED:  # it was never sent, and is no attempt
+        if record.decision == _DENIED:  # it was never sent, and is no attempt
             continue
         series.results[result(record)] += 1
         if record.ended is not None:
@@ -277,7 +279,7 @@ def _count_retry(
         before = None if hedged or not over else over[-1]
     series.reasons["hedge" if before is None else result(before)] += 1
     series.ge[ge_class(record.attempt - 1)] += 1
-    if record.cls is not Class.SUCCESS and record.decision not in _NOBODYS_FAULT:
+    if record.cls is not _SUCCESS and record.decision not in _NOBODYS_FAULT:
         series.retries_failed += 1
 
 

@@ -28,6 +28,8 @@ from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, Thro
 from proxy.retry.sliding_window import SlidingCount
 from proxy.retry.token_bucket import TokenBucket
 
+#: To be asked for by these names: of the enumeration it takes ten times as long.
+_TIMEOUT, _THROTTLING = Class.TIMEOUT, Class.THROTTLING
 #: A bucket kept elsewhere may say that it has to be asked first. It is true, as "yes" is: `take` decides.
 ASK: Final = "ask"
 Affords = bool | Literal["ask"]
@@ -143,9 +145,9 @@ class QuotaBucket(Bucket):
 
     def price(self, cls: Class) -> float:
         """By class: timeouts and throttling have their own."""
-        if cls is Class.TIMEOUT:
+        if cls is _TIMEOUT:
             return self.spec.timeout_cost
-        return self.spec.throttling_cost if cls is Class.THROTTLING else self.spec.retry_cost
+        return self.spec.throttling_cost if cls is _THROTTLING else self.spec.retry_cost
 
     def affords(self, price: float, now: float) -> bool:
         """Whether that much is there."""
