@@ -47,6 +47,7 @@ from proxy.transport.pool import Pool
 from proxy.transport.replay_buffer import ReplayStore
 from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
+from proxy.wire.http2.session import PeerLimits
 
 #: Standard output, where the log goes.
 OUT = 1
@@ -257,6 +258,7 @@ class DataPath:
         self._own: Counter[Address] = Counter()
         dialer = Dialer(loop, Resolver(loop, settings.pool.dns_ttl), self._guard, Contexts())
         pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
+        _limit(pool, settings)
         store = ReplayStore(settings.buffers.per_request, settings.buffers.total)
         self.means = Context(loop, pool, store, self.registry, self.env, observer, via or draw_via(), Watch(loop))
         self.acceptor = Acceptor(self.means, settings, tell, enough_for(descriptors))
@@ -311,7 +313,7 @@ class DataPath:
         forgotten = self.registry.forget_policies(policies_of(settings), settings.buckets)
         self._guard.deny(settings.deny_destinations)
         means.pool.use(reaches_of(settings))
-        means.pool.idle, means.pool.max_idle = settings.pool.idle, settings.pool.max_idle
+        _limit(means.pool, settings)
         means.pool.dialer.resolver.ttl = settings.pool.dns_ttl
         means.store.per_request, means.store.total = settings.buffers.per_request, settings.buffers.total
         self.env.waiting.capacity = settings.limits.waiting
@@ -358,3 +360,12 @@ class DataPath:
         self.acceptor.close()
         await self.means.pool.close()
         self.means.watch.stop()
+
+
+def _limit(pool: Pool, settings: Settings) -> None:
+    """Have the pool keep connections, and take of upstreams, what the configuration says."""
+    limits = settings.limits
+    pool.idle, pool.max_idle, pool.http2_idle = settings.pool.idle, settings.pool.max_idle, settings.pool.http2_idle
+    pool.http2_limits = PeerLimits(
+        limits.header_bytes, limits.headers, resets=limits.resets, held=settings.buffers.total
+    )

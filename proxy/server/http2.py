@@ -47,7 +47,13 @@ class Http2Connection(asyncio.Protocol):
         limits = acceptor.settings.limits
         self.session = Session(
             self,
-            PeerLimits(limits.header_bytes, limits.headers, held=acceptor.settings.buffers.total),
+            PeerLimits(
+                limits.header_bytes,
+                limits.headers,
+                limits.streams,
+                limits.resets,
+                held=acceptor.settings.buffers.total,
+            ),
             self.since,
             client=False,
         )

@@ -38,8 +38,6 @@ LAST_SECONDS = 1.0
 LOOK_OVER = 0.5
 #: Contract, section 6: what a non-idempotent call may reuse has rested for less than this.
 FRESH_ENOUGH = 1.0
-#: Seconds that an HTTP/2 connection without streams is kept (contract, section 12).
-HTTP2_IDLE = 60.0
 #: Destinations that requests themselves named, kept at most.
 KEPT = 4096
 
@@ -63,6 +61,7 @@ class Pool:
         self.connections: set[Connection | UpstreamConnection] = set()
         self.flusher = Flusher(loop)
         self.http2_limits = PeerLimits()
+        self.http2_idle = 60.0  # seconds that an HTTP/2 connection without streams is kept
         self.most = sys.maxsize  # connections that file descriptors suffice for
         self._dialling = 0
         self._emptied: asyncio.Future[None] | None = None
@@ -332,7 +331,7 @@ class Pool:
                     kept.append(connection)
             unused = [shared for shared in origin.shared if shared.is_resting]
             for shared in unused:
-                if now - shared.since >= HTTP2_IDLE:
+                if now - shared.since >= self.http2_idle:
                     shared.drain()
             if not origin.idle and not unused:
                 self._resting.discard(origin)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from http2_kit import (
     ACK,
+    CALM,
     CANCEL,
     DATA,
     END_HEADERS,
@@ -544,3 +545,24 @@ def test_a_reset_flood_of_one_app_leaves_others_alone(proxy: Http2Proxy, place: 
         bad.try_send(flood)
         with proxy.http2().peer as good:
             Wire(good).is_answering()
+
+
+def test_configured_limits(tmp_path: Path) -> None:
+    limits = "limits: {streams: 2, resets: 20/s, header_bytes: 8KiB, headers: 20}\npool: {http2_idle: 10ms}\n"
+    with Http2Proxy(tmp_path, limits + RETRYING, number=1) as proxy:
+        place = proxy.place()
+        app = proxy.http2()
+        with app.peer:
+            app.send(*(headers(number, place.fields("POST"), end=False) for number in (1, 3, 5)))
+            assert app.answer(5).reset == REFUSED_STREAM
+            upstream = place.accept()
+            for _ in range(2):
+                number = upstream.until(HEADERS).stream
+                upstream.send(headers(number, [*OK, ("a", "x" * 9000)]))
+                assert upstream.until(RST_STREAM, stream=number).code == CALM
+            assert [app.answer(number).status for number in (1, 3)] == [502, 502]
+            upstream.end()  # without streams it is kept for a moment
+            app.send(headers(7, [*place.fields(), ("a", "x" * 9000)]))
+            assert app.answer(7).status == 431
+            app.peer.try_send(frame(PING, 0, 0, bytes(8)) * 60)
+            assert app.last_goaway() == CALM

@@ -98,7 +98,9 @@ async def test_the_same_calls_succeed_in_as_many_attempts(server: GrpcServer, tm
     )
     expected = await blocking(lambda: outcomes(alone, server, calls, "alone"))
     await blocking(alone.close)
-    policy = f'upstreams: {{greeter: {{url: "http://127.0.0.1:{server.port}", service_config: {json.dumps(config)}}}}}\n'
+    policy = (
+        f'upstreams: {{greeter: {{url: "http://127.0.0.1:{server.port}", service_config: {json.dumps(config)}}}}}\n'
+    )
     policy = policy.replace("url:", "hosts: [greeter.test], url:")
     async with Redrive(tmp_path, policy) as redrive:
         behind = grpc.insecure_channel(
