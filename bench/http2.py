@@ -13,7 +13,6 @@ from load import Load, Workload
 from measure import VENV, Running
 
 HERE = Path(__file__).parent
-SERVICE = "bench.Greeter"
 #: What a grpcio client sends beside its deadline and metadata; the message is framed, and 13 bytes long.
 FIELDS = [
     "content-type: application/grpc",
@@ -27,7 +26,7 @@ SETTINGS, HEADERS, ACK, END_HEADERS = 4, 1, 1, 4
 
 def upstream(folder: Path, port: int, core: int) -> Running:
     """nghttpd: answers of 18 bytes and 10 KiB with a gRPC status in their trailers; it waits for whole requests."""
-    answers = folder / "h2" / SERVICE
+    answers = folder / "h2" / "bench.h2"
     answers.mkdir(parents=True)
     (answers / "Say").write_bytes(MESSAGE)
     (answers / "Tell").write_bytes(b"\x00" + struct.pack(">I", 10240) + b"x" * 10240)

@@ -62,11 +62,11 @@ WORKLOADS = [
     Workload("small GET, 10 % of attempts fail", upstream="flaky"),
     Workload("small GET, forward", via="forward"),
     Workload("64 KiB GET, forward", path="64k", via="forward"),
-    Workload("HTTP/2: gRPC unary, 4 connections of 8 streams", 4, "bench.Greeter/Say", upstream="h2"),
-    Workload("HTTP/2: gRPC unary, with a deadline", 4, "bench.Greeter/Say", upstream="h2", deadline=True),
-    Workload("HTTP/2: gRPC unary, another query each", 4, "bench.Greeter/Say", upstream="h2", varied=True),
-    Workload("HTTP/2: gRPC unary, 10 KiB answers", 4, "bench.Greeter/Tell", upstream="h2"),
-    Workload("HTTP/2: grpcio end to end, with deadlines", 4, "bench.Greeter/Say", upstream="grpcio"),
+    Workload("HTTP/2: gRPC unary, 4 connections of 8 streams", 4, "Say", upstream="h2"),
+    Workload("HTTP/2: gRPC unary, with a deadline", 4, "Say", upstream="h2", deadline=True),
+    Workload("HTTP/2: gRPC unary, another query each", 4, "Say", upstream="h2", varied=True),
+    Workload("HTTP/2: gRPC unary, 10 KiB answers", 4, "Tell", upstream="h2"),
+    Workload("HTTP/2: grpcio end to end, with deadlines", 4, "Say", upstream="grpcio"),
 ]
 
 #: Fields as services send them; the first five are what every client sends.

@@ -68,7 +68,9 @@ def in_venv(name: str) -> Callable[[], bool]:
 def redrive(place: Place) -> list[str]:
     """redrive with everything on: policy, bucket, headers, metrics, access log to a file, the admin port."""
     file = place.folder / "redrive.yaml"
-    more = "".join(f'  {name}: {{url: "http://127.0.0.1:{port}"}}\n' for name, port in place.http2())
+    more = "".join(
+        f'  {name}: {{url: "http://127.0.0.1:{port}", services: [bench.{name}]}}\n' for name, port in place.http2()
+    )
     file.write_text(
         f"""listen: 127.0.0.1:{place.port}
 admin: 127.0.0.1:0
@@ -124,12 +126,15 @@ def envoy(place: Place) -> list[str]:
         )
     routes = "".join(
         f"""
-              - match: {{prefix: "/{name}/"}}
+              - match: {{prefix: "{prefix}"}}
                 route:
                   cluster: {name}
-                  prefix_rewrite: "/"
+                  prefix_rewrite: "{rewritten}"
                   retry_policy: {{retry_on: "5xx,reset,connect-failure,unavailable", num_retries: 2}}"""
-        for name, _ in http1 + place.http2()
+        for name, prefix, rewritten in [
+            *((name, f"/{name}/", "/") for name, _ in http1),
+            *((name, f"/bench.{name}/", f"/bench.{name}/") for name, _ in place.http2()),
+        ]
     )
     file = place.folder / "envoy.yaml"
     file.write_text(

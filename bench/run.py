@@ -93,6 +93,8 @@ def target(peer: Peer, work: Workload, place: Place) -> str:
     """What is asked for: a path under the upstream's prefix, or a URL."""
     if work.via == "forward":
         return f"http://127.0.0.1:{place.upstream}/{work.path}"
+    if work.http2:  # gRPC calls are led by their services
+        return f"/bench.{work.upstream}/{work.path}"
     return f"/{work.path}" if peer.name == "bare relay" else f"/{work.upstream}/{work.path}"
 
 
@@ -121,7 +123,7 @@ def held_by_http2(pid: int, port: int) -> dict[str, float]:
     figures = {}
     for key, connections, streams in (("connection", 500, 0), ("stream", 10, 100)):
         before = memory(pid)
-        opened = http2.rest(port, f"/h2/{http2.SERVICE}/Say", connections, streams)
+        opened = http2.rest(port, "/bench.h2/Say", connections, streams)
         figures[f"KiB for an idle HTTP/2 {key}"] = (memory(pid) - before) / (connections * max(streams, 1)) / 1024
         for each in opened:
             each.close()

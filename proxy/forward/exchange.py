@@ -32,7 +32,7 @@ from proxy.forward.upload import Upload
 from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.classification import is_plain_success
+from proxy.retry.classification import is_plain_end, is_plain_success
 from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Reply, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
@@ -110,7 +110,7 @@ class Exchange:
         try:
             scope = self._scope = means.registry.scope(policy, request, now)
             stream = None
-            if plan.plain and done and not app.has_pinned and scope.admits(now):
+            if plan.plain and done and trailers is None and not app.has_pinned and scope.admits(now):
                 destination = plan.destination
                 origin = destination.only or destination.next((), now)
                 stream = means.pool.lease(origin, now, idempotent=request.method in IDEMPOTENT_METHODS)
@@ -300,8 +300,9 @@ class Exchange:
         attempt.stream = None
         self.app.finish(attempt.trailers)
         now = monotonic()
-        if not self.decided and attempt.trailers is None:
-            attempt.state, attempt.ended = FLYING, False  # as the next call finds it
+        trailers = attempt.trailers
+        if not self.decided and (trailers is None or is_plain_end(self.policy.classify, trailers)):
+            attempt.state, attempt.ended, attempt.trailers = FLYING, False, None  # as the next call finds it
             self._succeed(now)
         else:
             self.tell(now, self.decider().ended, attempt.number, now, attempt.trailers)

@@ -69,7 +69,7 @@ class Plan:
             and may_start_undecided(policy, request)
             and is_plain(policy)
             and answers_plainly(policy)
-            and head.body_size != CHUNKED
+            and (head.body_size != CHUNKED or head.version == "2.0")  # there, it says nothing of framing
             and head.upgrade is None
             and not self.login_bound
             and policy.target.via_proxy is None

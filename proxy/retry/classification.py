@@ -45,7 +45,8 @@ from proxy.retry.pushback import looks_into_body
 from proxy.retry.repeats import with_repeats
 from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, ruleset
 
-__all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault", "is_plain_success", "names"]
+__all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault", "names"]
+__all__ += ["is_plain_end", "is_plain_success"]
 
 OK: Final = 0
 
@@ -62,6 +63,14 @@ SUCCESS: Final = Verdict(Class.SUCCESS, "success")
 def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
     """Whether an answer without trailers is a success for which no rule and no list has to be asked."""
     return status < 400 and rules.plain_below_400 and not fields.get_all("grpc-status")
+
+
+def is_plain_end(rules: Classify, trailers: Fields) -> bool:
+    """Whether an answer whose head was a plain success (`is_plain_success`) is one with these trailers, too."""
+    said = trailers.get_all("grpc-status")
+    if not said:
+        return True
+    return list(said) == ["0"] and OK not in rules.grpc and OK not in (rules.service_codes or ())
 
 
 def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None) -> Verdict | NeedsBody:

@@ -7,15 +7,21 @@ loop; a connection that drains serves what its app opened before it could know.
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from proxy.forward.exchange import Exchange
+from proxy.forward.request_plan import Plan
 from proxy.server import presence
 from proxy.server.asker import ConnectionOwner
 from proxy.server.http2_stream import Http2AppStream
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
 from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, NO_ERROR
+from proxy.wire.http2.heads import Request2
 from proxy.wire.http2.session import NEVER, PeerLimits, Session
+
+#: Plans that a connection keeps: apps repeat few heads, or none.
+PLANS: Final = 16
 
 
 class Http2Connection(asyncio.Protocol):
@@ -23,7 +29,10 @@ class Http2Connection(asyncio.Protocol):
     of. `surplus`: one too many, its first request is answered with 503.
     """
 
-    __slots__ = ("_fd", "_timer", "acceptor", "client", "inside", "place", "session", "since", "surplus", "transport")
+    __slots__ = (
+        *("_fd", "_generation", "_plans", "_timer", "acceptor", "client", "inside", "place", "session", "since"),
+        *("surplus", "transport"),
+    )
 
     #: A head that is not whole is the session's affair.
     dripping = False
@@ -59,6 +68,8 @@ class Http2Connection(asyncio.Protocol):
         )
         self._fd = transport.get_extra_info("socket").fileno()
         self._timer: asyncio.TimerHandle | None = None
+        self._plans: dict[Request2, Plan] = {}  # of heads that came lately, by the settings of
+        self._generation = acceptor.generation
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
@@ -113,6 +124,22 @@ class Http2Connection(asyncio.Protocol):
         """A stream for a request."""
         self.since = 0.0
         return Http2AppStream(self)
+
+    def admit(self, stream: Http2AppStream, head: Request2) -> Plan | None:
+        """Say where a request goes, or answer it on its stream (None). One block makes one head (`wire.http2.heads`),
+        and one head one plan.
+        """
+        acceptor = self.acceptor
+        if self._generation != acceptor.generation:
+            self._generation, self._plans = acceptor.generation, {}
+        plan = self._plans.get(head)
+        if plan is None or acceptor.refusing or self.surplus:
+            plan = acceptor.admit(stream, head)
+            if plan is not None:
+                if len(self._plans) >= PLANS:
+                    self._plans.clear()
+                self._plans[head] = plan
+        return plan
 
     def opened(self) -> None:
         """The app's SETTINGS have come."""

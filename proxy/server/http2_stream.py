@@ -33,6 +33,10 @@ class Home(Protocol):
         """Who admits requests."""
         ...
 
+    def admit(self, stream: Http2AppStream, head: Request2) -> Plan | None:
+        """Say where a request goes, or answer it on its stream (None)."""
+        ...
+
     def send_soon(self) -> None:
         """Something was gathered."""
         ...
@@ -93,7 +97,7 @@ class Http2AppStream(wire.Stream):
         self.head = request = cast(Request2, head)
         self.bodiless = request.method == "HEAD"
         self._is_grpc = is_grpc_media(request.specials.get(b"content-type", b"").decode("latin-1"))
-        plan = self.plan = self._home.acceptor.admit(self, request)
+        plan = self.plan = self._home.admit(self, request)
         if plan is not None:
             self.exchange = self._home.acceptor.exchange(plan, self)
             self.exchange.start(plan, monotonic(), data, end, trailers)

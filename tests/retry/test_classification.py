@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.retry.classification import NEEDS_BODY, SUCCESS, classify, classify_fault
+from proxy.retry.classification import NEEDS_BODY, SUCCESS, classify, classify_fault, is_plain_end, is_plain_success
 from proxy.retry.facts import (
     GRPC_STATUS_NUMBERS,
     Class,
     Fault,
     FaultKind,
     MappingFields,
+    NoFields,
     Progress,
     Reply,
     Request,
@@ -591,3 +592,23 @@ def test_lists_within_lists_cost_in_proportion_to_the_body() -> None:
         sys.setprofile(None)
     assert values == ["1"] * 500
     assert entered < 3000
+
+
+@pytest.mark.parametrize("said", [(), ("0",), ("0", "0"), ("00",), ("",), ("2",), ("14",), ("x",)])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Classify(),
+        Classify(dialects=(GRPC,)),
+        Classify(grpc={14: Class.TRANSIENT}),
+        Classify(grpc={0: Class.TRANSIENT}),
+        Classify(service_codes=frozenset({0, 14})),
+    ],
+)
+def test_trailers_that_need_no_deciding_are_a_success(rules: Classify, said: tuple[str, ...]) -> None:
+    trailers = MappingFields([("grpc-status", value) for value in said])
+    if said and is_plain_success(rules, 200, NoFields()) and is_plain_end(rules, trailers):
+        whole = Reply(200, trailers, end=True, trailers=trailers)
+        assert classify(rules, Request("POST", "a", "/"), whole, b"") is SUCCESS
+    plain = not said or (said == ("0",) and 0 not in rules.grpc and not rules.service_codes)
+    assert is_plain_end(rules, trailers) == plain

@@ -1,8 +1,9 @@
 """One HTTP/2 connection, either side of it: frames in, streams told; what is to be sent, gathered.
 
 Theory of operation. `feed` takes what came, with the time, and tells streams of it (`Stream`'s `on_…`), and its owner
-what concerns all of them. What came of one stream in one piece is told as one event: a head with its body and
-trailers, where they stand together. Whatever is to be sent is gathered in the `outbox`, which gives it for one write.
+what concerns all of them. What came of one stream in one piece is told as one event: a head with its body and trailers,
+where they stand together, with frames of other streams between them or not. Whatever is to be sent is gathered in the
+`outbox`, which gives it for one write.
 
 Law: what a peer may not do ends the stream or the connection with the code of the contract's table (section 12), and
 costs no more than the bytes that it sent: nothing that it leaves unread, unfinished or unanswered grows without bound.
@@ -141,7 +142,7 @@ class Session:
         self._credit = Credit(CONNECTION_WINDOW)
         self._withheld = 0  # of it, until less is held
         self._heads = HeadReader(limits.header_bytes)
-        self._begun: tuple[Stream, Request2 | Response2] | None = None  # a head to tell, with what stands behind it
+        self._begun: dict[Stream, Request2 | Response2] = {}  # heads to tell, with what stands behind them
         self._rest = bytearray()  # of a frame, or the preface, that is not whole
         self._need = 0  # bytes that it is whole with
         self._started = self._partial_since = now
@@ -232,8 +233,7 @@ class Session:
 
     def reset(self, stream: Stream, code: int) -> None:
         """Break a stream off with a RST_STREAM."""
-        if self._begun is not None and self._begun[0] is stream:
-            self._begun = None
+        self._begun.pop(stream, None)
         self._close(stream, was_reset=True)
         if not self.ended:
             self.outbox.put(frames.rst_stream(stream.id, code))
@@ -352,10 +352,13 @@ class Session:
             raise Broken(PROTOCOL_ERROR, f"a frame on the idle stream {number}")
 
     def _tell_begun(self) -> None:
-        """Tell the head that waited for what might stand behind it, with what does."""
-        if self._begun is None:
-            return
-        (stream, head), self._begun = self._begun, None
+        """Tell the heads that waited for what might stand behind them, with what does."""
+        while self._begun:
+            self._tell_head(next(iter(self._begun)))
+
+    def _tell_head(self, stream: Stream) -> None:
+        """Tell the head of a stream, with what stood behind it."""
+        head = self._begun.pop(stream)
         body, stream.begun = stream.begun or (), None
         stream.told = True
         trailers, stream.trailers_behind = stream.trailers_behind, None
@@ -373,9 +376,6 @@ class Session:
         end = bool(flags & END_STREAM)
         if not payload and not end:
             self._spend(now)
-        if stream is None or stream.begun is None:
-            self._tell_begun()
-            stream = self.streams.get(number)
         if stream is None:
             self._credit_connection(size)
             self._check_known(number)
@@ -416,7 +416,7 @@ class Session:
                 if payload:
                     stream.begun.append(payload)
                 if end:
-                    self._tell_begun()
+                    self._tell_head(stream)
                 return
             if payload:
                 stream.tell_data(payload)
@@ -447,9 +447,6 @@ class Session:
     def _head(self, block: Block, now: float) -> None:
         number = block.number
         stream = self.streams.get(number)
-        if stream is None or stream.begun is None:
-            self._tell_begun()
-            stream = self.streams.get(number)
         if stream is None:
             if self.client or not number & 1 or number <= self._highest:
                 self._stray_head(block, now)
@@ -507,10 +504,10 @@ class Session:
         self._begin(stream, head)
 
     def _begin(self, stream: Stream, head: Request2 | Response2) -> None:
-        self._begun = stream, head
+        self._begun[stream] = head
         stream.begun = []
         if stream.received_all:
-            self._tell_begun()
+            self._tell_head(stream)
 
     def _too_large(self, size: int, count: int) -> str:
         """How a header list passes the limits; "" where it does not. Raises Broken for one that is twice as large."""
@@ -558,7 +555,7 @@ class Session:
         self._received(stream)
         if stream.begun is not None:
             stream.trailers_behind = trailers
-            self._tell_begun()
+            self._tell_head(stream)
         else:
             stream.tell_end(trailers)
 
@@ -724,7 +721,7 @@ class Session:
         if self.ended:
             return
         self.ended = self.draining = True
-        self._begun = None
+        self._begun.clear()
         self._rest = bytearray()
         self.outbox.clear()
         for stream in list(self.streams.values()):

@@ -124,14 +124,15 @@ def test_what_stands_together_is_told_together() -> None:
         + headers(5, ((b"a", b"1"),))
         + headers(7, POST, end=False)
         + headers(9, POST, end=False)
-        + data(7, b"late")
+        + data(7, b"7")
+        + data(9, b"9", end=True)
     )
     assert told == [
         (1, b"", True, False),
         (3, b"abcd", True, False),
         (5, b"x", True, True),
-        (7, b"", False, False),
-        (9, b"", False, False),
+        (9, b"9", True, False),
+        (7, b"7", False, False),
     ]
 
 
