@@ -86,11 +86,12 @@ class Attempt:
 
     `cursor`: bytes of the request's body that were given to the stream. `sent_at`: when the last of it was. `ended`,
     `fault`: how the answer ended, where it did before it was asked for. `task`: the dial, while it lasts.
+    `sent_on`: the stream that it was sent on, once that is over, or failed.
     """
 
     __slots__ = (
         *("arrived", "cursor", "ended", "fault", "head", "kept", "kept_size", "limit", "number", "origin", "owner"),
-        *("replay", "sent_at", "state", "stream", "task", "trailers"),
+        *("replay", "sent_at", "sent_on", "state", "stream", "task", "trailers"),
     )
 
     head: ResponseHead
@@ -107,6 +108,7 @@ class Attempt:
         self.replay: Replay | None = None
         self.cursor = 0
         self.sent_at: float | None = None
+        self.sent_on: UpstreamStream | None = None
         self.kept: list[bytes] | None = None
         self.kept_size = 0
         self.ended = False
@@ -166,7 +168,7 @@ class Attempt:
         self.arrived = owner.moved = monotonic()
         stream = self.stream
         if end:
-            self.stream = None
+            self.stream, self.sent_on = None, stream
             self.ended = True
             self.trailers = None if trailers is None else head.trailers_to_hand_on(trailers)
         if data:
@@ -205,7 +207,7 @@ class Attempt:
 
     def on_fault(self, fault: Fault) -> None:
         """The stream broke."""
-        self.stream = None
+        self.stream, self.sent_on = None, self.stream
         if self.state is HOLDING:
             self.fault = fault
         elif self.state is not GONE:

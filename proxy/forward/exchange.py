@@ -41,7 +41,7 @@ from proxy.retry.registry import ScopeState
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
-from proxy.transport.streams import UpstreamStream
+from proxy.transport.streams import SharedConnection, UpstreamStream
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
 NEVER = float("inf")
@@ -58,7 +58,18 @@ class Exchange:
     """
 
     __slots__ = (
-        *("_alarm", "_body", "_failed", "_first", "_head_seen", "_key", "_lines", "_request_seen", "_scope"),
+        *(
+            "_alarm",
+            "_avoided",
+            "_body",
+            "_failed",
+            "_first",
+            "_head_seen",
+            "_key",
+            "_lines",
+            "_request_seen",
+            "_scope",
+        ),
         *("_verdict", "app", "bytes_in", "bytes_out", "call", "client", "decided", "detail", "due", "endpoint"),
         *("flights", "means", "moved", "over", "pipe", "plan", "policy", "request", "started", "status", "upload"),
     )
@@ -87,6 +98,7 @@ class Exchange:
         self._first: Attempt | None = None  # of calls without a `Call`
         self._body = b""  # what it sent behind the head
         self._failed: list[Origin] = []  # where attempts failed: later ones go elsewhere if there is elsewhere
+        self._avoided: list[SharedConnection] = []  # where attempts failed, of connections that others use too
         self._alarm: Alarm | None = None
         self._key: str | None = None  # the idempotency key that was made for this call
         self._verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
@@ -277,6 +289,7 @@ class Exchange:
             self.app.reset(fault)
         else:
             self.flights.pop(attempt.number, None)
+            self._avoid(attempt)
             attempt.drop()
             if not fault.reused:
                 self._failed.append(attempt.origin)
@@ -355,6 +368,7 @@ class Exchange:
                 attempt = self.flights[action.attempt]  # type: ignore[union-attr]
                 attempt.hold()
                 self._failed.append(attempt.origin)
+                self._avoid(attempt)
             elif kind is Discard or kind is Cancel:
                 flight = self.flights.pop(action.attempt, None)  # type: ignore[union-attr]
                 if flight is not None:
@@ -423,12 +437,26 @@ class Exchange:
     def _resting(self, origin: Origin, now: float) -> UpstreamStream | None:
         """A stream on a connection that is there: this app connection's own (NTLM, Negotiate), or a pooled one."""
         stream = self.app.pinned(origin) if self.app.has_pinned else None
-        return stream or self.means.pool.lease(origin, now, idempotent=self.call.idempotent)
+        if stream is None:
+            stream = self.means.pool.lease(origin, now, idempotent=self.call.idempotent, not_on=self._connections())
+        return stream
+
+    def _avoid(self, attempt: Attempt) -> None:
+        """Send what comes next by another connection than this attempt was, where one is open."""
+        stream = attempt.stream or attempt.sent_on
+        if stream is not None and stream.shared is not None:
+            self._avoided.append(stream.shared)
+
+    def _connections(self) -> list[SharedConnection | None]:
+        """Shared connections that attempts failed on, or fly on."""
+        flying = [each.stream.shared for each in self.flights.values() if each.stream is not None]
+        return [*self._avoided, *flying]
 
     async def open(self, origin: Origin, *, fresh: bool) -> UpstreamStream:
         """A stream for an attempt, where no connection rests. `fresh`: not on one that another call has used."""
         idempotent = None if fresh else self.call.idempotent
-        return await self.means.pool.open(origin, within=self.policy.timeouts.connect, idempotent=idempotent)
+        connect = self.policy.timeouts.connect
+        return await self.means.pool.open(origin, within=connect, idempotent=idempotent, not_on=self._connections())
 
     def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> Asked:
         plan = self.plan

@@ -16,7 +16,7 @@ from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.socket_close import read_last_words
-from proxy.transport.streams import Listener
+from proxy.transport.streams import Listener, SharedConnection
 from proxy.transport.tls import ResumingContext
 from proxy.wire.errors import BadAnswer, BadMessage
 from proxy.wire.head import CHUNKED, UNTIL_CLOSE, Asked, ResponseHead, Trailers, trailer_fields
@@ -78,6 +78,9 @@ class Connection(asyncio.Protocol):
     )
 
     _usual: ResponseHead
+
+    #: HTTP/1 carries one request at a time.
+    shared: SharedConnection | None = None
 
     def __init__(self, keeper: Keeper, origin: Origin, *, tunnel: bool = False, generation: int = 0) -> None:
         self._keeper = keeper

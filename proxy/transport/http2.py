@@ -217,6 +217,11 @@ class Http2UpstreamStream(wire.Stream):
         return self._connection.is_free
 
     @property
+    def shared(self) -> UpstreamConnection:
+        """The connection that it is one of the streams of."""
+        return self._connection
+
+    @property
     def unsent(self) -> int:
         """Bytes of the body that wait here."""
         return 0 if self.over else self.lane.queued

@@ -166,10 +166,16 @@ class Pool:
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    def lease(self, origin: Origin, now: float, *, idempotent: bool) -> UpstreamStream | None:
-        """A stream on a connection that is there already, or None: `open` one then."""
+    def lease(
+        self, origin: Origin, now: float, *, idempotent: bool, not_on: Collection[object] = ()
+    ) -> UpstreamStream | None:
+        """A stream on a connection that is there already, or None: `open` one then. `not_on`: shared connections that
+        are taken only where there is no other.
+        """
         if origin.way.http2:
-            return next((shared.stream() for shared in origin.shared if shared.is_free), None)
+            free = [shared for shared in origin.shared if shared.is_free]
+            others = [shared for shared in free if shared not in not_on] if not_on else free
+            return (others or free)[0].stream() if free else None
         idle = origin.idle
         while idle:
             connection = idle[-1]
@@ -183,12 +189,15 @@ class Pool:
             connection.abort()
         return None
 
-    async def open(self, origin: Origin, *, within: float, idempotent: bool | None = None) -> UpstreamStream:
+    async def open(
+        self, origin: Origin, *, within: float, idempotent: bool | None = None, not_on: Collection[object] = ()
+    ) -> UpstreamStream:
         """A stream on a new connection, dialled `within` seconds once it is its turn (`DialQueue`), or on a used one
-        where it would have to wait: not with `idempotent` None, else as for `lease`. Raises what `dial_failed` knows.
+        where it would have to wait: not with `idempotent` None, else as for `lease`, and so is `not_on`. Raises what
+        `dial_failed` knows.
         """
         if origin.way.http2:
-            return await self._open_shared(origin, within)
+            return await self._open_shared(origin, within, not_on)
         dials = origin.dials
         used: UpstreamStream | None = None
         if dials.is_full and idempotent is not None:
@@ -203,9 +212,9 @@ class Pool:
         await origin.dials.enter(within, self.rest, connection=False)
         return await self._open(origin, within=within, tunnel=True)
 
-    async def _open_shared(self, origin: Origin, within: float) -> UpstreamStream:
+    async def _open_shared(self, origin: Origin, within: float, not_on: Collection[object]) -> UpstreamStream:
         """A stream on a connection that calls share. One is dialled at a time; who waits for it fails with it."""
-        while (stream := self.lease(origin, 0.0, idempotent=True)) is None:
+        while (stream := self.lease(origin, 0.0, idempotent=True, not_on=not_on)) is None:
             if origin.dialled is None:
                 origin.dialled = self._loop.create_task(self._dial_shared(origin, within))
                 origin.dialled.add_done_callback(_heard)

@@ -60,6 +60,11 @@ class UpstreamStream(Protocol):
         ...
 
     @property
+    def shared(self) -> SharedConnection | None:
+        """The connection that it shares with other streams; None where it has one to itself."""
+        ...
+
+    @property
     def unsent(self) -> int:
         """Bytes of the body that were written here, and have not left the process."""
         ...
