@@ -460,7 +460,7 @@ class Exchange:
 
     def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> Asked:
         plan = self.plan
-        if plan.plain:
+        if plan.plain and not plan.request.timed:  # else there is less time left
             return plan.plain_request(attempt.origin, attempt.number, self.means.via)
         if plan.login_bound:
             self.app.pin(stream, attempt.origin)

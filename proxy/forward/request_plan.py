@@ -8,6 +8,7 @@ from proxy.forward.headers import answers_plainly, attempt_fields, is_plain, pla
 from proxy.retry.facts import Request
 from proxy.retry.machine import may_start_undecided
 from proxy.retry.policy import Policy
+from proxy.retry.request_hints import read_grpc_timeout
 from proxy.retry.routing import Router, Upstream
 from proxy.transport.origins import Destination, Origin
 from proxy.wire.head import CHUNKED, Asked, RequestHead
@@ -62,11 +63,15 @@ class Plan:
         total, attempt = policy.timeouts.total, policy.timeouts.attempt
         #: Seconds until the first thing can be due of a call that was sent.
         self.patience = min(_NEVER if total is None else total, _NEVER if attempt is None else attempt)
+        if request.timed:
+            timeout = read_grpc_timeout(head.get_all("grpc-timeout")[0])
+            self.patience = min(self.patience, _NEVER if timeout is None else timeout)
         self.login_bound = head.login_bound
         self.plain = (
             not traced
             and head.method != "CONNECT"
             and may_start_undecided(policy, request)
+            and self.patience > 0
             and is_plain(policy)
             and answers_plainly(policy)
             and (head.body_size != CHUNKED or head.version == "2.0")  # there, it says nothing of framing
@@ -105,7 +110,7 @@ class Plan:
         self.head, self.rest = head, rest
         request = self.request
         self.request = Request(
-            request.method, request.authority, head.path.decode("latin-1"), head, plain=request.plain
+            request.method, request.authority, head.path.decode("latin-1"), head, request.plain, request.timed
         )
         return True
 

@@ -200,7 +200,7 @@ class Request:
     """A call's request as deciding needs it. `authority` is the host[:port] that the app named.
 
     `plain`: whoever read the head has seen that no field in it is one that steers deciding (STEERING_FIELDS), so that
-    there is nothing to look for.
+    there is nothing to look for. `timed`: that there is none but a grpc-timeout.
     """
 
     method: str
@@ -208,6 +208,7 @@ class Request:
     path: str
     fields: Fields = field(default_factory=NoFields)
     plain: bool = False
+    timed: bool = False
 
     @property
     def is_grpc(self) -> bool:

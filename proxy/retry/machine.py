@@ -141,7 +141,7 @@ def may_start_undecided(policy: Policy, request: Request) -> bool:
     and says `flown` in the place of `start`. It holds for as long as policy and request do.
     """
     return (
-        request.plain
+        (request.plain or request.timed)
         and policy.mode == "enforce"
         and policy.strategy.custom is None
         and policy.strategy.hedging_delay is None
@@ -291,6 +291,8 @@ class Call:
         self.started = since
         if self.policy.timeouts.total is not None:
             self.deadline = since + self.policy.timeouts.total
+        if self.request.timed:
+            self._read_hints(since)  # which bring the deadline nearer, and nothing else
         self.attempts = 1
         self.state = Flying({1: Flight(since)})
 

@@ -118,7 +118,9 @@ def admit(
     path = head.path if rest is None else rest
     if (by_service or rest is not None) and upstream.target.endpoints:
         authority = upstream.target.endpoints[0].authority
-    request = Request(head.method, authority, head.path.decode("latin-1"), head, plain=_STEERING.isdisjoint(specials))
+    plain = _STEERING.isdisjoint(specials)
+    timed = not plain and _STEERING.intersection(specials) == {b"grpc-timeout"}
+    request = Request(head.method, authority, head.path.decode("latin-1"), head, plain, timed)
     policy = upstream.policy if not upstream.routes else upstream.policy_for(head.method, path, head)
     if speaks_http2_grpc(head) and policy.target.protocol == "http/1.1":
         raise Rejection(

@@ -118,6 +118,22 @@ async def test_a_deadline_and_an_attempt_timeout() -> None:
         assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
 
 
+async def test_a_grpc_timeout_brings_the_deadline_nearer_and_is_lowered_for_later_attempts() -> None:
+    async with Warm(hang) as warm:
+        warm.app.send(request("GET", "/api/x", "grpc-timeout: 90S", host="127.0.0.1"))
+        await warm.upstream.until(2)
+        assert warm.is_undecided
+    async with Warm(hang) as warm:
+        await warm.app.ask("GET", "/api/x", "grpc-timeout: 50m")
+        assert warm.front.told.outcomes[1] is Outcome.DEADLINE
+    async with Warm(answer(503, b""), DATED) as warm:
+        reply = await warm.app.ask("GET", "/api/x", "grpc-timeout: 90S")
+        assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
+        first, second = (each.one("grpc-timeout") for each in warm.upstream.requests[1:])
+        assert first == "90S"
+        assert second is not None and 80_000 < int(second.removesuffix("m")) < 90_000
+
+
 async def test_heads_that_differ_are_never_mixed_up() -> None:
     answers = [answer(200, str(n).encode(), "Date: x", f"X-N: {n % 2}") for n in range(6)]
     async with Warm(*answers) as warm:
