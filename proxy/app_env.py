@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 
-from proxy.config.settings import Settings
+from proxy.config.settings import Address, Settings
 from proxy.server.intercept.command import variables as of_certificates
 
 #: Where a proxy must not be asked for: this machine, and the clouds' metadata services (credentials live there).
@@ -24,17 +24,30 @@ class NotWritableError(Exception):
     """The lines cannot be written; the text is for people, one line."""
 
 
-def variables(settings: Settings) -> dict[str, str]:
-    """Every variable and its value. Raises NotWritableError where no listener can be named in a URL."""
+def variables(settings: Settings, *, java: bool = False) -> dict[str, str]:
+    """Every variable and its value; with `java` what JVMs read too, each of which prints that it did. Raises
+    NotWritableError where no listener can be named in a URL.
+    """
     address = next((address for address in settings.listen if address.unix is None and address.port), None)
     if address is None:
         raise NotWritableError("there is no listener on a TCP port that an app could be pointed to")
+    names = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "grpc_proxy")
     return {
-        **dict.fromkeys(("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"), f"http://{address.nearby}"),
-        **dict.fromkeys(("NO_PROXY", "no_proxy"), NO_PROXY),
+        **dict.fromkeys(names, f"http://{address.nearby}"),
+        **dict.fromkeys(("NO_PROXY", "no_proxy", "no_grpc_proxy"), NO_PROXY),
         "NODE_USE_ENV_PROXY": "1",  # Node heeds the others from 22.21 or 24 on, and only then
+        **({"JAVA_TOOL_OPTIONS": _java(address.nearby)} if java else {}),
         **of_certificates(settings),
     }
+
+
+def _java(address: Address) -> str:
+    """The properties of java.net's proxies, which grpc-java reads too; the hosts are NO_PROXY's, IPv6 in brackets."""
+    hosts = (f"[{host}]" if ":" in host else host for host in NO_PROXY.split(","))
+    proxies = (
+        f"-D{scheme}.proxyHost={address.host} -D{scheme}.proxyPort={address.port}" for scheme in ("http", "https")
+    )
+    return f"{' '.join(proxies)} -Dhttp.nonProxyHosts={'|'.join(hosts)}"
 
 
 def lines(values: Mapping[str, str], shell: str, *, unset: bool = False) -> Iterator[str]:

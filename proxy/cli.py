@@ -129,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
             metavar="'Name: value'",
             help=f"a field of the {side} alone",
         )
+    asked.add_argument("--http2", action="store_true", help="the app speaks HTTP/2, as gRPC clients always do")
     asked.add_argument("--json", action="store_true", help="print the same as one JSON object")
     asked.add_argument("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
     tests = add("test", test, "run policy tests", config=False)
@@ -145,6 +146,9 @@ def _parser() -> argparse.ArgumentParser:
     pointing = add("env", env, 'print the lines that point an app here: eval "$(redrive env)"')
     pointing.add_argument(
         "--shell", choices=SHELLS, default="sh", help="who reads the lines: %(choices)s; %(default)s unless named"
+    )
+    pointing.add_argument(
+        "--java", action="store_true", help="JAVA_TOOL_OPTIONS too, which every JVM tells of as it starts"
     )
     pointing.add_argument("--unset", action="store_true", help="print the lines that take the variables away again")
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
@@ -239,6 +243,7 @@ def explain(options: argparse.Namespace) -> int:
         body=options.body,
         of_request=options.request_header,
         of_answer=options.answer_header,
+        http2=options.http2,
         json=options.json,
     )
 
@@ -287,7 +292,7 @@ def env(options: argparse.Namespace) -> int:
     if settings is None:
         return BAD_INPUT
     try:
-        printed = list(lines(variables(settings), options.shell, unset=options.unset))
+        printed = list(lines(variables(settings, java=options.java), options.shell, unset=options.unset))
     except NotWritableError as error:
         return _refuse(str(error))
     if not options.unset:

@@ -19,6 +19,7 @@ from proxy.observe import masking
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Backoff, Policy, Strategy
+from proxy.wire.http2.frames import code_name
 
 #: The policy of a request that was answered before any policy applied to it.
 NO_POLICY = Policy("", "", Strategy("standard", "", 1, Backoff(0.0, 0.0)), None)
@@ -199,6 +200,8 @@ def _middle(record: AttemptRecord) -> str:
         line += f',"grpc_status":{record.grpc_status}'
     if record.fault is not None:
         line += f',"fault":"{record.fault.value}"'
+    if record.rst_code is not None:
+        line += f',"rst_code":"{code_name(record.rst_code)}"'
     if record.detail:
         line += f',"detail":{quote(record.detail)}'
     if record.cls is not None:

@@ -61,7 +61,8 @@ def test_dotenv_is_written_only_where_all_readers_agree() -> None:
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REDRIVE_CONFIG", raising=False)
     monkeypatch.chdir(tmp_path)
-    names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "NODE_USE_ENV_PROXY"]
+    proxies = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "grpc_proxy"]
+    names = [*proxies, "NO_PROXY", "no_proxy", "no_grpc_proxy", "NODE_USE_ENV_PROXY"]
 
     def printed(*typed: str) -> list[str]:
         assert main(["env", *typed]) == 0
@@ -72,6 +73,13 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert printed("--shell", "fish")[0] == "set -gx HTTP_PROXY 'http://127.0.0.1:8080';"
     assert printed("--shell", "powershell")[0] == "$env:HTTP_PROXY = 'http://127.0.0.1:8080'"
     assert printed("--unset") == [f"unset {name}" for name in names]
+    assert printed("--unset", "--java") == [f"unset {name}" for name in (*names, "JAVA_TOOL_OPTIONS")]
+    assert printed("--java")[-1] == (
+        "export JAVA_TOOL_OPTIONS='-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=8080 -Dhttps.proxyHost=127.0.0.1 "
+        "-Dhttps.proxyPort=8080 -Dhttp.nonProxyHosts=localhost|127.0.0.1|[::1]|169.254.169.254|169.254.170.2|"
+        "[fd00:ec2::254]|168.63.129.16|100.100.100.200|metadata.google.internal'"
+    )
+    assert "grpc_proxy=http://127.0.0.1:8080" in printed("--shell", "dotenv")
     assert main(["env", "--unset", "--shell", "dotenv"]) == 2
     out, err = capsys.readouterr()
     assert (out, err) == ("", "redrive: a .env file can't take a variable away: leave its lines out\n")

@@ -173,9 +173,9 @@ def test_env(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text("listen: ['unix:/tmp/x', '0.0.0.0:8088']\nadmin: off\n")
     assert main(["env", "-c", str(file)]) == 0
     lines = dict(line.removeprefix("export ").split("=", 1) for line in capsys.readouterr().out.splitlines())
-    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "grpc_proxy"):
         assert lines[name] == "http://127.0.0.1:8088"
-    for name in ("NO_PROXY", "no_proxy"):
+    for name in ("NO_PROXY", "no_proxy", "no_grpc_proxy"):
         assert {"localhost", "127.0.0.1", "::1", "169.254.169.254"} <= set(lines[name].split(","))
     file.write_text("listen: 'unix:/tmp/x'\n")
     assert main(["env", "-c", str(file)]) == 2

@@ -414,3 +414,31 @@ def test_json_of_all_ends_a_tunnel_and_a_refusal(explain) -> None:  # type: igno
     assert [each["end"] for each in told["ends"]][:3] == ["connect_failure", "refused_stream", "reset"]
     assert json.loads(explain("CONNECT", "inside.example:443", "--json"))["applies"]["connect"].startswith("intercept")
     assert json.loads(explain("GET", "/nowhere", "--json"))["refused"]["status"] == 404
+
+
+GRPC = ("-H", "Content-Type: application/grpc")
+
+
+def test_what_is_spoken_upstream_and_why(explain, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "r.yaml").write_text(
+        "upstreams:\n"
+        "  plain: {url: http://plain.example, services: acme.Echo, dialects: [grpc]}\n"
+        "  tls: {url: https://tls.example}\n"
+        "  old: {url: http://old.example, protocol: http/1.1}\n"
+        "  new: {url: http://new.example, protocol: http/2}\n"
+    )
+    for arguments, line in (
+        (("http://plain.example/",), "protocol http/1.1, as the app speaks: no --http2, and no gRPC content type"),
+        (("http://plain.example/", "--http2"), "protocol http/2, as the app speaks: --http2"),
+        (("http://tls.example/", *GRPC), "protocol http/2, as the app speaks: its content type is application/grpc"),
+        (("http://tls.example/", "--http2"), "protocol http/2 or http/1.1, as the TLS handshake selects: --http2"),
+        (("http://new.example/",), "protocol http/2, by the key `protocol`"),
+        (
+            ("http://old.example/", *GRPC),
+            "protocol http/1.1, by the key `protocol`; its content type is application/grpc, so the call is answered "
+            "UNIMPLEMENTED",
+        ),
+    ):
+        says(explain("GET", *arguments), line)
+    text = explain("POST", "/acme.Echo/echo", *GRPC)
+    says(text, "upstream plain, by its gRPC service (r.yaml:2)", "sent to http://plain.example/acme.Echo/echo")

@@ -14,12 +14,12 @@ from pytest_aiohttp import AiohttpClient
 
 from proxy.observe.access_log import AccessLog
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
-from proxy.observe.call_record import CallRecord, call_json, refused
+from proxy.observe.call_record import CallRecord, attempt_json, call_json, refused
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.facts import Class, Outcome
+from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.server.admin.app import admin_app
 from proxy.server.admin.views import Readiness, View
 
@@ -106,3 +106,10 @@ def test_a_line_of_each_sort_letter_by_letter() -> None:
         ':400,"outcome":"bad_request","attempts":0,"duration":0.0,"bytes_in":0,"bytes_out":0,"endpoint":"",'
         '"detail":"two lengths","history":[]}'
     )
+
+
+def test_the_code_that_a_stream_broke_off_with_has_its_name() -> None:
+    for code, name in ((8, "CANCEL"), (0xFE, "0xfe")):
+        record = AttemptRecord(1, 0.0, 1.0, fault=FaultKind.RESET, rst_code=code)
+        assert json.loads(attempt_json(record, 0.0))["rst_code"] == name
+    assert "rst_code" not in attempt_json(AttemptRecord(1, 0.0, 1.0, fault=FaultKind.RESET), 0.0)

@@ -141,7 +141,8 @@ def test_env_where_nothing_is_intercepted(file: Path, capsys: pytest.CaptureFixt
     assert main(["env", "-c", str(file)]) == 0
     out, err = told(capsys)
     assert err == []
-    names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "NODE_USE_ENV_PROXY"]
+    proxies = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "grpc_proxy"]
+    names = [*proxies, "NO_PROXY", "no_proxy", "no_grpc_proxy", "NODE_USE_ENV_PROXY"]
     assert list(variables(out)) == names
 
 

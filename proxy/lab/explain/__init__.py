@@ -39,6 +39,7 @@ def explain(
     body: str = "",
     of_request: Sequence[str] = (),
     of_answer: Sequence[str] = (),
+    http2: bool = False,
     json: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> int:
@@ -46,7 +47,13 @@ def explain(
     environ = os.environ if environ is None else environ
     try:
         question = read_question(
-            method, url, fields, status=status, fail=fail, body=body, of_request=of_request, of_answer=of_answer
+            *(method, url, fields),
+            status=status,
+            fail=fail,
+            body=body,
+            of_request=of_request,
+            of_answer=of_answer,
+            http2=http2,
         )
     except ValueError as error:
         print(f"redrive: {error}", file=sys.stderr)
@@ -81,7 +88,7 @@ def lines(settings: Settings, problems: Sequence[Problem], question: Question, w
     if isinstance(chosen, RefusedCall):
         yield f"  refused: {chosen.status}, outcome {chosen.outcome} ({chosen.why})"
         return
-    yield from report.what_applies(settings, chosen, how_chosen(settings, chosen, ask))
+    yield from report.what_applies(settings, chosen, how_chosen(settings, chosen, ask), ask.spoken)
     for note in notes(settings, chosen, ask):
         yield f"  note: {note}"
     yield ""
@@ -115,7 +122,7 @@ def explanation(settings: Settings, problems: Sequence[Problem], question: Quest
     if isinstance(chosen, RefusedCall):
         told["refused"] = {"status": chosen.status, "outcome": chosen.outcome.value, "why": chosen.why}
         return told
-    told["applies"] = dict(report.applies(settings, chosen, how_chosen(settings, chosen, ask)))
+    told["applies"] = dict(report.applies(settings, chosen, how_chosen(settings, chosen, ask), ask.spoken))
     told["notes"] = list(notes(settings, chosen, ask))
     if why := denied(settings, chosen):
         told["refused"] = {"status": 403, "outcome": Outcome.DENIED.value, "why": why}

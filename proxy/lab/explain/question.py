@@ -60,6 +60,7 @@ def read_question(
     body: str = "",
     of_request: Sequence[str] = (),
     of_answer: Sequence[str] = (),
+    http2: bool = False,
 ) -> Question:
     """The question of a command line; ValueError says what is wrong with it. `fields` stand on both sides, `of_request`
     and `of_answer` on one. `body` is the answer's.
@@ -70,7 +71,7 @@ def read_question(
     if not pattern.fullmatch(url):
         raise ValueError(f"the url should be {wanted}, not {masking.url(url)!r}")
     both = tuple(map(_read_field, fields))
-    ask = AppRequest(method, url, (*both, *map(_read_field, of_request)))
+    ask = AppRequest(method, url, (*both, *map(_read_field, of_request)), http2=http2)
     answered = (*both, *map(_read_field, of_answer))
     if of_answer and status is None:
         raise ValueError("a field of the answer needs --status: without it there is no one answer")
@@ -118,4 +119,4 @@ def through_listener(settings: Settings, ask: AppRequest) -> AppRequest:
     fields = ask.headers
     if not any(name.lower() == "host" for name, _ in fields):
         fields = (("Host", match[1]), *fields)
-    return AppRequest(ask.method, path, fields, ask.body_size)
+    return AppRequest(ask.method, path, fields, ask.body_size, ask.http2)

@@ -16,7 +16,7 @@ from proxy.lab.explain.layout import Row, columns
 from proxy.lab.explain.playing import GREATEST, LEAST, Play, play
 from proxy.lab.explain.question import Fate, Question, fate_of_fault, fate_of_status
 from proxy.lab.explain.wording import between, span
-from proxy.lab.routing import Chosen
+from proxy.lab.routing import HTTP1, HTTP2, Chosen, Spoken
 from proxy.observe import masking
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.checks import is_safe
@@ -29,12 +29,12 @@ _STATUSES = ("404", "408", "425", "429", "500", "501", "502", "503", "504")
 _GRPC = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN")
 
 
-def what_applies(settings: Settings, chosen: Chosen, how: str) -> Iterator[str]:
+def what_applies(settings: Settings, chosen: Chosen, how: str, spoken: Spoken) -> Iterator[str]:
     """Upstream, route, strategy, bucket, scope."""
-    yield from columns(applies(settings, chosen, how))
+    yield from columns(applies(settings, chosen, how, spoken))
 
 
-def applies(settings: Settings, chosen: Chosen, how: str) -> list[tuple[str, str]]:
+def applies(settings: Settings, chosen: Chosen, how: str, spoken: Spoken) -> list[tuple[str, str]]:
     """The same as rows of a name and a text."""
     policy = chosen.policy
     upstream = settings.router.by_name.get(policy.upstream)
@@ -45,6 +45,7 @@ def applies(settings: Settings, chosen: Chosen, how: str) -> list[tuple[str, str
     rows = [
         ("upstream", f"{policy.upstream}, {how}{_at(settings, policy.upstream)}"),
         ("route", f"{policy.route}{_at(settings, policy.upstream, policy.route)}" if policy.route else no_route),
+        ("protocol", _protocol(chosen, spoken)),
         ("sent to", _endpoints(chosen, by_prefix=how.startswith("by prefix"))),
         ("strategy", wording.strategy(policy.strategy)),
         ("bucket", wording.bucket(policy.bucket)),
@@ -53,9 +54,9 @@ def applies(settings: Settings, chosen: Chosen, how: str) -> list[tuple[str, str
         ("repeating", _repeating(one)),
     ]
     if drains := wording.drains(policy):
-        rows.insert(5, ("drains", drains))
+        rows.insert(6, ("drains", drains))
     if policy.rate is not None:
-        rows.insert(5, ("rate", wording.bucket(policy.rate)))
+        rows.insert(6, ("rate", wording.bucket(policy.rate)))
     if policy.classify.service_codes is not None:
         named = sorted(GRPC_STATUS_NAMES[code] for code in policy.classify.service_codes)
         rows.append(("codes", f"{', '.join(named)}, by its service config in place of the lists of classify"))
@@ -66,6 +67,18 @@ def applies(settings: Settings, chosen: Chosen, how: str) -> list[tuple[str, str
     if one.call.hints.retries_itself:
         rows.append(("app says", "this is a retry of its own: it pays a retry's price, and is never refused for it"))
     return rows
+
+
+def _protocol(chosen: Chosen, app: Spoken) -> str:
+    """What is spoken upstream, and why."""
+    target = chosen.policy.target
+    protocol, ends = (target.protocol, target.endpoints) if target is not None else ("auto", ())
+    if protocol != "auto":
+        refused = f"; {app.why}, so the call is answered UNIMPLEMENTED" if app.grpc and protocol == HTTP1 else ""
+        return f"{protocol}, by the key `protocol`{refused}"
+    if app.protocol == HTTP2 and not app.grpc and any(end.scheme == "https" for end in ends):
+        return f"{HTTP2} or {HTTP1}, as the TLS handshake selects: {app.why}"
+    return f"{app.protocol}, as the app speaks: {app.why}"
 
 
 def _at(settings: Settings, upstream: str, route: str = "") -> str:
