@@ -156,6 +156,14 @@ class Acceptor(web.Server):
                 self._emptied.set_result(None)
             self._emptied = None
 
+    def take_place(self) -> bool:
+        """Take one more of `limits.connections`, for a stream in flight beyond its connection's first."""
+        return self.connection_limit.take()
+
+    def give_back(self, places: int) -> None:
+        """So many of those places are free again."""
+        self.connection_limit.give_back(places)
+
     @property
     def is_busy(self) -> bool:
         """Whether anything is under way: a request, an answer that is not taken yet, or one that may be on its way."""
@@ -220,6 +228,10 @@ class Acceptor(web.Server):
         if head.common and b"via" not in head.specials:  # each Via is looked at for itself
             plan.upstream = admitted.upstream
         return plan
+
+    def turn_down(self, connection: Asker, head: RequestHead) -> None:
+        """Answer a request for which there is no place."""
+        self._reject(connection, head, _FULL)
 
     def exchange(self, plan: Plan, connection: AppStream) -> Exchange:
         """Make what drives a call."""

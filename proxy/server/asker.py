@@ -128,6 +128,18 @@ class ConnectionOwner(Protocol):
         """The connection is closed."""
         ...
 
+    def take_place(self) -> bool:
+        """Take one more of `limits.connections`, for a stream in flight beyond its connection's first."""
+        ...
+
+    def give_back(self, places: int) -> None:
+        """So many of those places are free again."""
+        ...
+
+    def turn_down(self, connection: Asker, head: RequestHead) -> None:
+        """Answer a request for which there is no place."""
+        ...
+
     def drips(self, connection: Seat) -> None:
         """A request's head has begun to come and is not whole."""
         ...

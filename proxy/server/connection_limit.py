@@ -1,8 +1,9 @@
 """How many connections of apps there are: which are served, which are told that there is no room, which are closed.
 
 Law: over all workers never more are served than `limits.connections` says, and never more are held open only to be
-told so than TOLD. Whoever counts a connection of its own says so before it looks at what the others have: of two that
-come at once in two processes, one at least sees the other, and at worst both go.
+told so than TOLD. Of an HTTP/2 connection each stream in flight beyond its first counts as another. Whoever counts a
+connection of its own says so before it looks at what the others have: of two that come at once in two processes, one at
+least sees the other, and at worst both go.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class ConnectionLimit:
         self.turn_away: Callable[[Seat], None] = _abort  # how one is told that there is no room at all
         self.cut_short: Callable[[Seat], None] = _abort  # and one that its head was too slow
         self._surplus = 0
+        self._streams = 0  # in flight, beyond the first of each connection
         self._full_until = 0.0  # nothing was found to close in favour of a new connection
 
     def enter(self, connection: Seat) -> None:
@@ -82,6 +84,20 @@ class ConnectionLimit:
             return True
         self._mark(connection, True)
         return False
+
+    def take(self) -> bool:
+        """Take a place for one stream more of a connection, if there is one."""
+        self._streams += 1
+        self._tell()
+        if self._is_within_limits() or (self._make_room() and self._is_within_limits()):
+            return True
+        self.give_back(1)
+        return False
+
+    def give_back(self, places: int) -> None:
+        """So many places that were taken for streams are free again."""
+        self._streams -= places
+        self._tell()
 
     def handed_over(self, connection: Seat, to: Seat) -> None:
         """Another takes a connection's place here."""
@@ -103,12 +119,12 @@ class ConnectionLimit:
         self._tell()
 
     def _tell(self) -> None:
-        self.others.tell(len(self.open), self._surplus)
+        self.others.tell(len(self.open) + self._streams, self._surplus)
 
     def _is_within_limits(self) -> bool:
         served = len(self.open) - self._surplus
         held, surplus = self.others.count()
-        return served <= self.most and served + held - surplus <= self.limit
+        return served <= self.most and served + self._streams + held - surplus <= self.limit
 
     def _has_told_enough(self) -> bool:
         return self._surplus > self.told or self._surplus + self.others.count()[1] > TOLD

@@ -30,8 +30,8 @@ class Http2Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        *("_fd", "_generation", "_plans", "_timer", "acceptor", "client", "inside", "place", "session", "since"),
-        *("surplus", "transport"),
+        *("_fd", "_generation", "_places", "_plans", "_timer", "acceptor", "client", "inside", "place", "session"),
+        *("since", "surplus", "transport"),
     )
 
     #: A head that is not whole is the session's affair.
@@ -52,6 +52,7 @@ class Http2Connection(asyncio.Protocol):
         self.place = place
         self.inside = inside
         self.surplus = False
+        self._places = 0  # that its streams have, beside its own
         self.since = monotonic()
         limits = acceptor.settings.limits
         self.session = Session(
@@ -95,6 +96,7 @@ class Http2Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self.session.lost()
+        self._give_back(0)
         self.acceptor.left(self)
 
     def pause_writing(self) -> None:
@@ -146,8 +148,27 @@ class Http2Connection(asyncio.Protocol):
         if self.acceptor.draining:
             self.session.drain(monotonic())
 
+    def takes_one_more(self) -> bool:
+        """Whether there is a place of `limits.connections` for the stream that came last: the first has its
+        connection's own.
+        """
+        if len(self.session.streams) - 1 <= self._places:
+            return True
+        taken = self.acceptor.take_place()
+        self._places += taken
+        return taken
+
+    def _give_back(self, streams: int) -> None:
+        """Give places back that so many streams do not need."""
+        free = self._places - max(0, streams - 1)
+        if free > 0:
+            self._places -= free
+            self.acceptor.give_back(free)
+
     def changed(self) -> None:
         """A stream is over, or the connection drains."""
+        if self._places:
+            self._give_back(len(self.session.streams))
         if not self.session.streams:
             self.since = monotonic()
             if self.session.drained:

@@ -41,6 +41,14 @@ class Home(Protocol):
         """Something was gathered."""
         ...
 
+    def takes_one_more(self) -> bool:
+        """Whether there is a place of `limits.connections` for the stream that came last."""
+        ...
+
+    def drained(self, before: float) -> None:
+        """Take no more requests, and close behind the last."""
+        ...
+
 
 class Http2AppStream(wire.Stream):
     """See the module. Implements `proxy.forward.streams.AppStream`, and what the acceptor asks of who has a request."""
@@ -89,6 +97,8 @@ class Http2AppStream(wire.Stream):
         self.bodiless = headless
         self.answer(status, add, body)
         self.done()
+        if close and self.surplus:
+            self._home.drained(0.0)
 
     # -- told by the session --------------------------------------------------------------------------------------
 
@@ -97,6 +107,9 @@ class Http2AppStream(wire.Stream):
         self.head = request = cast(Request2, head)
         self.bodiless = request.method == "HEAD"
         self._is_grpc = is_grpc_media(request.specials.get(b"content-type", b"").decode("latin-1"))
+        if not self._home.takes_one_more():
+            self._home.acceptor.turn_down(self, request)
+            return
         plan = self.plan = self._home.admit(self, request)
         if plan is not None:
             self.exchange = self._home.acceptor.exchange(plan, self)
