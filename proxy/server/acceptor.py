@@ -34,7 +34,7 @@ from proxy.server.connection import AppConnection
 from proxy.server.connection_limit import ConnectionLimit
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Tell
-from proxy.server.routing import Exposure, Rejection, admit, admit_connect, tunnel_endpoints
+from proxy.server.routing import Exposure, Rejection, admit, admit_connect, speaks_http2_grpc, tunnel_endpoints
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.head import RequestHead
 
@@ -216,12 +216,15 @@ class Acceptor(web.Server):
         if admitted is None:
             self._answer_here(connection, head, "the proxy itself was asked")
             return None
+        target = admitted.policy.target or admitted.upstream.target  # a route may verify otherwise, say
+        is_http2, wanted = head.version == "2.0", target.protocol
         destination = self.means.pool.destination(
-            admitted.policy.target or admitted.upstream.target,  # a route may verify otherwise, say
+            target,
             admitted.scheme,
             admitted.place,
             strict=not place.loopback,
-            http2=head.version == "2.0",  # upstream is spoken what the app spoke
+            http2=is_http2 if wanted == "auto" else wanted == "http/2",  # `auto`: what the app spoke
+            either=is_http2 and wanted == "auto" and not speaks_http2_grpc(head),
         )
         plan = Plan(head, admitted.request, admitted.policy, destination, admitted.rest, traced=self.tracer is not None)
         plan.by_service = admitted.by_service

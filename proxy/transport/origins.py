@@ -23,7 +23,8 @@ FIRST_PENALTY, LAST_PENALTY = 5.0, 60.0
 class Way:
     """How an endpoint is reached; with the endpoint it is what tells pooled connections apart.
 
-    `named`: it is an upstream's own url. `strict`: the call came in by a listener off loopback. `http2`: by HTTP/2.
+    `named`: it is an upstream's own url. `strict`: the call came in by a listener off loopback. `http2`: by HTTP/2, or,
+    with `either`, by what the upstream's TLS selects.
     """
 
     verify: bool | str = True
@@ -32,6 +33,7 @@ class Way:
     named: bool = False
     strict: bool = False
     http2: bool = False
+    either: bool = False
 
     @property
     def reach(self) -> Reach:
@@ -41,11 +43,12 @@ class Way:
 
 class Origin:
     """An endpoint: its resting connections, oldest first, who waits to dial it, and its health. On HTTP/2 `shared` are
-    its connections, and `dialled` the next one while it is opened.
+    its connections, and `dialled` the next one while it is opened; `selected_http1`, by the latest of the connections
+    that might have been either's.
     """
 
     __slots__ = (
-        *("dialled", "shared"),
+        *("dialled", "selected_http1", "shared"),
         *(
             "absolute",
             "credentials",
@@ -72,6 +75,7 @@ class Origin:
         self.dials = DialQueue()
         self.shared: list[SharedConnection] = []
         self.dialled: asyncio.Task[None] | None = None
+        self.selected_http1 = False
         self.open = 0
         self.refused_until = 0.0
         self.penalty = 0.0

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Collection
+from functools import partial
 from typing import cast
 
 from proxy.retry.facts import Fault
@@ -26,6 +27,7 @@ from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import names_address
 from proxy.transport.faults import NoRoomError, WrongProtocolError
 from proxy.transport.flusher import Flusher
+from proxy.transport.greeting import Greeting
 from proxy.transport.http2 import UpstreamConnection
 from proxy.transport.origins import Destination, Origin, Way, endpoint_of
 from proxy.transport.streams import Resting, SharedConnection, Tunnel, UpstreamStream
@@ -51,8 +53,8 @@ class Pool:
         self.idle = idle
         self.max_idle = max_idle
         self._origins: dict[tuple[Endpoint, Way], Origin] = {}
-        self._fixed: dict[tuple[int, bool, bool], tuple[Target, Destination]] = {}
-        self._named: dict[tuple[int, str, str, bool, bool], tuple[Target, Destination]] = {}
+        self._fixed: dict[tuple[int, bool, bool, bool], tuple[Target, Destination]] = {}
+        self._named: dict[tuple[int, str, str, bool, bool, bool], tuple[Target, Destination]] = {}
         #: Counts configurations: what was opened under an earlier one is looked at before it is used again.
         self.generation = 0
         self._reaches: Collection[Reach] | None = None  # those of the configuration; None: any
@@ -69,25 +71,34 @@ class Pool:
     # -- where to -------------------------------------------------------------------------------------------------
 
     def destination(
-        self, target: Target, scheme: str, authority: str, *, strict: bool, http2: bool = False
+        self,
+        target: Target,
+        scheme: str,
+        authority: str,
+        *,
+        strict: bool,
+        http2: bool = False,
+        either: bool = False,
     ) -> Destination:
         """Where a call goes: the target's endpoints, else where the request says (`authority` is host[:port]). `http2`:
-        by HTTP/2.
+        by HTTP/2; `either`: or, where TLS selects that, by HTTP/1.1.
         """
         if target.endpoints:
-            found = self._fixed.get((id(target), strict, http2))
+            found = self._fixed.get((id(target), strict, http2, either))
             if found is None:
                 origins = tuple(
-                    self.origin(end, target, named=True, strict=strict, http2=http2) for end in target.endpoints
+                    self.origin(end, target, named=True, strict=strict, http2=http2, either=either)
+                    for end in target.endpoints
                 )
                 # The target is kept beside, so that its id stays its own.
-                found = self._fixed[id(target), strict, http2] = target, Destination(origins)
+                found = self._fixed[id(target), strict, http2, either] = target, Destination(origins)
             return found[1]
-        key = (id(target), scheme, authority, strict, http2)
+        key = (id(target), scheme, authority, strict, http2, either)
         found = self._named.get(key)
         if found is None:
             endpoint = endpoint_of(scheme, authority)
-            found = target, Destination((self.origin(endpoint, target, named=False, strict=strict, http2=http2),))
+            origin = self.origin(endpoint, target, named=False, strict=strict, http2=http2, either=either)
+            found = target, Destination((origin,))
             self._named[key] = found
             if len(self._named) > KEPT:
                 del self._named[next(iter(self._named))]
@@ -104,10 +115,19 @@ class Pool:
             return self.destination(target, "http", authority, strict=strict)
         return Destination(tuple(self.origin(end, target, named=True, strict=strict) for end in endpoints))
 
-    def origin(self, endpoint: Endpoint, target: Target, *, named: bool, strict: bool, http2: bool = False) -> Origin:
+    def origin(
+        self,
+        endpoint: Endpoint,
+        target: Target,
+        *,
+        named: bool,
+        strict: bool,
+        http2: bool = False,
+        either: bool = False,
+    ) -> Origin:
         """The origin of an endpoint, the same one for the same definition."""
         named = named and (endpoint.unix is not None or names_address(endpoint.host))
-        way = Way(*target.reach, named, strict, http2)
+        way = Way(*target.reach, named, strict, http2, either and endpoint.scheme == "https")
         origin = self._origins.get((endpoint, way))
         if origin is None:
             origin = self._origins[endpoint, way] = Origin(endpoint, way)
@@ -174,8 +194,11 @@ class Pool:
         """
         if origin.way.http2:
             free = [shared for shared in origin.shared if shared.is_free]
-            others = [shared for shared in free if shared not in not_on] if not_on else free
-            return (others or free)[0].stream() if free else None
+            if free:
+                others = [shared for shared in free if shared not in not_on] if not_on else free
+                return (others or free)[0].stream()
+            if not origin.way.either:
+                return None
         idle = origin.idle
         while idle:
             connection = idle[-1]
@@ -196,8 +219,10 @@ class Pool:
         where it would have to wait: not with `idempotent` None, else as for `lease`, and so is `not_on`. Raises what
         `dial_failed` knows.
         """
-        if origin.way.http2:
-            return await self._open_shared(origin, within, not_on)
+        if origin.way.http2 and not origin.selected_http1:
+            stream = await self._open_shared(origin, within, not_on, idempotent=bool(idempotent))
+            if stream is not None:
+                return stream
         dials = origin.dials
         used: UpstreamStream | None = None
         if dials.is_full and idempotent is not None:
@@ -210,11 +235,18 @@ class Pool:
         too. Raises as `open` does.
         """
         await origin.dials.enter(within, self.rest, connection=False)
-        return await self._open(origin, within=within, tunnel=True)
+        return cast(Tunnel, await self._open(origin, within=within, tunnel=True))
 
-    async def _open_shared(self, origin: Origin, within: float, not_on: Collection[object]) -> UpstreamStream:
-        """A stream on a connection that calls share. One is dialled at a time; who waits for it fails with it."""
-        while (stream := self.lease(origin, 0.0, idempotent=True, not_on=not_on)) is None:
+    async def _open_shared(
+        self, origin: Origin, within: float, not_on: Collection[object], *, idempotent: bool
+    ) -> UpstreamStream | None:
+        """A stream on a connection that calls share. One is dialled at a time; who waits for it fails with it.
+
+        None: the upstream's TLS has selected HTTP/1.1.
+        """
+        while (stream := self.lease(origin, monotonic(), idempotent=idempotent, not_on=not_on)) is None:
+            if origin.selected_http1:
+                return None
             if origin.dialled is None:
                 origin.dialled = self._loop.create_task(self._dial_shared(origin, within))
                 origin.dialled.add_done_callback(_heard)
@@ -223,62 +255,81 @@ class Pool:
 
     async def _dial_shared(self, origin: Origin, within: float) -> None:
         try:
-            connection = UpstreamConnection(self, origin, self.http2_limits, self.generation)
-            await self._dial_one(origin, connection, within=within, tunnel=False)
-            if not connection.is_free:
-                connection.drain()
-                raise WrongProtocolError("it takes no stream")
-            origin.shared.append(connection)
+            connection = await self._dial_one(origin, within=within, tunnel=False)
+            if isinstance(connection, Connection):
+                self.rest(connection)
         finally:
             origin.dialled = None
 
-    async def _open(self, origin: Origin, *, within: float, tunnel: bool) -> Connection:
+    async def _open(self, origin: Origin, *, within: float, tunnel: bool) -> Connection | UpstreamStream:
         """Dial, where it is this call's turn."""
-        connection = Connection(self, origin, tunnel=tunnel, generation=self.generation)
         reached = timed_out = False
         try:
-            await self._dial_one(origin, connection, within=within, tunnel=tunnel)
+            connection = await self._dial_one(origin, within=within, tunnel=tunnel)
             reached = True
         except TimeoutError:
             timed_out = True
             raise
         finally:
             origin.dials.leave(reached=reached, timed_out=timed_out)
-        return connection
+        return connection.stream() if isinstance(connection, UpstreamConnection) else connection
 
-    async def _dial_one(
-        self, origin: Origin, connection: Connection | UpstreamConnection, *, within: float, tunnel: bool
-    ) -> None:
+    def _http1(self, origin: Origin, *, tunnel: bool) -> Connection:
+        return Connection(self, origin, tunnel=tunnel, generation=self.generation)
+
+    def _http2(self, origin: Origin) -> UpstreamConnection:
+        return UpstreamConnection(self, origin, self.http2_limits, self.generation)
+
+    async def _dial_one(self, origin: Origin, *, within: float, tunnel: bool) -> Connection | UpstreamConnection:
+        """A new connection; one of HTTP/2's is shared from now on, and takes a stream at least."""
         if len(self.connections) + self._dialling >= self.most:
             resting = sum(len(each.idle) for each in self._resting)
             if len(self.connections) - resting + self._dialling >= self.most:
                 raise NoRoomError
             self.close_idle()
+        way = origin.way
+        dialled: Connection | UpstreamConnection | Greeting
+        if way.either and not tunnel:
+            dialled = Greeting(partial(self._http1, origin, tunnel=False), partial(self._http2, origin))
+        else:
+            dialled = self._http2(origin) if way.http2 and not tunnel else self._http1(origin, tunnel=tunnel)
         self._dialling += 1
         try:
             async with asyncio.timeout(within):
-                await self._dial(origin, connection, tunnel=tunnel)
+                connection = await self._dial(origin, dialled, tunnel=tunnel)
         except BaseException:
-            connection.unwanted()
+            dialled.unwanted()
             raise
         finally:
             self._dialling -= 1
+        origin.selected_http1 = way.either and isinstance(connection, Connection)
+        if isinstance(connection, UpstreamConnection):
+            if not connection.is_free:
+                connection.drain()
+                raise WrongProtocolError("it takes no stream")
+            origin.shared.append(connection)
+        return connection
 
-    async def _dial(self, origin: Origin, connection: Connection | UpstreamConnection, *, tunnel: bool) -> None:
+    async def _dial(
+        self, origin: Origin, dialled: Connection | UpstreamConnection | Greeting, *, tunnel: bool
+    ) -> Connection | UpstreamConnection:
         way, endpoint = origin.way, origin.endpoint
         tls = (way.verify, way.client_cert) if endpoint.scheme == "https" and not tunnel else None
         await self.dialer.open(
             endpoint,
-            lambda: connection,
+            lambda: dialled,
             tls=tls,
             parent=way.parent,
             named=way.named,
             strict=way.strict,
             tunnel=tunnel or way.http2,
-            protocol="h2" if way.http2 else "http/1.1",
+            protocol="h2,http/1.1" if way.either else "h2" if way.http2 else "http/1.1",
         )
+        connection = dialled.made if isinstance(dialled, Greeting) else dialled
+        assert connection is not None  # its handshake is done
         if isinstance(connection, UpstreamConnection):
             await connection.settled()
+        return connection
 
     def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
         """The fault of a failed `open`, noted in the origin's health."""

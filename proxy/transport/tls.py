@@ -101,8 +101,8 @@ class Contexts:
     def get(
         self, verify: bool | str, client_cert: tuple[str, str] | None, protocol: str = "http/1.1"
     ) -> ResumingContext:
-        """The context, which offers this protocol by ALPN. Raises OSError or ssl.SSLError where a file is missing or
-        bad: a fault of dialling.
+        """The context, which offers this protocol by ALPN, or these, with commas. Raises OSError or
+        ssl.SSLError where a file is missing or bad: a fault of dialling.
         """
         key = (verify, client_cert, protocol)
         context = self._made.get(key)
@@ -119,13 +119,13 @@ class Contexts:
 
 
 def make_context(verify: bool | str, client_cert: tuple[str, str] | None, protocol: str) -> ResumingContext:
-    """`verify`: the system's roots, nothing, or the CA file named. `protocol`: what ALPN offers."""
+    """`verify`: the system's roots, nothing, or the CA file named. `protocol`: what ALPN offers, with commas."""
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sessions = OrderedDict()
     # Looked at before they are loaded: what changes in between is found at the next reload.
     context.files = tuple(_File(path) for path in (*_authorities(verify), *(client_cert or ())))
     context.stale = False
-    context.set_alpn_protocols([protocol])
+    context.set_alpn_protocols(protocol.split(","))
     # A name stands in subjectAltName, or nowhere (RFC 9110, section 4.3.4): a common name alone is not believed.
     context.hostname_checks_common_name = False
     # Python sets this by default; without it, an end that TLS did not announce is told from one that it did.

@@ -1,0 +1,33 @@
+"""A TLS connection on which either version of HTTP may be spoken: ALPN picks it (contract, section 12)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from proxy.transport.connection import Connection
+from proxy.transport.http2 import UpstreamConnection
+
+
+class Greeting(asyncio.Protocol):
+    """The protocol of a connection until its handshake is done. Then `made` is the one that takes its place: by
+    `http2`, which makes it, where the upstream has selected `h2`, else by `http1`.
+    """
+
+    def __init__(self, http1: Callable[[], Connection], http2: Callable[[], UpstreamConnection]) -> None:
+        self._http1 = http1
+        self._http2 = http2
+        self.made: Connection | UpstreamConnection | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The handshake is done."""
+        selected = transport.get_extra_info("ssl_object").selected_alpn_protocol()
+        self.made = self._http2() if selected == "h2" else self._http1()
+        cast(asyncio.Transport, transport).set_protocol(self.made)
+        self.made.connection_made(transport)
+
+    def unwanted(self) -> None:
+        """Whoever had it dialled went away."""
+        if self.made is not None:
+            self.made.unwanted()
