@@ -56,7 +56,7 @@ UNAVAILABLE: Fields = [*GRPC_OK, ("grpc-status", "14"), ("grpc-message", "busy")
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http2Proxy]:
-    with Http2Proxy(tmp_path_factory.mktemp("calls"), RETRYING, number=60) as started:
+    with Http2Proxy(tmp_path_factory.mktemp("calls"), RETRYING, number=100) as started:
         yield started
 
 

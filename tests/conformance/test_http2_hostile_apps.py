@@ -51,7 +51,7 @@ PLAIN = "defaults: {strategy: none}"
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http2Proxy]:
-    with Http2Proxy(tmp_path_factory.mktemp("hostile"), PLAIN, number=120) as started:
+    with Http2Proxy(tmp_path_factory.mktemp("hostile"), PLAIN, number=200) as started:
         yield started
 
 

@@ -48,7 +48,7 @@ OK = [(":status", "200")]
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http2Proxy]:
-    with Http2Proxy(tmp_path_factory.mktemp("hostile"), PLAIN, number=150) as started:
+    with Http2Proxy(tmp_path_factory.mktemp("hostile"), PLAIN, number=200) as started:
         yield started
 
 
