@@ -9,8 +9,8 @@ from proxy.wire.http2.frames import PREFACE
 
 HTTP1: Final = "http/1.1"
 HTTP2: Final = "http/2"
-#: No method of HTTP/1 is called so (RFC 9113 section 3.4), so that a preface which goes on otherwise is a broken one.
-_BEGINNING: Final = PREFACE[:4]
+#: What goes on otherwise is a broken preface; `PRI` with another version is a method of HTTP/1 like any other.
+_BEGINNING: Final = PREFACE[: len(b"PRI * HTTP/2")]
 _TCHAR = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _REQUEST_LINE = re.compile(_TCHAR + rb"{1,64}+ [!-~\x80-\xff]++ HTTP/1\.[01]\r\n").match
 _BEGUN = re.compile(_TCHAR + rb"{1,64}+(?: (?:[!-~\x80-\xff]++(?: H?T?T?P?/?1?\.?[01]?\r?)?)?)?").fullmatch

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 from strict_reader import Malformed, read_requests
@@ -47,6 +48,9 @@ class Wire(asyncio.Transport):
 
     def fileno(self) -> int:
         return _silent
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
 
     def setsockopt(self, *_: object) -> None:
         pass
@@ -174,7 +178,9 @@ class Stage:
     def leave(self) -> None:
         presence.is_connected, presence.has_ended = self._kept
 
-    async def _open(self, origin: Any, *, within: float, idempotent: bool | None = None) -> Connection:
+    async def _open(
+        self, origin: Any, *, within: float, idempotent: bool | None = None, not_on: Collection[object] = ()
+    ) -> Connection:
         return self._connect(origin, tunnel=False)
 
     async def _open_tunnel(self, origin: Any, *, within: float) -> Connection:
