@@ -1,6 +1,6 @@
 """The command line (contract, section 2).
 
-Law: it builds nothing itself, and imports what a verb needs only when that verb is asked for. Answers go to standard
+It builds nothing itself, and imports what a verb needs only when that verb is asked for. Answers go to standard
 output, errors to standard error, one a line. Exit status: 0 fine; 1 the thing asked about does not hold; 2 bad usage
 or bad input. No traceback for what a user did.
 """

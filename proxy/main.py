@@ -1,6 +1,6 @@
 """The command `run`: a process from its start, over reloads, to its end.
 
-Law: everything is bound before anything is served. What lives over reloads (buckets, connections, counters) is made
+Everything is bound before anything is served. What lives over reloads (buckets, connections, counters) is made
 once; what a configuration says is taken in one step, for calls that start after it. The first SIGTERM or SIGINT lets
 calls run out, the second ends at once; both are a clean end, and nothing that hangs keeps it from coming
 (`proxy.shutdown`). With workers this process is their parent, and carries no calls itself.

@@ -1,6 +1,6 @@
 """The runtime: builds the data path of a process, and what watches it, the same for one that is alone and for a worker.
 
-Law: what lives over reloads (pool, buckets, buffers) is made once here; a new configuration is one assignment, and
+What lives over reloads (pool, buckets, buffers) is made once here; a new configuration is one assignment, and
 calls in flight keep their policy.
 """
 

@@ -1,6 +1,6 @@
 """How a process that serves ends: when it is told to, whatever still hangs.
 
-Law: what a signal asks for is not lost, however early it comes, and nothing that the process has begun keeps it alive:
+What a signal asks for is not lost, however early it comes, and nothing that the process has begun keeps it alive:
 each step of the end has its time, and the last one waits for no thread.
 
 Theory. A thread in a system call can't be ended: a look-up whose name servers are silent, a file on a disk that is

@@ -1,6 +1,6 @@
 """How places and names are read: addresses, urls, host patterns, networks, header names.
 
-Law: as in units.py: each reader takes a scalar's text and returns a value, or raises ValueError with what would be
+As in units.py: each reader takes a scalar's text and returns a value, or raises ValueError with what would be
 right.
 """
 

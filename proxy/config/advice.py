@@ -1,6 +1,6 @@
 """Settings that are valid and still do nothing, or not what one thinks: `redrive check` and `explain` say so.
 
-Law: advice refuses nothing, and what is inherited by many is told once, where it was written. Beside errors it is told
+Advice refuses nothing, and what is inherited by many is told once, where it was written. Beside errors it is told
 only of upstreams that hold none, and that inherit none.
 
 When a quota drains. Let each attempt fail with probability p, all alike, n attempts at most, c a retry's price and r

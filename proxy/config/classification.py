@@ -1,6 +1,6 @@
 """What a failure is called: the lists, rules and dialect packs of a policy, compiled.
 
-Law: precedence is settled here, once, and not at each answer: what several lists name is throttling before timeout
+Precedence is settled here, once, and not at each answer: what several lists name is throttling before timeout
 before transient. A rule is named to people by its number or its words.
 """
 

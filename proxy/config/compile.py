@@ -1,6 +1,6 @@
 """A checked tree becomes settings: the router with its policies, and everything else that the process is built from.
 
-Law: what one key's value means for another is said here, with its place: references, kinds, defaults that depend on
+What one key's value means for another is said here, with its place: references, kinds, defaults that depend on
 the listeners. Nothing stops at the first mistake.
 """
 

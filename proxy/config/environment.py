@@ -1,6 +1,6 @@
 """What the environment puts into a configuration: ${NAME} in string values, and the AWS SDKs' two variables.
 
-Law: replaced after parsing, so that no value can bring structure with it; a message shows the ${NAME}, never what it
+Replaced after parsing, so that no value can bring structure with it; a message shows the ${NAME}, never what it
 stood for.
 """
 

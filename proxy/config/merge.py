@@ -1,6 +1,6 @@
 """One layer of configuration over another: the built-in defaults, the file's, an upstream's, a route's.
 
-Law: merging makes new mappings and changes none; every value keeps the place it was written at, so that the merged tree
+Merging makes new mappings and changes none; every value keeps the place it was written at, so that the merged tree
 can say where each comes from (provenance.py). A mapping is merged, a list or a word replaces.
 """
 

@@ -1,6 +1,6 @@
 """A user's own strategy, named as "module:Class" (contract, section 7): imported and made while a file is checked.
 
-Law: whatever a user's module does while it is imported or called becomes one clear line, and never happens during a
+Whatever a user's module does while it is imported or called becomes one clear line, and never happens during a
 call.
 """
 

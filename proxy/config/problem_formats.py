@@ -1,6 +1,6 @@
 """Problems as `redrive check` tells them: lines for people, with an excerpt on a terminal; JSON; GitHub's annotations.
 
-Law: the first line of a problem is `FILE:LINE:COLUMN: path: what`, whoever reads it. Everything else comes beside it.
+The first line of a problem is `FILE:LINE:COLUMN: path: what`, whoever reads it. Everything else comes beside it.
 """
 
 from __future__ import annotations

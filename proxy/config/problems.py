@@ -1,6 +1,6 @@
 """What is wrong with a configuration, and where it says so.
 
-Law: a problem is a value. Nothing in this room raises for a user's mistake; every mistake of a file is collected and
+A problem is a value. Nothing in this room raises for a user's mistake; every mistake of a file is collected and
 told in one line, with the place where the user can put it right.
 """
 

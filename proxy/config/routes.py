@@ -1,6 +1,6 @@
 """The policies of an upstream and its routes; the methods of a gRPC service config are routes too.
 
-Law: the first match wins, so the order is the file's: a user's routes before the service config's methods, those before
+The first match wins, so the order is the file's: a user's routes before the service config's methods, those before
 the policy of all the rest.
 """
 

@@ -1,6 +1,6 @@
 """A gRPC service config becomes layers of policy: one for each method it names, one for all the rest.
 
-Law: A6's validation rules, each field named by its path in the user's own spelling. The draft of A6 is read too:
+A6's validation rules, each field named by its path in the user's own spelling. The draft of A6 is read too:
 `max_retry_attempts: n` is n + 1 attempts, `max_requests: n` is n, `*_ms` are milliseconds. A layer is an ordinary
 configuration tree whose values keep their places in the service config, so that merging and `explain` need know nothing
 of it.

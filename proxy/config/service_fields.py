@@ -1,6 +1,6 @@
 """The fields of a gRPC service config: their names in any spelling, their values in proto3's JSON forms.
 
-Law: a reader returns a value or raises BadError with what is wrong.
+A reader returns a value or raises BadError with what is wrong.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A whole configuration, compiled: what a process is built from.
 
-Law: frozen, and free of YAML. Durations are seconds, sizes bytes, paths absolute. A new file makes new settings; the
+Frozen, and free of YAML. Durations are seconds, sizes bytes, paths absolute. A new file makes new settings; the
 old ones stay with the calls that began under them.
 """
 

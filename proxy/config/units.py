@@ -1,6 +1,6 @@
 """How a scalar's text is read: durations, sizes, rates, shares, numbers, switches, the names of failures.
 
-Law: the key decides, not the looks of the value; a unit is never guessed. Each reader takes the text of a scalar and
+The key decides, not the looks of the value; a unit is never guessed. Each reader takes the text of a scalar and
 returns the value in seconds, bytes, or a second, or raises ValueError with a message that says what would be right.
 """
 

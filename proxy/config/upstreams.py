@@ -1,6 +1,6 @@
 """The upstreams of a configuration, and what stands for all the hosts that none of them names.
 
-Law: a place is read once and for all here: urls become endpoints, hosts patterns, prefixes plain paths, each mistake
+A place is read once and for all here: urls become endpoints, hosts patterns, prefixes plain paths, each mistake
 with its own line.
 """
 

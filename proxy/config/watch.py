@@ -1,6 +1,6 @@
 """A configuration that changes on disk is loaded again.
 
-Law: what the name leads to is looked at, a few times a second, and the content decides, not its times: an editor saves
+What the name leads to is looked at, a few times a second, and the content decides, not its times: an editor saves
 by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system tells of all that, of every file system
 and in any number. A change is read once it has stood still from one look to the next; the content every second in any
 case. Its digest is taken before the file is read, and after: what changed in between is read again. A file that is

@@ -1,6 +1,6 @@
 """Header fields that the proxy puts in, and what it takes out for that; pure functions.
 
-Law: every attempt is built from the request as it came, so nothing here depends on an earlier attempt. A call that
+Every attempt is built from the request as it came, so nothing here depends on an earlier attempt. A call that
 succeeds at once carries `X-Attempt-Count: 1` and `Via` and nothing else of ours, and both ways that is one ready-made
 constant. A field that a signature may cover is not rewritten where the request brings it (contract, section 5).
 """

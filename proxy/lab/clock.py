@@ -1,6 +1,6 @@
 """A virtual clock.
 
-Law: time moves only from one event to the next, so ten minutes cost what their events cost.
+Time moves only from one event to the next, so ten minutes cost what their events cost.
 
 At one instant events happen in this order, whatever order they were asked for in: what the upstream does, alarms,
 calls that begin, deadlines. So an answer at the very instant of the deadline counts, and a wait that ends exactly

@@ -1,6 +1,6 @@
 """The driver that carries a call's actions out on a virtual clock.
 
-Law: the very same `Call` objects that sockets drive are driven here (`proxy.forward.exchange` is the counterpart);
+The very same `Call` objects that sockets drive are driven here (`proxy.forward.exchange` is the counterpart);
 nothing is decided in this module.
 """
 

@@ -1,6 +1,6 @@
 """One call on the virtual clock, and what is written down of it.
 
-Law: nothing here decides. `Call` does, `Driver` carries out.
+Nothing here decides. `Call` does, `Driver` carries out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From what an app sends to the request and the policy that the proxy would find.
 
-Law: the router that serves traffic decides. An absolute url is a forward request, chosen by its host; one that begins
+The router that serves traffic decides. An absolute url is a forward request, chosen by its host; one that begins
 with `/` is a reverse request, chosen by `Host`, else by prefix (contract, section 3, "Which policy"). Where listeners
 differ in what they let through, a call comes in by the first one.
 """

@@ -1,6 +1,6 @@
 """One line a call, with its attempts in it: the call's JSON (`proxy.observe.call_record`), or a short form for people.
 
-Law: it never waits for whoever reads it (`proxy.observe.sink`). Query values and user info are masked.
+It never waits for whoever reads it (`proxy.observe.sink`). Query values and user info are masked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Numbers into Prometheus text, with the names and labels of the contract's section 10.
 
-Law: nothing here runs but when /metrics is asked for; prometheus_client is imported then, and not before. A thousand
+Nothing here runs but when /metrics is asked for; prometheus_client is imported then, and not before. A thousand
 upstreams make 60,000 lines and a third of a second: that is done in a thread, on a copy (`Series.copy`).
 """
 

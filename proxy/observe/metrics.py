@@ -1,6 +1,6 @@
 """What is counted: plain integers, bumped in place, read when somebody asks.
 
-Law: a call that succeeds at once costs one look-up, one bisection and a handful of additions. Everything that needs
+A call that succeeds at once costs one look-up, one bisection and a handful of additions. Everything that needs
 its history is counted on the slow way. `proxy.observe.exposition` turns these numbers into Prometheus text.
 
 Theory: one `Series` stands for each pair of upstream and route, found once for each policy object. Names come from

@@ -1,6 +1,6 @@
 """What the process says of itself: it began, it took a new configuration or refused one, it drains.
 
-Law: few and whole. With the JSON log each notice is one line among the calls; with the console log it is a line for
+Few and whole. With the JSON log each notice is one line among the calls; with the console log it is a line for
 people on standard error, where the banner goes too.
 """
 

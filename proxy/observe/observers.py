@@ -1,6 +1,6 @@
 """Everybody who watches, as one observer: metrics, the log, the last calls.
 
-Law: this is the one place where the data path meets observing. Records of calls are gathered and handed on in batches:
+This is the one place where the data path meets observing. Records of calls are gathered and handed on in batches:
 what watches them then runs some hundred times a second instead of tens of thousands of times, each out of a cold cache.
 Nobody sees that: who reads metrics or the last calls, or closes the log, has all that was gathered handed on first, in
 order.

@@ -1,6 +1,6 @@
 """Attempts as OpenTelemetry's client spans, sent over OTLP/HTTP (extra `otel`).
 
-Law: a call that is over becomes finished spans, in one go, from what was written down of it; while it lasts, nothing
+A call that is over becomes finished spans, in one go, from what was written down of it; while it lasts, nothing
 of OpenTelemetry is on its way. A collector that is slow or gone holds nothing up: spans are queued up to a limit, and
 dropped past it. Names are those of the semantic conventions for HTTP clients; query values and user info are masked.
 """

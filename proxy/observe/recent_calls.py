@@ -1,6 +1,6 @@
 """The last calls, for /requests and /events.
 
-Law: rings of records, bounded, nothing of a call kept alive (no body, no connection). Their JSON is made when somebody
+Rings of records, bounded, nothing of a call kept alive (no body, no connection). Their JSON is made when somebody
 asks. Calls that simply succeeded have a ring of their own, so that a thousand of them a second don't push out the one
 failure that somebody comes to look for.
 """

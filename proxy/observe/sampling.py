@@ -1,6 +1,6 @@
 """One failure a thousand times over is told a thousand times, and then counted.
 
-Law: the first MOST lines of a second that tell of the same failure (upstream, route, outcome, status) are written; what
+The first MOST lines of a second that tell of the same failure (upstream, route, outcome, status) are written; what
 comes beyond is left out, and a line at the second's end says how many were. An upstream that goes down under load
 fills no disk with what was known after the first lines, and no number is lost.
 """

@@ -1,6 +1,6 @@
 """The trace that a call is part of (W3C Trace Context).
 
-Law: every sending has a span of its own, and the upstream is told that one as its parent: so that of three attempts it
+Every sending has a span of its own, and the upstream is told that one as its parent: so that of three attempts it
 can be seen which one an upstream's own spans belong to. What the app sent decides the trace; where it sent none, or
 what can't be read, a new one begins (W3C Trace Context, section 4.3).
 """

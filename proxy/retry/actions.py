@@ -1,6 +1,6 @@
 """What a call asks of its driver. Values, carried out in the order in which they are returned.
 
-Law: deciding never does. `proxy.forward.exchange` carries actions out with sockets, `proxy.lab.driver` on a virtual
+Deciding carries nothing out: `proxy.forward.exchange` carries actions out with sockets, `proxy.lab.driver` on a virtual
 clock; both see the same ones.
 """
 

@@ -1,6 +1,6 @@
 """The adaptive strategy's client-side rate limiter: CUBIC, as the AWS SDKs have it (ADAPTIVE_V2).
 
-Law: off until the first throttling answer; from then on every send takes one token, and every attempt's end moves the
+Off until the first throttling answer; from then on every send takes one token, and every attempt's end moves the
 rate: down to BETA of it when throttled, up along a cubic curve that is flat around the rate at which it was throttled
 last. The rate never exceeds twice what was measured, so an idle client does not learn to shout.
 

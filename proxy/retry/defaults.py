@@ -1,6 +1,6 @@
 """The clock and the chance of a strategy that is made with no arguments.
 
-Law: this is the one module of the deciding room that names either (the lint lists it as its exception); everything
+This is the one module of the deciding room that names either (the lint lists it as its exception); everything
 else is handed both.
 """
 

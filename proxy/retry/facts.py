@@ -1,6 +1,6 @@
 """The dictionary: what can be known of a call, in the field's standard terms.
 
-Law: a name means one thing. A *call* is one request of an app until it has its answer; an *attempt* is one
+A name means one thing. A *call* is one request of an app until it has its answer; an *attempt* is one
 sending of it upstream, numbered from 1; a *retry* is any attempt after the first. Everything here is a value:
 no clock, no socket, no behaviour beyond reading itself. Times are seconds on the driver's monotonic clock.
 """

@@ -1,6 +1,6 @@
 """The built-in strategies: the contract's table, as definitions. Every default names its source.
 
-Law: one table. The configuration starts a `kind:` from here, and so do the classes of `proxy.retry.smithy`.
+One table. The configuration starts a `kind:` from here, and so do the classes of `proxy.retry.smithy`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Why a call was not attempted again, or was held, in a clause: for whoever reads the log, the dashboard or `explain`.
 
-Law: nothing is decided here. The *no* is a value that was decided by the checks, and this says what it was about, with
+Nothing is decided here. The *no* is a value that was decided by the checks, and this says what it was about, with
 the figures that it rests on. Nothing of it is secret: methods, names of the configuration, and numbers.
 """
 

@@ -1,6 +1,6 @@
 """What an app says about its own call: X-Retry-*, grpc-timeout, and the marks of an app that retries by itself.
 
-Law: none of it can loosen a policy. A timeout only shortens the deadline, a disable only takes retries away, and an
+None of it can loosen a policy. A timeout only shortens the deadline, a disable only takes retries away, and an
 app's own retry only costs (contract, section 5).
 """
 

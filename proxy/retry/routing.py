@@ -1,6 +1,6 @@
 """Which policy a call gets (contract, section 3, "Which policy").
 
-Law: routing is a pure function of authority, method, path and fields, and never touches the bytes that are forwarded.
+Routing is a pure function of authority, method, path and fields, and never touches the bytes that are forwarded.
 Hosts: exact beats glob, longer beats shorter, then file order; a pattern written without a port matches any port. What
 an authority resolved to is remembered, so that the patterns are walked once for each authority and not for each call.
 Prefixes: the longest wins, and ends at `/`, `?` or the end; a rest whose `..` would climb above the prefix is refused,

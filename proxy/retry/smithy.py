@@ -1,6 +1,6 @@
 """The strategies by class, behind the Smithy interface: for Python programs, and to build one's own upon.
 
-Law: what a call knows lives in its token, what calls share lives in a bucket and a limiter for each scope, and a
+What a call knows lives in its token, what calls share lives in a bucket and a limiter for each scope, and a
 strategy holds neither. A token is good for one use: `refresh` exchanges it, `record_success` ends it; one that another
 strategy issued, or that was used already, is a ValueError. A refusal (RetryError, from the failure itself) takes
 nothing and uses nothing up.

@@ -1,6 +1,6 @@
 """The acceptor of the proxy port: makes the connections of apps, and says where the requests on them go.
 
-Law: it is the protocol factory of every listener of the proxy port, an `aiohttp.web.Server` whose connections are our
+It is the protocol factory of every listener of the proxy port, an `aiohttp.web.Server` whose connections are our
 own protocols (docs/decisions/0001-data-path.md), and knows every connection that is open. A request that goes nowhere
 is answered here, and observers are told of it.
 """

@@ -1,6 +1,6 @@
 """The first lines of a process: where it listens, whom it knows, and one thing to try.
 
-Law: a few lines whatever the configuration holds, and nothing secret.
+A few lines whatever the configuration holds, and nothing secret.
 """
 
 from __future__ import annotations

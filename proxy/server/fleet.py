@@ -1,6 +1,6 @@
 """What the fleet shares, as a process has it: buckets and cooldowns in Redis, where the configuration names any.
 
-Law: the client library is loaded when a configuration first says `store: redis`, and not before. Nothing here is on a
+The client library is loaded when a configuration first says `store: redis`, and not before. Nothing here is on a
 call's way: what calls use is made by `proxy.stores.redis`. A configuration that changes `redis:` gets a store of its
 own, and buckets that begin with the share of those before; the old store gives its leases back and is let go.
 """

@@ -1,6 +1,6 @@
 """An app's HTTP/2 connection: its session, the transport beneath it, and how it ends.
 
-Law: calls of one connection know nothing of each other. What is written is written in one piece for each turn of the
+Calls of one connection know nothing of each other. What is written is written in one piece for each turn of the
 loop; a connection that drains serves what its app opened before it could know.
 """
 

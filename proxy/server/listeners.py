@@ -1,6 +1,6 @@
 """What listens where, over reloads: the proxy port, admin and probe.
 
-Law: a changed address is bound before anything of a new configuration is taken, and serves before the old one closes;
+A changed address is bound before anything of a new configuration is taken, and serves before the old one closes;
 where it can't be had, nothing has changed. What did not change is not touched.
 """
 

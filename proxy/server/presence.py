@@ -1,6 +1,6 @@
 """Whether an app that has closed its sending direction is still there to read.
 
-Law: a FIN says that nothing more is sent, not that nobody reads. `nc -N` and HTTP/1.0 clients send one and wait for
+A FIN says that nothing more is sent, not that nobody reads. `nc -N` and HTTP/1.0 clients send one and wait for
 their answer; an SDK that gives a call up closes its socket, and the packet is the same. For an app on this machine,
 and that is what a sidecar serves, the kernel knows: the app's own socket is either held by a process, or it is an
 orphan that the kernel keeps until the connection has run down. `sock_diag` (sock_diag(7)) tells which, by the inode,

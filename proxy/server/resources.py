@@ -1,6 +1,6 @@
 """What a process may have, and what it uses of it: file descriptors, processors, and all that has a limit.
 
-Law: the limit of file descriptors that the system would let us have is taken, since each call needs two. `workers:
+The limit of file descriptors that the system would let us have is taken, since each call needs two. `workers:
 auto` is as many processes as can run at one time: the processors this process may use, or the share of them that its
 container has.
 """

@@ -1,6 +1,6 @@
 """Who carries calls, as the command `run` sees it: this process alone, or workers.
 
-Law: with one process nothing of workers is on a call's way, or loaded.
+With one process nothing of workers is on a call's way, or loaded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Addresses into listening sockets, with one clear line where that can't be.
 
-Law: every address is bound before anything is served, so that what was announced is what listens. A socket file that a
+Every address is bound before anything is served, so that what was announced is what listens. A socket file that a
 dead process left behind is taken over; one that somebody answers on is not.
 """
 

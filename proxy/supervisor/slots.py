@@ -1,6 +1,6 @@
 """The places of workers: what each listens on, who is in it, and who stands in for whom.
 
-Law: the sockets of a place live as long as the parent; the processes in it come and go. While the one in it is not
+The sockets of a place live as long as the parent; the processes in it come and go. While the one in it is not
 ready, another accepts on them, so that no connection waits for one that may not come.
 """
 

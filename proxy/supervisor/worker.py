@@ -1,6 +1,6 @@
 """A worker process: does what its parent's messages say, with a runtime of its own.
 
-Law: a worker does as its parent says, and lives no longer: where the channel ends, it ends. Signals are the parent's
+A worker does as its parent says, and lives no longer: where the channel ends, it ends. Signals are the parent's
 affair (a terminal and systemd send them to all). Standard output is shared, line by line.
 """
 

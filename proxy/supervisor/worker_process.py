@@ -1,6 +1,6 @@
 """One worker process, as its parent sees it.
 
-Law: what is known of a worker is what it said, and that it lives. Its end, of whatever it died, is told once.
+What is known of a worker is what it said, and that it lives. Its end, of whatever it died, is told once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """When what HTTP/2 connections gathered is written: once for each turn of the loop, in one write for each connection.
 
-Law: whoever reads flushes at its end; what is gathered outside of a read (a retry's alarm, a dial, a read on HTTP/1) is
+Whoever reads flushes at its end; what is gathered outside of a read (a retry's alarm, a dial, a read on HTTP/1) is
 flushed in the same turn of the loop. Nothing that was gathered waits for what may never come.
 """
 

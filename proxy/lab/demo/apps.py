@@ -1,6 +1,6 @@
 """The demo's apps: the same calls at the same instants, with three ways to deal with failures.
 
-Law: an app counts what it sees and nothing else. Every way has the same patience with one attempt.
+An app counts what it sees and nothing else. Every way has the same patience with one attempt.
 """
 
 from __future__ import annotations

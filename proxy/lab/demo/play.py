@@ -1,6 +1,6 @@
 """The demo's run: everything is opened, calls are made at a steady pace, figures are kept.
 
-Law: calls begin at their instants however the earlier ones are doing, as those of independent users do; an app that
+Calls begin at their instants however the earlier ones are doing, as those of independent users do; an app that
 gets slower does not ask less.
 """
 

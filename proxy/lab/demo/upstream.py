@@ -1,6 +1,6 @@
 """The demo's upstream: it does what the weather says, and counts what it is asked.
 
-Law: each app has an upstream of its own under the same weather, so that what one does to it harms no other.
+Each app has an upstream of its own under the same weather, so that what one does to it harms no other.
 """
 
 from __future__ import annotations

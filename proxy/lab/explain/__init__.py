@@ -1,6 +1,6 @@
 """`redrive explain`: which upstream, route, strategy and bucket a call gets, and what would happen next.
 
-Law: it is the router, the classifier, the pushback reader and the very `Call` that serve traffic which answer, on a
+It is the router, the classifier, the pushback reader and the very `Call` that serve traffic which answer, on a
 virtual clock; this package asks them and puts their answers into words (contract, section 2).
 """
 

@@ -1,6 +1,6 @@
 """How a policy came to be chosen, and what becomes of a CONNECT, in words.
 
-Law: the router has decided already; here its tables are only read again to say which line of them it was.
+The router has decided already; here its tables are only read again to say which line of them it was.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lines for people: aligned columns, and the lists at an explanation's end.
 
-Law: plain text; secrets are masked. A terminal gets lines that fit it, a pipe whole ones, so that they can be searched.
+Plain text; secrets are masked. A terminal gets lines that fit it, a pipe whole ones, so that they can be searched.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A call, played for an explanation: the object that serves traffic, on the virtual clock, against fresh buckets.
 
-Law: nothing is decided here. Each play has one fate for every sending and one draw for every jitter, so two plays,
+Nothing is decided here. Each play has one fate for every sending and one draw for every jitter, so two plays,
 with the least and with the greatest draw, bound every schedule that the call can have.
 """
 

@@ -1,6 +1,6 @@
 """What `redrive explain` is asked: a request, and what becomes of it upstream.
 
-Law: whatever is asked wrongly is told in one line and never raises further than ValueError. A field given with -H
+Whatever is asked wrongly is told in one line and never raises further than ValueError. A field given with -H
 stands in the request and, where there is an answer, in the answer as well: each side reads only what is meant for it
 (a `Retry-After` in a request says nothing, and neither does an `X-Retry-Disable` in an answer). Those for one side
 alone are given apart.

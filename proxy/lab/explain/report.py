@@ -1,6 +1,6 @@
 """What `redrive explain` prints: plain lines, aligned, the same on every terminal.
 
-Law: one line says one thing; a value stands beside the place that sets it. Secrets are masked.
+One line says one thing; a value stands beside the place that sets it. Secrets are masked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What happened, beside what was expected.
 
-Law: only what `expect` names is compared. Times match within 1 ms, levels and rates within 1e-6 relative (contract,
+Only what `expect` names is compared. Times match within 1 ms, levels and rates within 1e-6 relative (contract,
 section 8); lists match entry by entry and must be of one length, but for `sent`, which names the attempts it cares for.
 """
 

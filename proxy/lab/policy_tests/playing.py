@@ -1,6 +1,6 @@
 """A test, played: the calls of a script through the policies of a configuration, on a virtual clock.
 
-Law: nothing here decides. The router picks the policy, `Call` decides, `Driver` carries out, the function that the data
+Nothing here decides. The router picks the policy, `Call` decides, `Driver` carries out, the function that the data
 path uses says which fields an attempt carries; this module turns what the script says into what an upstream does, and
 writes down what became of it.
 """

@@ -1,6 +1,6 @@
 """What `redrive test` prints: a table for people, an array for programs.
 
-Law: a test that holds is one line; a test that does not shows, attempt by attempt, what happened beside what was
+A test that holds is one line; a test that does not shows, attempt by attempt, what happened beside what was
 expected, so that nobody has to guess which wait was the wrong one.
 """
 

@@ -1,6 +1,6 @@
 """What is played beside what: the configuration's policy, no retries, naive immediate ones, and what a scenario adds.
 
-Law: columns differ in how they retry and in nothing else: classification, timeouts and requests are the policy's own.
+Columns differ in how they retry and in nothing else: classification, timeouts and requests are the policy's own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One column of a scenario, played: calls through the policy at many sidecars, against one upstream.
 
-Law: nothing here decides. `Call` does, `Driver` carries out, `World` answers; this module begins calls and counts.
+Nothing here decides. `Call` does, `Driver` carries out, `World` answers; this module begins calls and counts.
 Sidecars share nothing but the upstream, and the buckets that the policy keeps in Redis.
 """
 

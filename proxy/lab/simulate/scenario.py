@@ -1,6 +1,6 @@
 """A scenario file: who calls, how often, what the upstream can do, and when it can't.
 
-Law: it is read by the language of the configuration (`proxy.config.schema_language`), so that units are the same, and
+It is read by the language of the configuration (`proxy.config.schema_language`), so that units are the same, and
 every mistake is told at once with its line.
 """
 

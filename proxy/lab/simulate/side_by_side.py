@@ -1,6 +1,6 @@
 """Columns played side by side, each in a process of its own.
 
-Law: the figures are those that one process would come to. Columns share nothing but the scenario, and each draws from
+The figures are those that one process would come to. Columns share nothing but the scenario, and each draws from
 sources of its own, which the scenario's seed begins.
 """
 

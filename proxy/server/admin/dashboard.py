@@ -1,6 +1,6 @@
 """The dashboard's files: one page, its style and its scripts, beside this module; the port in OpenAPI's words.
 
-Law: they hold nothing of this process, so they need no token; what they show, they ask for. The policy sent with them
+They hold nothing of this process, so they need no token; what they show, they ask for. The policy sent with them
 lets the page run these very scripts and speak to this very port, and nothing else; strings never become markup in it
 (Trusted Types). Files are read once, when first asked for.
 """

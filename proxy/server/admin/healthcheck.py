@@ -1,6 +1,6 @@
 """`redrive healthcheck`: one question to a running redrive, for a container without a shell.
 
-Law: the standard library alone, no proxy from the environment, an answer within a few seconds.
+The standard library alone, no proxy from the environment, an answer within a few seconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`redrive ca` and the part of `redrive env` that is about certificates (contract, sections 2 and 6).
 
-Law: what a program may read goes to standard output, what people are told about it to standard error, and nothing of
+What a program may read goes to standard output, what people are told about it to standard error, and nothing of
 the key to either.
 """
 

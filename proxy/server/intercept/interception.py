@@ -2,7 +2,7 @@
 
 Cleartext HTTP behind the CONNECT makes calls as well; the leaf is for the name that the app's TLS asks for.
 
-Law: what cannot be intercepted is refused with the remedy, never tunnelled: its upstream asked for calls that are
+What cannot be intercepted is refused with the remedy, never tunnelled: its upstream asked for calls that are
 retried. Where an app does not trust us, whoever runs the proxy is told once for each host, with what to do.
 
 The CA is read when a configuration is taken, and again, at most once a second, while there is something wrong with it:

@@ -1,6 +1,6 @@
 """Leaf certificates for the names that apps ask for, and the TLS contexts that show them.
 
-Law: a name is minted once and kept while it is used; making one never stalls the loop. Signing takes a tenth of a
+A name is minted once and kept while it is used; making one never stalls the loop. Signing takes a tenth of a
 millisecond, but OpenSSL takes most of one more to read a key back from PEM, and Python's ssl reads it from a file only;
 so it is done in a thread, and a name that is kept costs a look-up. The file is one in memory where the system has such.
 

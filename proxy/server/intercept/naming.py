@@ -1,6 +1,6 @@
 """The names that certificates carry: what `--for` may say, and what a CONNECT may ask for.
 
-Law: a name goes into a certificate as one DNS name or one IP address, never as a wildcard, and only if it can be one.
+A name goes into a certificate as one DNS name or one IP address, never as a wildcard, and only if it can be one.
 """
 
 from __future__ import annotations

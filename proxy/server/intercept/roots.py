@@ -1,6 +1,6 @@
 """The certificates that this machine trusts, and the bundle made of them and the local CA.
 
-Law: an app that is given the bundle trusts what it trusted before, and the local CA. The variables that name a bundle
+An app that is given the bundle trusts what it trusted before, and the local CA. The variables that name a bundle
 replace an app's roots, so a bundle without the system's roots would cut the app off from everything that is not
 intercepted.
 

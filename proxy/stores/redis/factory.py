@@ -1,6 +1,6 @@
 """Makes what calls share, where the fleet shares it: in Redis what says so, elsewhere by whoever made it until now.
 
-Law: Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use one; everything
+Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use one; everything
 else stays where it was. A cooldown that a call of this process starts is published; one that is heard of holds the
 calls of this process too, and is never shortened by what is heard.
 """

@@ -1,6 +1,6 @@
 """A quota of the fleet (contract, section 3, "Buckets"): the bucket's words, paid from a lease.
 
-Law: as in `proxy.stores.redis.leased`. What a call earns goes into the lease as far as its spending is not told yet,
+As in `proxy.stores.redis.leased`. What a call earns goes into the lease as far as its spending is not told yet,
 and to the fleet otherwise; nothing is earned beyond the capacity, as far as the level is known.
 """
 

@@ -1,6 +1,6 @@
 """A rate of the fleet: what waits at its gate waits as at any other, and is told when tokens have come.
 
-Law: as in `proxy.stores.redis.leased`. Nobody is turned away, and nobody let through, before it is known whether there
+As in `proxy.stores.redis.leased`. Nobody is turned away, and nobody let through, before it is known whether there
 is a token.
 """
 

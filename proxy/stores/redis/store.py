@@ -1,6 +1,6 @@
 """One Redis, as the buckets of a process have it: messages out, batched, at most one round trip in flight.
 
-Law: no call waits here. Buckets say when they have something to say (`soon`), what is due goes out in one batch, and
+No call waits here. Buckets say when they have something to say (`soon`), what is due goes out in one batch, and
 the replies are handed to them. A round trip that takes longer than `timeout`, fails, or is answered with an error, is
 tried once more on a new connection where only the connection was at fault; then Redis is *out*: every bucket carries on
 as `on_outage` says, and who waits for an answer has it at once. It is tried again in the background until it works.

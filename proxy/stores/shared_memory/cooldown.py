@@ -1,7 +1,7 @@
 """A cooldown that the workers of one machine share: any worker's word holds the calls of all, and places are counted
 over all of them.
 
-Law: the definitions of `proxy.retry` are the only ones; their numbers are read from memory before an operation and
+The definitions of `proxy.retry` are the only ones; their numbers are read from memory before an operation and
 published after it, under the record's lock. Who waits, waits in its own worker, in order of arrival there; the first of
 each worker looks every POLL seconds whether a place is free.
 

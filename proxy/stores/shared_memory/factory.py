@@ -1,6 +1,6 @@
 """What the workers of one machine share, made in the memory that they share.
 
-Law: whoever is first makes a record, the others find it; a definition that changed begins with the share of the newest
+Whoever is first makes a record, the others find it; a definition that changed begins with the share of the newest
 one before, once, whichever worker is first to use it.
 """
 

@@ -1,6 +1,6 @@
 """Counting over a sliding window in shared memory: `proxy.retry.sliding_window` with its slices in a ring.
 
-Law: as there. A call of a method is one step for whoever else looks, also where its process is killed in it. Methods
+A call of a method is one step for whoever else looks, also where its process is killed in it. Methods
 are called under the lock of the record that the ring lies in.
 
 Theory. The newest slice is open and stands in the header, of which there are two copies; the closed ones are in the

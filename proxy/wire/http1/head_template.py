@@ -1,6 +1,6 @@
 """What the heads of one connection have in common, where an app sends much the same again and again.
 
-Law: a head that is read by its likeness to the one before is the head that reading it whole would give. The field lines
+A head that is read by its likeness to the one before is the head that reading it whole would give. The field lines
 are the same, but for some values: of fields on which nothing hangs, and of a plain Content-Length. So only those values
 are looked at, and what costs by the field is paid once.
 """

@@ -1,6 +1,6 @@
 """What is unusual in a head: repeated or contradictory framing, Connection options, upgrades, TE, Host.
 
-Law: the same grammar as the common path, and no guess. Two readers that could take a message for two different ones
+The same grammar as the common path, and no guess. Two readers that could take a message for two different ones
 are kept apart by refusing it (RFC 9112 section 11). What is passed in are the specials of `wire.field_names`: pairs of
 lower-case name and lower-case value, in order.
 """

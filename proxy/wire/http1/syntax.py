@@ -1,6 +1,6 @@
 """The strict HTTP/1 grammar as compiled expressions (RFC 9110 section 5, RFC 9112), and why a head is refused.
 
-Law: there is no lenient mode, and time is linear. Every repeat is possessive, so no octet is matched twice; a match's
+There is no lenient mode, and time is linear. Every repeat is possessive, so no octet is matched twice; a match's
 end is where the body begins. Matching is done on the bytes as received. The result never depends on how those bytes
 were cut into packets: what is wrong is looked for within the first `limit` bytes only, the earliest wrong thing wins.
 """

@@ -1,6 +1,6 @@
 """Frames: their header, what is wrong with one by its type alone, and how they are written (RFC 9113 sections 4, 6, 7).
 
-Law: `flaw` looks at nothing but the frame's header, so a frame that can't be is refused before its payload is there.
+`flaw` looks at nothing but the frame's header, so a frame that can't be is refused before its payload is there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Header blocks, put together from their frames and read: with the peer's table while it has one, then without.
 
-Law: a block is read even where nobody wants it, while the peer has a table; and what is unread is bounded.
+A block is read even where nobody wants it, while the peer has a table; and what is unread is bounded.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A head keeps its fields as they were encoded. It writes itself two ways: `block`
 `render` as HTTP/1 text, which is made, and read again by HTTP/1's own strict grammar, when somebody asks for it.
 `request_block` and `answer_block` write any head as HPACK: one that came on HTTP/1 is translated.
 
-Law: what RFC 9113 section 8 calls malformed is Malformed here, and goes no further. A head is a value: it never
+What RFC 9113 section 8 calls malformed is Malformed here, and goes no further. A head is a value: it never
 changes, and one block makes one head, however often it comes (`read_request`, `read_answer` remember short ones).
 """
 

@@ -4,7 +4,7 @@ We announce a table of size 0 and index nothing ourselves. From a peer's acknowl
 and go on as slices: each field keeps the bytes that encode it. Blocks from before it need the table that the peer
 still has; the `hpack` library reads those, and they go on as literals.
 
-Law: what goes on says what came, and leaves no mark in a table: a literal with incremental indexing becomes one
+What goes on says what came, and leaves no mark in a table: a literal with incremental indexing becomes one
 without, size updates are dropped, never-indexed stays never-indexed, Huffman strings stay as they are.
 """
 

@@ -1,6 +1,6 @@
 """What a session sends: frames gathered for one write, and DATA in the lanes of its streams until it may go.
 
-Law: the streams that have something queued take turns, a frame each, and none goes above the peer's windows, its limit
+The streams that have something queued take turns, a frame each, and none goes above the peer's windows, its limit
 of a frame, or what the transport takes. Replies that a peer makes us write, and does not read, are counted.
 """
 
