@@ -86,11 +86,13 @@ class Attempt:
 
     `cursor`: bytes of the request's body that were given to the stream. `sent_at`: when the last of it was. `ended`,
     `fault`: how the answer ended, where it did before it was asked for. `task`: the dial, while it lasts.
-    `sent_on`: the stream that it was sent on, once that is over, or failed.
+    `sent_on`: the stream that it was sent on, once that is over, or failed. `protocol`: what it is sent by,
+    of a call that starts undecided.
     """
 
     __slots__ = (
         *("arrived", "cursor", "ended", "fault", "head", "kept", "kept_size", "limit", "number", "origin", "owner"),
+        "protocol",
         *("replay", "sent_at", "sent_on", "state", "stream", "task", "trailers"),
     )
 
@@ -104,6 +106,7 @@ class Attempt:
         self.origin = origin
         self.state = FLYING
         self.stream: UpstreamStream | None = None
+        self.protocol = ""
         self.task: asyncio.Task[None] | None = None
         self.replay: Replay | None = None
         self.cursor = 0

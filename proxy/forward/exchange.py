@@ -23,7 +23,7 @@ from typing import cast
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
 from proxy.forward.context import Context
 from proxy.forward.headers import gave_up, handed_on, plain_lines, via_line, wants_key
-from proxy.forward.own_answers import answer_of, given_up_answer, own_answer
+from proxy.forward.own_answers import answer_of, given_up_answer, own_answer, told_grpc_status
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream, Tunnelling
@@ -33,7 +33,15 @@ from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
 from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.classification import is_plain_end, is_plain_success
-from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Reply, Request
+from proxy.retry.facts import (
+    IDEMPOTENT_METHODS,
+    UNAVAILABLE,
+    Fault,
+    Outcome,
+    Reply,
+    Request,
+    grpc_status_of_http,
+)
 from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import GATES, SHUT_DOWN
@@ -42,6 +50,7 @@ from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.streams import SharedConnection, UpstreamStream
+from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
 NEVER = float("inf")
@@ -70,7 +79,8 @@ class Exchange:
             "_request_seen",
             "_scope",
         ),
-        *("_verdict", "app", "bytes_in", "bytes_out", "call", "client", "decided", "detail", "due", "endpoint"),
+        *("_verdict", "grpc_status"),
+        *("app", "bytes_in", "bytes_out", "call", "client", "decided", "detail", "due", "endpoint"),
         *("flights", "means", "moved", "over", "pipe", "plan", "policy", "request", "started", "status", "upload"),
     )
 
@@ -93,6 +103,7 @@ class Exchange:
         self.over = True
         self.due = NEVER
         self.status = 0
+        self.grpc_status: int | None = None
         self.bytes_in = self.bytes_out = 0
         self.detail = self.endpoint = ""
         self._first: Attempt | None = None  # of calls without a `Call`
@@ -119,6 +130,7 @@ class Exchange:
         self.started = self.moved = now
         self.over = False
         self.status = 0
+        self.grpc_status = None
         try:
             scope = self._scope = means.registry.scope(policy, request, now)
             stream = None
@@ -136,6 +148,7 @@ class Exchange:
             if first is None:
                 first = self._first = self.flights[1] = Attempt(self, 1, origin)
             first.origin, first.stream, first.sent_at = origin, stream, now
+            first.protocol = HTTP1 if not origin.way.http2 or stream.shared is None else HTTP2
             self._body = body
             self.due = now + plan.patience
             if not app.watched:
@@ -175,6 +188,7 @@ class Exchange:
         assert first is not None  # a call without a `Call` was sent at once
         call.flown(self.started)
         self.endpoint = call.endpoints[1] = first.origin.label
+        call.protocols[1] = first.protocol
         if body:
             self._receive(body, done=True)
             first.cursor = len(body)
@@ -224,7 +238,7 @@ class Exchange:
             self.tell(now, call.cut, now)
         if not self.over:  # an answer is under way
             self.detail = SHUT_DOWN
-            self.app.reset(None)
+            self._break_off(None)
             self.tell(now, call.cut, now)
 
     def app_broke(self, detail: str) -> None:
@@ -255,6 +269,8 @@ class Exchange:
             self.bytes_out = len(data)
             if end:
                 attempt.stream = None
+                if plan.is_grpc:
+                    self._note_grpc_status(head, None)
                 self._succeed(monotonic())
             else:
                 attempt.head, attempt.state = head, DELIVERING
@@ -286,7 +302,7 @@ class Exchange:
         """An attempt ended without a whole answer."""
         now, call = monotonic(), self.decider()
         if attempt.state is DELIVERING:
-            self.app.reset(fault)
+            self._break_off(fault)
         else:
             self.flights.pop(attempt.number, None)
             self._avoid(attempt)
@@ -311,14 +327,16 @@ class Exchange:
             self.upstream_ended()
             return
         attempt.stream = None
-        self.app.finish(attempt.trailers)
-        now = monotonic()
         trailers = attempt.trailers
+        self.app.finish(trailers)
+        if self.plan.is_grpc:
+            self._note_grpc_status(attempt.head, trailers)
+        now = monotonic()
         if not self.decided and (trailers is None or is_plain_end(self.policy.classify, trailers)):
             attempt.state, attempt.ended, attempt.trailers = FLYING, False, None  # as the next call finds it
             self._succeed(now)
         else:
-            self.tell(now, self.decider().ended, attempt.number, now, attempt.trailers)
+            self.tell(now, self.decider().ended, attempt.number, now, trailers)
 
     def upstream_ended(self) -> None:
         """In a tunnel, the upstream sends no more."""
@@ -425,6 +443,7 @@ class Exchange:
 
     def _begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """Send the request as this attempt does, and what there is of its body."""
+        self.call.protocols[attempt.number] = HTTP1 if stream.shared is None else HTTP2
         replay = None if self.upload is None else self.upload.replay
         attempt.send(stream, self._request_for(attempt, stream, now), replay, now)
 
@@ -499,9 +518,11 @@ class Exchange:
         ended = attempt.ended
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
         if ended:
+            if self.plan.is_grpc:
+                self._note_grpc_status(head, attempt.trailers)
             self.tell(now, call.ended, attempt.number, now, attempt.trailers)
         elif attempt.fault is not None:
-            self.app.reset(attempt.fault)
+            self._break_off(attempt.fault)
             self.tell(now, call.failed, attempt.number, attempt.fault, now)
         else:
             self._stream_on(attempt, now)
@@ -514,6 +535,7 @@ class Exchange:
     def _give_up(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
         """Say in gRPC's way that an HTTP error is all there is, and let go of the rest of it."""
         self.status = 200
+        self.grpc_status = grpc_status_of_http(attempt.head.status)
         self.app.answer(200, given_up_answer(self.call, attempt.head, self.means.via, outcome=outcome), b"")
         attempt.drop()
         self.tell(now, self.call.ended, attempt.number, now, None)
@@ -548,8 +570,20 @@ class Exchange:
         attempts, grpc = self.call.attempts, self.request.is_grpc
         self.detail = action.detail
         self.status, lines, body = answer_of(action, self.policy, attempts=attempts, grpc=grpc)
+        self.grpc_status = told_grpc_status(action) if grpc else None
         self.bytes_out = len(body)
         self.app.answer(self.status, lines, body)
+
+    def _note_grpc_status(self, head: ResponseHead, trailers: Trailers | None) -> None:
+        """A gRPC call's answer is whole: note the status that its app makes of it."""
+        status = Reply(head.status, head, trailers=trailers).grpc_status
+        self.grpc_status = grpc_status_of_http(head.status) if status is None else status
+
+    def _break_off(self, fault: Fault | None) -> None:
+        """Break an answer off that the app has begun to get."""
+        if self.plan.is_grpc:
+            self.grpc_status = UNAVAILABLE if fault is None else fault.grpc_status
+        self.app.reset(fault)
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -562,8 +596,9 @@ class Exchange:
             means.watch.remove(self)
         if means.app_repeats:
             self._look_for_a_repeat(given_up=False, now=now)
-        assert self._first is not None
-        self._tell_of(SUCCESS, now, 1, len(body), self._first.origin.label, (), False, True)
+        first = self._first
+        assert first is not None
+        self._tell_of(SUCCESS, now, 1, len(body), first.origin.label, (), False, True, first.protocol)
         self.app.done()
 
     def _finish(self, outcome: Outcome, now: float) -> None:
@@ -588,7 +623,17 @@ class Exchange:
             self.detail = f"{GATES[call.held_by]} held it"
         attempts, history = call.attempts, tuple(call.history)
         once = was_sent_once(attempts, outcome, history)
-        self._tell_of(outcome, now, attempts, self.bytes_in, self.endpoint, history, call.app_retry, once)
+        self._tell_of(
+            outcome,
+            now,
+            attempts,
+            self.bytes_in,
+            self.endpoint,
+            history,
+            call.app_retry,
+            once,
+            call.protocols.get(1, ""),
+        )
         self.flights.clear()
         self._first = None
         call.forget_alarm()  # else call and exchange would keep each other until the collector comes
@@ -604,6 +649,7 @@ class Exchange:
         history: Sequence[AttemptRecord],
         app_retry: bool,
         once: bool,
+        sent_by: str,
     ) -> CallRecord:
         """Tell the observers of the call, by a record."""
         request = self.request
@@ -625,6 +671,9 @@ class Exchange:
         record.history = history
         record.detail = self.detail
         record.app_retry = app_retry
+        record.protocol = self.plan.protocol
+        record.sent_by = sent_by
+        record.grpc_status = self.grpc_status
         record.was_sent_once = once
         self.means.observer.call_ended(record)
         return record

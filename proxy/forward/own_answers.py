@@ -45,7 +45,7 @@ def own_answer(
         said = f"{title}: {detail}" if detail else title
         lines[:0] = [
             ("Content-Type", "application/grpc"),
-            ("grpc-status", str(_GRPC.get(status, 2) if grpc_status is None else grpc_status)),
+            ("grpc-status", str(own_grpc_status(status) if grpc_status is None else grpc_status)),
             ("grpc-message", percent_encoded(said)),
         ]
         return 200, _text(lines), b""
@@ -60,6 +60,18 @@ def own_answer(
     body = json.dumps(members).encode() + b"\n"
     lines.insert(0, ("Content-Type", "application/problem+json"))
     return status, _text(lines), body
+
+
+def own_grpc_status(status: int) -> int:
+    """What an HTTP status of ours is called on a gRPC call (contract, section 12)."""
+    return _GRPC.get(status, 2)
+
+
+def told_grpc_status(action: Answer) -> int:
+    """The status that a gRPC call is told in an answer of the proxy's own."""
+    if action.detail == SHUT_DOWN:
+        return UNAVAILABLE
+    return own_grpc_status(action.status) if action.grpc_status is None else action.grpc_status
 
 
 def answer_of(action: Answer, policy: Policy, *, attempts: int, grpc: bool) -> tuple[int, bytes, bytes]:
@@ -83,7 +95,7 @@ def answer_of(action: Answer, policy: Policy, *, attempts: int, grpc: bool) -> t
         grpc=grpc,
         changes=changes,
         retry_after=action.retry_after,
-        grpc_status=UNAVAILABLE if action.detail == SHUT_DOWN else action.grpc_status,
+        grpc_status=told_grpc_status(action),
     )
 
 

@@ -11,6 +11,7 @@ from proxy.retry.policy import Policy
 from proxy.retry.request_hints import read_grpc_timeout
 from proxy.retry.routing import Router, Upstream
 from proxy.transport.origins import Destination, Origin
+from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import CHUNKED, Asked, RequestHead
 
 _NEVER = float("inf")
@@ -23,6 +24,7 @@ class Plan:
     `rest` is the path behind the prefix in prefix use, else None. `plain`: a call of it may start undecided, and both
     heads go on with nothing but the count and Via put in. `upstream` is whose it is, where others may follow it (see
     `follow`), and `first` the first request in such a row. `traced`: its attempts are spans of a trace.
+    `protocol`: what the app spoke (`wire.first_bytes`).
     """
 
     __slots__ = (
@@ -31,10 +33,12 @@ class Plan:
         "destination",
         "first",
         "head",
+        "is_grpc",
         "login_bound",
         "patience",
         "plain",
         "policy",
+        "protocol",
         "request",
         "rest",
         "silence",
@@ -67,6 +71,8 @@ class Plan:
             timeout = read_grpc_timeout(head.get_all("grpc-timeout")[0])
             self.patience = min(self.patience, _NEVER if timeout is None else timeout)
         self.login_bound = head.login_bound
+        self.is_grpc = request.is_grpc
+        self.protocol = HTTP2 if head.version == "2.0" else HTTP1
         self.plain = (
             not traced
             and head.method != "CONNECT"

@@ -19,6 +19,7 @@ from proxy.observe import masking
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Backoff, Policy, Strategy
+from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.http2.frames import code_name
 
 #: The policy of a request that was answered before any policy applied to it.
@@ -29,6 +30,9 @@ SUCCESS = Outcome.SUCCESS
 _POLICIES = 4096
 #: The end of a timestamp, by its milliseconds: ready-made, since formatting one takes as long as the rest of it.
 _MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))
+
+#: What is said of a protocol, in front of more.
+_SPOKEN = {"": "", HTTP1: f'"protocol":"{HTTP1}",', HTTP2: f'"protocol":"{HTTP2}",'}
 
 
 @dataclass(slots=True, eq=False)
@@ -42,8 +46,11 @@ class CallRecord:
     `status` is what the app got; 0 where it got nothing. `bytes_in` and `bytes_out` are of bodies, from the app and to
     it. `endpoint` is where the last attempt went, `host:port`; "" where none was made. `history` has every sending in
     order; nothing where the one attempt was sent at once and succeeded. `detail` says of the proxy's own answer what
-    went wrong. `app_retry`: the app itself was retrying (contract, section 5). `number` is its place among all calls,
-    from 1, once it has passed `proxy.observe.recent_calls`. `was_sent_once`: see the function of that name.
+    went wrong. `protocol` is what the app spoke, `sent_by` what its only attempt went by where there is no history:
+    http/1.1 (HTTP/1.0 too), http/2, or "" where nobody knows. `grpc_status`: what a gRPC call ended with, for the app;
+    None of others, and where it got none. `app_retry`: the app itself was retrying (contract, section 5). `number` is
+    its place among all calls, from 1, once it has passed `proxy.observe.recent_calls`. `was_sent_once`: see the
+    function of that name.
     """
 
     wall_started: float
@@ -64,6 +71,9 @@ class CallRecord:
     detail: str = ""
     app_retry: bool = False
     number: int = 0
+    protocol: str = ""
+    sent_by: str = ""
+    grpc_status: int | None = None
     was_sent_once: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,13 +95,17 @@ def refused(
     authority: str = "",
     path: str = "",
     bytes_out: int = 0,
+    protocol: str = "",
+    grpc_status: int | None = None,
 ) -> CallRecord:
     """The record of a request that was answered before any policy applied to it: malformed, misdirected, looping,
     unmatched; or meant for the proxy itself (Max-Forwards: 0, `OPTIONS *`), whose outcome is success. `method`,
     `authority` and `path` are as far as they could be read; it took no time.
     """
     return CallRecord(
-        wall, 0.0, 0.0, NO_POLICY, method, authority, path, client, status, outcome, 0, 0, bytes_out, "", (), detail
+        *(wall, 0.0, 0.0, NO_POLICY, method, authority, path, client, status, outcome, 0, 0, bytes_out, "", (), detail),
+        protocol=protocol,
+        grpc_status=grpc_status,
     )
 
 
@@ -119,12 +133,16 @@ def call_json(call: CallRecord) -> str:
         sendings = ",".join([attempt_json(record, started) for record in call.history])
     elif call.attempts == 1 and outcome is SUCCESS:
         sendings = (
-            f'{{"attempt":1,"start":0.0,"duration":{seconds},"status":{status},"class":"success",'
+            f'{{"attempt":1,"start":0.0,"duration":{seconds},{_SPOKEN[call.sent_by]}"status":{status},"class":"success",'
             '"decision":"delivered"}'
         )
     else:
         sendings = ""
-    more = '"app_retry":true,' if call.app_retry else ""
+    more = _SPOKEN[call.protocol]
+    if call.grpc_status is not None:
+        more += f'"grpc_status":{call.grpc_status},'
+    if call.app_retry:
+        more += '"app_retry":true,'
     if call.detail:
         more += f'"detail":{quote(call.detail)},'
     # A method is a token, a client an address and an outcome a word: none has anything to quote. Of more than 30 pieces
@@ -165,7 +183,7 @@ def attempt_json(record: AttemptRecord, started: float) -> str:
     if not (said or record.held or record.fault) and record.pushback_delay is None:
         line += _usual(
             *(record.endpoint, record.status, record.grpc_status, record.cls, record.because),
-            *(record.price, record.decision),
+            *(record.price, record.decision, record.protocol),
         )
     else:
         line += _middle(record)
@@ -183,10 +201,11 @@ def _usual(
     because: str,
     price: float,
     decision: str,
+    protocol: str,
 ) -> str:
     """The middle of most, which repeats."""
     record = AttemptRecord(0, 0.0, status=status, grpc_status=grpc_status, cls=cls, because=because, decision=decision)
-    record.endpoint, record.price = endpoint, price
+    record.endpoint, record.price, record.protocol = endpoint, price, protocol
     return _middle(record)
 
 
@@ -194,6 +213,8 @@ def _middle(record: AttemptRecord) -> str:
     line = ""
     if record.endpoint:
         line += f',"endpoint":{quote(record.endpoint)}'
+    if record.protocol:
+        line += f',"protocol":"{record.protocol}"'
     if record.status is not None:
         line += f',"status":{record.status}'
     if record.grpc_status is not None:

@@ -16,6 +16,7 @@ class AttemptRecord:
     `pushback_delay` (seconds), or said to stop. `price` is what the retry that this attempt is had paid. `held` are the
     seconds for which a gate (`held_by`: cooldown, rate or limiter) held it before it was sent. `endpoint` is
     where it was sent, if a driver said so (`Call.endpoints`). `rst_code`: the HTTP/2 error code that it broke off with.
+    `protocol`: what it was sent by, http/1.1 or http/2; "" where nothing was sent.
     """
 
     attempt: int
@@ -37,3 +38,4 @@ class AttemptRecord:
     held_by: str = ""
     endpoint: str = ""
     rst_code: int | None = None
+    protocol: str = ""

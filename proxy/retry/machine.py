@@ -156,8 +156,8 @@ class Call:
 
     `alarm` moves the call's alarm when a gate's word changes; drivers give it, tests of ungated calls need none.
     `failure` is the last one, while its answer is held; `reply` the last answer that was judged, or is delivered.
-    `endpoints`: where each attempt went last, which the driver writes. Defaults live on the class: a call that succeeds
-    at once sets few of them.
+    `endpoints`: where each attempt went last, and `protocols`: by what, which the driver writes.
+    Defaults live on the class: a call that succeeds at once sets few of them.
     """
 
     attempts: int = 0
@@ -196,6 +196,7 @@ class Call:
         self.env = env
         self.history: list[AttemptRecord] = []
         self.endpoints: dict[int, str] = {}
+        self.protocols: dict[int, str] = {}
         self._alarm = alarm
         strategy = policy.strategy
         self.bucket: Bucket | None = None
@@ -975,6 +976,7 @@ class Call:
         price = 0.0 if payment is None else payment.price or 0.0
         record = AttemptRecord(attempt, flight.since, now, decision=decision, price=price)
         record.endpoint = self.endpoints.get(attempt, "")
+        record.protocol = self.protocols.get(attempt, "")
         if admission is not None and admission.held and attempt == admission.held_attempt:
             record.held, record.held_by = admission.held, admission.held_by
         if failure is not None:

@@ -20,7 +20,7 @@ from proxy.config.settings import Address, Settings
 from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
 from proxy.forward.headers import answers_for_nobody
-from proxy.forward.own_answers import last_recipient, own_answer
+from proxy.forward.own_answers import last_recipient, own_answer, own_grpc_status
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream, Tunnelling
 from proxy.forward.tracing import TracedExchange
@@ -36,6 +36,7 @@ from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Tell
 from proxy.server.routing import Exposure, Rejection, admit, admit_connect, speaks_http2_grpc, tunnel_endpoints
 from proxy.transport.clock import monotonic, wall
+from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import RequestHead
 
 #: A head that has begun to come must be whole after so many seconds: it holds a connection.
@@ -309,11 +310,21 @@ class Acceptor(web.Server):
         )
         headless = head is not None and head.method == "HEAD"
         size = 0 if headless else len(body)
-        self._tell_refused(connection, head, status, rejection.outcome, rejection.detail, size)
+        told = None
+        if grpc:
+            told = own_grpc_status(rejection.status) if rejection.grpc_status is None else rejection.grpc_status
+        self._tell_refused(connection, head, status, rejection.outcome, rejection.detail, size, told)
         connection.reject(status, lines, body, close=close, headless=headless)
 
     def _tell_refused(
-        self, connection: Asker | Seat, head: RequestHead | None, status: int, outcome: Outcome, detail: str, size: int
+        self,
+        connection: Asker | Seat,
+        head: RequestHead | None,
+        status: int,
+        outcome: Outcome,
+        detail: str,
+        size: int,
+        grpc_status: int | None = None,
     ) -> None:
         self.means.observer.call_ended(
             refused(
@@ -326,6 +337,8 @@ class Acceptor(web.Server):
                 authority=head.authority if head is not None else "",
                 path=head.path.decode("latin-1") if head is not None else "",
                 bytes_out=size,
+                protocol="" if head is None else HTTP2 if head.version == "2.0" else HTTP1,
+                grpc_status=grpc_status,
             )
         )
 

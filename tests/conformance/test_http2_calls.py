@@ -235,6 +235,51 @@ def test_one_loss_of_many_calls(app: Wire, place: Place) -> None:
     assert place.listener.untouched
 
 
+# -- watching ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_says_what_was_spoken_and_what_grpc_calls_came_to(proxy: Http2Proxy, app: Wire, place: Place) -> None:
+    name = place.authority.partition(".")[0]
+    app.send(headers(1, place.grpc()))
+    upstream = place.accept()
+    served(upstream, UNAVAILABLE)
+    number, _, _ = upstream.request()
+    upstream.send(headers(number, GRPC_OK, end=False), headers(number, [("grpc-status", "5")]))
+    assert app.answer(1).grpc_status == 5
+    line = proxy.log(name)
+    assert (line["protocol"], line["status"], line["grpc_status"]) == ("http/2", 200, 5)
+    assert [each["protocol"] for each in line["history"]] == ["http/2", "http/2"]
+    app.send(headers(3, place.grpc()))  # on the connection that is there: nothing has to be decided
+    number, _, _ = upstream.request()
+    upstream.send(headers(number, GRPC_OK, end=False), data(number, b"body"), headers(number, DONE))
+    assert app.answer(3).grpc_status == 0
+    line = proxy.log(name)
+    assert (line["grpc_status"], line["history"][0]["protocol"]) == (0, "http/2")
+    app.send(headers(5, place.grpc()))
+    number, _, _ = upstream.request()
+    upstream.send(headers(number, GRPC_OK, end=False), data(number, b"body"), rst(number, CANCEL))
+    assert app.answer(5).grpc_status == 1
+    assert proxy.log(name)["grpc_status"] == 1
+    app.send(headers(7, place.fields()))
+    served(upstream)
+    assert app.answer(7).status == 200
+    assert "grpc_status" not in proxy.log(name)
+    app.send(headers(9, place.grpc(("x-retry-disable", "true"))))
+    number, _, _ = upstream.request()
+    upstream.send(headers(number, [(":status", "502")]))
+    app.answer(9)
+    assert proxy.log(name)["grpc_status"] == 14
+
+
+def test_the_log_of_an_answer_of_ours(proxy: Http2Proxy, app: Wire, place: Place) -> None:
+    place.listener.listener.close()
+    app.send(headers(1, place.grpc()))
+    assert app.answer(1).grpc_status == 14
+    line = proxy.log(place.authority.partition(".")[0])
+    assert (line["protocol"], line["grpc_status"]) == ("http/2", 14)
+    assert not any("protocol" in each for each in line["history"])  # nothing was sent
+
+
 # -- cancelling -------------------------------------------------------------------------------------------------------
 
 

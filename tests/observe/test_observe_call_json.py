@@ -113,3 +113,13 @@ def test_the_code_that_a_stream_broke_off_with_has_its_name() -> None:
         record = AttemptRecord(1, 0.0, 1.0, fault=FaultKind.RESET, rst_code=code)
         assert json.loads(attempt_json(record, 0.0))["rst_code"] == name
     assert "rst_code" not in attempt_json(AttemptRecord(1, 0.0, 1.0, fault=FaultKind.RESET), 0.0)
+
+
+def test_what_was_spoken_and_what_a_grpc_call_came_to() -> None:
+    line = json.loads(call_json(ended(protocol="http/2", sent_by="http/1.1", grpc_status=0)))
+    assert (line["protocol"], line["grpc_status"], line["history"][0]["protocol"]) == ("http/2", 0, "http/1.1")
+    record = AttemptRecord(1, 10.0, 10.1, 200, decision="delivered", protocol="http/2")
+    assert json.loads(attempt_json(record, 10.0))["protocol"] == "http/2"
+    unknown = json.loads(call_json(ended()))
+    assert "protocol" not in unknown
+    assert "grpc_status" not in unknown
