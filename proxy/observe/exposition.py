@@ -87,6 +87,12 @@ def _labelled_counters(every: list[Series]) -> Iterator[Any]:
         (((*_place(s), outcome, code), n) for s in every for (outcome, code), n in _calls(s)),
     )
     yield _counter(
+        "redrive_grpc_calls",
+        "gRPC calls by the status that they ended with for the app.",
+        (*LABELS, "grpc_status"),
+        (((*_place(s), str(status)), n) for s in every for status, n in s.grpc.items()),
+    )
+    yield _counter(
         "redrive_attempts",
         "Attempts by what came of them.",
         (*LABELS, "result"),

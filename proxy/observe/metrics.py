@@ -81,7 +81,7 @@ class Series:
     """Everything counted for one pair of upstream and route.
 
     `at_once` counts calls that succeeded with their first attempt by status // 100; they are left out of `outcomes`
-    and `results`, and added when read.
+    and `results`, and added when read. `grpc`: gRPC calls by what they ended with for the app.
     """
 
     __slots__ = (
@@ -92,6 +92,7 @@ class Series:
         "call_seconds",
         "denied",
         "ge",
+        "grpc",
         "hedges",
         "likely_app_retries",
         "outcomes",
@@ -111,6 +112,7 @@ class Series:
         self.results: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
         self.denied: Counter[Outcome] = Counter()
+        self.grpc: Counter[int] = Counter()
         self.ge = [0] * len(GE)
         self.retries_failed = self.hedges = self.transparent = self.app_retries = self.likely_app_retries = 0
         self.backoff_seconds = 0.0
@@ -123,6 +125,7 @@ class Series:
         made.at_once, made.ge = self.at_once.copy(), self.ge.copy()
         made.outcomes, made.results = self.outcomes.copy(), self.results.copy()
         made.reasons, made.denied = self.reasons.copy(), self.denied.copy()
+        made.grpc = self.grpc.copy()
         made.retries_failed, made.hedges = self.retries_failed, self.hedges
         made.transparent, made.app_retries = self.transparent, self.app_retries
         made.likely_app_retries = self.likely_app_retries
@@ -138,6 +141,7 @@ class Series:
         self.results.update(other.results)
         self.reasons.update(other.reasons)
         self.denied.update(other.denied)
+        self.grpc.update(other.grpc)
         self.retries_failed += other.retries_failed
         self.hedges += other.hedges
         self.transparent += other.transparent
@@ -210,6 +214,8 @@ class Metrics:
         for call in calls:
             policy = call.policy
             series = known.get(policy) or self.series(policy)
+            if call.grpc_status is not None:
+                series.grpc[call.grpc_status] += 1
             if policy is NO_POLICY:
                 series.outcomes[call.outcome, call.status // 100] += 1
                 continue

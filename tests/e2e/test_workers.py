@@ -415,3 +415,18 @@ async def test_a_worker_that_can_not_begin_ends_the_start(tmp_path: Path) -> Non
     assert "cannot import moody: ValueError: not here" in err
     assert "redrive: a worker ended before it was ready: exit status 70" in err
     assert "Traceback" not in err
+
+
+async def test_grpc_calls_of_all_workers_are_counted_by_their_status(tmp_path: Path) -> None:
+    async with (
+        Upstream(answer(200, b"", "Content-Type: application/grpc", "grpc-status: 5")) as upstream,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(2)) as running,
+    ):
+        for _ in range(6):
+            async with aiohttp.ClientSession(headers={"content-type": "application/grpc"}) as session:
+                await (await session.post(f"{running.url}/a/x.Y/z", data=b"x")).read()
+
+        async def all_are_counted() -> bool:
+            return (await metrics(running))("redrive_grpc_calls_total", grpc_status="5") == 6
+
+        await until(all_are_counted)

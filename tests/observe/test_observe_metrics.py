@@ -192,3 +192,22 @@ def test_policies_come_and_go_without_series_growing() -> None:
     assert [(s.upstream, s.calls, s.attempts) for s in metrics.all()] == [("unmatched", 10_000, 10_000)]
     assert len(metrics._by_policy) <= 4096
     assert metrics.series(POLICY).calls == 0
+
+
+def test_grpc_calls_by_what_they_came_to_and_over_workers() -> None:
+    metrics, other = Metrics(), Metrics()
+    metrics.add(
+        [
+            ended(grpc_status=0),
+            ended(grpc_status=14),
+            ended(),
+            refused(WALL, "", 200, Outcome.NOT_RETRYABLE, "", grpc_status=12),
+        ]
+    )
+    other.add([ended(grpc_status=14)])
+    kept = metrics.series(POLICY).copy()
+    metrics.series(POLICY).add(other.series(POLICY))
+    assert (kept.grpc, metrics.series(POLICY).grpc) == ({0: 1, 14: 1}, {0: 1, 14: 2})
+    text = render(metrics, Gauges())[0].decode()
+    assert 'redrive_grpc_calls_total{grpc_status="14",route="",upstream="payments"} 2.0' in text
+    assert 'redrive_grpc_calls_total{grpc_status="12",route="",upstream=""} 1.0' in text
