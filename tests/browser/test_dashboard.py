@@ -395,3 +395,17 @@ async def test_two_workers_are_shown_as_one(tmp_path: Path, open_page: Open) -> 
         await expect(row(page, "payments").locator(".calls")).to_have_text("12")
         await page.keyboard.press("2")
         await expect(page.locator("button.call")).to_have_count(12)
+
+
+async def test_a_grpc_call_shows_its_own_status_and_what_was_spoken(tmp_path: Path, open_page: Open) -> None:
+    reply = answer(200, b"", "Content-Type: application/grpc", "grpc-status: 5")
+    async with Upstream(reply) as upstream, Redrive(tmp_path, config(upstream)) as running:
+        await call(running, "/payments/x.Y/z", headers={"content-type": "application/grpc"})
+        page = await open_page(running.admin)
+        await page.locator("#tab-calls").click()
+        head = page.locator("button.call").first
+        await expect(head.locator(".status")).to_have_text("g5")
+        await head.click()
+        await expect(page.locator(".facts")).to_contain_text("protocolhttp/1.1")
+        await expect(page.locator(".facts")).to_contain_text("gRPC status5 NOT_FOUND")
+        await expect(page.locator(".because").first).to_contain_text("by http/1.1")

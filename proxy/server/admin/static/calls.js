@@ -1,7 +1,7 @@
 // The last calls, and for each the waterfall of its attempts with the reason for every decision.
 
 import { $, count, h, mark, s, say, seconds } from "./dom.js";
-import { DECISIONS, GATES, OUTCOMES, result, tone } from "./words.js";
+import { DECISIONS, GATES, GRPC, OUTCOMES, result, tone } from "./words.js";
 
 const PAGE = 100;
 
@@ -91,7 +91,7 @@ export class Calls {
       "button",
       { type: "button", class: "call", "aria-expanded": "false" },
       h("time", { datetime: call.time, title: call.time }, call.time.slice(11, 23)),
-      h("span", { class: `status s${String(call.status)[0]}`, title: call.status ? "What the app got" : "The app got no answer" }, call.status || "none"),
+      status(call),
       h("span", { class: "what" }, call.method ? [h("b", {}, call.method), " ", h("span", { class: "path", title: call.path }, call.path), h("span", { class: "host" }, call.host)] : h("span", { class: "quiet" }, call.detail ?? "unreadable")),
       h("span", { class: "of" }, call.upstream || "(refused)", call.route ? h("small", {}, ` ${call.route}`) : null),
       h("span", { class: "chips", title: "What came of each attempt" }, chips(call.history)),
@@ -144,6 +144,12 @@ export class Calls {
   }
 }
 
+/** What the app got: of a gRPC call its gRPC status, since the HTTP status says nothing there. */
+function status(call) {
+  if (call.grpc_status === undefined) return h("span", { class: `status s${String(call.status)[0]}`, title: call.status ? "What the app got" : "The app got no answer" }, call.status || "none");
+  return h("span", { class: `status ${call.grpc_status ? "s5" : "s2"}`, title: `What the app got: gRPC status ${call.grpc_status}, HTTP status ${call.status}` }, `g${call.grpc_status}`);
+}
+
 /** What came of each attempt; the same several times over is said once, with its number. */
 export function chips(history) {
   const runs = [];
@@ -187,6 +193,8 @@ function facts(call, house) {
     ["host", call.host],
     ["path", call.path],
     ["app", call.client],
+    ["protocol", call.protocol ?? ""],
+    ["gRPC status", call.grpc_status === undefined ? "" : `${call.grpc_status} ${GRPC[call.grpc_status] ?? ""}`],
     ["began", call.time],
     ["took", seconds(call.duration ?? 0)],
   ];
@@ -217,7 +225,7 @@ function stretch(attempt, next, whole) {
 function because(attempt) {
   const said = [];
   if (attempt.held) said.push(`held ${seconds(attempt.held)} by ${GATES[attempt.held_by] ?? attempt.held_by}`);
-  if (attempt.endpoint) said.push(`at ${attempt.endpoint}`);
+  if (attempt.endpoint) said.push(`at ${attempt.endpoint}${attempt.protocol ? ` by ${attempt.protocol}` : ""}`);
   if (attempt.because) said.push(attempt.because);
   else if (attempt.class && attempt.class !== "success") said.push(attempt.class);
   if (attempt.detail) said.push(attempt.detail);

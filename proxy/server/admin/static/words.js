@@ -63,3 +63,6 @@ export function tone(attempt) {
   if (attempt.class === "throttling") return "wait";
   return attempt.class || attempt.fault ? "bad" : "none";
 }
+
+/** gRPC's statuses, by number. */
+export const GRPC = ["OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"];
