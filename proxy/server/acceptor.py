@@ -36,7 +36,6 @@ from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Tell
 from proxy.server.routing import Exposure, Rejection, admit, admit_connect, speaks_http2_grpc, tunnel_endpoints
 from proxy.transport.clock import monotonic, wall
-from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import RequestHead
 
 #: A head that has begun to come must be whole after so many seconds: it holds a connection.
@@ -337,7 +336,7 @@ class Acceptor(web.Server):
                 authority=head.authority if head is not None else "",
                 path=head.path.decode("latin-1") if head is not None else "",
                 bytes_out=size,
-                protocol="" if head is None else HTTP2 if head.version == "2.0" else HTTP1,
+                protocol=connection.speaks,
                 grpc_status=grpc_status,
             )
         )

@@ -31,6 +31,11 @@ class Seat(Protocol):
         ...
 
     @property
+    def speaks(self) -> str:
+        """The protocol that its requests come by."""
+        ...
+
+    @property
     def exchange(self) -> Any:
         """The call in progress, or one of them."""
         ...
@@ -69,6 +74,11 @@ class Asker(Protocol):
     """Who has a request that may become a call. `surplus`: its connection is one too many."""
 
     surplus: bool
+
+    @property
+    def speaks(self) -> str:
+        """The protocol that its requests come by."""
+        ...
 
     @property
     def client(self) -> str:

@@ -39,7 +39,7 @@ from proxy.transport.connection import HIGH_WATER, Connection
 from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.errors import BadMessage, Refused
-from proxy.wire.first_bytes import HTTP2, speaks_http, spoken
+from proxy.wire.first_bytes import HTTP1, HTTP2, speaks_http, spoken
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, trailer_fields
 from proxy.wire.http1.body import Body, body_reader, chunk, end_chunked
 from proxy.wire.http1.parser import RequestParser
@@ -67,6 +67,8 @@ class AppConnection(asyncio.Protocol):
     rest; 0 while neither is so. `wire` is the transport that has the socket, where `transport` is the TLS that it
     carries.
     """
+
+    speaks = HTTP1
 
     __slots__ = (
         "_body",

@@ -16,6 +16,7 @@ from proxy.server.asker import ConnectionOwner
 from proxy.server.http2_stream import Http2AppStream
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
+from proxy.wire.first_bytes import HTTP2
 from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, NO_ERROR
 from proxy.wire.http2.heads import Request2
 from proxy.wire.http2.session import NEVER, PeerLimits, Session
@@ -28,6 +29,8 @@ class Http2Connection(asyncio.Protocol):
     """See the module. `since`: resting from then on; 0 while it has streams. `inside`: the CONNECT that it is inside
     of. `surplus`: one too many, its first request is answered with 503.
     """
+
+    speaks = HTTP2
 
     __slots__ = (
         *("_fd", "_generation", "_places", "_plans", "_timer", "acceptor", "client", "inside", "place", "session"),

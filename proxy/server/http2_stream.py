@@ -13,6 +13,7 @@ from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
+from proxy.wire.first_bytes import HTTP2
 from proxy.wire.head import ResponseHead, Trailers
 from proxy.wire.http2 import stream as wire
 from proxy.wire.http2.frames import INTERNAL_ERROR, NO_ERROR, code_name
@@ -52,6 +53,8 @@ class Home(Protocol):
 
 class Http2AppStream(wire.Stream):
     """See the module. Implements `proxy.forward.streams.AppStream`, and what the acceptor asks of who has a request."""
+
+    speaks = HTTP2
 
     __slots__ = ("_home", "_is_grpc", "exchange", "head", "plan", "watched")
 
