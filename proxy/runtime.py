@@ -24,7 +24,7 @@ from proxy.forward.context import Context
 from proxy.forward.timers import Watch
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.call_record import Observer
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
@@ -36,6 +36,7 @@ from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.acceptor import Acceptor
 from proxy.server.connection_limit import NoOthers, Others
 from proxy.server.fleet import Fleet, Met
+from proxy.server.http2 import Http2Connection
 from proxy.server.intercept.interception import Tell
 from proxy.server.resources import RESERVED, Usage, enough_for, limit, open_files
 from proxy.server.sockets import BACKLOG, bound
@@ -43,10 +44,13 @@ from proxy.shutdown import within
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import Guard
+from proxy.transport.http2 import UpstreamConnection
 from proxy.transport.pool import Pool
 from proxy.transport.replay_buffer import ReplayStore
 from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
+from proxy.wire.first_bytes import HTTP1, HTTP2
+from proxy.wire.http2.frames import code_name
 from proxy.wire.http2.session import PeerLimits
 
 #: Standard output, where the log goes.
@@ -188,6 +192,11 @@ class Runtime:
         return self.path.usage
 
     @property
+    def wires(self) -> Wires:
+        """What is open, and HTTP/2's errors."""
+        return self.path.wires
+
+    @property
     def seen(self) -> int:
         """Calls that have ended."""
         return self.recent.seen
@@ -323,9 +332,26 @@ class DataPath:
     def usage(self) -> Usage:
         """What is in use of what has limits."""
         acceptor = self.acceptor
-        return Usage(
-            self.in_flight, len(acceptor.open), self.waiting, self.buffered, int(acceptor.draining and acceptor.is_busy)
-        )
+        return Usage(self.in_flight, self.waiting, self.buffered, int(acceptor.draining and acceptor.is_busy))
+
+    @property
+    def wires(self) -> Wires:
+        """What is open, and HTTP/2's errors. It looks at every connection: ask when somebody wants to know."""
+        acceptor, pool = self.acceptor, self.means.pool
+        wires = Wires()
+        for side, connections, errors in (
+            ("app", acceptor.open, acceptor.http2_errors),
+            ("upstream", pool.connections, pool.http2_errors),
+        ):
+            for connection in connections:
+                if isinstance(connection, (Http2Connection, UpstreamConnection)):
+                    wires.connections[side, HTTP2] += 1
+                    wires.streams[side] += len(connection.session.streams)
+                else:
+                    wires.connections[side, HTTP1] += 1
+            for code, count in errors.items():
+                wires.errors[side, code_name(code)] = count
+        return wires
 
     def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
         """Other workers use so much of the limits that all of them have together."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from proxy.observe.metrics import Metrics, Series
+from proxy.observe.metrics import Metrics, Series, Wires
 from proxy.observe.recent_calls import NumberedCall, RecentCalls
 
 Labels: TypeAlias = tuple[str, str]
@@ -26,6 +26,7 @@ class Report:
     seen: int = 0
     calls: list[NumberedCall] | None = None
     lines_lost: int = 0
+    wires: Wires = field(default_factory=Wires)
 
 
 class Aggregate:
@@ -43,6 +44,13 @@ class Aggregate:
         self._shown: dict[int, int] = {}
         self._kept: dict[int, Report] = {}
         self._lines_lost: dict[int, int] = {}
+        self._wires: dict[int, Wires] = {}
+        self._wires_ended = Wires()
+
+    @property
+    def wires(self) -> Wires:
+        """What all have open, and the errors of all that there ever were."""
+        return sum(self._wires.values(), self._wires_ended)
 
     def seen(self, worker: int) -> int:
         """Up to which number a worker's calls have been shown here."""
@@ -71,6 +79,7 @@ class Aggregate:
         for worker, report in reports.items():
             self._metrics.lost(report.lines_lost - self._lines_lost.get(worker, 0))
             self._lines_lost[worker] = report.lines_lost
+            self._wires[worker] = report.wires
             latest = {(series.upstream, series.route): series for series in report.series}
             self._latest.setdefault(worker, {}).update(latest)
             moved |= latest.keys()
@@ -90,6 +99,7 @@ class Aggregate:
         self.take()
         self._shown.pop(worker, None)
         self._lines_lost.pop(worker, None)
+        self._wires_ended += Wires(errors=self._wires.pop(worker, Wires()).errors)
         for labels, series in self._latest.pop(worker, {}).items():
             self._ended.setdefault(labels, Series(*labels)).add(series)
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from proxy.observe.metrics import BOUNDS, GE, Durations, Metrics, Series
+from proxy.observe.metrics import BOUNDS, GE, Durations, Metrics, Series, Wires
 from proxy.retry.facts import Outcome
+from proxy.wire.first_bytes import HTTP1, HTTP2
 
 LABELS = ("upstream", "route")
+SIDES = ("app", "upstream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Gauges:
     cooldowns: Sequence[tuple[str, float]] = ()
     buffered_bytes: float = 0.0
     waiting_calls: float = 0.0
-    connections: float = 0.0
+    wires: Wires = field(default_factory=Wires)
     open_files: float = 0.0
     limits: Sequence[tuple[str, float]] = ()
     workers: Sequence[tuple[str, float]] = ()
@@ -140,7 +142,21 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_cooldown_seconds", "Seconds that calls are still held.", "upstream", gauges.cooldowns)
     yield _gauge("redrive_buffered_bytes", "Request bodies kept for another attempt.", "", gauges.buffered_bytes)
     yield _gauge("redrive_waiting_calls", "Calls in a backoff or a queue.", "", gauges.waiting_calls)
-    yield _gauge("redrive_connections", "Connections of apps.", "", gauges.connections)
+    wires = gauges.wires
+    yield _gauge(
+        "redrive_connections",
+        "Connections by side and protocol.",
+        ("side", "protocol"),
+        (((side, spoken), wires.connections[side, spoken]) for side in SIDES for spoken in (HTTP1, HTTP2)),
+    )
+    streams = (((side,), wires.streams[side]) for side in SIDES)
+    yield _gauge("redrive_streams", "HTTP/2 streams in flight.", ("side",), streams)
+    yield _counter(
+        "redrive_http2_errors",
+        "HTTP/2 streams reset and connections given up, by either end.",
+        ("side", "code"),
+        wires.errors.items(),
+    )
     yield _gauge("redrive_open_files", "File descriptors in use.", "", gauges.open_files)
     yield _gauge("redrive_limit", "What the gauges of these names may come to.", "of", gauges.limits)
     yield _gauge("redrive_workers", "Worker processes by state; 0 without workers.", "state", gauges.workers)
@@ -177,14 +193,15 @@ def _counter(name: str, help_: str, labels: tuple[str, ...], samples: Iterable[t
     return family
 
 
-def _gauge(name: str, help_: str, label: str, value: float | Iterable[tuple[str, float]]) -> Any:
+def _gauge(name: str, help_: str, labels: str | tuple[str, ...], value: float | Iterable[tuple[Any, float]]) -> Any:
+    """A gauge: one number, or one for each value of a label, or of several."""
     from prometheus_client.core import GaugeMetricFamily
 
     if isinstance(value, (int, float)):
         return GaugeMetricFamily(name, help_, value=value)
-    family = GaugeMetricFamily(name, help_, labels=[label])
+    family = GaugeMetricFamily(name, help_, labels=(labels,) if isinstance(labels, str) else labels)
     for of, amount in value:
-        family.add_metric([of], amount)
+        family.add_metric((of,) if isinstance(of, str) else of, amount)
     return family
 
 

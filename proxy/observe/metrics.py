@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from proxy.observe.call_record import NO_POLICY, CallRecord
 from proxy.retry.attempt_record import AttemptRecord
@@ -49,6 +50,20 @@ _DENIALS = frozenset(
 
 #: A retry that ended so has not failed: another attempt won, or the app left.
 _NOBODYS_FAULT = frozenset({"cancelled", Outcome.CLIENT_GONE.value})
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """Connections open now, by side (app, upstream) and protocol; HTTP/2 streams in flight now, by side; and HTTP/2's
+    errors since the process began, by side and name of the code.
+    """
+
+    connections: Counter[tuple[str, str]] = field(default_factory=Counter)
+    streams: Counter[str] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def __add__(self, other: Wires) -> Wires:
+        return Wires(self.connections + other.connections, self.streams + other.streams, self.errors + other.errors)
 
 
 class Durations:

@@ -63,6 +63,7 @@ class Acceptor(web.Server):
         self.interception.use(settings)
         self.draining = False
         self.refusing = False
+        self.http2_errors: Counter[int] = Counter()
         self.connection_limit = ConnectionLimit(settings.limits.connections, most)
         self.open = self.connection_limit.open
         self.dripping = self.connection_limit.half

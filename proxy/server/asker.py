@@ -6,6 +6,7 @@ connection itself, on HTTP/2 a stream of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Protocol
 
 from proxy.config.settings import Settings
@@ -114,13 +115,17 @@ class Asker(Protocol):
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of the acceptor that made it. `generation` is that of the settings."""
+    """What a connection needs of the acceptor that made it. `generation` is that of the settings.
+
+    `http2_errors` counts those of all its HTTP/2 connections, by code.
+    """
 
     means: Context
     settings: Settings
     generation: int
     draining: bool
     refusing: bool
+    http2_errors: Counter[int]
 
     def place_of(self, name: Any) -> Exposure:
         """How the listener can be reached that a connection with this local address came by."""

@@ -69,6 +69,7 @@ class Http2Connection(asyncio.Protocol):
             ),
             self.since,
             client=False,
+            errors=acceptor.http2_errors,
         )
         self._fd = transport.get_extra_info("socket").fileno()
         self._timer: asyncio.TimerHandle | None = None

@@ -26,13 +26,12 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What calls use of what has limits: calls, connections of apps, parked calls, bytes kept for another attempt.
+    """What calls use of what has limits: calls, parked calls, bytes kept for another attempt.
 
     `busy`, while draining: the processes in which anything is under way (`Acceptor.is_busy`).
     """
 
     in_flight: int = 0
-    connections: int = 0
     waiting: int = 0
     buffered: int = 0
     busy: int = 0
@@ -40,7 +39,6 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.in_flight + other.in_flight,
-            self.connections + other.connections,
             self.waiting + other.waiting,
             self.buffered + other.buffered,
             self.busy + other.busy,

@@ -9,6 +9,7 @@ import socket
 from typing import Any, Protocol
 
 from proxy.config.settings import Address, Settings
+from proxy.observe.metrics import Wires
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.resources import Usage
@@ -71,6 +72,11 @@ class Serving(Protocol):
     @property
     def usage(self) -> Usage:
         """What calls use."""
+        ...
+
+    @property
+    def wires(self) -> Wires:
+        """What is open, and HTTP/2's errors."""
         ...
 
     @property

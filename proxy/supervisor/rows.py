@@ -100,7 +100,6 @@ class Rows:
         at, words = self._memory.row(row), self._memory.words
         return Usage(
             words[at + _IN_FLIGHT],
-            words[at + _CONNECTIONS],
             words[at + _WAITING],
             words[at + _BUFFERED],
             words[at + _BUSY],

@@ -21,7 +21,7 @@ from proxy.config.garbage import let_go
 from proxy.config.pickling import unpack
 from proxy.config.settings import Address
 from proxy.observe.aggregate import Report
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.retry.policy import BucketSpec
@@ -207,7 +207,9 @@ class Worker:
     def _count(self, number: int, since: int | None) -> Counted:
         calls = None if since is None else self._recent.since(since)
         made, self._factory.made = tuple(dict.fromkeys(self._factory.made)), []
-        report = Report(self._metrics.moved(self._counted), self._recent.seen, calls, self._metrics.lines_lost)
+        wires = self._runtime.wires if self._runtime is not None else Wires()
+        moved, recent = self._metrics.moved(self._counted), self._recent
+        report = Report(moved, recent.seen, calls, self._metrics.lines_lost, wires)
         return Counted(number, self._factory.generation, report, made)
 
     def _look(self) -> None:

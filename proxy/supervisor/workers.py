@@ -20,6 +20,7 @@ from typing import Any
 from proxy.config.pickling import pack
 from proxy.config.settings import Address, Settings
 from proxy.observe.aggregate import Aggregate
+from proxy.observe.metrics import Wires
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.runtime import policies_of
@@ -326,6 +327,11 @@ class Workers:
     def usage(self) -> Usage:
         """What calls use."""
         return self._rows.total()
+
+    @property
+    def wires(self) -> Wires:
+        """What is open in all, as they told last, and HTTP/2's errors."""
+        return self._gathered.wires
 
     @property
     def seen(self) -> int:

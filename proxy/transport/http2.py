@@ -8,6 +8,7 @@ and takes nothing new; one that is lost, or breaks the rules, takes all its stre
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Protocol, cast
 
 from proxy.retry.facts import Fault, FaultKind, Progress
@@ -29,9 +30,10 @@ WINDOW = 1024 * 1024
 
 
 class Http2Keeper(Protocol):
-    """Who connections belong to: the pool."""
+    """Who connections belong to: the pool. `http2_errors` counts those of all of them, by code."""
 
     flusher: Flusher
+    http2_errors: Counter[int]
 
     def opened(self, connection: UpstreamConnection) -> None:
         """A connection is there."""
@@ -57,7 +59,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._keeper = keeper
         self.origin = origin
         self.generation = generation
-        self.session = Session(self, limits._replace(window=WINDOW), monotonic(), client=True)
+        self.session = Session(
+            self, limits._replace(window=WINDOW), monotonic(), client=True, errors=keeper.http2_errors
+        )
         self.transport: asyncio.Transport | None = None
         self.since = 0.0
         self.pinned = None

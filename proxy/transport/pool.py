@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Collection
 from functools import partial
 from typing import cast
@@ -62,6 +63,7 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         self.connections: set[Connection | UpstreamConnection] = set()
         self.flusher = Flusher(loop)
+        self.http2_errors: Counter[int] = Counter()
         self.http2_limits = PeerLimits()
         self.http2_idle = 60.0  # seconds that an HTTP/2 connection without streams is kept
         self.most = sys.maxsize  # connections that file descriptors suffice for

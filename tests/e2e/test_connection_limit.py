@@ -53,8 +53,8 @@ class App:
 
 async def connections(running: Redrive) -> int:
     text = (await with_aiohttp("GET", f"{running.admin}/metrics")).body.decode()
-    (line,) = (line for line in text.splitlines() if line.startswith("redrive_connections "))
-    return int(float(line.split(" ")[1]))
+    lines = (line for line in text.splitlines() if line.startswith("redrive_connections{") and 'side="app"' in line)
+    return int(sum(float(line.split(" ")[1]) for line in lines))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

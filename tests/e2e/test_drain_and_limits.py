@@ -216,7 +216,7 @@ async def test_too_many_connections_are_told(tmp_path: Path) -> None:
         assert (refused.status, refused.headers["connection"]) == (503, "close")
         body = json.loads(refused.body)
         assert (body["outcome"], body["detail"]) == ("overloaded", "too many connections are open")
-        assert await sample(running, "redrive_connections") == 2
+        assert await sample(running, 'redrive_connections{protocol="http/1.1",side="app"}') == 2
         go.set()
         assert [each.status for each in await asyncio.gather(*calls)] == [200, 200]
 

@@ -271,7 +271,7 @@ async def test_limits_hold_over_all_workers(tmp_path: Path) -> None:
         await upstream.until(6)
 
         async def all_are_counted() -> bool:
-            return (await metrics(running))("redrive_connections") == 6
+            return (await metrics(running))("redrive_connections", side="app") == 6
 
         await until(all_are_counted)
 
@@ -384,7 +384,7 @@ async def test_all_workers_are_killed_at_once_and_no_connection_hangs(tmp_path: 
         assert set.union(*await asyncio.gather(*loads)) <= {200, None}
 
         async def all_are_gone() -> bool:
-            return (await metrics(running))("redrive_connections") == 0
+            return (await metrics(running))("redrive_connections", side="app") == 0
 
         await until(all_are_gone)
 

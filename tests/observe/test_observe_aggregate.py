@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from observed import POLICY, shown
 
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
-from proxy.observe.metrics import Metrics, Series
+from proxy.observe.metrics import Metrics, Series, Wires
 from proxy.observe.recent_calls import NumberedCall
 from proxy.retry.facts import Outcome
 
@@ -78,3 +80,15 @@ def test_only_series_that_moved_are_told_of() -> None:
     gathered.keep(3, Report(counted(1), 1))
     gathered.take()
     assert {series.upstream: series.calls for series in metrics.all()} == {"a": 1, "b": 2, POLICY.upstream: 5}
+
+
+def test_a_worker_that_ends_leaves_its_errors_and_no_connections() -> None:
+    gathered, _, _ = house()
+    has = Wires(Counter({("app", "http/2"): 2}), Counter({"app": 3}), Counter({("app", "CANCEL"): 4}))
+    gathered.keep(1, Report(wires=has))
+    gathered.keep(2, Report(wires=has))
+    gathered.take()
+    assert gathered.wires == has + has
+    gathered.keep(1, Report(wires=has))  # its newest takes the place of the one before
+    gathered.ended(1)
+    assert gathered.wires == Wires(has.connections, has.streams, Counter({("app", "CANCEL"): 8}))

@@ -47,6 +47,8 @@ NAMES = {
     "redrive_buffered_bytes": set(),
     "redrive_waiting_calls": set(),
     "redrive_config_reloads_total": {"result"},
+    "redrive_connections": {"side", "protocol"},
+    "redrive_streams": {"side"},
 }
 
 CONFIG = """

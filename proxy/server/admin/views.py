@@ -313,7 +313,7 @@ async def gauges(settings: Settings, serving: Serving, descriptors: int, now: fl
         cooldowns=await cooldowns(settings.router, registry, now),
         buffered_bytes=usage.buffered,
         waiting_calls=usage.waiting,
-        connections=usage.connections,
+        wires=serving.wires,
         open_files=serving.open_files,
         limits=[
             ("connections", min(settings.limits.connections, enough_for(descriptors))),

@@ -13,12 +13,15 @@ A stream that was broken off, by whomever, is told that at most, and nothing onc
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from typing import Final, NamedTuple, Protocol
 
 from proxy.wire.http2 import frames
 from proxy.wire.http2.flow import Credit, Lane
 from proxy.wire.http2.frames import (
     ACK,
+    CANCEL,
+    CODES,
     CONTINUATION,
     END_HEADERS,
     END_STREAM,
@@ -30,6 +33,7 @@ from proxy.wire.http2.frames import (
     HEADER,
     HEADER_SIZE,
     HEADERS,
+    INTERNAL_ERROR,
     KNOWN,
     LARGEST_LIMIT,
     MOST,
@@ -104,11 +108,12 @@ class Session:
     """See the module. `client`: we open the streams; else an app does.
 
     `streams`: those in flight, by id. `draining`: no more are opened. `ended`: the connection is lost, or given up.
+    `errors` counts, by error code, streams reset and connections given up, by either end (`_count`).
     """
 
     __slots__ = (
-        *("_begun", "_budget", "_budget_at", "_coming", "_credit", "_drain_due", "_has_changed", "_heads", "_highest"),
-        "_last_named",
+        *("_begun", "_budget", "_budget_at", "_coming", "_credit", "_drain_due", "_errors", "_has_changed", "_heads"),
+        *("_highest", "_last_named"),
         *(
             "_need",
             "_next",
@@ -124,10 +129,13 @@ class Session:
         *("_withheld", "client", "draining", "ended", "held", "limits", "outbox", "owner", "streams"),
     )
 
-    def __init__(self, owner: SessionOwner, limits: PeerLimits, now: float, *, client: bool) -> None:
+    def __init__(
+        self, owner: SessionOwner, limits: PeerLimits, now: float, *, client: bool, errors: Counter[int] | None = None
+    ) -> None:
         self.owner = owner
         self.limits = limits
         self.client = client
+        self._errors = Counter() if errors is None else errors
         self.streams: dict[int, Stream] = {}
         self.draining = False
         self.ended = False
@@ -235,13 +243,20 @@ class Session:
         """Break a stream off with a RST_STREAM."""
         self._begun.pop(stream, None)
         self._close(stream, was_reset=True)
+        if code not in (NO_ERROR, CANCEL):
+            self._count(code)
         if not self.ended:
             self.outbox.put(frames.rst_stream(stream.id, code))
 
     def _refuse(self, number: int, code: int) -> None:
         """RST_STREAM for a stream that is none."""
         self._remember(number, True)
+        self._count(code)
         self.outbox.reply(frames.rst_stream(number, code))
+
+    def _count(self, code: int) -> None:
+        """Count an error. A code that nobody knows is as good as INTERNAL_ERROR (RFC 9113 section 7)."""
+        self._errors[code if code < len(CODES) else INTERNAL_ERROR] += 1
 
     def _break(self, stream: Stream, code: int, detail: str, now: float) -> None:
         """The peer broke the rules on one stream. Who makes us reset streams is counted as who resets them."""
@@ -573,6 +588,8 @@ class Session:
         if not self.client and not stream.answered:
             self._spend(now)
         code = int.from_bytes(payload, "big")
+        if code and (self.client or code != CANCEL):  # an app may well have changed its mind
+            self._count(code)
         if self.client and stream.received_all:  # the answer is whole, and told or held; the peer wants no more of us
             self._close(stream, was_reset=stream.holds_all is False)
             return
@@ -633,6 +650,8 @@ class Session:
         last, code = struct.unpack_from(">II", payload)
         last &= MOST
         self.draining = True
+        if code:
+            self._count(code)
         if self.client:
             self._tell_begun()
             for stream in [each for key, each in self.streams.items() if key > last]:
@@ -712,6 +731,8 @@ class Session:
     def fail(self, code: int, detail: str) -> None:
         """Give the connection up: GOAWAY, and every stream is gone."""
         if not self.ended:
+            if code:
+                self._count(code)
             self.outbox.put(frames.goaway(self._highest, code, detail))
             self.lost(code, detail)
             self.owner.failed(code, detail)
