@@ -10,13 +10,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from proxy.retry.policy import BucketSpec
 from proxy.retry.registry import Key
-
-Answer = Callable[[float, bool], None]
 
 #: Contract, section 3, "Buckets": own unsent changes and the last known level are at most 100 ms old.
 FRESH = 0.1
@@ -29,24 +27,17 @@ FORGET = 3 * 24 * 3600 * 1000
 class Store(Protocol):
     """What a bucket needs of its store."""
 
-    #: This process among those that share a bucket.
-    holder: str
-    #: Redis can't be had at the moment.
-    out: bool
-    #: What to do then: carry on with a bucket of one's own, or grant nothing.
-    denies: bool
-    #: Seconds after which a silent holder's lease comes back.
-    dead: float
-    #: This process only looks at levels: what it knows is of no concern to anybody.
-    observes: bool
+    holder: str  # this process among those that share a bucket
+    out: bool  # Redis can't be had at the moment,
+    denies: bool  # and then nothing is granted; else a bucket of one's own carries on
+    dead: float  # seconds after which a silent holder's lease comes back
+    observes: bool  # this process only looks at levels: what it knows is of no concern to anybody
 
     def soon(self, bucket: RedisBucket, at: float) -> None:
         """Have this bucket say what it has to say, at that time or before."""
-        ...
 
     def draw(self) -> str:
         """A name that nobody else draws."""
-        ...
 
 
 def key_of(prefix: str, key: Key, spec: BucketSpec) -> str:
@@ -70,11 +61,10 @@ class RedisBucket:
         self.store = store
         self.key = key
         self.due = math.inf
-        self.heard_at = -math.inf
+        self.heard_at = self._sent_at = -math.inf
         self._made = ""
         self._sequence = 0
-        self._sent_at = -math.inf
-        self._asks: deque[tuple[float, Answer]] = deque()
+        self._asks: deque[tuple[float, Callable[[float, bool], None]]] = deque()
         self._asked = 0  # how many of them the message that is out knows
         self._known = known
         self._leaving = False
@@ -87,7 +77,9 @@ class RedisBucket:
         self._sequence += 1
         self._sent_at = now
         self._asked = len(self._asks)
-        return [self.store.holder, self._sequence, self._made, *self._report(now)]
+        store = self.store
+        report = ["" if number is None else repr(float(number)) for number in self._report(now)]
+        return [store.holder, self._sequence, self._made, *report, store.draw(), store.dead, FORGET]
 
     def heard(self, reply: list[bytes], now: float) -> None:
         """The script's reply to the last message."""
@@ -124,7 +116,7 @@ class RedisBucket:
 
     # -- for calls --------------------------------------------------------------------------------------------------
 
-    def ask(self, price: float, now: float, answer: Answer) -> None:
+    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
         """A retry waits for an answer: it is asked for at once, in the next message."""
         self._asks.append((price, answer))
         if self.store.out:
@@ -142,22 +134,25 @@ class RedisBucket:
         if at < self.due:
             self.store.soon(self, at)
 
+    def _report_soon(self, now: float) -> None:
+        """Something has changed: others act on it in time. (While Redis is out, all is told when it is back.)"""
+        if not self.store.out:
+            self._soon(now + PROMPT)
+
     # -- for each kind ----------------------------------------------------------------------------------------------
 
     def _pay(self, price: float, now: float) -> bool:
         """Take what was asked for, if it is there."""
         return False
 
-    def _report(self, now: float) -> list[object]:
+    def _report(self, now: float) -> Iterable[float | None]:
+        """The numbers that the script takes from its fourth argument on; None for what is not known."""
         raise NotImplementedError
 
     def _learn(self, values: list[float], now: float) -> None:
+        """The numbers that it answers."""
         raise NotImplementedError
 
     def _plan(self, now: float) -> None:
+        """When to speak again, if nothing happens."""
         raise NotImplementedError
-
-
-def shown(number: float | None) -> object:
-    """A number for a script; nothing for None."""
-    return "" if number is None else repr(float(number))

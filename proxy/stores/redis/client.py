@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import redis.asyncio as client_library
@@ -33,32 +33,19 @@ from redis.exceptions import NoScriptError
 LISTENING = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script and what EVALSHA calls it."""
-
-    text: str
-    sha: str
-
-
-def script(name: str) -> Script:
-    """One of the scripts of this package."""
-    import hashlib
-
-    text = files(__package__).joinpath(f"{name}.lua").read_text()
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+#: The scripts of this package, and what EVALSHA calls them.
+SCRIPTS = {
+    name: files(__package__).joinpath(f"{name}.lua").read_text() for name in ("tokens", "budget", "cooldown", "places")
+}
+SHAS = {name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for name, text in SCRIPTS.items()}
 
 
-SCRIPTS = {name: script(name) for name in ("tokens", "budget", "cooldown", "places")}
-
-
-@dataclass(slots=True)
-class Command:
+class Command(NamedTuple):
     """One script for one key."""
 
     script: str
     key: str
-    arguments: Sequence[object] = field(default_factory=tuple)
+    arguments: Sequence[object]
 
 
 class BadUrlError(ValueError):
@@ -89,9 +76,8 @@ class RedisClient:
 
     def _master_of(self, places: list[tuple[str, int]], rest: str, options: dict[str, Any]) -> Any:
         service, _, db = rest.partition("/")
-        to_sentinels = {
-            name.removeprefix("sentinel_"): options.pop(name) for name in list(options) if name.startswith("sentinel_")
-        }
+        own = [name for name in options if name.startswith("sentinel_")]
+        to_sentinels = {name.removeprefix("sentinel_"): options.pop(name) for name in own}
         del options["host"], options["port"]
         if options.pop("connection_class", None) is SSLConnection:
             options["ssl"] = True
@@ -99,9 +85,8 @@ class RedisClient:
             options["db"] = int(db)
         common = {name: value for name, value in options.items() if name.startswith(("socket_", "ssl"))}
         common["retry"], common["protocol"] = options["retry"], 2
-        sentinel = Sentinel(  # type: ignore[no-untyped-call]
-            places, sentinel_kwargs={**common, **to_sentinels}, **options
-        )
+        to_sentinels = {**common, **to_sentinels}
+        sentinel = Sentinel(places, sentinel_kwargs=to_sentinels, **options)  # type: ignore[no-untyped-call]
         self._closing += sentinel.sentinels
         return sentinel.master_for(service)
 
@@ -122,22 +107,18 @@ class RedisClient:
         return replies
 
     async def _evaluate(self, commands: Sequence[Command], *, known: bool) -> list[Any]:
+        take = self._client if self._cluster else self._client.pipeline(transaction=False)
+        waiting = [take.execute_command(*_spelled(command, known)) for command in commands]
         if self._cluster:
-            waiting = [self._client.execute_command(*_spelled(command, known)) for command in commands]
             return list(await asyncio.gather(*waiting, return_exceptions=True))
-        pipeline = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*_spelled(command, known))
-        return list(await pipeline.execute(raise_on_error=False))
+        return list(await take.execute(raise_on_error=False))
 
     async def fields(self, key: str) -> tuple[float, dict[bytes, bytes]]:
         """A hash, and the server's time in seconds."""
-        if self._cluster:
-            node = self._client.get_node_from_key(key)
-            seconds = await self._client.execute_command("TIME", target_nodes=node)
-            seconds = next(iter(seconds.values())) if isinstance(seconds, dict) else seconds
-        else:
-            seconds = await self._client.time()
+        node = {"target_nodes": self._client.get_node_from_key(key)} if self._cluster else {}
+        seconds = await self._client.execute_command("TIME", **node)
+        if isinstance(seconds, dict):
+            (seconds,) = seconds.values()
         return seconds[0] + seconds[1] / 1e6, await self._client.hgetall(key)
 
     async def listen(self, channel: str) -> AsyncIterator[bytes | None]:
@@ -150,14 +131,12 @@ class RedisClient:
                 silent = False
                 while True:
                     message = await heard.get_message(timeout=LISTENING)
+                    if message is None and silent:
+                        raise ConnectionError("the subscription is silent")
+                    silent = message is None
                     if message is None:
-                        if silent:
-                            raise ConnectionError("the subscription is silent")
-                        silent = True
                         await heard.ping()
-                        continue
-                    silent = False
-                    if message["type"] == "subscribe":
+                    elif message["type"] == "subscribe":
                         yield None
                     elif message["type"] == "message":
                         yield bytes(message["data"])
@@ -181,8 +160,7 @@ class RedisClient:
 
 
 def _spelled(command: Command, known: bool) -> list[object]:
-    which = SCRIPTS[command.script]
-    start: list[object] = ["EVALSHA", which.sha] if known else ["EVAL", which.text]
+    start = ("EVALSHA", SHAS[command.script]) if known else ("EVAL", SCRIPTS[command.script])
     return [*start, 1, command.key, *command.arguments]
 
 
@@ -209,21 +187,14 @@ def _read(url: str) -> tuple[str, str, list[tuple[str, int]], str]:
     if not places or (form == "sentinel" and not rest):
         raise BadUrlError("a Sentinel's URL is redis+sentinel://host:port,host:port/service")
     query = urlencode(parse_qsl(parts.query))
-    plain = f"{kind}://{user}{at}{_bracketed(places[0][0])}:{places[0][1]}" + (f"?{query}" if query else "")
-    return form, plain, places, rest
+    host, port = places[0]
+    host = f"[{host}]" if ":" in host else host
+    return form, f"{kind}://{user}{at}{host}:{port}" + (f"?{query}" if query else ""), places, rest
 
 
 def _place(text: str, port: int) -> tuple[str, int]:
-    try:
+    with contextlib.suppress(ValueError):
         parts = urlsplit(f"//{text}")
-        host = parts.hostname
-        number = parts.port or port
-    except ValueError:
-        host = None
-    if host is None:
-        raise BadUrlError(f"{text!r} is no host:port")
-    return host, number
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+        if parts.hostname is not None:
+            return parts.hostname, parts.port or port
+    raise BadUrlError(f"{text!r} is no host:port")

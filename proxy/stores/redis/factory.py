@@ -13,23 +13,24 @@ import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import MOST_SCOPES, Factory, Key, SeenKeys
-from proxy.retry.slow_start import SlowStart
 from proxy.stores.redis.bucket import RedisBucket, key_of
-from proxy.stores.redis.client import Command, RedisClient
+from proxy.stores.redis.client import RedisClient
+from proxy.stores.redis.cooldown import RedisCooldown
+from proxy.stores.redis.lease import RedisQuota, RedisRate
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle
-from proxy.stores.redis.places import RedisPlaces
-from proxy.stores.redis.quota import RedisQuota
-from proxy.stores.redis.rate import RedisRate
 from proxy.stores.redis.store import RedisStore
 
 #: Seconds between tries to listen.
 _LISTEN_AGAIN = 1.0
+
+Made = TypeVar("Made", bound=RedisBucket)
 
 
 class RedisFactory(Factory):
@@ -40,6 +41,7 @@ class RedisFactory(Factory):
         self.store = store
         self.upstreams: frozenset[str] = frozenset()
         self._prefix = prefix
+        self._in_force, self._channel = f"{prefix}{{cooldowns}}", f"{prefix}cooldowns"
         self._clock = clock
         self._cooldowns: OrderedDict[str, Cooldown] = OrderedDict()
         self._heard: OrderedDict[str, dict[bytes, tuple[float, int]]] = OrderedDict()  # of places not used here yet
@@ -51,65 +53,63 @@ class RedisFactory(Factory):
     # -- proxy.retry.registry.Factory ----------------------------------------------------------------------------------
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        if not _shared(spec):
+        if not _is_shared(spec):
             return self.inner.bucket(key, spec, before, now)
-        if before is not None and self._is_mine(before) and before.spec == spec:
+        if before is not None and self._is_mine(before, spec):
             return before
         where = key_of(self._prefix, key, spec)
         share = before.share(now) if before is not None else None
-        made: RedisQuota | RedisThrottle | RedisBudget
         match spec:
             case QuotaSpec():
-                made = RedisQuota(spec, self.store, where, None if share is None else share * spec.capacity)
+                known = None if share is None else share * spec.capacity
+                return self._add(RedisQuota(spec, self.store, where, known), now)
             case ThrottleSpec():
-                made = RedisThrottle(spec, self.store, where, None if share is None else share * spec.max_tokens)
+                known = None if share is None else share * spec.max_tokens
+                return self._add(RedisThrottle(spec, self.store, where, known), now)
             case BudgetSpec():
-                made = RedisBudget(spec, self.store, where, before if isinstance(before, BudgetBucket) else None)
+                counted = before if isinstance(before, BudgetBucket) else None
+                return self._add(RedisBudget(spec, self.store, where, counted), now)
             case _:
                 raise TypeError("a bucket of kind rate is a gate for attempts: `rate`")
-        self._add(made, now)
-        return made
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        if not _shared(spec):
+        if not _is_shared(spec):
             return self.inner.rate(key, spec, before, now)
-        if before is not None and self._is_mine(before) and before.spec == spec:
+        if before is not None and self._is_mine(before, spec):
             return before
         known = None
         if before is not None and before.capacity > 0:
             known = before.level(now) / before.capacity * spec.burst
-        made = RedisRate(spec, self.store, key_of(self._prefix, key, spec), known, now)
-        self._add(made, now)
-        return made
+        return self._add(RedisRate(spec, self.store, key_of(self._prefix, key, spec), known, now), now)
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
-        """The adaptive limiter: each machine's own."""
-        return self.inner.limiter(key, now)
+        return self.inner.limiter(key, now)  # each machine's own
+
+    def seen(self, upstream: str, value: str) -> SeenKeys:
+        return self.inner.seen(upstream, value)  # each machine's own
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this place; one that the fleet knows is in force at once."""
         cooldown = self.inner.cooldown(upstream, value)
         if upstream in self.upstreams:
-            place = _place(upstream, value)
+            where = repr((upstream, value)).encode("utf-8", "surrogateescape")
+            place = hashlib.blake2b(where, digest_size=12).hexdigest()
             self._cooldowns[place] = cooldown
             if len(self._cooldowns) > MOST_SCOPES:
                 self._cooldowns.popitem(last=False)
-            cooldown.fleet = _Telling(self, place, cooldown)
+            cooldown.fleet = RedisCooldown(cooldown, place, self.store, self._in_force, self._channel)
             for group, (until, status) in self._heard.pop(place, {}).items():
                 self._hold(cooldown, group, until, status)
         return cooldown
 
-    def seen(self, upstream: str, value: str) -> SeenKeys:
-        """The seen keys: each machine's own."""
-        return self.inner.seen(upstream, value)
-
-    def _add(self, made: RedisBucket, now: float) -> None:
+    def _add(self, made: Made, now: float) -> Made:
         self.store.add(made)
         if self.store.out:
             made.part(now)
+        return made
 
-    def _is_mine(self, bucket: Bucket | RateBucket) -> bool:
-        return isinstance(bucket, RedisBucket) and bucket.store is self.store
+    def _is_mine(self, before: Bucket | RateBucket, spec: BucketSpec) -> bool:
+        return isinstance(before, RedisBucket) and before.store is self.store and before.spec == spec
 
     # -- cooldowns of others ----------------------------------------------------------------------------------------
 
@@ -135,36 +135,34 @@ class RedisFactory(Factory):
     async def _listen(self) -> None:
         """Hear of cooldowns as they begin, and of those in force whenever listening begins."""
         while True:
-            client = self.store.client
-            if client is not None:
+            if self.store.client is not None:
                 with contextlib.suppress(Exception):  # the store tells of what is wrong with Redis
-                    await self._hear(client)
+                    await self._hear(self.store.client)
                 self.listening.clear()
-            await _pause(_LISTEN_AGAIN)
+            await asyncio.sleep(_LISTEN_AGAIN)  # noqa: TID251 - no call waits for it
 
     async def _hear(self, client: RedisClient) -> None:
-        async for message in client.listen(f"{self._prefix}cooldowns"):
+        async for message in client.listen(self._channel):
             if message is not None:
                 place, group, status, delay = message.decode().split()
-                self._begin(place, bytes.fromhex(group), int(status), float(delay))
+                self._begin(place, group, status, float(delay))
                 continue
-            server, known = await client.fields(f"{self._prefix}{{cooldowns}}")
+            server, known = await client.fields(self._in_force)
             for field, value in known.items():
                 place, group = field.decode().split()
                 until, status = value.decode().split()
-                self._begin(place, bytes.fromhex(group), int(status), float(until) - server)
+                self._begin(place, group, status, float(until) - server)
             self.listening.set()
 
-    def _begin(self, place: str, group: bytes, status: int, delay: float) -> None:
+    def _begin(self, place: str, group: str, status: str, delay: float) -> None:
         """A cooldown of this group began."""
-        cooldown = self._cooldowns.get(place)
-        until = self._clock() + delay
         if delay <= 0 or not math.isfinite(delay):
             return
+        cooldown, name, until = self._cooldowns.get(place), bytes.fromhex(group), self._clock() + delay
         if cooldown is not None:
-            self._hold(cooldown, group, until, status)
+            self._hold(cooldown, name, until, int(status))
             return
-        self._heard.setdefault(place, {})[group] = until, status
+        self._heard.setdefault(place, {})[name] = until, int(status)
         if len(self._heard) > MOST_SCOPES:
             self._heard.popitem(last=False)
 
@@ -173,53 +171,7 @@ class RedisFactory(Factory):
         if until > now:
             cooldown.heed(group, status, until - now, now)
 
-    def tell(self, place: str, group: bytes, status: int, delay: float) -> None:
-        """Tell the fleet of a cooldown that began here."""
-        channel = f"{self._prefix}cooldowns"
-        self.store.send(
-            Command("cooldown", f"{self._prefix}{{cooldowns}}", (place, group.hex(), channel, str(status), repr(delay)))
-        )
 
-    def places(self, place: str, name: bytes, group: SlowStart, cooldown: Cooldown) -> RedisPlaces:
-        """This process's part of the places of one group."""
-        made = RedisPlaces(group, cooldown, self.store, f"{self._prefix}{{cooldowns}}:{place}:{name.hex()}")
-        self.store.add(made)
-        return made
-
-
-class _Telling:
-    """Tells the fleet of one place's cooldown, and shares its places (`proxy.retry.cooldown.FleetCooldowns`)."""
-
-    __slots__ = ("_cooldown", "_factory", "_place", "_places")
-
-    def __init__(self, factory: RedisFactory, place: str, cooldown: Cooldown) -> None:
-        self._factory = factory
-        self._cooldown = cooldown
-        self._place = place
-        self._places: dict[bytes, RedisPlaces] = {}
-
-    def adopt(self, name: bytes, group: SlowStart) -> None:
-        self._places[name] = self._factory.places(self._place, name, group, self._cooldown)
-
-    def forget(self, name: bytes) -> None:
-        self._places.pop(name, None)
-
-    def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
-        self._places[name].tell(sent, delay, now)
-        self._factory.tell(self._place, name, status, delay)
-
-    def asked(self, name: bytes, now: float) -> None:
-        self._places[name].asked(now)
-
-
-def _shared(spec: BucketSpec) -> bool:
+def _is_shared(spec: BucketSpec) -> bool:
     """Whether it is kept in Redis. A bucket without bounds has nothing to share."""
     return spec.store == "redis" and not (isinstance(spec, QuotaSpec) and math.isinf(spec.capacity))
-
-
-def _place(upstream: str, value: str) -> str:
-    return hashlib.blake2b(repr((upstream, value)).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
-
-
-async def _pause(seconds: float) -> None:
-    await asyncio.sleep(seconds)  # noqa: TID251 - between two tries to listen; no call waits for it

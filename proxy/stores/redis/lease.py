@@ -1,18 +1,38 @@
-"""Tokens out on lease to this process, and what it has to report of them.
+"""Tokens out on lease: quotas and rates of the fleet.
 
-Law: `left` is never more than what Redis has down as leased to us. What is spent leaves the lease; what comes back goes
-into it as far as its spending is not reported yet (nobody else has seen it gone), and is reported as earned otherwise.
+Law: nothing is spent that is not leased, so that the fleet never spends more than the bucket has. A process that is
+using a bucket keeps a little at hand, what it has just been spending, and gives the rest back; one that has spent
+nothing for a second gives all of it back. With Redis gone a bucket of the same definition carries on, from the last
+known level; what it spends and earns is reported when Redis is back.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+
+from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket, RateBucket
+from proxy.retry.facts import Class
+from proxy.retry.policy import QuotaSpec, RateSpec
+from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
+
+#: Contract, section 3, "Buckets": an idle lease goes back after a second.
+IDLE = 1.0
+#: What was spent is told so soon: a process that is killed leaves no more untold than it spent in that time.
+TELL = 0.01
+#: Seconds of spending that a process keeps tokens for.
+AHEAD = 0.25
+#: The part of the time after which a lease comes back for which its holder trusts it, and the part after which it says
+#: that it is still there.
+TRUSTED, ALIVE = 0.8, 0.2
 
 
 class Lease:
-    """`spent` and `changed` are sums since the beginning, as they are reported; `*_told`: as far as that was heard.
+    """Tokens out on lease to this process, and what it has to report of them.
 
-    A lease that was not confirmed within `lasts` seconds may have been given to others: it is not spent any more.
+    `spent` and `changed` are sums since the beginning, as they are reported; `*_told`: as far as that was heard. `left`
+    is never more than what Redis has down as leased to us. A lease that was not confirmed within `lasts` seconds may
+    have been given to others: it is not spent any more.
     """
 
     __slots__ = ("_sent", "changed", "changed_told", "lasts", "left", "spent", "spent_told", "until")
@@ -35,7 +55,7 @@ class Lease:
         self.spent += amount
 
     def put_back(self, amount: float) -> float:
-        """Into the lease, as far as nobody has been told that it was spent; what remains."""
+        """Into the lease, as far as nobody was told that it was spent; what remains is to be reported as earned."""
         back = min(amount, max(0.0, self.spent - self.spent_told))
         self.left += back
         self.spent -= back
@@ -69,9 +89,7 @@ class Lease:
 
 
 class Burn:
-    """How much is spent in a while, forgetting what is past."""
-
-    __slots__ = ("_amount", "_at", "_while")
+    """How much is spent in a while of so many seconds, forgetting what is past."""
 
     def __init__(self, seconds: float) -> None:
         self._while = seconds
@@ -88,3 +106,271 @@ class Burn:
         if self._amount <= 0 or now - self._at > 20 * self._while:
             return 0.0
         return self._amount * math.exp(-max(0.0, now - self._at) / self._while)
+
+
+class LeasedBucket(RedisBucket):
+    """What quotas and rates have in common."""
+
+    capacity: float
+
+    def _begin(
+        self, store: Store, key: str, known: float | None, *, start: float, refill: float, reserve: float
+    ) -> None:
+        """`start`: the level of a new one; `refill`: tokens a second; `reserve`: what is kept at hand for the next."""
+        self.hold(store, key, known)
+        self._start, self._per_second, self.reserve = start, refill, reserve
+        self.lease = Lease(store.dead * TRUSTED)
+        self._burn = Burn(AHEAD)
+        self._used_at = self._spent_at = -math.inf
+        self._level_heard = math.nan
+        self._pool_heard = 0.0
+
+    def level(self, now: float) -> float:
+        """Tokens of the fleet, those on lease included; where Redis can't be had, of the bucket that carries on."""
+        return self._own_level(now) if self.store.out else self._level_now(now)
+
+    def _own_level(self, now: float) -> float:
+        raise NotImplementedError
+
+    def _level_now(self, now: float) -> float:
+        """The last known level, our own changes since, and what time has brought since: Redis counts by its own clock,
+        and we the seconds since we heard of it, so that machines need not agree on what time it is.
+        """
+        if not self._has_heard:
+            return self._start if self._known is None else self._known
+        level = min(self.capacity, max(0.0, self._level_heard + self.lease.unsent))
+        return min(self.capacity, level + max(0.0, now - self.heard_at) * self._per_second)
+
+    @property
+    def _has_heard(self) -> bool:
+        """Whether a level was ever heard."""
+        return not math.isnan(self._level_heard)
+
+    @property
+    def _knows(self) -> bool:
+        """Whether a level is known, be it from before."""
+        return self._has_heard or self._known is not None
+
+    def _need(self, now: float) -> float:
+        """What is worth keeping at hand."""
+        if now - self._used_at >= IDLE or self._leaving:
+            return 0.0
+        return max(self.reserve, float(math.ceil(self._burn.now(now))))
+
+    def _keeps(self, now: float) -> float:
+        """A lease shrinks once half of it is not needed; one that nothing was spent of for a second goes back."""
+        need = self._need(now)
+        if self.lease.left > self.reserve and now - self._spent_at >= IDLE:
+            return min(need, self.reserve)
+        return self.lease.left if self.lease.left <= 2 * need else need
+
+    def _awaited(self) -> float:
+        """Tokens that are waited for; those at hand are among them."""
+        return sum(price for price, _ in self._asks)
+
+    def _report(self, now: float) -> Iterable[float | None]:
+        lease, asked = self.lease, self._awaited()
+        told = lease.spent_told, lease.changed_told
+        known = self.level(now) if (self._knows or self.store.out) and not self.store.observes else None
+        *sums, keep = lease.send(max(self._keeps(now), min(asked, lease.left)), now)
+        short = max(0.0, asked - keep)
+        more = max(0.0, self._need(now) - max(keep - asked, 0.0))
+        return *sums, *told, keep, short, more, known, self._start, self.capacity, self._per_second
+
+    def _learn(self, values: list[float], now: float) -> None:
+        lease, self._pool_heard, leased = values
+        self.lease.confirmed(lease)
+        self._level_heard = self._pool_heard + leased
+
+    def _spend(self, amount: float, now: float) -> None:
+        self.lease.spend(amount)
+        self._burn.add(amount, now)
+        self._used_at = self._spent_at = now
+        self._soon(now + TELL)
+
+    def _plan(self, now: float) -> None:
+        lease = self.lease
+        if self._asks:
+            self._soon(now)
+        if lease.spent != lease.spent_told:
+            self._soon(now + TELL)
+        if lease.changed != lease.changed_told:
+            self._soon(now + PROMPT)
+        if lease.left > 0:
+            at = self.heard_at + self.store.dead * ALIVE
+            if lease.left > self.reserve:
+                at = min(at, now + AHEAD)
+            self._soon(max(now + TELL, min(at, self._used_at + IDLE)))
+
+
+class RedisQuota(LeasedBucket, Bucket):
+    """A quota of the fleet (contract, section 3, "Buckets"): the bucket's words, paid from a lease. What a call earns
+    goes into the lease as far as its spending is not told yet, and to the fleet otherwise.
+    """
+
+    spec: QuotaSpec
+
+    def __init__(self, spec: QuotaSpec, store: Store, key: str, known: float | None) -> None:
+        self.spec = spec
+        self.capacity = spec.capacity
+        self._own = QuotaBucket(spec)  # carries on where Redis can't be had; also the price list
+        reserve = max(spec.retry_cost, spec.timeout_cost, spec.throttling_cost)
+        self._begin(store, key, known, start=self._own.level(0.0), refill=spec.refill, reserve=reserve)
+
+    def _own_level(self, now: float) -> float:
+        return self._own.level(now)
+
+    def part(self, now: float) -> None:
+        self._own.restore((self._level_now(now), now, self.spec.refill))
+
+    def share(self, now: float) -> float | None:
+        return self.level(now) / self.capacity if self.capacity > 0 else None
+
+    def price(self, cls: Class) -> float:
+        return self._own.price(cls)
+
+    def begin(self, now: float) -> None:
+        """A call began: one of the next may have to be retried."""
+        self._used_at = now
+        if self.lease.left < self.reserve and now - self.heard_at >= AHEAD and not self.store.out:
+            self._soon(now)
+
+    def affords(self, price: float, now: float) -> Affords:
+        """From the lease; or it has to be asked, unless it is known well enough that there is not so much."""
+        if self.store.out:
+            return not price or (not self.store.denies and self._own.affords(price, now))
+        if not price or self.lease.has(price, now):
+            return True
+        fresh = now - self.heard_at <= FRESH
+        return False if fresh and self._level_now(now) < price else ASK
+
+    def take(self, price: float, now: float) -> bool:
+        """From the lease, the whole price or nothing."""
+        if not price:
+            return True
+        if self.store.out:
+            if self.store.denies or not self._own.take(price, now):
+                return False
+            self.lease.changed -= price
+            return True
+        if not self.lease.has(price, now):
+            return False
+        self._spend(price, now)
+        return True
+
+    _pay = take
+
+    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
+        """Tokens come: never above the capacity, as far as that is known."""
+        if self.store.out:
+            before = self._own.level(now)
+            self._own.give_back(price, now)
+            self.lease.changed += self._own.level(now) - before
+            return
+        rest = self.lease.put_back(price)
+        room = self.capacity - self._level_now(now) if self._knows else math.inf  # the script keeps the capacity
+        if min(rest, room) > 0:
+            self.lease.changed += min(rest, room)
+            self._soon(now + PROMPT)
+
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        refund = self.spec.success_refund if last_price is None or self.spec.flat_refund else last_price
+        if refund:
+            self.give_back(refund, now)
+
+    def charge_app_retry(self, now: float) -> float:
+        """min(level, retry_cost): of the lease, and of what the pool is known to have."""
+        charge = min(self.level(now), self.spec.retry_cost)
+        if self.store.out:
+            return charge if self.take(charge, now) else 0.0
+        leased = min(charge, self.lease.left) if now <= self.lease.until else 0.0
+        if leased:
+            self._spend(leased, now)
+        if charge > leased:
+            self.lease.changed -= charge - leased
+            self._soon(now + TELL)
+        return charge
+
+    def app_succeeded(self, charged: float, now: float) -> None:
+        self.give_back(charged, now)
+
+
+class RedisRate(LeasedBucket, RateBucket):
+    """A rate of the fleet. What waits at its gate waits as at any other, and is told when tokens have come. Nobody is
+    turned away, and nobody let through, before it is known whether there is a token.
+    """
+
+    def __init__(self, spec: RateSpec, store: Store, key: str, known: float | None, now: float) -> None:
+        RateBucket.__init__(self, spec, started=now)
+        self._begin(store, key, known, start=self._level, refill=self.rate, reserve=min(1.0, self.capacity))
+
+    _own_level = RateBucket.level
+
+    def part(self, now: float) -> None:
+        """The own bucket carries on from the last known level."""
+        self._level, self._at = self._level_now(now), now
+
+    def parted(self, now: float) -> None:
+        """Those in line ask the own bucket."""
+        super().parted(now)
+        self._wake(now)
+
+    def wait(self, now: float, tokens: float = 1.0) -> float:
+        """Seconds until so many tokens may be there. With Redis gone and `on_outage: deny`: never."""
+        if self.store.out:
+            return math.inf if self.store.denies else super().wait(now, tokens)
+        short = tokens - (self.lease.left if now <= self.lease.until else 0.0)
+        if short <= 1e-9:
+            return 0.0
+        if self.capacity < 1 or (self.rate <= 0 and self.level(now) < tokens):
+            return math.inf
+        pool = self._pool_heard + max(0.0, now - self.heard_at) * self.rate if self._has_heard else short
+        return max(TELL, (short - pool) / self.rate if self.rate > 0 else 0.0)
+
+    def take(self, now: float) -> bool:
+        """One token of the lease."""
+        self._used_at = now
+        if self.store.out:
+            if self.store.denies or not super().take(now):
+                return False
+            self.lease.changed -= 1
+            return True
+        if self.lease.has(1.0, now):
+            self._spend(1.0, now)
+            if self.lease.left < self.reserve:
+                self._soon(now)
+            return True
+        if now - self.heard_at > TELL or self._pool_heard + self.rate * TELL >= 1:
+            self.gate.asking = True  # nobody is turned away before the answer is there
+            self._soon(now)
+        return False
+
+    def give_back(self, now: float) -> None:
+        if self.store.out:
+            super().give_back(now)
+            self.lease.changed += 1
+            return
+        self.lease.changed += self.lease.put_back(1.0)
+        self._soon(now + PROMPT)
+
+    def _awaited(self) -> float:
+        return float(len(self.gate.queue))
+
+    def _learn(self, values: list[float], now: float) -> None:
+        super()._learn(values, now)
+        self._wake(now)
+
+    def _wake(self, now: float) -> None:
+        """Those in line ask again: now where there are tokens, or where nobody may wait; else when they have come."""
+        gate = self.gate
+        gate.asking = False
+        if gate.rejects:
+            for waiter in list(gate.queue):
+                waiter.retime(now)
+        else:
+            gate.retime(now)
+
+    def _plan(self, now: float) -> None:
+        super()._plan(now)
+        if self.gate.queue:
+            self._soon(now + max(TELL, self.wait(now)))

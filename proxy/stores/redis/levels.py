@@ -8,39 +8,60 @@ counts all the time.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from proxy.retry.buckets import ASK, Affords, BudgetBucket, ThrottleBucket
+from proxy.retry.buckets import ASK, Affords, Bucket, BudgetBucket, ThrottleBucket
 from proxy.retry.policy import BudgetSpec, ThrottleSpec
-from proxy.stores.redis.bucket import FORGET, FRESH, PROMPT, RedisBucket, Store, shown
+from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
 
 #: While retries are decided on, the level is asked for so long that the next decision finds a fresh one.
 WHILE = 1.0
 
 
-class _Level(RedisBucket):
+class _Level(RedisBucket, Bucket):
     """What throttles and budgets have in common."""
 
-    def _begin(self, store: Store, key: str, known: float | None) -> None:
-        self.hold(store, key, known)
-        self._decided_at = -math.inf
+    _decided_at = -math.inf
 
-    def _fresh(self, now: float) -> bool:
-        """Whether what is known is young enough to decide on. Whoever asks is about to decide."""
+    def affords(self, price: float, now: float) -> Affords:
+        """By one's own bucket where Redis is out, else by the fleet's level, as far as that is fresh."""
+        if self.store.out:
+            return not self.store.denies and self._own_affords(price, now)
         self._decided_at = now
-        return now - self.heard_at <= FRESH
+        return self._fleet_affords(price, now) if now - self.heard_at <= FRESH else ASK
+
+    def take(self, price: float, now: float) -> bool:
+        return self.affords(price, now) is True and self._charge(now)
+
+    def _pay(self, price: float, now: float) -> bool:
+        """What has just been heard is as fresh as can be."""
+        if self.store.out:
+            return self.take(price, now)
+        return self._fleet_affords(price, now) and self._charge(now)
+
+    def _charge(self, now: float) -> bool:
+        """A retry is granted. What it costs is what an app's own costs: a throttle nothing, a budget one retry."""
+        self.charge_app_retry(now)
+        return True
 
     def _plan(self, now: float) -> None:
         if self._asks:
             self._soon(now)
-        elif now - self._decided_at < WHILE or self._changed():
+        elif now - self._decided_at < WHILE or self._has_changed():
             self._soon(now + PROMPT)
 
-    def _changed(self) -> bool:
+    def _own_affords(self, price: float, now: float) -> bool:
+        raise NotImplementedError
+
+    def _fleet_affords(self, price: float, now: float) -> bool:
+        raise NotImplementedError
+
+    def _has_changed(self) -> bool:
         """Whether there is something to report."""
         raise NotImplementedError
 
 
-class RedisThrottle(_Level, ThrottleBucket):
+class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # ASK is this kind's own
     """A throttle of the fleet. Redis keeps thousandths, as the bucket does."""
 
     def __init__(self, spec: ThrottleSpec, store: Store, key: str, known: float | None) -> None:
@@ -50,20 +71,9 @@ class RedisThrottle(_Level, ThrottleBucket):
         self._changes_told = self._changes_sent = 0.0
         if known is not None:
             self._level = round(known * 1000)
-        self._begin(store, key, known)
+        self.hold(store, key, known)
 
-    def affords(self, price: float, now: float) -> Affords:  # type: ignore[override]  # ASK is this kind's own
-        """Above half, as far as that is known well enough."""
-        if self.store.out:
-            return not self.store.denies and super().affords(price, now)
-        return super().affords(price, now) if self._fresh(now) else ASK
-
-    def take(self, price: float, now: float) -> bool:
-        return self.affords(price, now) is True
-
-    def _pay(self, price: float, now: float) -> bool:
-        """What has just been heard is as fresh as can be."""
-        return self.take(price, now) if self.store.out else super().affords(price, now) is True
+    _own_affords = _fleet_affords = ThrottleBucket.affords
 
     def failed(self, now: float) -> None:
         before = self._level
@@ -83,18 +93,16 @@ class RedisThrottle(_Level, ThrottleBucket):
 
     def _change(self, by: float, now: float) -> None:
         self._changes += by
-        if by and not self.store.out:
-            self._soon(now + PROMPT)
+        if by:
+            self._report_soon(now)
 
-    def _changed(self) -> bool:
+    def _has_changed(self) -> bool:
         return self._changes != self._changes_told
 
-    def _report(self, now: float) -> list[object]:
+    def _report(self, now: float) -> Iterable[float | None]:
         self._changes_sent = self._changes
         known = self._level if self._knows and not self.store.observes else None
-        numbers = [0, self._changes, 0, self._changes_told, 0, 0, 0, known, self._start, self._most, 0]
-        store = self.store
-        return [*(shown(each) for each in numbers), store.draw(), store.dead, FORGET]
+        return 0, self._changes, 0, self._changes_told, 0, 0, 0, known, self._start, self._most, 0
 
     def _learn(self, values: list[float], now: float) -> None:
         self._changes_told = self._changes_sent
@@ -102,7 +110,7 @@ class RedisThrottle(_Level, ThrottleBucket):
         self._level = max(0, min(self._most, level))
 
 
-class RedisBudget(_Level, BudgetBucket):
+class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # ASK is this kind's own
     """A budget of the fleet. The windows of the class are this process's own; what was heard is the fleet's."""
 
     script = "budget"
@@ -113,7 +121,7 @@ class RedisBudget(_Level, BudgetBucket):
         self._told = self._sent = (0, 0)
         self._since = -math.inf  # the first call that is not reported
         self._fleet: tuple[float, float, float] | None = None
-        self._begin(store, key, None)
+        self.hold(store, key, None)
 
     def level(self, now: float) -> float:
         """The retries that would be granted now to the fleet."""
@@ -129,44 +137,27 @@ class RedisBudget(_Level, BudgetBucket):
         if self._begun == self._told[0]:
             self._since = now
         self._begun += 1
-        if self.due == math.inf and not self.store.out:
-            self._soon(now + PROMPT)
+        if self.due == math.inf:
+            self._report_soon(now)
 
-    def affords(self, price: float, now: float) -> Affords:  # type: ignore[override]  # ASK is this kind's own
-        """Fewer than the share of the fleet's calls, or than the second's minimum, as far as that is known."""
-        if self.store.out:
-            return not self.store.denies and super().affords(price, now)
-        return self._grants() if self._fresh(now) else ASK
+    _own_affords = BudgetBucket.affords
 
-    def take(self, price: float, now: float) -> bool:
-        if self.affords(price, now) is not True:
-            return False
-        self.charge_app_retry(now)
-        return True
-
-    def _pay(self, price: float, now: float) -> bool:
-        """What has just been heard is as fresh as can be."""
-        if self.store.out or not self._grants():
-            return self.store.out and self.take(price, now)
-        self.charge_app_retry(now)
-        return True
+    def _fleet_affords(self, price: float, now: float) -> bool:
+        """Fewer than the share of the fleet's calls, or than the second's minimum."""
+        calls, retries, second = self._counts()
+        return 100 * retries < self.spec.percent * calls or second < self.spec.min_per_second
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
         """The retry is not counted any more: the newest goes."""
         if price:
             super().give_back(price, now)
             self._retried -= 1
-            self._tell(now)
+            self._report_soon(now)
 
     def charge_app_retry(self, now: float) -> float:
-        super().charge_app_retry(now)
         self._retried += 1
-        self._tell(now)
-        return 1.0
-
-    def _tell(self, now: float) -> None:
-        if not self.store.out:
-            self._soon(now + PROMPT)
+        self._report_soon(now)
+        return super().charge_app_retry(now)
 
     def _counts(self) -> tuple[float, float, float]:
         """Calls, retries, retries of the last second: the fleet's as last heard, and our own since."""
@@ -175,29 +166,22 @@ class RedisBudget(_Level, BudgetBucket):
         more = self._retried - self._told[1]
         return calls + self._begun - self._told[0], max(0.0, retries + more), max(0.0, second + more)
 
-    def _grants(self) -> bool:
-        calls, retries, second = self._counts()
-        return 100 * retries < self.spec.percent * calls or second < self.spec.min_per_second
-
-    def _changed(self) -> bool:
+    def _has_changed(self) -> bool:
         return (self._begun, self._retried) != self._told
 
-    def _report(self, now: float) -> list[object]:
-        spec, store = self.spec, self.store
+    def _report(self, now: float) -> Iterable[float | None]:
+        spec = self.spec
         known: tuple[float | None, ...] = (None, None, None)
-        if self._fleet is None or store.observes:
-            pass
-        elif now - self.heard_at < spec.window:
-            known = self._counts()
-        else:
-            known = (self._calls.count(now), self._retries.count(now), self._last_second.count(now))
+        if self._fleet is not None and not self.store.observes:
+            windows = self._calls, self._retries, self._last_second
+            is_recent = now - self.heard_at < spec.window
+            known = self._counts() if is_recent else tuple(each.count(now) for each in windows)
         if now - self.heard_at > PROMPT:  # of a time without Redis only what is still in the window is of interest
             self._begun = min(self._begun, self._told[0] + self._calls.count(now))
             self._retried = min(self._retried, self._told[1] + self._retries.count(now))
         self._sent = (self._begun, self._retried)
         age = now - self._since if self._begun != self._told[0] else 0.0
-        counts = [*self._sent, *self._told, age, *known, spec.window, spec.percent, spec.min_per_second]
-        return [*(shown(each) for each in counts), store.draw(), store.dead, FORGET]
+        return *self._sent, *self._told, age, *known, spec.window, spec.percent, spec.min_per_second
 
     def _learn(self, values: list[float], now: float) -> None:
         self._told = self._sent

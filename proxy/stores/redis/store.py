@@ -46,10 +46,8 @@ class TooSlowError(Exception):
 
 
 class Schedule:
-    """Which buckets have something to say to Redis, and by when.
-
-    A bucket stands here once, with its earliest time (`RedisBucket.due`). What it was put down for before that stays in
-    the heap, and is passed over when it comes up.
+    """Which buckets have something to say to Redis, and by when: each once, at its earliest time (`RedisBucket.due`).
+    What it was put down for before stays in the heap, and is passed over when it comes up.
     """
 
     def __init__(self) -> None:
@@ -113,10 +111,10 @@ class RedisStore:
         self.round_trips = 0
         #: Told when Redis is to be had again: whoever listens to it listens anew.
         self.returned: list[Callable[[], None]] = []
+        self.client: RedisClient | None = None
         self._url = url
         self._clock = clock
         self._tell = tell
-        self._client: RedisClient | None = None
         self._known: weakref.WeakSet[RedisBucket] = weakref.WeakSet()
         self._schedule = Schedule()
         self._beside: deque[Command] = deque(maxlen=_BATCH)
@@ -167,7 +165,7 @@ class RedisStore:
             self._timer.cancel()
         if self._trip is not None:
             await asyncio.wait({self._trip}, timeout=self.timeout)
-        if not self.out and self._client is not None:
+        if not self.out and self.client is not None:
             for bucket in list(self._known):
                 bucket.leave()
                 self.soon(bucket, -math.inf)
@@ -181,11 +179,6 @@ class RedisStore:
         """Whether a bucket has something to say, so soon."""
         return self._schedule.first <= self._clock() + within + _ALONG
 
-    @property
-    def client(self) -> RedisClient | None:
-        """The client in use."""
-        return self._client
-
     def _plan(self) -> None:
         """Set the timer to what is due next."""
         if not self._running or self._trip is not None:
@@ -196,8 +189,7 @@ class RedisStore:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(0.0, at - self._clock()), self._ring)
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - self._clock()), self._ring)
 
     def _ring(self) -> None:
         self._timer, self._timer_at = None, math.inf
@@ -228,8 +220,11 @@ class RedisStore:
 
     async def round_trip(self) -> None:
         """Send what is due, and hand on the replies. Never raises."""
-        self._timer_at = math.inf if self._timer is None else self._timer_at
-        buckets = self._what_is_due()
+        if self.out:  # whoever has anything to say says it: that is how it is found out whether Redis is back
+            self._schedule.clear()
+            buckets = list(self._known)[:_BATCH]
+        else:
+            buckets = self._schedule.take(self._clock() + _ALONG, _BATCH)
         beside = list(self._beside)
         self._beside.clear()
         try:
@@ -248,22 +243,15 @@ class RedisStore:
                 bucket.unheard(now)
             self._lost(now, _because(error))
 
-    def _what_is_due(self) -> list[RedisBucket]:
-        if self.out:  # whoever has anything to say says it: that is how it is found out whether Redis is back
-            self._schedule.clear()
-            return list(self._known)[:_BATCH]
-        return self._schedule.take(self._clock() + _ALONG, _BATCH)
-
     async def _exchange(self, buckets: list[RedisBucket], beside: list[Command]) -> None:
-        if self._client is None:
+        if self.client is None:
             # While calls may wait for the answer a new connection has no more time than a round trip has.
             await self._within(self.reach(), CONNECTING if self.out else self.timeout)
-        client = self._client
-        assert client is not None
+        assert self.client is not None
         now = self._clock()
         commands = [Command(each.script, each.key, each.message(now)) for each in buckets]
         self.round_trips += 1
-        replies = await self._within(client.run([*commands, *beside]), self.timeout)
+        replies = await self._within(self.client.run([*commands, *beside]), self.timeout)
         now = self._clock()
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         if self.out:
@@ -286,7 +274,7 @@ class RedisStore:
         except BaseException:
             await client.close()
             raise
-        self._client = client
+        self.client = client
 
     async def _within(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
         """Wait so long, and give a reply that is there already its chance: the loop itself may have been late."""
@@ -307,7 +295,7 @@ class RedisStore:
 
     async def _drop(self) -> None:
         """Close the client beside: whatever comes on it is not ours any more."""
-        client, self._client = self._client, None
+        client, self.client = self.client, None
         if client is not None:
             task = asyncio.get_running_loop().create_task(client.close())
             self._tasks.add(task)

@@ -1,25 +1,58 @@
-"""This process's part of the places by which callers return from a cooldown that a fleet shares.
+"""One place's cooldown in Redis: told to the fleet, and returned from by places that the fleet shares.
 
-The number of places is one for the whole fleet, kept by Redis; each process that holds calls has its share of it. What
-it added to the number and how many it would use goes there every PROMPT seconds while it holds any, and the share comes
+A place is an upstream and a scope value; its groups of callers cool for themselves. The number of places by which a
+group returns is one for the whole fleet, kept by Redis; each process that holds calls has its share of it. What it
+added to the number and how many it would use goes there every PROMPT seconds while it holds any, and the share comes
 back. Where Redis can't be had each process has a slow start of its own.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.slow_start import SlowStart
-from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store, shown
+from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket
+from proxy.stores.redis.client import Command
+from proxy.stores.redis.store import RedisStore
+
+
+class RedisCooldown:
+    """Tells the fleet of one place's cooldown (`proxy.retry.cooldown.FleetCooldowns`). `key` has the cooldowns in
+    force, `channel` those that begin.
+    """
+
+    def __init__(self, cooldown: Cooldown, place: str, store: RedisStore, key: str, channel: str) -> None:
+        self._cooldown = cooldown
+        self._place = place
+        self._store = store
+        self._key, self._channel = key, channel
+        self._groups: dict[bytes, RedisPlaces] = {}
+
+    def adopt(self, name: bytes, group: SlowStart) -> None:
+        made = RedisPlaces(group, self._cooldown, self._store, f"{self._key}:{self._place}:{name.hex()}")
+        self._store.add(made)
+        self._groups[name] = made
+
+    def forget(self, name: bytes) -> None:
+        self._groups.pop(name, None)
+
+    def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
+        self._groups[name].tell(sent, delay, now)
+        said = self._place, name.hex(), self._channel, str(status), repr(delay)
+        self._store.send(Command("cooldown", self._key, said))
+
+    def asked(self, name: bytes, now: float) -> None:
+        self._groups[name].asked(now)
 
 
 class RedisPlaces(RedisBucket):
-    """The places of one group of callers."""
+    """This process's part of the places of one group of callers."""
 
     script = "places"
 
-    def __init__(self, group: SlowStart, cooldown: Cooldown, store: Store, key: str) -> None:
+    def __init__(self, group: SlowStart, cooldown: Cooldown, store: RedisStore, key: str) -> None:
         self._group = group
         self._cooldown = cooldown
         self._word: tuple[float, float] | None = None  # a word to be told: when its attempt was sent, its delay
@@ -47,14 +80,13 @@ class RedisPlaces(RedisBucket):
         self._group.go_alone(now)
         self._cooldown.allotted(self._group)
 
-    def _report(self, now: float) -> list[object]:
+    def _report(self, now: float) -> Iterable[float | None]:
         group, word = self._group, self._word
         self._telling, self._grown = word, group.grown
         self._wanted = 0 if self._leaving else group.wanted()
         age, delay = (None, 0.0) if word is None else (now - word[0], word[1])
         queued = 0 if self._leaving else len(group.queue)
-        facts = (group.grown, float(self._wanted), group.places, group.place_seconds, float(queued))
-        return [shown(age), shown(delay), *map(shown, facts)]
+        return age, delay, group.grown, self._wanted, group.places, group.place_seconds, queued
 
     def _learn(self, values: list[float], now: float) -> None:
         if self._word is not self._telling:
