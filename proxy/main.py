@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
+from proxy.background import Background, telling
 from proxy.config.garbage import let_go
 from proxy.config.load import LoadResult
 from proxy.config.watch import Watcher
@@ -31,14 +32,12 @@ from proxy.observe.sink import LineSink
 from proxy.retry.registry import Factory
 from proxy.runtime import OUT, Runtime, draw_via, settle_in
 from proxy.server.admin import views
-from proxy.server.admin.app import admin_app, probe_app
-from proxy.server.admin.auth import Access
+from proxy.server.admin.app import Access, admin_app, probe_app
 from proxy.server.admin.views import Readiness, View
 from proxy.server.banner import banner
-from proxy.server.listeners import Listeners, ListenPlan, Pages, where
+from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, Pages, where
 from proxy.server.resources import enough_for, limit, processes
 from proxy.server.serving import Serving, WorkerFailedError
-from proxy.server.sockets import CannotListenError
 from proxy.shutdown import SIGNALS, Given, leave, within
 from proxy.transport.clock import monotonic, wall
 
@@ -91,17 +90,18 @@ class House:
         self._taken.set()
         self._end, self._at_once = asyncio.Event(), asyncio.Event()
         self._watcher = Watcher(file, os.environ, loaded, self._loaded)
-        self._tasks: set[asyncio.Task[object]] = set()
         self._descriptors = limit()
         self._admin = settings.admin
         self._metrics = Metrics()
-        self._people = LineSink(_ERRORS, self._loop.call_later)  # as the log: whoever stands still holds nothing up
+        # As the log: whoever stands still holds nothing up.
+        self._people = LineSink(_ERRORS, self._loop.call_later)
         self._runtime: Runtime | None = None  # where there are no workers
         self._serving, self._recent = self._workers() if processes(settings.workers) > 1 else self._alone()
+        self._beside = Background(telling(self._notices.tell))
         serving = self._serving
         admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
         probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
-        self._listeners = Listeners({"listen": self._serving, "admin": admin, "probe": probe})
+        self._listeners = Listeners({"listen": serving, "admin": admin, "probe": probe})
 
     def _alone(self) -> tuple[Serving, RecentCalls]:
         """This very process carries the calls."""
@@ -147,23 +147,21 @@ class House:
         plan = self._listeners.plan(self.settings)
         await self._listeners.take(plan)
         await self._serving.start()
-        self._loop.add_signal_handler(signal.SIGHUP, self._hang_up)
-        self._loop.add_signal_handler(signal.SIGUSR2, self._roll)
-        self._begin(self._watcher.run())
+        begin = self._beside.begin
+        self._loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._watcher.reload("SIGHUP")))
+        self._loop.add_signal_handler(signal.SIGUSR2, lambda: begin(self._serving.roll()))
+        begin(self._watcher.run())
         settle_in()
-        self._announce()
+        listening = {what: self._listeners.addresses(what) for what in ("listen", "admin", "probe")}
+        self._notices.banner(banner(self._file, self.settings, listening))
+        told = {what: [str(address) for address in at] for what, at in listening.items()}
+        self._notices.tell("ready", [], **told, pid=os.getpid(), file=self._file)
         self._tell_of_few_files()
 
     def _access(self) -> Access:
         admin = self.settings.admin or self._admin
         assert admin is not None
         return Access(admin.token, admin.hosts)
-
-    def _announce(self) -> None:
-        listening = {what: self._listeners.addresses(what) for what in ("listen", "admin", "probe")}
-        self._notices.banner(banner(self._file, self.settings, listening))
-        told = {what: [str(address) for address in at] for what, at in listening.items()}
-        self._notices.tell("ready", [], **told, pid=os.getpid(), file=self._file)
 
     # -- configurations -------------------------------------------------------------------------------------------
 
@@ -173,9 +171,6 @@ class House:
         await self._taken.wait()
         return self._reload_errors
 
-    def _hang_up(self) -> None:
-        self._begin(self._watcher.reload("SIGHUP"))
-
     def _tell_of_few_files(self) -> None:
         """A limit that is far from what can be had is said, not found out."""
         wanted, enough = self.settings.limits.connections, enough_for(self._descriptors)
@@ -183,9 +178,6 @@ class House:
             files = self._descriptors
             line = f"limits.connections is {wanted}, but {files} open files are enough for {enough}: see `ulimit -n`"
             self._notices.tell("limits", [line], open_files=files, connections=enough)
-
-    def _roll(self) -> None:
-        self._begin(self._serving.roll())
 
     def _loaded(self, result: LoadResult, why: str) -> None:
         """A file was loaded: take it, or tell what is wrong with it."""
@@ -211,9 +203,9 @@ class House:
         self._admin = settings.admin or self._admin
         self._notices.console = is_for_people(settings.log.format, OUT)
         parts += self._serving.use(settings)
-        self._begin(asyncio.to_thread(let_go, parts))
+        self._beside.begin(asyncio.to_thread(let_go, parts))
         self._taken = asyncio.Event()
-        self._begin(self._take(plan, why, self._taken))
+        self._beside.begin(self._take(plan, why, self._taken))
 
     async def _take(self, plan: ListenPlan, why: str, taken: asyncio.Event) -> None:
         """A good configuration is in force as soon as everybody has it."""
@@ -231,17 +223,6 @@ class House:
     def _tell_people(self, line: str) -> None:
         """Say a line on standard error."""
         self._people.add_now(f"{line}\n")
-
-    def _begin(self, work: Coroutine[object, object, object]) -> None:
-        """Do something beside; what goes wrong with it is told, and ends nothing else."""
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[object]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._notices.tell("failed", [f"{error!r}"], what=str(task.get_coro()), error=repr(error))
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
@@ -266,8 +247,7 @@ class House:
         await self._end.wait()
         self.drain()
         await self._until_quiet(self._loop.time() + self.settings.drain)
-        for task in self._tasks:
-            task.cancel()
+        self._beside.cancel()
         self._serving.refuse()
         if not self._at_once.is_set():
             await self._step(self._listeners.close("listen"))
@@ -279,7 +259,7 @@ class House:
 
     async def _step(self, work: Coroutine[Any, Any, Given], otherwise: Given | None = None) -> Any:
         """A step of the end, which does not last for ever."""
-        return await within(_STEP, work, otherwise, lambda why: self._notices.tell("failed", [why], error=why))
+        return await within(_STEP, work, otherwise, self._notices.tell)
 
     async def _until_quiet(self, until: float) -> None:
         """Nothing under way, and no call that came and went, for a while; until then at most, or until told again."""

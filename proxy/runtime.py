@@ -38,8 +38,8 @@ from proxy.server.connection_limit import NoOthers, Others
 from proxy.server.fleet import Fleet, Met
 from proxy.server.http2 import Http2Connection
 from proxy.server.intercept.interception import Tell
+from proxy.server.listeners import BACKLOG, bound
 from proxy.server.resources import RESERVED, Usage, enough_for, limit, open_files
-from proxy.server.sockets import BACKLOG, bound
 from proxy.shutdown import within
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
@@ -182,7 +182,7 @@ class Runtime:
         if self._tracer is not None:
             steps.append(asyncio.to_thread(self._tracer.close))
         for step in steps:
-            await within(STEP, step, None, lambda why: self._tell("failed", [why], error=why))
+            await within(STEP, step, None, self._tell)
         self.log.close()
         return cut
 

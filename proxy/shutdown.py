@@ -42,13 +42,14 @@ def leave(status: int) -> NoReturn:
 
 
 async def within(
-    seconds: float, work: Coroutine[Any, Any, Given], otherwise: Given, late: Callable[[str], None]
+    seconds: float, work: Coroutine[Any, Any, Given], otherwise: Given, tell: Callable[..., None]
 ) -> Given:
-    """What a step of the end gives; what takes longer than so many seconds is told of (`late`) and left behind."""
+    """What a step of the end gives; what takes longer than so many seconds is told of, and left behind."""
     task = asyncio.ensure_future(work)
     done, _ = await asyncio.wait({task}, timeout=seconds)
     if done:
         return task.result()
     task.cancel()
-    late(f"{getattr(work, '__qualname__', work)} took more than {seconds:g} s, and was left")
+    why = f"{getattr(work, '__qualname__', work)} took more than {seconds:g} s, and was left"
+    tell("failed", [why], error=why)
     return otherwise

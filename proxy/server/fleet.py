@@ -8,9 +8,10 @@ own, and buckets that begin with the share of those before; the old store gives 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from proxy.background import Background
 from proxy.config.settings import Settings
 from proxy.extras import is_installed
 from proxy.retry.buckets import Bucket, RateBucket
@@ -47,7 +48,7 @@ class Fleet(Factory):
         self._redis: RedisFactory | None = None
         self._said: object = None
         self._past_outages = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._background = Background()
         self._change(settings)
 
     # -- configurations -------------------------------------------------------------------------------------------
@@ -63,7 +64,7 @@ class Fleet(Factory):
         before = self._redis
         self._change(settings)
         if self._redis is not None and self._redis is not before:
-            self._beside(self.open())
+            self._background.begin(self.open())
 
     def _change(self, settings: Settings) -> None:
         says = settings.redis if settings.uses_redis and is_installed("redis") else None
@@ -71,7 +72,7 @@ class Fleet(Factory):
             self._said = says
             if self._redis is not None:
                 self._past_outages += self._redis.store.outages
-                self._beside(self._redis.close())
+                self._background.begin(self._redis.close())
             self._redis = None if says is None else self._make(settings)
         if self._redis is not None and not self._observes:
             self._redis.upstreams = settings.redis_upstreams
@@ -94,17 +95,12 @@ class Fleet(Factory):
         )
         return RedisFactory(self._inner, store, redis.prefix, monotonic)
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
         """Give leases back, and let go."""
         if self._redis is not None:
             await self._redis.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_START)
+        if self._background.tasks:
+            await asyncio.wait(self._background.tasks, timeout=_START)
 
     # -- being watched --------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Messages between a parent and its workers, each with the file descriptors that go with it.
+"""What a parent and its workers say to each other: messages, each with the file descriptors that go with it.
 
 Law: a message arrives whole and in order, or not at all; the end of one side is told to the other at once, by whatever
 the process died of. Nobody waits: what the other side does not take yet is kept here.
@@ -15,7 +15,12 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
+
+from proxy.config.settings import Address
+from proxy.observe.aggregate import Report
+from proxy.retry.policy import BucketSpec
+from proxy.retry.registry import Key
 
 _HEADER = Struct("=QI")  # bytes that follow, descriptors that came with it
 _PIECE = 256 * 1024
@@ -40,7 +45,7 @@ class Channel:
         self._in = bytearray()
         self._descriptors: deque[int] = deque()
         self._open = True
-        loop.add_reader(sock, self._read)
+        loop.add_reader(sock, self._receive)
 
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
         """Send a message. The descriptors must stay open until it has gone."""
@@ -70,7 +75,7 @@ class Channel:
                 self._loop.add_writer(self._sock, self._write)
                 return
             except OSError:
-                self._out.clear()  # it has ended: `_read` is told so
+                self._out.clear()  # it has ended: `_receive` is told so
                 return
             if sent < len(frame):
                 self._out[0] = frame[sent:], ()
@@ -83,9 +88,6 @@ class Channel:
         while self._open and self._receive():
             pass
         self.close()
-
-    def _read(self) -> None:
-        self._receive()
 
     def _receive(self) -> bool:
         """Take what is there; whether there may be more."""
@@ -119,3 +121,109 @@ class Channel:
         del self._in[:end]
         self._told(pickle.loads(body), [self._descriptors.popleft() for _ in range(count)])  # noqa: S301  our own
         return True
+
+
+# -- to a worker ----------------------------------------------------------------------------------------------------
+
+#: A listening socket that comes with the message: the number that names it from then on, and its address.
+PassedSocket = tuple[int, Address]
+
+
+class Begin(NamedTuple):
+    """The first message. `settings` are packed (`proxy.config.pickling`), `row` is the worker's row in shared memory,
+    `own` where admin and probe listen.
+    """
+
+    row: int
+    generation: int
+    settings: bytes
+    via: str
+    places: Sequence[PassedSocket]
+    own: Sequence[Address]
+
+
+class Use(NamedTuple):
+    """A new configuration is in force; its settings are packed."""
+
+    generation: int
+    settings: bytes
+
+
+class Listen(NamedTuple):
+    """Accept on these too; their sockets come with the message."""
+
+    places: Sequence[PassedSocket]
+
+
+class Leave(NamedTuple):
+    """Accept no more on these. Where they are gone, nobody will: keep them until Shut."""
+
+    numbers: Sequence[int]
+    gone: bool = False
+
+
+class Shut(NamedTuple):
+    """The parent has closed these: accept what waits there still, then close them too."""
+
+    numbers: Sequence[int]
+
+
+class Own(NamedTuple):
+    """Admin or probe listens there (or no more), and calls must not be sent to it."""
+
+    address: Address
+    gone: bool = False
+
+
+class Gather(NamedTuple):
+    """What have you counted? `since`: show the calls after this number; None: show none."""
+
+    number: int
+    since: int | None
+
+
+class Do(NamedTuple):
+    """drain: answers close their connections; retire: drain, and end when nothing is under way; refuse: new calls are
+    refused; end: cut what is left, and end.
+    """
+
+    what: str
+
+
+# -- to the parent --------------------------------------------------------------------------------------------------
+
+
+class Using(NamedTuple):
+    """The configuration is in force, with the first one the worker serves; or why it is not."""
+
+    generation: int
+    error: str = ""
+
+
+class Left(NamedTuple):
+    """Nothing is accepted there any more."""
+
+    numbers: Sequence[int]
+
+
+class Counted(NamedTuple):
+    """The answer to Gather. `made` are the keys of shared state that the worker has come to use, as of `generation`."""
+
+    number: int
+    generation: int
+    report: Report
+    made: tuple[tuple[str, Key, BucketSpec | None], ...]
+
+
+class Ended(NamedTuple):
+    """The last message, behind a last Counted."""
+
+    cut: int
+
+
+class Note(NamedTuple):
+    """Something for the log that the parent writes."""
+
+    event: str
+    lines: list[str]
+    facts: dict[str, Any]

@@ -1,25 +1,169 @@
-"""The places of workers: what each listens on, who is in it, and who stands in for whom.
+"""Worker processes as their parent sees them, and their places: what each listens on, who stands in for whom.
 
-The sockets of a place live as long as the parent; the processes in it come and go. While the one in it is not
-ready, another accepts on them, so that no connection waits for one that may not come.
+What is known of a worker is what it said, and that it lives. The sockets of a place live as long as the parent; the
+processes in it come and go. While the one in it is not ready, another accepts on them, so that no connection waits for
+one that may not come.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from proxy.config.settings import Address
-from proxy.server.sockets import again
-from proxy.supervisor.messages import PassedSocket, Shut
-from proxy.supervisor.worker_process import WorkerProcess
+from proxy.server.listeners import again
+from proxy.supervisor.channel import (
+    Begin,
+    Channel,
+    Counted,
+    Ended,
+    Gather,
+    Leave,
+    Left,
+    Listen,
+    PassedSocket,
+    Shut,
+    Using,
+)
 
+#: How a worker is begun: this interpreter, with the modules found where this process finds them.
+_CODE = (
+    "import sys; sys.path[:] = {path!r}; from proxy.server.late_roots import import_aiohttp; import_aiohttp(); "
+    "from proxy.supervisor.worker import main; main({channel}, {memory})"
+)
+#: Seconds that a worker may take for an answer before it is given up.
+PATIENCE = 2.0
 #: A worker that ends sooner than so many seconds after its start counts as one that can't live.
 TRIAL = 10.0
 #: Seconds before the second restart in a row, and at most.
 FIRST_PAUSE, LAST_PAUSE = 0.1, 10.0
+
+
+class WorkerProcess:
+    """A process that was begun. `number` is its own for the parent's life, `row` its row in shared memory; `heard` is
+    handed what it says.
+
+    `generation` is that of the configuration it uses; `retiring`: its end is wanted; `cut`: calls that it cut short;
+    `over`: it is no more.
+    """
+
+    def __init__(self, number: int, row: int, heard: Callable[[WorkerProcess, Any], None]) -> None:
+        self.number = number
+        self.row = row
+        self.generation = 0
+        self.error = ""
+        self.is_ready = self.retiring = self.over = False
+        self.cut = 0
+        self.status: int | None = None
+        self.listening: set[int] = set()
+        self._leaving: set[int] = set()
+        self._changed = asyncio.Event()
+        self._heard = heard
+        self._asked = self._answered = 0
+        self._child: asyncio.subprocess.Process
+        self._channel: Channel
+
+    async def start(self, memory: int) -> None:
+        """Begin the process, with the descriptor of the shared memory."""
+        ours, theirs = socket.socketpair()
+        code = _CODE.format(path=[entry or "." for entry in sys.path], channel=theirs.fileno(), memory=memory)
+        try:
+            self._child = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                code,
+                "redrive",
+                "worker",
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), memory),
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._channel = Channel(asyncio.get_running_loop(), ours, self._told, self._closed)
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._child.pid
+
+    @property
+    def how(self) -> str:
+        """How it ended, in words."""
+        if self.status is not None and self.status < 0:
+            return f"killed by {signal.Signals(-self.status).name}"
+        return f"exit status {self.status}"
+
+    def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
+        """Say something; the descriptors are the sockets of its places."""
+        if isinstance(message, Begin | Listen):
+            self.listening |= {number for number, _ in message.places}
+        self._channel.send(message, descriptors)
+
+    async def leave(self, numbers: Iterable[int], *, gone: bool = False) -> None:
+        """Accept no more on these; until it does not, or is given up: it is stopped, or has no turn. What was said is
+        done before anything else.
+        """
+        mine = self.listening.intersection(numbers)
+        self.listening -= mine
+        self._leaving |= mine
+        self.send(Leave(tuple(mine), gone))
+        await self.until(lambda: not self._leaving & mine, PATIENCE)
+
+    async def ask(self, since: int | None) -> None:
+        """Have it told what it has counted. A dead worker does not say."""
+        self._asked += 1
+        number = self._asked
+        self.send(Gather(number, since))
+        await self.until(lambda: self._answered >= number or not self.is_ready, PATIENCE)
+
+    async def until(self, reached: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Until it said so, or has ended, or so long; whether it did say so."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not reached() and not self.over:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        return reached()
+
+    async def ended(self) -> None:
+        """Until the process is no more, and all that it said was heard."""
+        self.status = await self._child.wait()
+        self._channel.finish()
+        self.over = True
+        self._closed()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.status is None:
+            self._child.kill()
+
+    def _told(self, message: Any, _: list[int]) -> None:
+        match message:
+            case Using(generation, error):
+                self.generation, self.error = generation, error
+                self.is_ready = self.is_ready or not error
+            case Left(numbers):
+                self._leaving -= set(numbers)
+            case Counted():
+                self._answered = message.number or self._answered
+            case Ended(cut):
+                self.cut = cut
+        self._heard(self, message)
+        self._changed.set()
+
+    def _closed(self) -> None:
+        self.is_ready = False
+        self._changed.set()
 
 
 @dataclass(eq=False, slots=True)
@@ -40,7 +184,7 @@ class Slot:
     @property
     def places(self) -> tuple[PassedSocket, ...]:
         """What is listened on here, for a message."""
-        return tuple(PassedSocket(number, address) for number, (address, _) in self.sockets.items())
+        return tuple((number, address) for number, (address, _) in self.sockets.items())
 
     @property
     def descriptors(self) -> list[int]:
@@ -85,7 +229,7 @@ class Slots:
             number = self._number
         slot.sockets[number] = address, sock
         if slot.worker is not None and number not in slot.worker.listening:
-            slot.worker.listen([PassedSocket(number, address)], [sock.fileno()])
+            slot.worker.send(Listen(((number, address),)), [sock.fileno()])
         return number
 
     async def shut(self, opened: Sequence[int], workers: Iterable[WorkerProcess]) -> None:
@@ -143,14 +287,14 @@ class Slots:
         if able:
             for turn, slot in enumerate(waiting):
                 slot.adopter = able[turn % len(able)]
-                slot.adopter.listen(slot.places, slot.descriptors)
+                slot.adopter.send(Listen(slot.places), slot.descriptors)
 
     async def take_back(self, worker: WorkerProcess) -> None:
         """A worker is ready: what was accepted for it meanwhile, it accepts itself."""
         slot = self.of(worker)
         if slot is not None and slot.adopter is not None:
             adopter, slot.adopter = slot.adopter, None
-            await adopter.leave(list(slot.sockets))
+            await adopter.leave(slot.sockets)
 
     def forget(self, worker: WorkerProcess) -> None:
         """A worker is no more, and stands in for nobody."""

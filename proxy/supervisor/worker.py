@@ -11,12 +11,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Sequence
 from typing import Any
 
 import uvloop
 from aiohttp import web
 
+from proxy.background import Background
 from proxy.config.garbage import let_go
 from proxy.config.pickling import unpack
 from proxy.config.settings import Address
@@ -32,9 +33,9 @@ from proxy.shutdown import leave
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.records import LogTurn, Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
-from proxy.supervisor.channel import Channel
-from proxy.supervisor.messages import (
+from proxy.supervisor.channel import (
     Begin,
+    Channel,
     Counted,
     Do,
     Ended,
@@ -45,7 +46,6 @@ from proxy.supervisor.messages import (
     Note,
     Own,
     PassedSocket,
-    Ready,
     Shut,
     Use,
     Using,
@@ -92,9 +92,9 @@ class Worker:
         self._looks = 0
         self._retiring = self._ending = False
         self.ended = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = Background(_defect)
         self._channel = Channel(self._loop, sock, self._told, self._orphaned)
-        self._start(self._follow())
+        self._beside.begin(self._follow())
 
     def _told(self, message: Any, descriptors: list[int]) -> None:
         if isinstance(message, Gather):
@@ -104,7 +104,7 @@ class Worker:
 
     def _orphaned(self) -> None:
         """The parent is dead, by whatever: nobody watches over us any more."""
-        self._start(self._end())
+        self._beside.begin(self._end())
 
     async def _follow(self) -> None:
         while True:
@@ -160,7 +160,7 @@ class Worker:
         await self._listen(begin.places, descriptors)
         self._look_again()
         settle_in()
-        self._channel.send(Ready())
+        self._channel.send(Using(begin.generation))
 
     def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
         self._channel.send(Note(event, lines, {**facts, "pid": os.getpid()}))
@@ -168,10 +168,10 @@ class Worker:
     def _met(self, sort: str, key: Key, spec: BucketSpec | None) -> None:
         self._factory.made.append((sort, key, spec))
 
-    async def _listen(self, places: tuple[PassedSocket, ...], descriptors: list[int]) -> None:
-        for place, descriptor in zip(places, descriptors, strict=True):
+    async def _listen(self, places: Sequence[PassedSocket], descriptors: list[int]) -> None:
+        for (number, address), descriptor in zip(places, descriptors, strict=True):
             sock = socket.socket(fileno=descriptor)
-            self._sites[place.number] = place.address, await self._path.open(place.address, sock), sock
+            self._sites[number] = address, await self._path.open(address, sock), sock
 
     async def _leave(self, leave: Leave) -> None:
         for number in leave.numbers:
@@ -199,7 +199,7 @@ class Worker:
         self._factory.generation = use.generation
         assert self._runtime is not None  # Begin comes before
         parts += self._runtime.use(settings)
-        self._start(asyncio.to_thread(let_go, parts))
+        self._beside.begin(asyncio.to_thread(let_go, parts))
         self._channel.send(Using(use.generation))
 
     # -- being watched --------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Worker:
         self._rows.write(self._row, self._path.usage, self._recent.seen, files)
         self._path.leave_room(self._rows.total(but=self._row), self._settings)
         if self._retiring and not self._path.usage.busy:
-            self._start(self._end())
+            self._beside.begin(self._end())
 
     def _look_again(self) -> None:
         if not self._ending:
@@ -235,18 +235,13 @@ class Worker:
         if self._runtime is not None:
             cut = await self._runtime.close()
             self._sink.close()
-            self._channel.send(Ended(cut, self._count(0, 0)))
+            self._channel.send(self._count(0, 0))
+            self._channel.send(Ended(cut))
         self.ended.set()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        """A defect here ends the worker, and the parent starts another."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            told = " ".join(f"{type(error).__name__}: {error}".split())
-            print(f"redrive: a worker can't go on: {told}", file=sys.stderr, flush=True)
-            os._exit(_SOFTWARE)
+def _defect(_: str, error: BaseException) -> None:
+    """End the worker, and the parent starts another."""
+    told = " ".join(f"{type(error).__name__}: {error}".split())
+    print(f"redrive: a worker can't go on: {told}", file=sys.stderr, flush=True)
+    os._exit(_SOFTWARE)

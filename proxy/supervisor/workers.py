@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Coroutine
 from typing import Any
 
+from proxy.background import Background, telling
 from proxy.config.pickling import pack
 from proxy.config.settings import Address, Settings
 from proxy.observe.aggregate import Aggregate
@@ -31,10 +31,9 @@ from proxy.server.serving import WorkerFailedError
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
-from proxy.supervisor.messages import Begin, Counted, Note, Own, Use
+from proxy.supervisor.channel import Begin, Counted, Do, Note, Own, Use, Using
 from proxy.supervisor.rows import Rows
-from proxy.supervisor.slots import LAST_PAUSE, Slot, Slots
-from proxy.supervisor.worker_process import PATIENCE, WorkerProcess
+from proxy.supervisor.slots import LAST_PAUSE, PATIENCE, Slot, Slots, WorkerProcess
 from proxy.transport.clock import monotonic
 
 #: Seconds between asking all what they have counted: what a killed worker had counted since is lost.
@@ -46,7 +45,7 @@ _SETTLE = 30.0
 
 
 class Workers:
-    """See the module. Implements `proxy.server.serving.Serving` and `proxy.supervisor.worker_process.WorkerOwner`."""
+    """See the module. Implements `proxy.server.serving.Serving`."""
 
     def __init__(self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, tell: Tell) -> None:
         self._settings = settings
@@ -68,7 +67,7 @@ class Workers:
         self._own: list[Address] = []
         self._began = self._ending = self._draining = self._refusing = False
         self._rolling = asyncio.Lock()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._beside = Background(telling(tell))
         self.restarts = 0
 
     # -- beginning ------------------------------------------------------------------------------------------------
@@ -77,41 +76,49 @@ class Workers:
         """Start all; until all are ready. Raises WorkerFailedError."""
         workers = [await self._spawn(slot) for slot in self._slots.every]
         for worker in workers:
-            if not await worker.until(lambda worker=worker: worker.is_ready):  # type: ignore[misc]
+            if not await self._until_ready(worker):
                 self._ending = True
                 for other in workers:
                     other.kill()
                 raise WorkerFailedError(f"a worker ended before it was ready: {worker.how}")
         self._began = True
-        self._do(self._gather())
+        self._beside.begin(self._gather())
+
+    @staticmethod
+    async def _until_ready(worker: WorkerProcess) -> bool:
+        return await worker.until(lambda: worker.is_ready)
 
     async def _spawn(self, slot: Slot, *, takes_over: bool = False) -> WorkerProcess:
         """Start a worker for a place; one that takes over has the place only once it is ready (`roll`)."""
         self._numbers += 1
         row = self._rows.take()  # before anything is waited for: others may be started meanwhile
-        worker = WorkerProcess(self._numbers, row, self)
+        worker = WorkerProcess(self._numbers, row, self._heard)
         try:
             await worker.start(self._memory.descriptor)
         except BaseException:
             self._rows.free(row)
             raise
         self._all[worker.number] = worker
+        self._beside.begin(self._watch(worker))
         if not takes_over and slot not in self._slots.every:  # the place was given up meanwhile
             worker.retiring = True
             worker.kill()
-            self._do(worker.wait())
             return worker
         if not takes_over:
             slot.enter(worker, monotonic())
         worker.generation = self._generation
         begin = Begin(row, self._generation, self._packed, self._via, slot.places, tuple(self._own))
-        worker.begin(begin, slot.descriptors)
+        worker.send(begin, slot.descriptors)
         if self._draining:
-            worker.do("drain")
+            worker.send(Do("drain"))
         if self._refusing:
-            worker.do("refuse")
-        self._do(worker.wait())
+            worker.send(Do("refuse"))
         return worker
+
+    def _say(self, message: Any) -> None:
+        """Say it to all."""
+        for worker in self._all.values():
+            worker.send(message)
 
     # -- listeners ------------------------------------------------------------------------------------------------
 
@@ -126,25 +133,29 @@ class Workers:
     def is_own(self, address: Address) -> None:
         """Admin or probe listens there."""
         self._own.append(address)
-        for worker in self._all.values():
-            worker.send(Own(address))
+        self._say(Own(address))
 
     def left(self, address: Address) -> None:
         """Admin or probe listens there no more."""
         self._own.remove(address)
-        for worker in self._all.values():
-            worker.send(Own(address, gone=True))
+        self._say(Own(address, gone=True))
 
-    # -- workers (proxy.supervisor.worker_process.WorkerOwner) ----------------------------------------------------
+    # -- workers --------------------------------------------------------------------------------------------------
 
-    def ready(self, worker: WorkerProcess) -> None:
-        """It serves: what was accepted for it meanwhile, it accepts itself."""
-        self._do(self._slots.take_back(worker))
-        if self._began:
-            self._slots.adopt()
+    def _heard(self, worker: WorkerProcess, message: Any) -> None:
+        match message:
+            case Using(_, ""):  # it serves: what was accepted for it meanwhile, it accepts itself
+                self._beside.begin(self._slots.take_back(worker))
+                if self._began:
+                    self._slots.adopt()
+            case Counted():
+                self._add_up(worker, message)
+            case Note(event, lines, facts):
+                if event != "redis" or self._outages.is_news(facts["pid"], facts["state"]):
+                    self._tell(event, lines, **facts)
 
-    def counted(self, worker: WorkerProcess, counted: Counted) -> None:
-        """Add it up, and look at the shared state that it has come to use."""
+    def _add_up(self, worker: WorkerProcess, counted: Counted) -> None:
+        """Add up what was counted, and look at the shared state that a worker has come to use."""
         if worker.number in self._all:
             self._gathered.keep(worker.number, counted.report)
         self._factory.generation = counted.generation
@@ -153,14 +164,9 @@ class Workers:
         self._factory.generation = self._generation
         self._factory.made.clear()
 
-    def noted(self, worker: WorkerProcess, note: Note) -> None:
-        """Write it."""
-        if note.event == "redis" and not self._outages.is_news(note.facts["pid"], note.facts["state"]):
-            return
-        self._tell(note.event, note.lines, **note.facts)
-
-    def ended(self, worker: WorkerProcess) -> None:
-        """A process is no more: start another, if that was not wanted."""
+    async def _watch(self, worker: WorkerProcess) -> None:
+        """Until a process is no more; then start another, if that was not wanted."""
+        await worker.ended()
         self._all.pop(worker.number, None)
         self._outages.ended(worker.pid)
         self._gathered.ended(worker.number)
@@ -174,12 +180,12 @@ class Workers:
         line = f"worker {worker.pid} ended: {worker.how}; another starts" + (f" in {pause:g} s" if pause else "")
         self._tell("worker", [line], pid=worker.pid, ended=worker.how, restart_in=pause)
         self._slots.adopt()
-        self._do(self._restart(slot, pause))
+        await self._restart(slot, pause)
 
     async def _restart(self, slot: Slot, pause: float) -> None:
         """Fill a place again, as soon as that can be done."""
         while True:
-            await _pass(pause)
+            await asyncio.sleep(pause)  # noqa: TID251  no call waits for it
             if self._ending or slot not in self._slots.every:
                 return
             try:
@@ -197,11 +203,9 @@ class Workers:
         self._settings = settings
         self._generation += 1
         self._packed = pack(settings)
-        use = Use(self._generation, self._packed)
         self._factory.generation = self._generation
         self._fleet.use(settings)
-        for worker in self._all.values():
-            worker.send(use)
+        self._say(Use(self._generation, self._packed))
         self._resize(processes(settings.workers))
         return self.registry.forget_policies(policies_of(settings), settings.buckets)
 
@@ -211,15 +215,11 @@ class Workers:
         await asyncio.gather(*(self._settle(worker, generation) for worker in list(self._all.values())))
 
     async def _settle(self, worker: WorkerProcess, generation: int) -> None:
-        try:
-            async with asyncio.timeout(_SETTLE):
-                await worker.until(lambda: worker.generation >= generation)
-        except TimeoutError:
+        if not await worker.until(lambda: worker.generation >= generation, _SETTLE) and not worker.over:
             worker.error = f"it does not take the new configuration ({_SETTLE:g} s)"
-        if worker.error and not worker.over.is_set():
+        if worker.error and not worker.over:
             self._tell("worker", [f"worker {worker.pid}: {worker.error}"], pid=worker.pid, error=worker.error)
-            worker.kill()
-            await worker.over.wait()
+            await self._until_over(worker, 0.0)
 
     def _resize(self, count: int) -> None:
         """More workers get sockets of their own; those of fewer are accepted on by the first from then on."""
@@ -229,12 +229,12 @@ class Workers:
             self._tell("worker", [f"no further workers: they can't listen: {error}"], error=str(error))
             return
         for slot in new:
-            self._do(self._restart(slot, 0.0))
+            self._beside.begin(self._restart(slot, 0.0))
         if new:
             self._slots.adopt()
         for slot in surplus:
             if slot.worker is not None:
-                self._do(self._retire(slot.worker))
+                self._beside.begin(self._retire(slot.worker))
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class Workers:
                 if old is None or not old.is_ready or self._ending:
                     continue
                 new = await self._spawn(slot, takes_over=True)
-                if not await new.until(lambda new=new: new.is_ready):  # type: ignore[misc]
+                if not await self._until_ready(new):
                     self._tell("worker", [f"worker {new.pid} ended before it was ready"], pid=new.pid, ended=new.how)
                     return
                 if slot.worker is old and slot in self._slots.every:
@@ -260,47 +260,41 @@ class Workers:
         worker.retiring = True
         self._slots.forget(worker)
         self._slots.adopt()
-        await worker.leave(list(worker.listening))
-        worker.do("retire")
-        try:
-            await asyncio.wait_for(worker.over.wait(), self._settings.drain)
-        except TimeoutError:
-            worker.do("end")
+        await worker.leave(worker.listening)
+        worker.send(Do("retire"))
+        if not await worker.until(lambda: worker.over, self._settings.drain):
+            worker.send(Do("end"))
             await self._until_over(worker)
         if worker.cut:
             line = f"worker {worker.pid} was replaced; calls cut short: {worker.cut}"
             self._tell("worker", [line], pid=worker.pid, calls_cut=worker.cut)
 
-    async def _until_over(self, worker: WorkerProcess, seconds: float = _END) -> None:
-        try:
-            await asyncio.wait_for(worker.over.wait(), seconds)
-        except TimeoutError:
+    @staticmethod
+    async def _until_over(worker: WorkerProcess, seconds: float = _END) -> None:
+        """Until a worker has ended; after so long it is killed."""
+        if not await worker.until(lambda: worker.over, seconds):
             worker.kill()
-            await worker.over.wait()
+            await worker.until(lambda: worker.over)
 
     def drain(self) -> None:
         """Calls end with their connections; new ones are served."""
         self._draining = True
-        for worker in self._all.values():
-            worker.do("drain")
+        self._say(Do("drain"))
 
     def refuse(self) -> None:
         """Calls that come now are refused."""
         self._refusing = True
-        for worker in self._all.values():
-            worker.do("refuse")
+        self._say(Do("refuse"))
 
     async def close(self, *, at_once: bool) -> int:
         """End all; how many calls were cut."""
         seconds = PATIENCE if at_once else _END
         self._ending = True
         workers = list(self._all.values())
-        for worker in workers:
-            worker.do("end")
+        self._say(Do("end"))
         await asyncio.gather(*(self._until_over(worker, seconds) for worker in workers))
         await self._fleet.close()
-        for task in list(self._tasks):
-            task.cancel()
+        self._beside.cancel()
         self._slots.close()
         return sum(worker.cut for worker in workers)
 
@@ -320,7 +314,7 @@ class Workers:
 
     async def _gather(self) -> None:
         while True:
-            await _pass(_GATHER)
+            await asyncio.sleep(_GATHER)  # noqa: TID251  no call waits for it
             await self.refresh(calls=False)
 
     @property
@@ -354,24 +348,3 @@ class Workers:
     def is_ready(self) -> bool:
         """Whether somebody serves."""
         return any(worker.is_ready for worker in self._all.values())
-
-    def _do(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._tell("failed", [f"{error!r}"], what=str(task.get_coro()), error=repr(error))
-
-
-async def _pass(seconds: float) -> None:
-    """Let so much time pass."""
-    loop = asyncio.get_running_loop()
-    passed = loop.create_future()
-    alarm = loop.call_later(seconds, passed.set_result, None)
-    try:
-        await passed
-    finally:
-        alarm.cancel()
