@@ -16,7 +16,7 @@ from support.pages import Asking
 from proxy.server.admin import connections
 from proxy.server.admin.app import BODY, bare_app, get, post
 from proxy.server.admin.connections import MOST
-from proxy.server.admin.event_stream import CLOSING
+from proxy.server.admin.live_board import CLOSING
 
 HOST = b"Host: 127.0.0.1\r\n"
 

@@ -18,8 +18,7 @@ from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import Metrics
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.facts import Outcome
-from proxy.server.admin.app import admin_app, probe_app
-from proxy.server.admin.auth import Access, host_is_known
+from proxy.server.admin.app import Access, admin_app, host_is_known, probe_app
 from proxy.server.admin.views import Readiness, View
 
 Client = TestClient[web.Request, web.Application]

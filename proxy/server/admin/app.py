@@ -1,26 +1,32 @@
-"""The admin port and the probe: two aiohttp applications, their routes and their middlewares.
+"""The admin port and the probe: two aiohttp applications, their routes, and their middlewares, which say who is let in.
 
-Start here: what is served stands in `admin_app`, by whom in `handlers`, who is let in in `auth`, what pages show in
-`views`. What a reader of these ports can take at most is bounded by `connections`.
+Start here: what is served stands in `admin_app`, by whom in `handlers`, what pages show in `views`. What a reader of
+these ports can take at most is bounded by `connections`.
+
+A web page that somebody happens to look at must reach nothing here (contract, section 10). A name that is made to
+resolve to loopback (DNS rebinding) fails on Host; a form or a script of another site fails on Sec-Fetch-Site or Origin;
+what names neither is no browser, and is let through. A token, where one is set, is asked of everybody, for everything
+but the dashboard's own files: a browser can't send one for a page, and they say nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import dataclass, field
 from functools import partial
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from proxy.server.admin import auth, dashboard
-from proxy.server.admin.auth import ACCESS, Access, refusal
-from proxy.server.admin.event_stream import CLOSING, Events, keep_sampling
-from proxy.server.admin.handlers import Handlers
-from proxy.server.admin.live_board import LiveBoard
+from proxy.server.admin import handlers
+from proxy.server.admin.handlers import Handlers, refusal
+from proxy.server.admin.live_board import CLOSING, Events, LiveBoard, keep_sampling
 from proxy.server.admin.turns import a_turn
 from proxy.server.admin.views import View
+from proxy.server.routing import is_literal, is_own_origin
 
 #: Bytes of a body, which no page reads.
 BODY = 1024 * 1024
@@ -29,6 +35,23 @@ BODY_SECONDS = 60.0
 
 #: What every answer says; a page may say otherwise.
 _FIELDS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+#: What a browser says of a request that its own page, or the address bar, made.
+_OWN_SITE = frozenset({"same-origin", "none"})
+#: The route names of what needs no token.
+OPEN = frozenset({"dashboard", "static"})
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who is known. `hosts` are names beside IP literals and localhost, with or without port; "" asks for no token."""
+
+    token: str = ""
+    hosts: Collection[str] = field(default=())
+
+
+#: Holds who is known, asked at each request since a reload may change it.
+ACCESS: web.AppKey[Callable[[], Access]] = web.AppKey("access")
 
 
 async def expect(request: web.Request) -> None:
@@ -47,15 +70,15 @@ get, post = partial(web.get, expect_handler=expect), partial(web.post, expect_ha
 
 def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Application:
     """The admin port. `access` says who is let in, and is asked each time."""
-    app = bare_app(auth.known_host, auth.token, auth.own_site)
+    app = bare_app(known_host, token, own_site)
     app[ACCESS] = access
     board = LiveBoard(view, asyncio.get_running_loop().time, secrets.token_hex(4))
     page, events = Handlers(view), Events(view, board)
     app.add_routes(
         [
-            get("/", dashboard.page, name="dashboard"),
-            get("/static/{name}", dashboard.static, name="static"),
-            get("/openapi.json", dashboard.description),
+            get("/", handlers.page, name="dashboard"),
+            get("/static/{name}", handlers.static, name="static"),
+            get("/openapi.json", handlers.description),
             get("/livez", page.livez),
             get("/readyz", page.readyz_verbose),
             get("/metrics", page.metrics),
@@ -137,6 +160,56 @@ async def one_host(request: web.Request, handler: Handler) -> web.StreamResponse
     if hosts > 1 or (not hosts and request.version >= (1, 1)):
         return _last(400, "A request has one Host field.")
     return await handler(request)
+
+
+@web.middleware
+async def known_host(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse a Host that is not known with 421."""
+    host = asked_host(request)
+    if host_is_known(host, {name.lower() for name in request.app[ACCESS]().hosts}):
+        return await handler(request)
+    return refusal(421, f"This port does not answer for the host {host!r}; admin.hosts can list its name.")
+
+
+@web.middleware
+async def token(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse a request without the token, where one is set, with 401."""
+    wanted = request.app[ACCESS]().token
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    offered = given.strip(" \t").encode("utf-8", "surrogateescape")
+    has_token = scheme.lower() == "bearer" and hmac.compare_digest(offered, wanted.encode())
+    if not wanted or has_token or request.match_info.route.name in OPEN:
+        return await handler(request)
+    refused = refusal(401, "The admin token is needed: Authorization: Bearer TOKEN.")
+    refused.headers["WWW-Authenticate"] = 'Bearer realm="redrive"'
+    return refused
+
+
+@web.middleware
+async def own_site(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse a request that changes something and that a page of another site made with 403."""
+    host = asked_host(request).lower()
+    sites, origins = request.headers.getall("Sec-Fetch-Site", ()), request.headers.getall("Origin", ())
+    is_own = all(site.lower() in _OWN_SITE for site in sites) and all(
+        is_own_origin(origin, host, "http", "https") for origin in origins
+    )
+    if is_own or request.method in ("GET", "HEAD"):
+        return await handler(request)
+    return refusal(403, "A request that changes something may not come from another site.")
+
+
+def asked_host(request: web.Request) -> str:
+    """The host that a request is for: that of an absolute target (RFC 9112, section 3.2.2), else the Host field."""
+    if not request.raw_path.startswith(("/", "*")) and request.url.absolute:
+        return request.url.authority
+    return ",".join(request.headers.getall("Host", ()))
+
+
+def host_is_known(host: str, names: Collection[str]) -> bool:
+    """Whether a Host field is an IP literal (not an unspecified address), localhost or one of `names` (lower case)."""
+    host = host.lower()
+    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    return name in names or host in names or is_literal(name)
 
 
 @web.middleware

@@ -1,7 +1,9 @@
 """What the pages of the admin port and of the probe answer.
 
 A page says what its view says; nothing is computed for pages that nobody asks for, and what takes long is made in
-stretches (`turns`) or in a thread.
+stretches (`turns`) or in a thread. The dashboard's files, one page with its style and its scripts, lie beside this
+module, and are read once, when first asked for. They hold nothing of this process, so they need no token; what they
+show, they ask for.
 """
 
 from __future__ import annotations
@@ -11,18 +13,66 @@ import gc
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from proxy.observe.recent_calls import KEPT
-from proxy.server.admin.auth import refusal
 from proxy.server.admin.turns import a_turn, in_turns
 from proxy.server.admin.views import View
 
 #: Bytes of a body that are written at once: more are written in pieces of so many.
 PIECE = 128 * 1024
 _JSON = "application/json; charset=utf-8"
+#: Whatever a page of ours does, a browser must not do more for it than this: it runs these very scripts, speaks to this
+#: very port, and makes no markup of strings (Trusted Types).
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+}
+
+_HERE = Path(__file__).parent
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def refusal(status: int, detail: str) -> web.Response:
+    """A refusal in a line of plain text."""
+    return web.Response(status=status, text=f"{detail}\n")
+
+
+async def page(request: web.Request) -> web.Response:
+    """`/`: the dashboard."""
+    return _file("index.html")
+
+
+async def static(request: web.Request) -> web.Response:
+    """`/static/{name}`: a file that the page uses."""
+    name = request.match_info["name"]
+    known = {item.name for item in (_HERE / "static").iterdir() if item.is_file()}
+    return _file(name) if name in known else refusal(404, "There is no such file.")
+
+
+async def description(request: web.Request) -> web.Response:
+    """`/openapi.json`: this port in OpenAPI's words."""
+    return web.Response(body=_read_beside("openapi.json"), content_type="application/json", charset="utf-8")
+
+
+@cache
+def _read_beside(*path: str) -> bytes:
+    return _HERE.joinpath(*path).read_bytes()
+
+
+def _file(name: str) -> web.Response:
+    kind = _TYPES.get(name[name.rfind(".") :], "application/octet-stream")
+    return web.Response(body=_read_beside("static", name), content_type=kind, charset="utf-8", headers=HEADERS)
 
 
 class Handlers:
