@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 from support.certificates import Authority, make
 
-from proxy.server.intercept import handover
-from proxy.server.intercept.handover import shake
+from proxy.server.intercept import interception
+from proxy.server.intercept.interception import shake
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ async def test_an_app_that_goes_away(ends: Ends) -> None:
 
 
 async def test_an_app_that_says_nothing(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "HANDSHAKE", 0.01)
+    monkeypatch.setattr(interception, "HANDSHAKE", 0.01)
     client, made = ends
     client.writer.write(b"HELLO")
     assert isinstance(await (await made).outcome, OSError)

@@ -1,6 +1,7 @@
 """The local CA: made once, kept in two files, read at start.
 
-Law: the key is written once, for its owner alone, whole or not at all, and never over another; nothing prints it.
+Law: the key is written once, for its owner alone, whole or not at all, and never over another; nothing prints it. A
+name is given to a finished file in one step; a secret is not readable to others for a moment, whatever the umask.
 
 The CA is EC P-256 (every TLS client of the last ten years takes it, and it signs in a tenth of a millisecond), may
 sign leaves and nothing below (`pathlen:0`), and has the extensions that strict verifiers ask for (RFC 5280 section
@@ -10,6 +11,8 @@ well: a company's intermediate, RSA or EC, its chain behind it in the same file.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +26,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from proxy.server.intercept import CaError
-from proxy.server.intercept.files import replace, write_new
 from proxy.server.intercept.naming import NO_DNS, constraints, shown
 from proxy.server.intercept.roots import Roots, bundle_text, system_roots
 
@@ -227,3 +229,46 @@ def _unreadable(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return f"{path}: there is no local CA yet: redrive ca init"
     return f"{path}: {error.strerror}"
+
+
+def write_new(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that is not there yet. Raises FileExistsError, and changes nothing, where somebody has the name."""
+    draft = _draft(path, data, mode)
+    try:
+        os.link(draft, path)  # unlike a rename, this never takes a name from another file
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if path.exists():
+            raise
+        draft.rename(path)
+        return
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def replace(path: Path, data: bytes, mode: int) -> None:
+    """Write a file, in place of the one that may be there."""
+    draft = _draft(path, data, mode)
+    try:
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def _draft(path: Path, data: bytes, mode: int) -> Path:
+    """A new file beside `path`, on the disk when this returns."""
+    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        draft.unlink()
+        raise
+    return draft

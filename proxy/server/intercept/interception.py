@@ -5,6 +5,13 @@ Cleartext HTTP behind the CONNECT makes calls as well; the leaf is for the name 
 What cannot be intercepted is refused with the remedy, never tunnelled: its upstream asked for calls that are
 retried. Where an app does not trust us, whoever runs the proxy is told once for each host, with what to do.
 
+Law: every byte reaches whom it is for. What the app sent right behind its CONNECT was read before there was TLS: it is
+fed to the TLS layer before anything else is. What it sends right behind its handshake is decrypted before anybody was
+told that the handshake is over: a stand-in keeps it. asyncio's `start_tls` (uvloop's too) makes its TLS layer the
+transport's protocol in its first step, and puts the start of the handshake and the resumption of reading in the loop's
+queue; what is put there behind them comes in between them and the first read. The layer is a `BufferedProtocol`, which
+is how bytes are fed to it.
+
 The CA is read when a configuration is taken, and again, at most once a second, while there is something wrong with it:
 `redrive ca init` needs no restart. Files that are as they were keep their leaves.
 """
@@ -13,17 +20,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+from proxy.background import Background
 from proxy.config.settings import CertificateAuthority, Settings
 from proxy.retry.routing import split_authority
 from proxy.server.intercept import CaError, needed
-from proxy.server.intercept.handover import shake
 from proxy.server.routing import Inside
 from proxy.transport.clock import monotonic, wall
 
@@ -31,6 +38,10 @@ if TYPE_CHECKING:
     from proxy.server.intercept.leaves import Leaves
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\nX-Attempt-Count: 0\r\n\r\n"
+#: Seconds that an app has for its part of the handshake.
+HANDSHAKE = 10.0
+#: Seconds that an app has to say its part of the end.
+FAREWELL = 2.0
 #: Seconds between looks at files that were not good.
 AGAIN = 1.0
 #: Hosts whose apps did not trust us that are remembered as told of.
@@ -49,23 +60,18 @@ class Secured(Protocol):
 
     def hand_over(self) -> tuple[asyncio.Transport, bytes]:
         """Its transport, from which nothing more is read, and what was read behind the CONNECT."""
-        ...
 
     def take_back(self, early: bytes) -> None:
         """There is no TLS: read on as before."""
-        ...
 
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
         """The CONNECT is answered: read on, `early` first. What is no cleartext HTTP is TLS: `secure` is told of it."""
-        ...
 
     def take_over(self, tls: asyncio.Transport, inside: Inside) -> None:
         """TLS stands: what comes next are requests inside it."""
-        ...
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection ended in between."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ class _Way:
 class Interception:
     """The local CA in force, and the connections that are on their way to TLS. `tell` says things to who runs us."""
 
-    __slots__ = ("_files", "_leaves", "_look_again", "_of", "_tasks", "_tell", "_told", "problem")
+    __slots__ = ("_beside", "_files", "_leaves", "_look_again", "_of", "_tell", "_told", "problem")
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -95,7 +101,7 @@ class Interception:
         self._files: _Files | None = None
         self._leaves: Leaves | None = None
         self._look_again = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = Background()
         self._told: set[tuple[str, str]] = set()
         self.problem = ""
 
@@ -120,18 +126,12 @@ class Interception:
             return
         place = split_authority(authority, 443)
         assert place is not None  # it was admitted
-        self._run(self._answer(_Way(connection, authority, place[0], refuse), self._leaves))
-
-    def _run(self, steps: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(steps)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._beside.begin(self._answer(_Way(connection, authority, place[0], refuse), self._leaves))
 
     async def ended(self) -> None:
         """Wait for handshakes in progress; their connections are closed already."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._beside.cancel()
+        await asyncio.gather(*self._beside.tasks, return_exceptions=True)
 
     async def _answer(self, way: _Way, leaves: Leaves) -> None:
         """Answer the CONNECT, once there is a leaf for its host."""
@@ -151,7 +151,7 @@ class Interception:
     def _secure(self, way: _Way, context: ssl.SSLContext, hello: bytes) -> None:
         """The app begins TLS, with these bytes."""
         transport, _ = way.connection.hand_over()
-        self._run(self._shake(way, transport, context, hello))
+        self._beside.begin(self._shake(way, transport, context, hello))
 
     async def _shake(self, way: _Way, transport: asyncio.Transport, context: ssl.SSLContext, hello: bytes) -> None:
         connection = way.connection
@@ -208,3 +208,82 @@ class Interception:
         self._tell(
             "handshake", [line], authority=authority, error=reason or str(error) or type(error).__name__, detail=line
         )
+
+
+class StandIn(asyncio.Protocol):
+    """Keeps what comes until the one it is for takes over."""
+
+    def __init__(self) -> None:
+        self._data: list[bytes] = []
+        self._ended = False
+        self._blocked = False
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes that came with the end of the handshake."""
+        self._data.append(data)
+
+    def eof_received(self) -> bool:
+        """Nothing more comes."""
+        self._ended = True
+        return False
+
+    def pause_writing(self) -> None:
+        """The session tickets did not go out at once."""
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        """They did now."""
+        self._blocked = False
+
+    def give_way(self, tls: asyncio.Transport, protocol: asyncio.Protocol) -> None:
+        """Make `protocol` the transport's own, and tell it what was kept. It knows its transport already."""
+        tls.set_protocol(protocol)
+        if self._blocked:
+            protocol.pause_writing()
+        for data in self._data:
+            protocol.data_received(data)
+        if self._ended:
+            protocol.eof_received()
+
+
+async def shake(
+    transport: asyncio.Transport, context: ssl.SSLContext, early: bytes
+) -> tuple[asyncio.Transport, StandIn]:
+    """End TLS on this transport. `early` was read already and is TLS.
+
+    Raises ssl.SSLError or OSError (its timeout is one) where the handshake fails; the transport is closed then.
+    """
+    loop = asyncio.get_running_loop()
+    stand_in = StandIn()
+    starting = loop.start_tls(
+        transport,
+        stand_in,
+        context,
+        server_side=True,
+        ssl_handshake_timeout=HANDSHAKE,
+        ssl_shutdown_timeout=FAREWELL,
+    )
+    shaking = loop.create_task(starting)
+    if early:
+        # The task's first step is in the queue before this; what that step queues is there before `_feed`.
+        loop.call_soon(loop.call_soon, _feed, transport, early)
+    try:
+        tls = await shaking
+    except BaseException:
+        transport.abort()
+        raise
+    if tls is None or tls.get_extra_info("cipher") is None:  # an end of the connection is no error to the loop
+        transport.abort()
+        raise ConnectionResetError("the connection was closed during the handshake")
+    return tls, stand_in
+
+
+def _feed(transport: asyncio.Transport, data: bytes) -> None:
+    layer = cast(asyncio.BufferedProtocol, transport.get_protocol())
+    rest = memoryview(data)
+    while rest and not transport.is_closing():
+        room = memoryview(cast(bytearray, layer.get_buffer(len(rest))))
+        size = min(len(room), len(rest))
+        room[:size] = rest[:size]
+        layer.buffer_updated(size)
+        rest = rest[size:]
