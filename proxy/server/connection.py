@@ -71,44 +71,10 @@ class AppConnection(asyncio.Protocol):
     speaks = HTTP1
 
     __slots__ = (
-        "_body",
-        "_broken",
-        "_buffer",
-        "_chunked",
-        "_close",
-        "_dropped",
-        "_fd",
-        "_generation",
-        "_half_closed",
-        "_held",
-        "_informed",
-        "_kept",
-        "_like",
-        "_like_add",
-        "_like_request",
-        "_lingered",
-        "_parser",
-        "_rendered",
-        "_running",
-        "_secure",
-        "_timer",
-        "_tunnel",
-        "_undecided",
-        "acceptor",
-        "blocked",
-        "client",
-        "exchange",
-        "has_pinned",
-        "head",
-        "inside",
-        "own",
-        "place",
-        "plan",
-        "since",
-        "surplus",
-        "transport",
-        "watched",
-        "wire",
+        *("_body", "_broken", "_buffer", "_chunked", "_close", "_dropped", "_fd", "_generation", "_half_closed"),
+        *("_held", "_informed", "_kept", "_like", "_like_add", "_like_request", "_lingered", "_parser", "_rendered"),
+        *("_running", "_secure", "_timer", "_tunnel", "_undecided", "acceptor", "blocked", "client", "exchange"),
+        *("has_pinned", "head", "inside", "own", "place", "plan", "since", "surplus", "transport", "watched", "wire"),
     )
 
     head: RequestHead
@@ -277,8 +243,15 @@ class AppConnection(asyncio.Protocol):
                 self._await_head()
                 return
             self._undecided = self._secure = None
-            if speaks is HTTP2:
-                self._become_http2(data)
+            if speaks is HTTP2:  # its preface: the connection is another's from now on
+                transport, self.transport = self.transport, None
+                assert transport is not None
+                connection = Http2Connection(
+                    self.acceptor, transport, client=self.client, place=self.place, inside=self.inside
+                )
+                self.acceptor.handed_over(self, connection)
+                transport.set_protocol(connection)
+                connection.data_received(data)
                 return
             if secure is not None and speaks is None:
                 self.since = 0.0
@@ -327,17 +300,6 @@ class AppConnection(asyncio.Protocol):
             exchange = acceptor.exchange(plan, self)
         self.exchange = exchange
         exchange.start(plan, monotonic(), payload, done, trailers)
-
-    def _become_http2(self, data: bytes) -> None:
-        """Its preface came: from now on the connection is another's."""
-        transport, self.transport = self.transport, None
-        if transport is not None:
-            connection = Http2Connection(
-                self.acceptor, transport, client=self.client, place=self.place, inside=self.inside
-            )
-            self.acceptor.handed_over(self, connection)
-            transport.set_protocol(connection)
-            connection.data_received(data)
 
     def _await_head(self) -> None:
         if self.since == 0.0:
@@ -442,8 +404,9 @@ class AppConnection(asyncio.Protocol):
         elif self._body is not None:
             if self._close:
                 self._close_in_stages()
-            else:
-                self._read_over()
+            else:  # what is left of the body is read and dropped
+                self._dropped = 0
+                self._look_for_more(-1, STALLED)
         elif self._close:  # what the app was not told of it does not expect, even while draining
             self._shut()
         else:
@@ -631,11 +594,6 @@ class AppConnection(asyncio.Protocol):
                 self.abort()
 
     # -- a body that outlives its answer ------------------------------------------------------------------------------
-
-    def _read_over(self) -> None:
-        """The answer is whole, and its request is not: what is left of its body is read and dropped."""
-        self._dropped = 0
-        self._look_for_more(-1, STALLED)
 
     def _look_for_more(self, before: int, looks: int) -> None:
         """Wait for the rest for as long as it comes, and for STALLED looks at most."""

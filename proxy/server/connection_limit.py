@@ -34,11 +34,9 @@ class Others(Protocol):
 
     def tell(self, held: int, surplus: int) -> None:
         """So many are held open here, and so many of them only to be told."""
-        ...
 
     def count(self) -> tuple[int, int]:
         """So many are held open elsewhere, and so many of them only to be told."""
-        ...
 
 
 class NoOthers:

@@ -1,4 +1,7 @@
-"""What listens where, over reloads: the proxy port, admin and probe.
+"""What listens where, over reloads: the proxy port, admin and probe; and addresses into listening sockets.
+
+Every address is bound before anything is served, so that what was announced is what listens. A socket file that a
+dead process left behind is taken over; one that somebody answers on is not. Where one can't be had, a line says so.
 
 A changed address is bound before anything of a new configuration is taken, and serves before the old one closes;
 where it can't be had, nothing has changed. What did not change is not touched.
@@ -7,22 +10,37 @@ where it can't be had, nothing has changed. What did not change is not touched.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+import stat
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from aiohttp import web
 
+from proxy.background import Background
 from proxy.config.problems import Problem, dotted
-from proxy.config.settings import Address, Settings
+from proxy.config.settings import LONGEST_SOCKET, Address, Settings
 from proxy.config.yaml_tree import Map, Seq
 from proxy.config.yaml_tree import place as written_at
 from proxy.server.admin.connections import AdminRunner
-from proxy.server.sockets import CannotListenError, bind, bound
 
 #: Seconds that pages under way get when their listener goes.
 ADMIN_END = 1.0
+#: Connections that may wait to be accepted.
+BACKLOG = 1024
+
+
+class CannotListenError(Exception):
+    """The address can't be had; the text is one line for people, and names a remedy. `what` is the setting's name."""
+
+    def __init__(self, text: str, what: str, address: Address) -> None:
+        super().__init__(text)
+        self.what = what
+        self.address = address
 
 
 class Opener(Protocol):
@@ -30,21 +48,15 @@ class Opener(Protocol):
 
     async def open(self, address: Address, sock: socket.socket) -> Any:
         """Serve on a socket that listens at this address; what `shut` is to be given."""
-        ...
 
     async def shut(self, opened: Any) -> None:
         """Accept no more there. Connections that are open go on, as far as they can."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Listener:
-    address: Address
-    opened: Any
 
 
 #: What listens: the setting's name and the address as the configuration has it.
 _Place = tuple[str, Address]
+#: A listener: the address that it got, and what its opener made of it.
+_Listener = tuple[Address, Any]
 
 
 @dataclass(eq=False, slots=True)
@@ -54,11 +66,10 @@ class ListenPlan:
     wanted: list[_Place]
     bound: dict[_Place, list[socket.socket]]
 
-    def give_up(self) -> None:
-        """Close them again."""
-        for sockets in self.bound.values():
-            for sock in sockets:
-                sock.close()
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """All of them."""
+        return [sock for sockets in self.bound.values() for sock in sockets]
 
 
 class Listeners:
@@ -69,20 +80,25 @@ class Listeners:
         self._open: dict[_Place, list[_Listener]] = {}
         self._planned: list[_Place] = []  # what is open once every plan has been taken
         self._pending: list[ListenPlan] = []  # not taken yet
-        self._closing: set[asyncio.Future[None]] = set()  # beside: who asked for a reload may do so over one of them
+        self._closing = Background()  # who asked for a reload may do so over one of them
 
     def plan(self, settings: Settings) -> ListenPlan:
         """Bind what is new in these settings. Raises CannotListenError, with nothing left open."""
-        wanted = list(_places(settings))
+        wanted: list[_Place] = [("listen", address) for address in settings.listen]
+        if settings.admin is not None:
+            wanted.append(("admin", settings.admin.listen))
+        if settings.probe is not None:
+            wanted.append(("probe", settings.probe))
         plan = ListenPlan(wanted, {})
-        ours = {listener.address.port for listeners in self._open.values() for listener in listeners}
-        ours.update(bound(sock).port for each in self._pending for sockets in each.bound.values() for sock in sockets)
+        ours = {address.port for listeners in self._open.values() for address, _ in listeners}
+        ours.update(bound(sock).port for each in self._pending for sock in each.sockets)
         try:
             for place in wanted:
                 if place not in self._planned:
                     plan.bound[place] = bind(place[1], place[0], ours=ours)
         except CannotListenError:
-            plan.give_up()
+            for sock in plan.sockets:
+                sock.close()
             raise
         self._planned = wanted
         self._pending.append(plan)
@@ -93,23 +109,21 @@ class Listeners:
         self._pending.remove(plan)
         for place, sockets in plan.bound.items():
             opener = self._openers[place[0]]
-            self._open[place] = [_Listener(bound(sock), await opener.open(bound(sock), sock)) for sock in sockets]
+            self._open[place] = [(bound(sock), await opener.open(bound(sock), sock)) for sock in sockets]
         for place in [place for place in self._open if place not in plan.wanted]:
-            for listener in self._open.pop(place):
-                closing = asyncio.ensure_future(self._openers[place[0]].shut(listener.opened))
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
+            for _, opened in self._open.pop(place):
+                self._closing.begin(self._openers[place[0]].shut(opened))
 
     async def close(self, *settings: str) -> None:
         """Close all listeners of these settings, and those that a reload has closed."""
-        await asyncio.gather(*self._closing)
+        await asyncio.gather(*self._closing.tasks)
         for place in [place for place in self._open if place[0] in settings]:
-            for listener in self._open.pop(place):
-                await self._openers[place[0]].shut(listener.opened)
+            for _, opened in self._open.pop(place):
+                await self._openers[place[0]].shut(opened)
 
     def addresses(self, setting: str) -> list[Address]:
         """Where a setting's listeners are, with the ports that the system chose."""
-        return [each.address for place, each_of in self._open.items() if place[0] == setting for each in each_of]
+        return [address for place, each_of in self._open.items() if place[0] == setting for address, _ in each_of]
 
 
 def where(settings: Settings, error: CannotListenError) -> Problem:
@@ -153,10 +167,129 @@ class Pages:
         self._leaves(address)
 
 
-def _places(settings: Settings) -> Iterable[_Place]:
-    for address in settings.listen:
-        yield "listen", address
-    if settings.admin is not None:
-        yield "admin", settings.admin.listen
-    if settings.probe is not None:
-        yield "probe", settings.probe
+def bind(address: Address, what: str, *, ours: Collection[int] = ()) -> list[socket.socket]:
+    """Sockets that listen at an address: one, or one for each family of a name. `what` is the setting's name.
+
+    Others of this program may listen there too (`again`, or after a reload another address with the same port):
+    SO_REUSEPORT. That nobody else does is asked first, but where a port is in `ours`. Raises CannotListenError.
+    """
+    try:
+        if address.unix is not None:
+            _take_over(Path(address.unix))
+            return [_listen(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), address.unix)]
+        return _tcp(address, address.port in ours)
+    except (OSError, UnicodeError) as error:  # the latter of a name that none can have
+        remedy = _socket_remedy(error, address.unix) if address.unix is not None else _port_remedy(error, address)
+        raise CannotListenError(f"can't listen on {address}: {remedy}", what, address) from error
+
+
+def again(sock: socket.socket) -> socket.socket:
+    """Another socket where this shared one listens, with a queue of its own; a unix socket's queue is shared."""
+    if sock.family == socket.AF_UNIX:
+        return sock.dup()
+    return _listen(socket.socket(sock.family, sock.type, sock.proto), sock.getsockname())
+
+
+def bound(sock: socket.socket) -> Address:
+    """The address that a socket got: the port that the system chose, where it was asked to."""
+    if sock.family == socket.AF_UNIX:
+        return Address(unix=sock.getsockname())
+    host, port, *_ = sock.getsockname()
+    return Address(host, port)
+
+
+def _tcp(address: Address, is_ours: bool) -> list[socket.socket]:
+    found = socket.getaddrinfo(
+        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+    )
+    if address.port == 0:  # two families would get two ports
+        found = found[:1]
+    sockets: list[socket.socket] = []
+    absent: OSError | None = None
+    for family, kind, protocol, _, place in dict.fromkeys(found):
+        try:
+            if address.port and not is_ours:
+                # Whoever else has the port, with SO_REUSEPORT even, is noticed by asking without it.
+                _listen(socket.socket(family, kind, protocol), place, shared=False).close()
+            sockets.append(_listen(socket.socket(family, kind, protocol), place))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                for sock in sockets:
+                    sock.close()
+                raise
+            absent = error  # `localhost` on a machine without IPv6 still has IPv4
+    if absent is not None and not sockets:
+        raise absent
+    return sockets
+
+
+def _listen(sock: socket.socket, place: tuple[object, ...] | str, *, shared: bool = True) -> socket.socket:
+    try:
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared and sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(place)
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def _take_over(path: Path) -> None:
+    """Remove a socket file that nobody answers on."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            raise FileExistsError(errno.EEXIST, "a file that is no socket has that name")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+        except BlockingIOError:  # so many wait there that there is no place in the queue
+            pass
+        except OSError as error:
+            if error.errno != errno.EPROTOTYPE:  # it is another kind of socket
+                raise
+
+
+def _socket_remedy(error: OSError | UnicodeError, path: str) -> str:
+    """What is wrong with a socket's path, and what helps."""
+    number, folder = getattr(error, "errno", None), Path(path).parent
+    if number == errno.EADDRINUSE:
+        return "the socket is in use; end the process that listens there, or name another path"
+    if number in (errno.ENOENT, errno.ENOTDIR) and not folder.is_dir():
+        return f"{folder} is no folder; make it, or name another path"
+    if number == errno.EEXIST:
+        return "a file that is no socket has that name; remove it, or name another path"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
+        return f"user {os.geteuid()} may not make a socket in {folder}; let it write there, or name another path"
+    if number is None:  # Python's own refusal
+        return f"the path has {len(os.fsencode(path))} bytes; name one of at most {LONGEST_SOCKET}"
+    return f"{error.strerror}; name another path" if isinstance(error, OSError) else str(error)
+
+
+def _port_remedy(error: OSError | UnicodeError, address: Address) -> str:
+    """What is wrong with an address, and what helps."""
+    if isinstance(error, socket.gaierror | UnicodeError):
+        why = error.strerror if isinstance(error, socket.gaierror) else "it is no host name"
+        return f"the name is not known here ({why}); name an IP address"
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"the port is in use; `ss -ltnp 'sport = :{address.port}'` names the process: "
+            f"end it, or choose another port"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        if address.port < 1024:
+            return "ports below 1024 need the capability NET_BIND_SERVICE; choose a higher one"
+        return "permission denied; choose another port"
+    if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL):
+        return "this machine does not have that address; `ip address` lists those that it has, 0.0.0.0 is all of them"
+    return error.strerror or str(error)

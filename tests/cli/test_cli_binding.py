@@ -7,8 +7,7 @@ import pytest
 
 from proxy.config.load import load
 from proxy.config.settings import Address
-from proxy.server.listeners import where
-from proxy.server.sockets import CannotListenError, bind, bound
+from proxy.server.listeners import CannotListenError, bind, bound, where
 
 
 def close(sockets: list[socket.socket]) -> None:

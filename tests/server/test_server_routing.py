@@ -14,8 +14,8 @@ from support.scripted import Upstream, answer
 from proxy.config.settings import Address, Limits
 from proxy.forward.request_plan import Plan
 from proxy.retry.facts import Outcome
+from proxy.server.listeners import bind, bound
 from proxy.server.routing import Admitted, Exposure, Rejection, admit
-from proxy.server.sockets import bind, bound
 from proxy.wire.http2.heads import Request2, read_request
 from proxy.wire.http2.hpack import literal
 

@@ -21,7 +21,7 @@ from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
 from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Router, Target, Upstream
 from proxy.runtime import DataPath
-from proxy.server.sockets import bind, bound
+from proxy.server.listeners import bind, bound
 
 QUOTA = QuotaSpec()
 FAST = Backoff(0.001, 0.002, jitter="none")

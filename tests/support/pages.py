@@ -15,7 +15,7 @@ from aiohttp import web
 
 from proxy.config.settings import Address
 from proxy.server.admin.connections import AdminRunner
-from proxy.server.sockets import bind, bound
+from proxy.server.listeners import bind, bound
 
 
 class Asking:
