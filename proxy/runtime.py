@@ -34,7 +34,8 @@ from proxy.retry.registry import Factory, PoliciesOf, Registry
 from proxy.retry.routing import Reach
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.acceptor import Acceptor
-from proxy.server.connection_limit import NoOthers, Others
+from proxy.server.connection import AppConnection
+from proxy.server.connection_limit import Others
 from proxy.server.fleet import Fleet, Met
 from proxy.server.http2 import Http2Connection
 from proxy.server.intercept.interception import Tell
@@ -270,9 +271,9 @@ class DataPath:
         _limit(pool, settings)
         store = ReplayStore(settings.buffers.per_request, settings.buffers.total)
         self.means = Context(loop, pool, store, self.registry, self.env, observer, via or draw_via(), Watch(loop))
-        self.acceptor = Acceptor(self.means, settings, tell, enough_for(descriptors))
+        self.acceptor = Acceptor(self.means, settings, tell, AppConnection, enough_for(descriptors))
         self.acceptor.tracer = tracer
-        self.acceptor.connection_limit.others = others or NoOthers()
+        self.acceptor.connection_limit.others = others or Others()
         pool.most = max(
             1, descriptors - RESERVED - self.acceptor.connection_limit.most - self.acceptor.connection_limit.told
         )

@@ -529,7 +529,7 @@ class Exchange:
 
     def _is_to_be_told(self, head: ResponseHead, outcome: Outcome) -> bool:
         """Whether a gRPC call on HTTP/2 ends with an answer that does not say so in gRPC's way."""
-        over_http2 = self.plan.head.version == "2.0"
+        over_http2 = self.plan.head.is_http2
         return over_http2 and head.get(b"grpc-status") is None and gave_up(self.policy, outcome)
 
     def _give_up(self, attempt: Attempt, outcome: Outcome, now: float) -> None:

@@ -72,7 +72,7 @@ class Plan:
             self.patience = min(self.patience, _NEVER if timeout is None else timeout)
         self.login_bound = head.login_bound
         self.is_grpc = request.is_grpc
-        self.protocol = HTTP2 if head.version == "2.0" else HTTP1
+        self.protocol = HTTP2 if head.is_http2 else HTTP1
         self.plain = (
             not traced
             and head.method != "CONNECT"
@@ -80,7 +80,7 @@ class Plan:
             and self.patience > 0
             and is_plain(policy)
             and answers_plainly(policy)
-            and (head.body_size != CHUNKED or head.version == "2.0")  # there, it says nothing of framing
+            and (head.body_size != CHUNKED or head.is_http2)  # there, it says nothing of framing
             and head.upgrade is None
             and not self.login_bound
             and policy.target.via_proxy is None

@@ -189,6 +189,12 @@ def first(fields: Fields, name: str) -> str | None:
     return values[0] if values else None
 
 
+def is_grpc(fields: Fields) -> bool:
+    """Whether a request is a gRPC call: by its content type (contract, section 4)."""
+    value = first(fields, "content-type")
+    return value is not None and is_grpc_media(value)
+
+
 def is_grpc_media(content_type: str) -> bool:
     """Whether a content type is application/grpc, with any +suffix or parameters. gRPC-Web's are others."""
     media = content_type.split(";", 1)[0].strip().lower()
@@ -212,9 +218,8 @@ class Request:
 
     @property
     def is_grpc(self) -> bool:
-        """Whether the content type is application/grpc, with any +suffix or parameters (contract, section 4)."""
-        value = first(self.fields, "content-type")
-        return value is not None and is_grpc_media(value)
+        """Whether it is a gRPC call."""
+        return is_grpc(self.fields)
 
 
 @dataclass(slots=True)

@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from aiohttp import web
 
@@ -27,14 +28,12 @@ from proxy.forward.tracing import TracedExchange
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.call_record import refused
 from proxy.observe.tracing import Tracer
-from proxy.retry.facts import UNAVAILABLE, Outcome, is_grpc_media
+from proxy.retry.facts import UNAVAILABLE, Outcome, is_grpc
 from proxy.retry.http_date import http_date
-from proxy.server.asker import Asker, Seat
-from proxy.server.connection import AppConnection
-from proxy.server.connection_limit import ConnectionLimit
+from proxy.server.connection_limit import ConnectionLimit, Seat
 from proxy.server.intercept import CaError, NotForNameError
-from proxy.server.intercept.interception import Interception, Tell
-from proxy.server.routing import Exposure, Rejection, admit, admit_connect, speaks_http2_grpc, tunnel_endpoints
+from proxy.server.intercept.interception import Interception, Secured, Tell
+from proxy.server.routing import Exposure, Inside, Rejection, admit, admit_connect, tunnel_endpoints
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.head import RequestHead
 
@@ -49,11 +48,46 @@ LAST_WORDS_SECONDS = 1.0
 DRIP_TICK = 1.0
 
 
-class Acceptor(web.Server):
-    """Makes the connections of the proxy port, and calls of their requests. `most`: see `ConnectionLimit`."""
+class Asker(AppStream, Protocol):
+    """Who has a request that may become a call: an HTTP/1 connection, or a stream of an HTTP/2 connection. `surplus`:
+    the connection is one too many.
+    """
 
-    def __init__(self, means: Context, settings: Settings, tell: Tell, most: int = sys.maxsize) -> None:
+    surplus: bool
+
+    @property
+    def speaks(self) -> str:
+        """The protocol that its requests come by."""
+
+    @property
+    def place(self) -> Exposure:
+        """How the listener can be reached that it came by."""
+
+    @property
+    def inside(self) -> Inside | None:
+        """The CONNECT that its requests are inside of."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the request before, which may do for this one."""
+
+    def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
+        """Answer a request that does not become a call."""
+
+
+class Acceptor(web.Server):
+    """Makes the connections of the proxy port by `make`, and calls of their requests. `most`: see `ConnectionLimit`."""
+
+    def __init__(
+        self,
+        means: Context,
+        settings: Settings,
+        tell: Tell,
+        make: Callable[[Acceptor], asyncio.Protocol],
+        most: int = sys.maxsize,
+    ) -> None:
         super().__init__(_no_handler, loop=means.loop)
+        self._make = make
         self.means = means
         self.settings = settings
         self.generation = 0  # of the settings
@@ -81,9 +115,9 @@ class Acceptor(web.Server):
 
     # -- aiohttp.web.Server, as `web.ServerRunner` uses it --------------------------------------------------------
 
-    def __call__(self) -> AppConnection:  # type: ignore[override]
+    def __call__(self) -> asyncio.Protocol:  # type: ignore[override]
         """Make the protocol of a new connection."""
-        return AppConnection(self)
+        return self._make(self)
 
     @property
     def connections(self) -> list[Any]:
@@ -206,10 +240,10 @@ class Acceptor(web.Server):
             self._answer_here(connection, head, "Max-Forwards ends here")
             return None
         try:
-            if head.method == "CONNECT" and not isinstance(connection, AppConnection):
+            if head.method == "CONNECT" and head.is_http2:
                 raise Rejection(501, "Not Implemented", "a CONNECT on an HTTP/2 stream")
             if head.method == "CONNECT" and connection.inside is None:
-                return self._admit_connect(cast(AppConnection, connection), head)
+                return self._admit_connect(connection, head)
             admitted = admit(head, self.settings, place, self.means.via, connection.inside)
         except Rejection as rejection:
             self._reject(connection, head, rejection)
@@ -218,14 +252,14 @@ class Acceptor(web.Server):
             self._answer_here(connection, head, "the proxy itself was asked")
             return None
         target = admitted.policy.target or admitted.upstream.target  # a route may verify otherwise, say
-        is_http2, wanted = head.version == "2.0", target.protocol
+        wanted = target.protocol
         destination = self.means.pool.destination(
             target,
             admitted.scheme,
             admitted.place,
             strict=not place.loopback,
-            http2=is_http2 if wanted == "auto" else wanted == "http/2",  # `auto`: what the app spoke
-            either=is_http2 and wanted == "auto" and not speaks_http2_grpc(head),
+            http2=head.is_http2 if wanted == "auto" else wanted == "http/2",  # `auto`: what the app spoke
+            either=head.is_http2 and wanted == "auto" and not is_grpc(head),
         )
         plan = Plan(head, admitted.request, admitted.policy, destination, admitted.rest, traced=self.tracer is not None)
         plan.by_service = admitted.by_service
@@ -245,12 +279,13 @@ class Acceptor(web.Server):
             return TracedExchange(self.means, connection, self.tracer)
         return Exchange(self.means, connection)
 
-    def _admit_connect(self, connection: AppConnection, head: RequestHead) -> Plan | None:
+    def _admit_connect(self, connection: Asker, head: RequestHead) -> Plan | None:
         admitted = admit_connect(head, self.settings, connection.place, self.means.via)
         upstream = admitted.upstream
         if upstream.connect == "intercept":
+            secured = cast(Secured, connection)
             self.interception.begin(
-                connection, head.authority, lambda why: self._reject(connection, head, _cannot_intercept(why))
+                secured, head.authority, lambda why: self._reject(connection, head, _cannot_intercept(why))
             )
             return None
         destination = self.means.pool.tunnel_destination(
@@ -297,7 +332,7 @@ class Acceptor(web.Server):
     def _reject(
         self, connection: Asker | Seat, head: RequestHead | None, rejection: Rejection, *, close: bool = False
     ) -> None:
-        grpc = head is not None and is_grpc_media((head.get(b"content-type") or b"").decode("latin-1"))
+        grpc = head is not None and is_grpc(head)
         status, lines, body = own_answer(
             rejection.status,
             rejection.title,

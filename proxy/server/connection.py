@@ -30,7 +30,7 @@ from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.retry.facts import Fault, Request
 from proxy.server import presence
-from proxy.server.asker import ConnectionOwner
+from proxy.server.acceptor import Acceptor
 from proxy.server.http2 import Http2Connection
 from proxy.server.routing import Exposure, Inside
 from proxy.transport import socket_close
@@ -80,7 +80,7 @@ class AppConnection(asyncio.Protocol):
     head: RequestHead
     place: Exposure
 
-    def __init__(self, acceptor: ConnectionOwner) -> None:
+    def __init__(self, acceptor: Acceptor) -> None:
         self.acceptor = acceptor
         limits = acceptor.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)

@@ -9,9 +9,8 @@ least sees the other, and at worst both go.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-from proxy.server.asker import Seat
 from proxy.transport.clock import monotonic
 
 #: Connections beyond `limits.connections` whose request is waited for before they are told so; those beyond are told at
@@ -29,24 +28,57 @@ class HasRequest(Protocol):
     surplus: bool
 
 
-class Others(Protocol):
-    """The connections of other processes that share the limits with this one."""
+class Seat(Protocol):
+    """A connection of an app. `surplus`: it is one too many, and held open only to be told so. `since`: resting from
+    then on, or its head has begun to come; 0: neither.
+    """
+
+    surplus: bool
+    since: float
+
+    @property
+    def client(self) -> str:
+        """The app's address."""
+
+    @property
+    def speaks(self) -> str:
+        """The protocol that its requests come by."""
+
+    @property
+    def exchange(self) -> Any:
+        """The call in progress, or one of them."""
+
+    @property
+    def dripping(self) -> bool:
+        """Whether a head has begun to come and is not whole."""
+
+    def is_silent(self, before: float) -> bool:
+        """Whether nothing is lost with it: nothing was said since before this time."""
+
+    def drained(self, before: float) -> None:
+        """The proxy is shutting down: close it, if it has rested since before this time."""
+
+    def cut(self) -> None:
+        """The proxy ends: end the calls in progress so that the app knows."""
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+    def close_written(self) -> None:
+        """Close it once what was written has gone."""
+
+    def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
+        """Tell it why it is closed."""
+
+
+class Others:
+    """The connections of other processes that share the limits with this one. Here: it is alone."""
 
     def tell(self, held: int, surplus: int) -> None:
         """So many are held open here, and so many of them only to be told."""
 
     def count(self) -> tuple[int, int]:
         """So many are held open elsewhere, and so many of them only to be told."""
-
-
-class NoOthers:
-    """This process is alone."""
-
-    def tell(self, held: int, surplus: int) -> None:
-        """To nobody."""
-
-    def count(self) -> tuple[int, int]:
-        """None."""
         return 0, 0
 
 
@@ -59,7 +91,7 @@ class ConnectionLimit:
         self.limit = limit
         self.most = most
         self.told = min(TOLD, most)
-        self.others: Others = NoOthers()
+        self.others = Others()
         self.open: dict[Seat, None] = {}  # in the order that they came
         self.half: dict[Seat, None] = {}  # its head has begun to come; the slowest first, some whole by now
         self.turn_away: Callable[[Seat], None] = _abort  # how one is told that there is no room at all

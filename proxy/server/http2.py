@@ -12,7 +12,7 @@ from typing import Final
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.server import presence
-from proxy.server.asker import ConnectionOwner
+from proxy.server.acceptor import Acceptor
 from proxy.server.http2_stream import Http2AppStream
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
@@ -42,7 +42,7 @@ class Http2Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        acceptor: ConnectionOwner,
+        acceptor: Acceptor,
         transport: asyncio.Transport,
         *,
         client: str,

@@ -7,8 +7,8 @@ from typing import Protocol, cast
 from proxy.forward.exchange import Exchange
 from proxy.forward.own_answers import percent_encoded
 from proxy.forward.request_plan import Plan
-from proxy.retry.facts import UNAVAILABLE, Fault, is_grpc_media
-from proxy.server.asker import ConnectionOwner
+from proxy.retry.facts import UNAVAILABLE, Fault, is_grpc
+from proxy.server.acceptor import Acceptor
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
@@ -30,7 +30,7 @@ class Home(Protocol):
     client: str
 
     @property
-    def acceptor(self) -> ConnectionOwner:
+    def acceptor(self) -> Acceptor:
         """Who admits requests."""
         ...
 
@@ -109,7 +109,7 @@ class Http2AppStream(wire.Stream):
         """A request, with what of its body stood behind its head."""
         self.head = request = cast(Request2, head)
         self.bodiless = request.method == "HEAD"
-        self._is_grpc = is_grpc_media(request.specials.get(b"content-type", b"").decode("latin-1"))
+        self._is_grpc = is_grpc(request)
         if not self._home.takes_one_more():
             self._home.acceptor.turn_down(self, request)
             return
@@ -130,7 +130,7 @@ class Http2AppStream(wire.Stream):
 
     def on_too_large(self, head: Request2, detail: str) -> None:
         """The head is above the limits."""
-        self._is_grpc = is_grpc_media(head.specials.get(b"content-type", b"").decode("latin-1"))
+        self._is_grpc = is_grpc(head)
         self._home.acceptor.refuse(self, 431, "Request Header Fields Too Large", detail, head)
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:

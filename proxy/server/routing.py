@@ -14,7 +14,7 @@ from typing import Literal
 
 from proxy.config.settings import Settings
 from proxy.forward.headers import went_through
-from proxy.retry.facts import STEERING_FIELDS, Outcome, Request, is_grpc_media
+from proxy.retry.facts import STEERING_FIELDS, Outcome, Request, is_grpc
 from proxy.retry.policy import Policy
 from proxy.retry.routing import ClimbsOut, Endpoint, Upstream, split_authority
 from proxy.transport.egress_guard import meanings
@@ -112,7 +112,7 @@ def admit(
         if found is None and head.form == "asterisk":
             return None
         if found is None:
-            by_service = speaks_http2_grpc(head)
+            by_service = head.is_http2 and is_grpc(head)
             found, rest = _by_service(head, settings, place) if by_service else _by_prefix(head, settings, place)
         upstream = found
     path = head.path if rest is None else rest
@@ -122,19 +122,11 @@ def admit(
     timed = not plain and _STEERING.intersection(specials) == {b"grpc-timeout"}
     request = Request(head.method, authority, head.path.decode("latin-1"), head, plain, timed)
     policy = upstream.policy if not upstream.routes else upstream.policy_for(head.method, path, head)
-    if speaks_http2_grpc(head) and policy.target.protocol == "http/1.1":
+    if policy.target.protocol == "http/1.1" and head.is_http2 and is_grpc(head):
         raise Rejection(
             501, "Not Implemented", f"gRPC needs HTTP/2, and `protocol` of the upstream {upstream.name} is http/1.1"
         )
     return Admitted(upstream, request, policy, scheme, rest, by_service, asked or authority)
-
-
-def speaks_http2_grpc(head: RequestHead) -> bool:
-    """Whether a request is a gRPC call on HTTP/2."""
-    if head.version != "2.0":
-        return False
-    media = head.get_all("content-type")
-    return bool(media) and is_grpc_media(media[0])
 
 
 def looping() -> Rejection:
@@ -164,7 +156,7 @@ def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposu
         raise Rejection(400, "Bad Request", "a CONNECT inside a CONNECT")
     port = _PORTS[inside.scheme]
     upstream = settings.router.by_authority(inside.authority, port) or _unmatched(inside.authority, settings, place)
-    is_its = inside.same(head.authority) or (head.version == "2.0" and _is_another_of(upstream, head, inside, settings))
+    is_its = inside.same(head.authority) or (head.is_http2 and _is_another_of(upstream, head, inside, settings))
     if not is_its or (absolute and head.scheme != inside.scheme):
         asked = f"{head.scheme}://{head.authority}" if absolute else f"Host {head.authority}"
         raise Rejection(421, "Misdirected Request", f"{asked} inside a CONNECT to {inside.authority}")

@@ -8,6 +8,7 @@ connections alone are written down as they come and go, and their limit is never
 
 from __future__ import annotations
 
+from proxy.server.connection_limit import Others
 from proxy.server.resources import Usage
 from proxy.stores.shared_memory.records import WORKERS, Memory
 
@@ -15,8 +16,8 @@ _IN_FLIGHT, _CONNECTIONS, _SURPLUS, _WAITING, _BUFFERED, _BUSY, _SEEN, _FILES = 
 _WORDS = 8
 
 
-class Neighbours:
-    """The connections of a worker, and of all others. Implements `proxy.server.connection_limit.Others`."""
+class Neighbours(Others):
+    """The connections of a worker, and of all others."""
 
     def __init__(self, memory: Memory, row: int) -> None:
         self._words = memory.words

@@ -392,8 +392,8 @@ async def test_an_app_that_does_not_trust_us_is_told_of_once(
                     pass
             async with front.inside() as app:  # after it, so that it has been seen
                 assert (await app.ask("GET", "/")).status == 200
-        while front.path.acceptor.interception._tasks:
-            await asyncio.gather(*front.path.acceptor.interception._tasks)
+        while front.path.acceptor.interception._beside.tasks:
+            await asyncio.gather(*front.path.acceptor.interception._beside.tasks)
         assert [told["event"] for told in local.told] == ["handshake"]
         assert local.told[0]["authority"] == front.inner
         assert "does not trust the local CA" in local.told[0]["lines"][0]
@@ -552,6 +552,6 @@ async def test_apps_that_go_away_at_any_point(authority: Authority, local: Local
         await door.shutdown()
         assert not door.open
         assert all(
-            task.done() for task in door.interception._tasks
+            task.done() for task in door.interception._beside.tasks
         )  # the callback that takes them out comes a turn later
         assert upstream.connections == 0

@@ -232,6 +232,9 @@ class RequestHead(FieldBlock):
         counts = [value.lstrip(b"0") for value in self.values(needle("max-forwards")) if value.isdigit()]
         return min((int(digits or b"0") if len(digits) <= 18 else MOST_HOPS for digits in counts), default=None)
 
+    #: Whether it came by HTTP/2.
+    is_http2: ClassVar[bool] = False
+
     @property
     def version(self) -> str:
         """The version of HTTP that it came in, as Via names it (RFC 9110 section 7.6.3)."""

@@ -113,6 +113,8 @@ class Request2(RequestHead):
 
     __slots__ = ("_pseudo", "_text", "_wired", "count", "fields", "list_size", "whole")
 
+    is_http2 = True
+
     def __init__(self, fields: Sequence[Field], whole: bool) -> None:
         pseudo: dict[bytes, Field] = {}
         specials: dict[bytes, bytes] = {}
