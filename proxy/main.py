@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import uvloop
 
@@ -30,16 +30,18 @@ from proxy.observe.notices import Notices
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.retry.registry import Factory
-from proxy.runtime import OUT, Runtime, draw_via, settle_in
+from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
 from proxy.server.admin import views
 from proxy.server.admin.app import Access, admin_app, probe_app
 from proxy.server.admin.views import Readiness, View
 from proxy.server.banner import banner
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, Pages, where
 from proxy.server.resources import enough_for, limit, processes
-from proxy.server.serving import Serving, WorkerFailedError
-from proxy.shutdown import SIGNALS, Given, leave, within
+from proxy.shutdown import SIGNALS, Given, WorkerFailedError, leave, within
 from proxy.transport.clock import monotonic, wall
+
+if TYPE_CHECKING:  # with one process nothing of workers is on a call's way, or loaded
+    from proxy.supervisor.workers import Workers
 
 #: Standard error, where people are told.
 _ERRORS = 2
@@ -95,21 +97,21 @@ class House:
         self._metrics = Metrics()
         # As the log: whoever stands still holds nothing up.
         self._people = LineSink(_ERRORS, self._loop.call_later)
-        self._runtime: Runtime | None = None  # where there are no workers
-        self._serving, self._recent = self._workers() if processes(settings.workers) > 1 else self._alone()
+        self._is_alone = processes(settings.workers) == 1
+        self._serving, self._recent = self._alone() if self._is_alone else self._workers()
         self._beside = Background(telling(self._notices.tell))
         serving = self._serving
         admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
         probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
         self._listeners = Listeners({"listen": serving, "admin": admin, "probe": probe})
 
-    def _alone(self) -> tuple[Serving, RecentCalls]:
+    def _alone(self) -> tuple[DataPath | Workers, RecentCalls]:
         """This very process carries the calls."""
         self._begin_log(LineSink(OUT, self._loop.call_later, lost=self._metrics.lost))
-        self._runtime = Runtime(self.settings, self._sink, self._notices.tell, self._metrics, Factory())
-        return self._runtime, self._runtime.recent
+        path = data_path(self.settings, self._sink, self._notices.tell, self._metrics, Factory())
+        return path, path.recent
 
-    def _workers(self) -> tuple[Serving, RecentCalls]:
+    def _workers(self) -> tuple[DataPath | Workers, RecentCalls]:
         """Workers carry them, and what they share lies in memory that all have."""
         from proxy.observe.aggregate import Aggregate, AggregatedCalls
         from proxy.stores.shared_memory.factory import open_memory
@@ -196,7 +198,7 @@ class House:
             self._notices.tell("reload", lines, result="failure", why=why, errors=errors)
             return
         self._warnings = warnings(result)
-        if (processes(settings.workers) > 1) != (processes(self.settings.workers) > 1) and self._runtime is not None:
+        if (processes(settings.workers) > 1) != (processes(self.settings.workers) > 1) and self._is_alone:
             self._warnings.append("workers has changed: from one process to several takes a restart")
         parts = [*self.settings.router.upstreams, *self.settings.provenance.parts()]
         self.settings = settings
@@ -306,7 +308,21 @@ class House:
 
     async def _exposition(self, accept: str) -> tuple[bytes, str]:
         """Metrics as they are now; the text is made in a thread, from a copy."""
-        gauges = await views.gauges(self.settings, self._serving, self._descriptors, monotonic())
+        serving = self._serving
+        redis_up, redis_outages = serving.redis()
+        gauges = await views.gauges(
+            self.settings,
+            serving.registry,
+            serving.usage,
+            monotonic(),
+            descriptors=self._descriptors,
+            wires=serving.wires,
+            open_files=serving.open_files,
+            workers=serving.workers(),
+            worker_restarts=serving.restarts,
+            redis_up=redis_up,
+            redis_outages=redis_outages,
+        )
         return await asyncio.to_thread(render, await views.copied(self._metrics), gauges, accept)
 
 

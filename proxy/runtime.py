@@ -1,4 +1,4 @@
-"""The runtime: builds the data path of a process, and what watches it, the same for one that is alone and for a worker.
+"""The data path of a process, and what watches it: the same for one that is alone and for a worker.
 
 What lives over reloads (pool, buckets, buffers) is made once here; a new configuration is one assignment, and
 calls in flight keep their policy.
@@ -31,7 +31,6 @@ from proxy.observe.sink import LineSink
 from proxy.observe.tracing import Tracer, tracer
 from proxy.retry.machine import Env
 from proxy.retry.registry import Factory, PoliciesOf, Registry
-from proxy.retry.routing import Reach
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.acceptor import Acceptor
 from proxy.server.connection import AppConnection
@@ -59,6 +58,8 @@ OUT = 1
 #: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop, which asks for
 #: it some five times a call. Python's own are 5 ms.
 _SWITCH = 0.00005
+#: A listener: its address, what aiohttp serves it by, its socket.
+Opened = tuple[Address, web.SockSite, socket.socket]
 #: Seconds between looks at the wall's clock, which may be set while the other goes on.
 _CLOCK = 10.0
 #: Seconds that a step of the end may take: less than a parent waits for a worker.
@@ -72,159 +73,10 @@ def settle_in() -> None:
     gc.freeze()
 
 
-class Runtime:
-    """What carries the calls of a process. Implements `proxy.server.serving.Serving` for one that is alone.
-
-    `path` is its proxy port, `fleet` what it shares with other sidecars, made by `factory` where it is not kept in
-    Redis (`met`: see `Fleet`). Its log goes to `sink`, what it has to say to `tell`. Of a worker, `via` is the name in
-    Via lines, `others` are the workers beside it, and `room` is where all their calls wait.
-    """
-
-    restarts = 0
-    is_ready = True
-
-    def __init__(
-        self,
-        settings: Settings,
-        sink: LineSink,
-        tell: Tell,
-        metrics: Metrics,
-        factory: Factory,
-        *,
-        met: Met | None = None,
-        via: str | None = None,
-        others: Others | None = None,
-        room: WaitingRoom | None = None,
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        self._loop = loop
-        self._tell = tell
-        self.recent = RecentCalls()
-        console = is_for_people(settings.log.format, OUT)
-        self.log = AccessLog(sink, console=console, level=settings.log.level, later=loop.call_later)
-        self.fleet = Fleet(factory, settings, tell, met=met)
-        self._tracer = tracer(os.environ, tell)
-        self._clock: asyncio.TimerHandle | None = None
-        self.path = DataPath(
-            loop,
-            settings,
-            Observers(metrics, self.recent, self.log, loop.call_later, tell),
-            via=via,
-            tell=tell,
-            factory=self.fleet,
-            descriptors=limit(),
-            tracer=self._tracer,
-            others=others,
-            room=room,
-        )
-        self.registry, self.room = self.path.registry, self.path.env.waiting
-
-    async def start(self) -> None:
-        """Reach what is shared, and follow the wall's clock."""
-        await self.fleet.open()
-        self._look_at_the_clock()
-
-    def _look_at_the_clock(self) -> None:
-        self.path.env.wall_offset = wall() - monotonic()
-        self._clock = self._loop.call_later(_CLOCK, self._look_at_the_clock)
-
-    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, web.SockSite, socket.socket]:
-        """Serve on a listening socket."""
-        return address, await self.path.open(address, sock), sock
-
-    async def shut(self, opened: tuple[Address, web.SockSite, socket.socket]) -> None:
-        """Accept no more there, but what had come."""
-        address, site, sock = opened
-        rest = sock.dup()
-        await site.stop()
-        self.path.left(address)
-        await self.path.close_listener(rest)
-
-    def is_own(self, address: Address) -> None:
-        """A listener of admin or probe is bound here."""
-        self.path.is_own(address)
-
-    def left(self, address: Address) -> None:
-        """Admin or probe listens there no more."""
-        self.path.left(address)
-
-    def use(self, settings: Settings) -> list[object]:
-        """Take a new configuration, for calls that start after it; what it leaves behind is returned, to be let go."""
-        self.fleet.use(settings)
-        self.log.configure(console=is_for_people(settings.log.format, OUT), level=settings.log.level)
-        return self.path.use(settings)
-
-    async def settled(self) -> None:
-        """It is in force at once."""
-
-    def drain(self) -> None:
-        """Calls end with their connections; new ones are served."""
-        self.path.drain()
-
-    def refuse(self) -> None:
-        """Calls that come now are refused."""
-        self.path.refuse()
-
-    async def refresh(self) -> None:
-        """Nothing is counted elsewhere, but levels may be kept elsewhere."""
-        await self.fleet.refresh()
-
-    def redis(self) -> tuple[bool | None, int]:
-        """Whether Redis can be had, and how many times it could not any more."""
-        return self.fleet.is_up, self.fleet.outages
-
-    async def close(self, *, at_once: bool = False) -> int:
-        """End; how many calls were cut. The log is whole but for what is being written. What takes too long is left."""
-        cut = self.path.in_flight
-        self.path.refuse()
-        if self._clock is not None:
-            self._clock.cancel()
-        steps: list[Coroutine[Any, Any, None]] = [self.path.close(), self.fleet.close()]
-        if self._tracer is not None:
-            steps.append(asyncio.to_thread(self._tracer.close))
-        for step in steps:
-            await within(STEP, step, None, self._tell)
-        self.log.close()
-        return cut
-
-    @property
-    def usage(self) -> Usage:
-        """What calls use."""
-        return self.path.usage
-
-    @property
-    def wires(self) -> Wires:
-        """What is open, and HTTP/2's errors."""
-        return self.path.wires
-
-    @property
-    def seen(self) -> int:
-        """Calls that have ended."""
-        return self.recent.seen
-
-    @property
-    def open_files(self) -> int:
-        """File descriptors in use."""
-        return open_files()
-
-    def workers(self) -> list[tuple[str, float]]:
-        """There are none."""
-        return []
-
-    async def roll(self) -> None:
-        """There are none to replace."""
-
-
 def policies_of(settings: Settings) -> PoliciesOf:
     """What gives every policy of an upstream in the configuration's order."""
     named = settings.router.by_name
     return lambda upstream: named[upstream].policies if upstream in named else ()
-
-
-def reaches_of(settings: Settings) -> set[Reach]:
-    """Every way in which a configuration's policies reach their targets."""
-    upstreams = (*settings.router.upstreams, settings.router.fallback)
-    return {policy.target.reach for each in upstreams for policy in each.policies if policy.target is not None}
 
 
 def draw_via() -> str:
@@ -236,15 +88,44 @@ def _to_nobody(event: str, lines: list[str], **facts: Any) -> None:
     """Where nobody is told of what the proxy port has to say."""
 
 
+def data_path(
+    settings: Settings, sink: LineSink, tell: Tell, metrics: Metrics, factory: Factory, **of_worker: Any
+) -> DataPath:
+    """The data path of a process and what watches it: its log goes to `sink`. `of_worker`: see `DataPath`."""
+    loop, recent = asyncio.get_running_loop(), RecentCalls()
+    console = is_for_people(settings.log.format, OUT)
+    log = AccessLog(sink, console=console, level=settings.log.level, later=loop.call_later)
+    observers = Observers(metrics, recent, log, loop.call_later, tell)
+    made = DataPath(
+        loop,
+        settings,
+        observers,
+        tell=tell,
+        factory=factory,
+        descriptors=limit(),
+        tracer=tracer(os.environ, tell),
+        **of_worker,
+    )
+    made.recent, made.log = recent, log
+    return made
+
+
 class DataPath:
-    """The proxy port of a process.
+    """What carries the calls of a process: its proxy port, and what is behind it.
 
     aiohttp's runner opens and closes its listeners, and ends it. `registry` and `env` are what its calls share. `tell`
     takes what it has to say to who runs it: an event, lines for people, facts for machines. `factory` makes what calls
-    share, where it is shared with others; `descriptors` are the file descriptors that the process may have, and a part
-    of them is kept for the admin port. `tracer` makes spans of attempts, where there is one; `others` are processes
-    that share the limits, and `room` is where calls wait, where that is shared too.
+    share, where it is not kept in Redis (`met`: see `Fleet`); `descriptors` are the file descriptors that the process
+    may have, and a part of them is kept for the admin port. `tracer` makes spans of attempts, where there is one. Of a
+    worker, `via` is the name in Via lines, `others` are the processes beside it that share the limits, and `room` is
+    where all their calls wait.
     """
+
+    recent: RecentCalls
+    log: AccessLog | None = None
+    #: As `supervisor.workers` counts them: there is nobody to start again, or to wait for.
+    restarts = 0
+    is_ready = True
 
     def __init__(
         self,
@@ -259,11 +140,16 @@ class DataPath:
         tracer: Tracer | None = None,
         others: Others | None = None,
         room: WaitingRoom | None = None,
+        met: Met | None = None,
     ) -> None:
-        self.registry = Registry(factory)
+        self._tell, self._tracer = tell, tracer
+        self.fleet = Fleet(factory or Factory(), settings, tell, met=met)
+        self.registry = Registry(self.fleet)
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
-        self.env = Env(rng, wall() - monotonic(), room or WaitingRoom(settings.limits.waiting))
+        self.room = room or WaitingRoom(settings.limits.waiting)
+        self.env = Env(rng, wall() - monotonic(), self.room)
+        self._clock: asyncio.TimerHandle | None = None
         self._guard = Guard(settings.deny_destinations)
         self._own: Counter[Address] = Counter()
         dialer = Dialer(loop, Resolver(loop, settings.pool.dns_ttl), self._guard, Contexts())
@@ -279,19 +165,38 @@ class DataPath:
         )
         self._runner = web.ServerRunner(self.acceptor)
 
-    async def open(self, address: Address, sock: socket.socket) -> web.SockSite:
-        """Serve on a socket that listens at this address; the site that `web.SockSite.stop` closes."""
+    async def start(self) -> None:
+        """Reach what is shared, and follow the wall's clock."""
+        await self.fleet.open()
+        self._look_at_the_clock()
+
+    def _look_at_the_clock(self) -> None:
+        self.env.wall_offset = wall() - monotonic()
+        self._clock = self.means.loop.call_later(_CLOCK, self._look_at_the_clock)
+
+    # -- listeners ------------------------------------------------------------------------------------------------
+
+    async def open(self, address: Address, sock: socket.socket) -> Opened:
+        """Serve on a socket that listens at this address."""
         if self._runner.server is None:
             await self._runner.setup()
-        self.listens(address)
-        site = web.SockSite(self._runner, sock, backlog=BACKLOG)
-        await site.start()
-        return site
-
-    def listens(self, address: Address) -> None:
-        """A listener of the proxy port itself is bound at this address."""
         self.acceptor.listens(address)
         self.is_own(address)
+        site = web.SockSite(self._runner, sock, backlog=BACKLOG)
+        await site.start()
+        return address, site, sock
+
+    async def shut(self, opened: Opened) -> None:
+        """Accept no more there, but what had come."""
+        await self.close_listener(await self.leave(opened))
+
+    async def leave(self, opened: Opened) -> socket.socket:
+        """Accept no more there; the socket on which connections may wait still (`close_listener`)."""
+        address, site, sock = opened
+        rest = sock.dup()
+        await site.stop()
+        self.left(address)
+        return rest
 
     def is_own(self, address: Address) -> None:
         """A listener of this process (proxy, admin, probe) is bound here: it is never a destination."""
@@ -316,18 +221,52 @@ class DataPath:
         if address.unix is None and not self._own[address]:
             self._guard.drop_own(address.host, address.port)
 
+    # -- configurations -------------------------------------------------------------------------------------------
+
     def use(self, settings: Settings) -> list[object]:
         """Take a new configuration, for calls that start after it; what it leaves behind is returned, to be let go."""
         means = self.means
+        self.fleet.use(settings)
+        if self.log is not None:
+            self.log.configure(console=is_for_people(settings.log.format, OUT), level=settings.log.level)
         self.acceptor.use(settings)
         forgotten = self.registry.forget_policies(policies_of(settings), settings.buckets)
         self._guard.deny(settings.deny_destinations)
-        means.pool.use(reaches_of(settings))
+        upstreams = (*settings.router.upstreams, settings.router.fallback)
+        targets = (policy.target for each in upstreams for policy in each.policies)
+        means.pool.use({target.reach for target in targets if target is not None})
         _limit(means.pool, settings)
         means.pool.dialer.resolver.ttl = settings.pool.dns_ttl
         means.store.per_request, means.store.total = settings.buffers.per_request, settings.buffers.total
         self.env.waiting.capacity = settings.limits.waiting
         return forgotten
+
+    async def settled(self) -> None:
+        """It is in force at once."""
+
+    # -- being watched --------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Nothing is counted elsewhere, but levels may be kept elsewhere."""
+        await self.fleet.refresh()
+
+    def redis(self) -> tuple[bool | None, int]:
+        """Whether Redis can be had, and how many times it could not any more."""
+        return self.fleet.is_up, self.fleet.outages
+
+    def workers(self) -> list[tuple[str, float]]:
+        """There are none."""
+        return []
+
+    @property
+    def seen(self) -> int:
+        """Calls that have ended."""
+        return self.recent.seen
+
+    @property
+    def open_files(self) -> int:
+        """File descriptors in use."""
+        return open_files()
 
     @property
     def usage(self) -> Usage:
@@ -354,18 +293,6 @@ class DataPath:
                 wires.errors[side, code_name(code)] = count
         return wires
 
-    def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
-        """Other workers use so much of the limits that all of them have together."""
-        self.means.store.total = max(0, settings.buffers.total - elsewhere.buffered)
-
-    def drain(self) -> None:
-        """Close connections as their calls end. Calls that come meanwhile are served."""
-        self.acceptor.drain()
-
-    def refuse(self) -> None:
-        """`drain` has run out: a call that comes now is refused."""
-        self.acceptor.refusing = True
-
     @property
     def in_flight(self) -> int:
         """Calls in progress."""
@@ -381,8 +308,41 @@ class DataPath:
         """Calls that wait."""
         return self.env.waiting.waiting
 
-    async def close(self) -> None:
-        """Let go of everything: listeners, connections of both sides, timers, look-ups."""
+    def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
+        """Other workers use so much of the limits that all of them have together."""
+        self.means.store.total = max(0, settings.buffers.total - elsewhere.buffered)
+
+    # -- ending ---------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Close connections as their calls end. Calls that come meanwhile are served."""
+        self.acceptor.drain()
+
+    def refuse(self) -> None:
+        """`drain` has run out: a call that comes now is refused."""
+        self.acceptor.refusing = True
+
+    async def roll(self) -> None:
+        """There are no workers to replace."""
+
+    async def close(self, *, at_once: bool = False) -> int:
+        """Let go of everything: listeners, connections of both sides, timers, look-ups; how many calls were cut. What
+        takes too long is left. The log is whole but for what is being written.
+        """
+        cut = self.in_flight
+        self.refuse()
+        if self._clock is not None:
+            self._clock.cancel()
+        steps: list[Coroutine[Any, Any, None]] = [self._close_port(), self.fleet.close()]
+        if self._tracer is not None:
+            steps.append(asyncio.to_thread(self._tracer.close))
+        for step in steps:
+            await within(STEP, step, None, self._tell)
+        if self.log is not None:
+            self.log.close()
+        return cut
+
+    async def _close_port(self) -> None:
         await self._runner.cleanup()
         self.acceptor.close()
         await self.means.pool.close()

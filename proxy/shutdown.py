@@ -27,6 +27,10 @@ Given = TypeVar("Given")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class WorkerFailedError(Exception):
+    """A worker ended before any was ready; the text is one line for people."""
+
+
 def end_early() -> None:
     """Until a loop hears signals, have one that tells us to end do so at once: nothing is served yet."""
     for number in SIGNALS:

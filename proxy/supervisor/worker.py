@@ -15,19 +15,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import uvloop
-from aiohttp import web
 
 from proxy.background import Background
 from proxy.config.garbage import let_go
 from proxy.config.pickling import unpack
-from proxy.config.settings import Address
 from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
-from proxy.retry.policy import BucketSpec
-from proxy.retry.registry import Key
-from proxy.runtime import OUT, Runtime, settle_in
+from proxy.runtime import OUT, DataPath, Opened, data_path, settle_in
 from proxy.server.resources import open_files
 from proxy.shutdown import leave
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
@@ -82,10 +78,11 @@ class Worker:
         self._memory = memory
         self._rows = Rows(memory)
         self._factory = SharedFactory(memory)
-        self._sites: dict[int, tuple[Address, web.SockSite, socket.socket]] = {}
+        self._opened: dict[int, Opened] = {}
         self._left: dict[int, socket.socket] = {}  # nobody accepts there any more, but connections may wait
         self._metrics, self._recent = Metrics(), RecentCalls()
-        self._runtime: Runtime | None = None
+        self._path: DataPath  # from Begin on
+        self._has_begun = False
         self._counted: dict[tuple[str, str], int] = {}  # calls of each series, as the parent knows them
         self._work: asyncio.Queue[tuple[Any, list[int]]] = asyncio.Queue()
         self._look_every = _LOOK
@@ -142,19 +139,19 @@ class Worker:
         self._row = begin.row
         self._factory.generation = begin.generation
         self._sink = LineSink(OUT, self._loop.call_later, LogTurn(self._memory), self._metrics.lost)
-        runtime = self._runtime = Runtime(
+        self._path = data_path(
             settings,
             self._sink,
             self._tell,
             self._metrics,
             self._factory,
-            met=self._met,
+            met=lambda *made: self._factory.made.append(made),
             via=begin.via,
             others=Neighbours(self._memory, begin.row),
             room=SharedWaitingRoom(self._memory, begin.row, settings.limits.waiting),
         )
-        self._path, self._recent = runtime.path, runtime.recent
-        await runtime.start()
+        self._recent, self._has_begun = self._path.recent, True
+        await self._path.start()
         for address in begin.own:
             self._path.is_own(address)
         await self._listen(begin.places, descriptors)
@@ -165,22 +162,17 @@ class Worker:
     def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
         self._channel.send(Note(event, lines, {**facts, "pid": os.getpid()}))
 
-    def _met(self, sort: str, key: Key, spec: BucketSpec | None) -> None:
-        self._factory.made.append((sort, key, spec))
-
     async def _listen(self, places: Sequence[PassedSocket], descriptors: list[int]) -> None:
         for (number, address), descriptor in zip(places, descriptors, strict=True):
-            sock = socket.socket(fileno=descriptor)
-            self._sites[number] = address, await self._path.open(address, sock), sock
+            self._opened[number] = await self._path.open(address, socket.socket(fileno=descriptor))
 
     async def _leave(self, leave: Leave) -> None:
         for number in leave.numbers:
-            if number in self._sites:
-                address, site, sock = self._sites.pop(number)
-                if leave.gone:
-                    self._left[number] = sock.dup()
-                    self._path.left(address)
-                await site.stop()
+            opened = self._opened.pop(number, None)
+            if opened is not None and leave.gone:
+                self._left[number] = await self._path.leave(opened)
+            elif opened is not None:
+                await opened[1].stop()
         self._channel.send(Left(leave.numbers))
 
     async def _shut(self, shut: Shut) -> None:
@@ -197,8 +189,7 @@ class Worker:
         parts: list[object] = [*self._settings.router.upstreams]
         self._settings = settings
         self._factory.generation = use.generation
-        assert self._runtime is not None  # Begin comes before
-        parts += self._runtime.use(settings)
+        parts += self._path.use(settings)
         self._beside.begin(asyncio.to_thread(let_go, parts))
         self._channel.send(Using(use.generation))
 
@@ -207,7 +198,7 @@ class Worker:
     def _count(self, number: int, since: int | None) -> Counted:
         calls = None if since is None else self._recent.since(since)
         made, self._factory.made = tuple(dict.fromkeys(self._factory.made)), []
-        wires = self._runtime.wires if self._runtime is not None else Wires()
+        wires = self._path.wires if self._has_begun else Wires()
         moved, recent = self._metrics.moved(self._counted), self._recent
         report = Report(moved, recent.seen, calls, self._metrics.lines_lost, wires)
         return Counted(number, self._factory.generation, report, made)
@@ -232,8 +223,8 @@ class Worker:
         if self._ending:
             return
         self._ending = True
-        if self._runtime is not None:
-            cut = await self._runtime.close()
+        if self._has_begun:
+            cut = await self._path.close()
             self._sink.close()
             self._channel.send(self._count(0, 0))
             self._channel.send(Ended(cut))

@@ -27,7 +27,7 @@ from proxy.runtime import policies_of
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
 from proxy.server.resources import Usage, open_files, processes
-from proxy.server.serving import WorkerFailedError
+from proxy.shutdown import WorkerFailedError
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
@@ -45,7 +45,7 @@ _SETTLE = 30.0
 
 
 class Workers:
-    """See the module. Implements `proxy.server.serving.Serving`."""
+    """See the module. To whoever runs it, it is what a `proxy.runtime.DataPath` of one process is."""
 
     def __init__(self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, tell: Tell) -> None:
         self._settings = settings

@@ -27,8 +27,7 @@ from proxy.retry.registry import Registry
 from proxy.retry.routing import Endpoint, Router, Upstream
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.admin.turns import gradually, in_turns
-from proxy.server.resources import enough_for, processes
-from proxy.server.serving import Serving
+from proxy.server.resources import Usage, enough_for, processes
 
 #: In which nobody waits.
 NO_ROOM = WaitingRoom()
@@ -294,27 +293,32 @@ async def copied(metrics: Metrics) -> Metrics:
     return copy
 
 
-async def gauges(settings: Settings, serving: Serving, descriptors: int, now: float) -> Gauges:
+async def gauges(
+    settings: Settings,
+    registry: Registry,
+    usage: Usage,
+    now: float,
+    *,
+    descriptors: int,
+    workers: list[tuple[str, float]],
+    **of_process: Any,
+) -> Gauges:
     """What is so at the moment and no counter, for `/metrics`: levels, what is in use of the limits, and the limits
-    themselves. `descriptors` are the file descriptors that each process may have.
+    themselves. `descriptors` are the file descriptors that each process may have, `workers` the processes by state,
+    `of_process` gauges that the process knows.
     """
-    registry, usage = serving.registry, serving.usage
     capacities: dict[str, float] = {}
     levels: dict[str, float] = {}  # each label's lowest
     found = ((label, b.capacity, b.level(now)) for label, b in _all_buckets(registry, settings.buckets, now))
     for label, capacity, level in await in_turns(found):
         capacities[label] = capacity
         levels[label] = min(level, levels.get(label, level))
-    workers = serving.workers()
-    redis_up, redis_outages = serving.redis()
     return Gauges(
         levels=list(levels.items()),
         capacities=list(capacities.items()),
         cooldowns=await cooldowns(settings.router, registry, now),
         buffered_bytes=usage.buffered,
         waiting_calls=usage.waiting,
-        wires=serving.wires,
-        open_files=serving.open_files,
         limits=[
             ("connections", min(settings.limits.connections, enough_for(descriptors))),
             ("waiting_calls", settings.limits.waiting),
@@ -322,7 +326,5 @@ async def gauges(settings: Settings, serving: Serving, descriptors: int, now: fl
             ("open_files", descriptors * (processes(settings.workers) if workers else 1)),
         ],
         workers=workers,
-        worker_restarts=serving.restarts,
-        redis_up=redis_up,
-        redis_outages=redis_outages,
+        **of_process,
     )
