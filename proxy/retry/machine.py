@@ -24,7 +24,7 @@ Once an answer is being delivered the call is committed: nothing leads back. Whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
@@ -992,3 +992,33 @@ class Call:
             record.status, record.cls = self.reply.status, _SUCCESS_CLASS
         self.history.append(record)
         return record
+
+
+#: Which events a state has a use for, and the states that they may lead to; any other comes too late, is answered with
+#: nothing and changes nothing. docs/reference/transitions.md is printed from this; a test plays calls at random, and
+#: holds that they make every one of these moves and no other.
+MOVES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
+    New: {"start": (Next, Flying, Done), "replay_lost": (New,), "app_gone": (Done,), "cut": (Done,)},
+    Next: {
+        "woke": (Next, Flying, Delivering, Done),
+        "granted": (Next, Flying, Delivering, Done),
+        "refused": (Next, Delivering, Done),
+        "replay_lost": (Delivering, Done),
+        "app_gone": (Done,),
+        "cut": (Delivering, Done),
+    },
+    Flying: {
+        "head": (Next, Flying, Delivering),
+        "peeked": (Next, Flying, Delivering),
+        "failed": (Next, Flying, Delivering, Done),
+        "denied": (Done,),
+        "woke": (Flying, Delivering, Done),
+        "granted": (Flying,),
+        "refused": (Flying,),
+        "replay_lost": (Flying,),
+        "app_gone": (Done,),
+        "cut": (Delivering, Done),
+    },
+    Delivering: {"ended": (Done,), "failed": (Done,), "app_gone": (Done,), "cut": (Done,)},
+    Done: {},
+}
