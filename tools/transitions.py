@@ -1,4 +1,4 @@
-"""The page docs/reference/transitions.md, printed from the machine's own table (`proxy.retry.machine.MOVES`).
+"""The page docs/reference/transitions.md, printed from the machine's own table (`proxy.retry.states.MOVES`).
 
 python tools/transitions.py            print the page
 python tools/transitions.py --write    write docs/reference/transitions.md anew
@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from proxy.retry.machine import MOVES, Call, Delivering, Done, Flying, New
+from proxy.retry.machine import Call
 from proxy.retry.plans import Next
+from proxy.retry.states import MOVES, Delivering, Done, Flying, New
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "transitions.md"
 
@@ -36,7 +37,7 @@ _ENDS = ("app_gone", "cut", "denied", "replay_lost")
 
 _HEAD = """# How a call moves
 
-This page is printed by `python tools/transitions.py --write` from the table in `proxy/retry/machine.py`, and a test
+This page is printed by `python tools/transitions.py --write` from the table in `proxy/retry/states.py`, and a test
 keeps it current. Another one (`tests/retry/test_moves.py`) plays thousands of calls at random under policies that
 open every path, and holds that they make each move that stands here and no other; that an event which does not stand
 here for a state is answered with nothing there, and changes nothing; and the law of the core: in every state something

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from proxy.forward.headers import answers_plainly, attempt_fields, is_plain, plain_lines, via_line
 from proxy.retry.facts import Request
-from proxy.retry.machine import may_start_undecided
 from proxy.retry.policy import Policy
-from proxy.retry.request_hints import read_grpc_timeout
+from proxy.retry.request_hints import may_start_undecided, read_grpc_timeout
 from proxy.retry.routing import Router, Upstream
 from proxy.transport.origins import Destination, Origin
 from proxy.wire.first_bytes import HTTP1, HTTP2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.retry.facts import Class, FaultKind
+from proxy.retry.checks import Failure
+from proxy.retry.facts import Class, Fault, FaultKind, Reply
 
 
 @dataclass(slots=True)
@@ -39,3 +40,16 @@ class AttemptRecord:
     endpoint: str = ""
     rst_code: int | None = None
     protocol: str = ""
+
+    def judge(self, failure: Failure, reply: Reply | None) -> None:
+        """Write down what the sending was judged to be. `reply`: the last answer that was judged."""
+        self.status, self.cls, self.because = failure.status, failure.verdict.cls, failure.verdict.because
+        self.pushback, self.pushback_delay = failure.pushback.source, failure.pushback.delay
+        if failure.fault is not None:
+            self.meet(failure.fault)
+        elif reply is not None:
+            self.grpc_status = reply.grpc_status
+
+    def meet(self, fault: Fault) -> None:
+        """Write down the fault that it ended with."""
+        self.fault, self.detail, self.rst_code = fault.kind, fault.detail, fault.code

@@ -24,7 +24,7 @@ Once an answer is being delivered the call is committed: nothing leads back. Whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
@@ -43,20 +43,19 @@ from proxy.retry.facts import (
     Fields,
     Outcome,
     Progress,
-    Pushback,
     Reply,
     Request,
     Verdict,
     first,
 )
 from proxy.retry.payment import Payment
-from proxy.retry.plans import AttemptPlan, Hedged, Next, Sequential, goes_on, is_non_fatal
+from proxy.retry.plans import AttemptPlan, Hedged, Next, Sequential, failure_of, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
-from proxy.retry.pushback import read_pushback
 from proxy.retry.reasons import GATES, NO_LONGER_SAFE, OUT_OF_TIME, OUTGREW, SHUT_DOWN, held_too_long, why_not
 from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import NO_HINTS, RequestHints, read_request_hints
+from proxy.retry.states import Delivering, Done, Flight, Flying, New, State
 from proxy.retry.waiting_room import WaitingRoom
 
 #: To be asked for by these names: of the enumeration it takes ten times as long.
@@ -78,77 +77,12 @@ class Env:
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
 
 
-# -- states -----------------------------------------------------------------------------------------------------------
-
-
-class Flight:
-    """An attempt in flight. `since`: when it was sent (seconds); `payment`: what it had paid, None for nothing;
-    `reply`: its head, where a rule must see the body before its class can be told.
-    """
-
-    __slots__ = ("payment", "reply", "since")
-
-    def __init__(self, since: float, payment: Payment | None = None) -> None:
-        self.since = since
-        self.payment = payment
-        self.reply: Reply | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class New:
-    """The request's head has not come."""
-
-
-class Flying:
-    """Attempts are in flight, by their numbers; `next` is the hedge that is to be sent beside them."""
-
-    __slots__ = ("flights", "next")
-
-    def __init__(self, flights: dict[int, Flight]) -> None:
-        self.flights = flights
-        self.next: Next | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Delivering:
-    """An answer is going to the app. `outcome` is that of the call, unless the answer breaks off."""
-
-    attempt: int
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """There is an outcome."""
-
-    outcome: Outcome
-
-
-#: `Next`: nothing flies, and this attempt is waited for; where there is a last answer, it is held (`Call.failure`).
-State = New | Next | Flying | Delivering | Done
-
 _NEW = New()
 _DELIVERING_FIRST = Delivering(1, Outcome.SUCCESS)
 _DONE = {outcome: Done(outcome) for outcome in Outcome}
 _LAUNCH_FIRST: Actions = (Launch(1),)
 _DELIVER_FIRST: Actions = (Deliver(1, Outcome.SUCCESS),)
 _FINISH: dict[Outcome, Actions] = {outcome: (Finish(outcome),) for outcome in Outcome}
-
-
-def may_start_undecided(policy: Policy, request: Request) -> bool:
-    """Whether `Call.start` would only ask whether the scope admits the call, and `Call.head` would end it with a plain
-    success (`classification.is_plain_success`): a driver then makes the `Call` when anything else has happened,
-    and says `flown` in the place of `start`. It holds for as long as policy and request do.
-    """
-    return (
-        (request.plain or request.timed)
-        and policy.mode == "enforce"
-        and policy.strategy.custom is None
-        and policy.strategy.hedging_delay is None
-        and policy.idempotency_key.header == "Idempotency-Key"  # `plain` looks for that name
-        and not policy.idempotency_key.inject
-        and policy.classify.plain_below_400
-    )
 
 
 class Call:
@@ -335,17 +269,17 @@ class Call:
         """An attempt has ended without a whole answer."""
         state = self.state
         if type(state) is Delivering and state.attempt == attempt:
-            if state.outcome is Outcome.SUCCESS:  # else it was learnt and noted when it was judged
+            if state.outcome is _SUCCESS:  # else it was learnt when it was judged
                 self._learn(False, now)
-                why = "its answer had begun to go to the app"
-                self._note_delivery(now, Outcome.COMMITTED.value, why, fault)
+            why = "its answer had begun to go to the app"
+            self._note_delivery(state, now, Outcome.COMMITTED.value, why, fault)
             return self._finish(Outcome.COMMITTED, now)
         flight = self._in_flight(attempt)
         if flight is None:
             return ()
         if flight.reply is None and self._is_transparent(fault):
             self.resent = True
-            self._note(attempt, flight, now, "transparent", fault=fault)
+            self._note(attempt, flight, now, "transparent").meet(fault)
             flight.since = now
             return (Launch(attempt, fresh=True),)
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
@@ -415,8 +349,7 @@ class Call:
             return ()
         if type(state) is Delivering:
             actions.append(Cancel(state.attempt))
-            if state.outcome is Outcome.SUCCESS:
-                self._note_delivery(now, gone)
+            self._note_delivery(state, now, gone)
         else:
             if type(state) is Flying:
                 actions += self._cancel_all_but(0, now, gone)
@@ -433,8 +366,7 @@ class Call:
         """
         state = self.state
         if type(state) is Delivering:
-            if state.outcome is Outcome.SUCCESS:  # else it was noted when it was judged
-                self._note_delivery(now, Outcome.COMMITTED.value, SHUT_DOWN)
+            self._note_delivery(state, now, Outcome.COMMITTED.value, SHUT_DOWN)
             return (Cancel(state.attempt), *self._finish(Outcome.COMMITTED, now))
         if type(state) is Flying:
             return self._end_flight(state, Outcome.OVERLOADED, SHUT_DOWN, now)
@@ -476,10 +408,7 @@ class Call:
             return self._admit(next, now)
         if self.deadline is not None and next.due > self.deadline + HAIR:
             return self._refuse(Outcome.DEADLINE, now)
-        if not self._take_place("backoff"):
-            return self._refuse(Outcome.OVERLOADED, now)
-        self.state = next
-        return (WakeAt(next.due),)
+        return self._wait(next, now)
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
@@ -590,7 +519,9 @@ class Call:
         self._processed = True
         self.reply = reply
         if verdict.cls is not _SUCCESS_CLASS:
-            return self._judge(self._failure_of(attempt, reply, verdict, flight.since, now), flight, now)
+            return self._judge(
+                failure_of(self, attempt, reply, verdict, flight.since, now + self.env.wall_offset), flight, now
+            )
         self._flight = flight
         self.deadline = None
         if self._admission is not None and self._admission.cooled:
@@ -628,26 +559,6 @@ class Call:
     def _disabled(self) -> bool:
         return self.hints.disabled or self.policy.mode != "enforce"
 
-    def _failure_of(self, attempt: int, reply: Reply, verdict: Verdict, sent: float, now: float) -> Failure:
-        pushback = self._pushback_of(reply, verdict.cls, now)
-        if pushback.retry and verdict.cls is Class.UNNAMED:
-            verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
-            pushback = self._pushback_of(reply, verdict.cls, now)
-        return Failure(attempt, verdict, pushback, status=reply.status, sent=sent)
-
-    def _pushback_of(self, reply: Reply, cls: Class, now: float) -> Pushback:
-        """What the answer says of the next attempt. Under hedging a failure that hedges go on from is read as a
-        retryable one, whatever its class: a hedge never comes sooner than its pushback says either.
-        """
-        if reply.plain and not self.policy.classify.resets:
-            return NO_PUSHBACK
-        if not cls.retryable and self.policy.strategy.hedging_delay is not None and is_non_fatal(self, None):
-            cls = Class.TRANSIENT
-        wall = now + self.env.wall_offset
-        dialects = self.policy.classify.dialects
-        trailers = reply.trailers if reply.trailers is not reply.fields else None  # read once, else they contradict
-        return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=trailers, peeked=reply.peeked)
-
     def _judge(self, failure: Failure, flight: Flight, now: float) -> Actions:
         """An attempt failed: grant, pay for and set out on another one, or end the call with a *no*."""
         state, plan = self.state, self._planned
@@ -669,7 +580,7 @@ class Call:
             return self._give_up(decided, now)
         if began is not None:
             self._gates.claim_place(began, decided.due)
-        self._note(failure.attempt, flight, now, "retried", failure=failure).delay = decided.due - now
+        self._note(failure.attempt, flight, now, "retried", failure).delay = decided.due - now
         payment = self._payment
         assert payment is not None  # it was paid for, or is owed
         actions: Actions = (WakeAt(decided.due),)
@@ -686,22 +597,13 @@ class Call:
         self._learn(failure.verdict.cls is _THROTTLING, now)
         if self.bucket is not None and (on or failure.pushback.stop):
             self.bucket.failed(now)
-        began = self._start_cooldown(failure, now)
+        began = None
+        if not self._disabled and not self.hedged:  # neither with X-Retry-Disable nor of a hedged call
+            began = self.scope.cool_down(failure, self.policy.pushback, self.request.fields, now)
         if self._admission is not None and self._admission.cooled:
             well = failure.status is not None and not failure.verdict.cls.retryable
             self._admission.landed(failure.sent, now, well=well)
         return began
-
-    def _start_cooldown(self, failure: Failure, now: float) -> bytes | None:
-        """The upstream asked all callers to wait. Neither with X-Retry-Disable nor of a hedged call is that heeded."""
-        rules, seconds = self.policy.pushback, failure.pushback.cooldown
-        if seconds is None or failure.status is None or rules.cooldown == "off" or self._disabled or self.hedged:
-            return None
-        delay = min(seconds, rules.max_delay)
-        if delay <= 0:
-            return None
-        fields = self.request.fields
-        return self.scope.cooldown.start(fields, failure.status, delay, sent=failure.sent, now=now)
 
     def _learn(self, throttled: bool, now: float) -> None:
         """The adaptive limiter learns from the end of every attempt."""
@@ -786,7 +688,7 @@ class Call:
         state = self.state
         assert type(state) is Flying
         if isinstance(decided, Next):
-            self._note(failure.attempt, flight, now, "hedged on", failure=failure)
+            self._note(failure.attempt, flight, now, "hedged on", failure)
             kept = self._keep(failure)
             state.next = decided
             if self._payment is not None and self._payment.owed is not None:  # for one that is due
@@ -902,7 +804,7 @@ class Call:
             self._succeeded(attempt, now)
             return self._finish(Outcome.SUCCESS, now)
         self.committed = True
-        failure = self._failure_of(attempt, whole, verdict, flight.since, now)
+        failure = failure_of(self, attempt, whole, verdict, flight.since, now + self.env.wall_offset)
         on = goes_on(self, failure)
         self._tell_of(failure, on, now)
         no = first_no(failure, retryable=on, committed=True, disabled=False, safe=True, left=True)
@@ -951,25 +853,24 @@ class Call:
     def _note_no(self, failure: Failure, flight: Flight, no: Outcome, now: float, *, delivered: bool = False) -> None:
         """Write down a failure that is not followed by another attempt."""
         why = self._why_not(no, failure, now, delivered=delivered)
-        self._note(failure.attempt, flight, now, no.value, failure=failure).why = why
+        self._note(failure.attempt, flight, now, no.value, failure).why = why
 
-    def _note_delivery(self, now: float, decision: str, why: str = "", fault: Fault | None = None) -> None:
+    def _note_delivery(
+        self, state: Delivering, now: float, decision: str, why: str = "", fault: Fault | None = None
+    ) -> None:
         """Write down that the answer which the app was being given ends before it is whole."""
-        assert type(self.state) is Delivering and self._flight is not None
-        record = self._note(self.state.attempt, self._flight, now, decision, fault=fault)
+        if state.outcome is not _SUCCESS:  # it was noted when it was judged
+            return
+        assert self._flight is not None
+        record = self._note(state.attempt, self._flight, now, decision)
         record.why = why
+        if fault is not None:
+            record.meet(fault)
         if self.reply is not None:
             record.status = self.reply.status
 
     def _note(
-        self,
-        attempt: int,
-        flight: Flight,
-        now: float,
-        decision: str,
-        *,
-        failure: Failure | None = None,
-        fault: Fault | None = None,
+        self, attempt: int, flight: Flight, now: float, decision: str, failure: Failure | None = None
     ) -> AttemptRecord:
         """Write down what became of a sending."""
         payment, admission = flight.payment, self._admission
@@ -980,45 +881,8 @@ class Call:
         if admission is not None and admission.held and attempt == admission.held_attempt:
             record.held, record.held_by = admission.held, admission.held_by
         if failure is not None:
-            fault = failure.fault
-            record.status = failure.status
-            record.cls, record.because = failure.verdict.cls, failure.verdict.because
-            record.pushback, record.pushback_delay = failure.pushback.source, failure.pushback.delay
-            if self.reply is not None and failure.status is not None:
-                record.grpc_status = self.reply.grpc_status
-        if fault is not None:
-            record.fault, record.detail, record.rst_code = fault.kind, fault.detail, fault.code
+            record.judge(failure, self.reply)
         elif self.reply is not None and decision == "delivered":
             record.status, record.cls = self.reply.status, _SUCCESS_CLASS
         self.history.append(record)
         return record
-
-
-#: Which events a state has a use for, and the states that they may lead to; any other comes too late, is answered with
-#: nothing and changes nothing. docs/reference/transitions.md is printed from this; a test plays calls at random, and
-#: holds that they make every one of these moves and no other.
-MOVES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
-    New: {"start": (Next, Flying, Done), "replay_lost": (New,), "app_gone": (Done,), "cut": (Done,)},
-    Next: {
-        "woke": (Next, Flying, Delivering, Done),
-        "granted": (Next, Flying, Delivering, Done),
-        "refused": (Next, Delivering, Done),
-        "replay_lost": (Delivering, Done),
-        "app_gone": (Done,),
-        "cut": (Delivering, Done),
-    },
-    Flying: {
-        "head": (Next, Flying, Delivering),
-        "peeked": (Next, Flying, Delivering),
-        "failed": (Next, Flying, Delivering, Done),
-        "denied": (Done,),
-        "woke": (Flying, Delivering, Done),
-        "granted": (Flying,),
-        "refused": (Flying,),
-        "replay_lost": (Flying,),
-        "app_gone": (Done,),
-        "cut": (Delivering, Done),
-    },
-    Delivering: {"ended": (Done,), "failed": (Done,), "app_gone": (Done,), "cut": (Done,)},
-    Done: {},
-}

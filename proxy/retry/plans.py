@@ -19,9 +19,10 @@ from proxy.retry.backoff import Chance, WaitSeries
 from proxy.retry.buckets import Bucket
 from proxy.retry.checks import HAIR, NEVER, Failure, first_no, safe_until, too_long
 from proxy.retry.classification import names
-from proxy.retry.facts import Class, Fault, Outcome, Reply, Request
+from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Pushback, Reply, Request, Verdict
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy, Strategy
+from proxy.retry.pushback import read_pushback
 from proxy.retry.request_hints import RequestHints
 
 
@@ -90,6 +91,31 @@ def is_non_fatal(call: Standing, fault: Fault | None) -> bool:
     """Whether `non_fatal` names this fault, or the answer that is judged."""
     policy = call.policy
     return names(policy.strategy.non_fatal, policy.classify, call.request, call.reply, fault)
+
+
+def failure_of(call: Standing, attempt: int, reply: Reply, verdict: Verdict, sent: float, wall: float) -> Failure:
+    """An answer as a failed attempt, which was sent at `sent`, with what it says of the next one. `wall`: the wall's
+    clock when it came (seconds since the epoch).
+    """
+    pushback = _pushback_of(call, reply, verdict.cls, wall)
+    if pushback.retry and verdict.cls is Class.UNNAMED:
+        verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
+        pushback = _pushback_of(call, reply, verdict.cls, wall)
+    return Failure(attempt, verdict, pushback, status=reply.status, sent=sent)
+
+
+def _pushback_of(call: Standing, reply: Reply, cls: Class, wall: float) -> Pushback:
+    """Under hedging a failure that hedges go on from is read as a retryable one, whatever its class: a hedge never
+    comes sooner than its pushback says either.
+    """
+    policy = call.policy
+    if reply.plain and not policy.classify.resets:
+        return NO_PUSHBACK
+    if not cls.retryable and policy.strategy.hedging_delay is not None and is_non_fatal(call, None):
+        cls = Class.TRANSIENT
+    trailers = reply.trailers if reply.trailers is not reply.fields else None  # read once, else they contradict
+    dialects = policy.classify.dialects
+    return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=trailers, peeked=reply.peeked)
 
 
 class Sequential(WaitSeries):

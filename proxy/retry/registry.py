@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
+from proxy.retry.checks import Failure
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.facts import Request
-from proxy.retry.policy import BucketRef, BucketSpec, Policy, RateSpec, Strategy
+from proxy.retry.facts import Fields, Request
+from proxy.retry.policy import BucketRef, BucketSpec, Policy, PushbackPolicy, RateSpec, Strategy
 
 #: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
@@ -79,7 +80,7 @@ class ScopeState:
         return self.ungated and now >= self.cooldown.quiet_from
 
     def began(self, now: float) -> None:
-        """A call was admitted that needs no `Call` yet (`proxy.retry.machine.may_start_undecided`)."""
+        """A call was admitted that needs no `Call` yet (`proxy.retry.request_hints.may_start_undecided`)."""
         if self.bucket is not None:
             self.bucket.begin(now)
 
@@ -87,6 +88,16 @@ class ScopeState:
         """The first attempt of such a call was a success, and the call is over."""
         if self.bucket is not None:
             self.bucket.succeeded(None, now)
+
+    def cool_down(self, failure: Failure, rules: PushbackPolicy, fields: Fields, now: float) -> bytes | None:
+        """The upstream may have asked all callers to wait, in its answer to a request with these fields. The name of
+        the group whose cooldown began with it, if one did.
+        """
+        seconds = failure.pushback.cooldown
+        if seconds is None or failure.status is None or rules.cooldown == "off":
+            return None
+        delay = min(seconds, rules.max_delay)
+        return self.cooldown.start(fields, failure.status, delay, sent=failure.sent, now=now) if delay > 0 else None
 
     @property
     def shadow(self) -> Bucket | None:

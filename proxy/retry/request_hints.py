@@ -52,6 +52,22 @@ def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: fl
     return RequestHints(disabled, timeout, unreadable, _retries_itself(request, policy, seen, now))
 
 
+def may_start_undecided(policy: Policy, request: Request) -> bool:
+    """Whether `Call.start` would only ask whether the scope admits the call, and `Call.head` would end it with a plain
+    success (`classification.is_plain_success`): a driver then makes the `Call` when anything else has happened,
+    and says `flown` in the place of `start`. It holds for as long as policy and request do.
+    """
+    return (
+        (request.plain or request.timed)
+        and policy.mode == "enforce"
+        and policy.strategy.custom is None
+        and policy.strategy.hedging_delay is None
+        and policy.idempotency_key.header == "Idempotency-Key"  # `plain` looks for that name
+        and not policy.idempotency_key.inject
+        and policy.classify.plain_below_400
+    )
+
+
 def read_duration(text: str) -> float | None:
     """Seconds of `250ms`, `2s`, `1m`, `1h`, or of bare seconds; None where it is neither."""
     match = _DURATION.fullmatch(text)

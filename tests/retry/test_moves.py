@@ -16,7 +16,7 @@ from typing import Any, Literal
 from proxy.retry.actions import Actions, Ask, WakeAt
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request
-from proxy.retry.machine import MOVES, Call, Delivering, Done, Env, Flying, New
+from proxy.retry.machine import Call, Env
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
@@ -31,6 +31,7 @@ from proxy.retry.policy import (
     Timeouts,
 )
 from proxy.retry.registry import Factory, Key, Registry
+from proxy.retry.states import MOVES, Delivering, Done, Flying, New
 from proxy.retry.waiting_room import WaitingRoom
 
 FAULTS = [

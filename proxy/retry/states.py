@@ -1,0 +1,84 @@
+"""The states of a call, and the moves between them.
+
+`proxy.retry.plans.Next` is one too: nothing flies, and that attempt is waited for; the last answer, if any, is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proxy.retry.facts import Outcome, Reply
+from proxy.retry.payment import Payment
+from proxy.retry.plans import Next
+
+
+@dataclass(slots=True)
+class Flight:
+    """An attempt in flight. `since`: when it was sent (seconds); `payment`: what it had paid, None for nothing;
+    `reply`: its head, where a rule must see the body before its class can be told.
+    """
+
+    since: float
+    payment: Payment | None = None
+    reply: Reply | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """The request's head has not come."""
+
+
+@dataclass(slots=True)
+class Flying:
+    """Attempts are in flight, by their numbers; `next` is the hedge that is to be sent beside them."""
+
+    flights: dict[int, Flight]
+    next: Next | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivering:
+    """An answer is going to the app. `outcome` is that of the call, unless the answer breaks off."""
+
+    attempt: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """There is an outcome."""
+
+    outcome: Outcome
+
+
+State = New | Next | Flying | Delivering | Done
+
+#: Which events a state has a use for, and the states that they may lead to; any other comes too late, is answered with
+#: nothing and changes nothing. docs/reference/transitions.md is printed from this; a test plays calls at random, and
+#: holds that they make every one of these moves and no other.
+MOVES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
+    New: {"start": (Next, Flying, Done), "replay_lost": (New,), "app_gone": (Done,), "cut": (Done,)},
+    Next: {
+        "woke": (Next, Flying, Delivering, Done),
+        "granted": (Next, Flying, Delivering, Done),
+        "refused": (Next, Delivering, Done),
+        "replay_lost": (Delivering, Done),
+        "app_gone": (Done,),
+        "cut": (Delivering, Done),
+    },
+    Flying: {
+        "head": (Next, Flying, Delivering),
+        "peeked": (Next, Flying, Delivering),
+        "failed": (Next, Flying, Delivering, Done),
+        "denied": (Done,),
+        "woke": (Flying, Delivering, Done),
+        "granted": (Flying,),
+        "refused": (Flying,),
+        "replay_lost": (Flying,),
+        "app_gone": (Done,),
+        "cut": (Delivering, Done),
+    },
+    Delivering: {"ended": (Done,), "failed": (Done,), "app_gone": (Done,), "cut": (Done,)},
+    Done: {},
+}
