@@ -221,6 +221,14 @@ class Request:
         """Whether it is a gRPC call."""
         return is_grpc(self.fields)
 
+    def is_idempotent(self, key_header: str, injected: bool) -> bool:
+        """By its method (RFC 9110, section 9.2.2), or by a key in the field of this lower-case name, which may be
+        `injected` where the app gave none (contract, "Safety", 3).
+        """
+        if self.method in IDEMPOTENT_METHODS or (injected and self.method in ("POST", "PATCH")):
+            return True
+        return bool(first(self.fields, key_header))
+
 
 @dataclass(slots=True)
 class Reply:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from proxy.retry.actions import Action, Actions, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.admission import Admission
 from proxy.retry.answers import own_answer
 from proxy.retry.attempt_record import AttemptRecord
@@ -35,19 +35,7 @@ from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
 from proxy.retry.checks import HAIR, Failure, first_no
 from proxy.retry.classification import NeedsBody, classify, classify_fault
-from proxy.retry.facts import (
-    IDEMPOTENT_METHODS,
-    NO_PUSHBACK,
-    Class,
-    Fault,
-    Fields,
-    Outcome,
-    Progress,
-    Reply,
-    Request,
-    Verdict,
-    first,
-)
+from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
 from proxy.retry.payment import Payment
 from proxy.retry.plans import AttemptPlan, Hedged, Next, Sequential, failure_of, goes_on
 from proxy.retry.plugins import CustomToken
@@ -150,13 +138,8 @@ class Call:
     @property
     def idempotent(self) -> bool:
         """RFC 9110, section 9.2.2, or a key that makes it so (contract, "Safety", 3)."""
-        method = self.request.method
-        if method in IDEMPOTENT_METHODS:
-            return True
         key = self.policy.idempotency_key
-        if key.inject and method in ("POST", "PATCH"):
-            return True
-        return bool(first(self.request.fields, key.header.lower()))
+        return self.request.is_idempotent(key.header.lower(), key.inject)
 
     @property
     def app_retry(self) -> bool:
@@ -260,7 +243,7 @@ class Call:
         if type(state) is not Delivering:
             return ()
         if state.outcome is _SUCCESS:
-            if trailers is not None and self.reply is not None and first(trailers, "grpc-status") is not None:
+            if trailers is not None and self.reply is not None and trailers.get_all("grpc-status"):
                 return self._ended_by_trailers(attempt, self.reply, trailers, now)
             self._succeeded(attempt, now)
         return self._finish(state.outcome, now)
@@ -344,19 +327,18 @@ class Call:
     def app_gone(self, now: float) -> Actions:
         """The app went away: nothing more is sent for it, and what was not used comes back."""
         state, gone = self.state, Outcome.CLIENT_GONE.value
-        actions: list[Action] = []
         if type(state) is Done:
             return ()
+        actions: Actions
         if type(state) is Delivering:
-            actions.append(Cancel(state.attempt))
+            actions = (Cancel(state.attempt),)
             self._note_delivery(state, now, gone)
+        elif type(state) is Flying:
+            actions = (*self._cancel_all_but(0, now, gone), *self._discard())
         else:
-            if type(state) is Flying:
-                actions += self._cancel_all_but(0, now, gone)
-            elif self.history:
+            actions = self._discard()
+            if self.history:
                 self.history[-1].decision = gone
-            if self.failure is not None and self.failure.status is not None:
-                actions.append(Discard(self.failure.attempt))
         self._give_back(now)
         return (*actions, *self._finish(Outcome.CLIENT_GONE, now))
 
@@ -478,7 +460,7 @@ class Call:
     def _launch(self, now: float) -> Actions:
         """Send the next attempt, and the hedges behind it that are due as well."""
         attempt = self.attempts = self.attempts + 1
-        payment, failure = self._payment, self.failure
+        payment = self._payment
         if payment is not None:
             self._paid, self._payment = payment.price, None
         if self._place:
@@ -490,10 +472,8 @@ class Call:
             self.state = Flying({attempt: flight})
             if attempt == 1:
                 return _LAUNCH_FIRST
-            self.failure = None
-            if failure is not None and failure.status is not None:
-                return (Discard(failure.attempt), Launch(attempt))
-            return (Launch(attempt),)
+            discarded, self.failure = self._discard(), None
+            return (*discarded, Launch(attempt))
         state = self.state
         if type(state) is Flying:
             state.flights[attempt] = flight
@@ -529,12 +509,10 @@ class Call:
         if not self.hedged:
             self.state = _DELIVERING_FIRST if attempt == 1 else Delivering(attempt, _SUCCESS)
             return _DELIVER_FIRST if attempt == 1 else (Deliver(attempt, _SUCCESS),)
-        actions: list[Action] = list(self._cancel_all_but(attempt, now))
-        if self.failure is not None and self.failure.status is not None:
-            actions.append(Discard(self.failure.attempt))
+        others = self._cancel_all_but(attempt, now)
         self._plan_no_more(now)
-        self.state = Delivering(attempt, Outcome.SUCCESS)
-        return (*actions, Deliver(attempt, Outcome.SUCCESS))
+        self.state = Delivering(attempt, _SUCCESS)
+        return (*others, *self._discard(), Deliver(attempt, _SUCCESS))
 
     def _cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
         """End the other flights, which count neither as success nor as failure."""
@@ -708,14 +686,15 @@ class Call:
 
     def _keep(self, failure: Failure) -> Actions:
         """Hold the latest answer in place of the one held before; a fault leaves the last answer where it is."""
-        before = self.failure
-        kept = before.attempt if before is not None and before.status is not None else None
-        if failure.status is None:
-            if kept is None:
-                self.failure = failure
-            return ()
-        self.failure = failure
-        return (Hold(failure.attempt),) if kept is None else (Discard(kept), Hold(failure.attempt))
+        before = self._discard()
+        if failure.status is not None or not before:
+            self.failure = failure
+        return () if failure.status is None else (*before, Hold(failure.attempt))
+
+    def _discard(self) -> Actions:
+        """Let go of the answer that is held, if one is."""
+        failure = self.failure
+        return () if failure is None or failure.status is None else (Discard(failure.attempt),)
 
     def _wait(self, next: Next, now: float, place: str = "backoff") -> Actions:
         """A hedge is due later; where nothing else flies, the call waits in the room like any other."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from proxy.retry.facts import IDEMPOTENT_METHODS, Class, Fault, Reply, Request, Verdict, first
+from proxy.retry.facts import IDEMPOTENT_METHODS, Class, Fault, Reply, Request, Verdict
 from proxy.retry.policy import Classify, Repeats
 from proxy.retry.rules import any_matches
 
@@ -63,13 +63,7 @@ def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool
     fields = request.fields
     if not all(any_matches(list(fields.get_all(name)), glob) for name, glob in repeats.headers):
         return False
-    if repeats.keyed and not _is_keyed(rules, request):
+    if repeats.keyed and not request.is_idempotent(rules.key_header, rules.keys_injected):
         return False
     told = fields.get_all("amz-sdk-request") if repeats.alone else ()
     return all(count in ("0", "1") for text in told for count in _AWS_COUNTS.findall(text))
-
-
-def _is_keyed(rules: Classify, request: Request) -> bool:
-    if request.method in IDEMPOTENT_METHODS or first(request.fields, rules.key_header):
-        return True
-    return rules.keys_injected and request.method in ("POST", "PATCH")
