@@ -9,54 +9,16 @@ What waits, waits in its own worker: tokens are exact over all of them, the orde
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
 
 from proxy.retry.buckets import BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import KEY_SECONDS, SeenKeys
 from proxy.stores.shared_memory import ring
-from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest
+from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest, exclusive, reading
 
 #: Remembered keys over all scopes, in rows that one key's hash chooses.
 SEEN_ROWS, SEEN_WAYS = 8192, 8
-
-M = TypeVar("M", bound=Callable[..., Any])
-
-
-def exclusive(method: M) -> M:
-    """This method of a pure class, with the state in `self.record`, under its lock; what has changed is published.
-
-    A method that another one calls is a part of that one. Where one raises, nothing is published.
-    """
-
-    def run(self: Any, *arguments: Any) -> Any:
-        record = self.record
-        if record.is_open:
-            return method(self, *arguments)
-        record.open()
-        try:
-            record.load(self)
-            answer = method(self, *arguments)
-            record.save(self)
-            return answer
-        finally:
-            record.is_open = False
-            record.free()
-
-    return cast(M, run)
-
-
-def reading(method: M) -> M:
-    """This method of a pure class, with the state in `self.record` as it is; what it makes of that is not published."""
-
-    def run(self: Any, *arguments: Any) -> Any:
-        if not self.record.is_open:
-            self.record.look(self)
-        return method(self, *arguments)
-
-    return cast(M, run)
 
 
 class SharedQuota(QuotaBucket):

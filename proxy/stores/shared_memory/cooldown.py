@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.gates import Waiter
 from proxy.retry.slow_start import SlowStart
-from proxy.stores.shared_memory.records import Number, Record
+from proxy.stores.shared_memory.records import Number, Record, exclusive
 
 #: Seconds between two looks at places that other workers may have given back.
 POLL = 0.01
@@ -30,69 +29,73 @@ HELD = 0.25
 GENERATIONS, _BASE = 3, 65536
 
 _NEVER = float("inf")
-T = TypeVar("T")
 
 #: The state of a group that nobody has asked to wait, as `state` has it.
 QUIET = (-_NEVER, 0.0, 503.0, 1.0, _NEVER, -_NEVER, -_NEVER, -_NEVER, 0.0, 0.0, 0.0)
 
 
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def timed(place: int) -> Callable[[M], M]:
+    """As `exclusive`, for a method of SlowStart whose argument at this place is the time."""
+
+    def wrap(method: M) -> M:
+        @exclusive
+        def work(self: SharedSlowStart, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            now = arguments[place]
+            self.begin_generations(now)
+            answer = method(self, *arguments, **options)
+            if self.queue or self.elsewhere:
+                self.held = max(self.held, now + HELD, self.until + HELD)
+            return answer
+
+        return cast(M, lambda self, *arguments, **options: work(self, arguments, options))
+
+    return wrap
+
+
 class SharedSlowStart(SlowStart):
     """One group's slow start, in shared memory."""
 
-    __slots__ = ("_counts", "_held", "_opened", "_record", "_seen", "_turn", "_turns")
+    __slots__ = ("_counts", "_opened", "_seen", "_turn", "_turns", "held", "record")
 
     def __init__(self, record: Record) -> None:
         super().__init__()
-        self._record = record
-        self._held = -_NEVER  # until when some worker's calls are held
+        self.record = record
+        self.held = -_NEVER  # until when some worker's calls are held (seconds)
         self._opened = 0.0  # when the newest generation was begun,
         self._turn = 0  # its number,
         self._counts = [0] * GENERATIONS  # and the places taken in each, by number
         self._turns: dict[Waiter, int] = {}  # in which generation a place of this worker was taken
         self._seen = -_NEVER  # the word that this worker's calls know of
 
-    def start(self, delay: float, status: int, sent: float, now: float) -> bool:
-        return self._within(now, super().start, delay, status, sent, now)
+    start = timed(3)(SlowStart.start)
+    allot = timed(4)(SlowStart.allot)
+    go_alone = timed(0)(SlowStart.go_alone)
+    claim = exclusive(SlowStart.claim)
+    landed = timed(2)(SlowStart.landed)
+    leave = timed(1)(SlowStart.leave)
 
+    @timed(2)
     def heed(self, delay: float, status: int, now: float) -> None:
         """The first worker that hears of the word keeps it for all; each is told of its own share."""
+        if now + delay > self.until:
+            self.start(delay, status, now, now)
+        if self.share < _NEVER:
+            self.share = 0.0
 
-        def keep() -> None:
-            if now + delay > self.until:
-                self.start(delay, status, now, now)
-            if self.share < _NEVER:
-                self.share = 0.0
-
-        self._within(now, keep)
-
-    def allot(self, places: float, share: float, threshold: float, elsewhere: bool, now: float) -> None:
-        self._within(now, super().allot, places, share, threshold, elsewhere, now)
-
-    def go_alone(self, now: float) -> None:
-        self._within(now, super().go_alone, now)
-
-    def claim(self, waiter: Waiter, due: float) -> bool:
-        return self._within(None, super().claim, waiter, due)
-
+    @timed(1)
     def ask(self, waiter: Waiter, now: float) -> float:
-        return self._within(now, self._ask, waiter, now)
-
-    def _ask(self, waiter: Waiter, now: float) -> float:
         if self._seen != self.begun:  # another worker's word: everybody here asks again
             self._seen = self.begun
             for other in list(self.queue):
                 other.retime(now)
         return super().ask(waiter, now)
 
-    def landed(self, waiter: Waiter, sent: float, now: float, *, well: bool) -> None:
-        self._within(now, partial(super().landed, well=well), waiter, sent, now)
-
-    def leave(self, waiter: Waiter, now: float) -> None:
-        self._within(now, super().leave, waiter, now)
-
     def is_over(self, now: float) -> bool:
         """Whether nobody is held in any worker."""
-        return now >= self._held and super().is_over(now)
+        return now >= self.held and super().is_over(now)
 
     def in_use(self) -> int:
         """How many places are in use, in all workers."""
@@ -118,37 +121,19 @@ class SharedSlowStart(SlowStart):
         self._turn += GENERATIONS  # what others give back of earlier ones counts no more
         self._counts = [0] * GENERATIONS
 
-    # -- memory -----------------------------------------------------------------------------------------------------
-
-    def _within(self, now: float | None, method: Callable[..., T], *arguments: object) -> T:
-        """Run this with the numbers that are in memory, under their lock, and publish what it makes of them."""
-        if self._record.is_open:
-            return method(*arguments)
-        self._record.open()
-        try:
-            self._record.load(self)
-            if now is not None:
-                self._begin_generations(now)
-            answer = method(*arguments)
-            if (self.queue or self.elsewhere) and now is not None:
-                self._held = max(self._held, now + HELD, self.until + HELD)
-            self._record.save(self)
-            return answer
-        finally:
-            self._record.close()
-
     def restore(self, state: tuple[float, ...]) -> None:
         self.until, self.delay, status, self.places, self._threshold, self.begun, self._well = state[:7]
-        self._held, self._opened, turn, counts = state[7:]
+        self.held, self._opened, turn, counts = state[7:]
         self.status, self._turn = int(status), int(turn)
         self._counts = [int(counts) // _BASE**n % _BASE for n in range(GENERATIONS)]
 
     def state(self) -> tuple[float, ...]:
         counts = sum(min(count, _BASE - 1) * _BASE**n for n, count in enumerate(self._counts))
         word = self.until, self.delay, self.status, self.places, self._threshold, self.begun, self._well
-        return (*word, self._held, self._opened, self._turn, counts)
+        return (*word, self.held, self._opened, self._turn, counts)
 
-    def _begin_generations(self, now: float) -> None:
+    def begin_generations(self, now: float) -> None:
+        """Begin those that are due, and let go of what is counted in the oldest."""
         half = self.place_seconds / 2
         for _ in range(GENERATIONS):
             if now < self._opened + half:
@@ -157,11 +142,6 @@ class SharedSlowStart(SlowStart):
             self._counts[self._turn % GENERATIONS] = 0
             self._opened += half
         self._opened = max(self._opened, now)
-
-    @property
-    def held(self) -> float:
-        """Until when some worker's calls are held (seconds)."""
-        return self._held
 
 
 class SharedCooldown(Cooldown):

@@ -74,7 +74,7 @@ class SharedFactory(Factory):
             return before
 
         def begin(at: int, former: Former | None) -> None:
-            instead = None if former is None else TokenBucket(0.0, former.size, *former.numbers(2))
+            instead = None if former is None else TokenBucket(0.0, former.size, *self._numbers(former, 2))
             self._write(at, RateBucket(spec, instead_of=instead, started=now).state())
 
         return SharedRate(spec, Record(self.memory.small, self._definition("rate", key, spec, spec.burst), begin, 2))
@@ -114,6 +114,9 @@ class SharedFactory(Factory):
     def _definition(self, sort: str, key: Key, spec: BucketSpec | None = None, size: float = 0.0) -> Definition:
         return Definition(digest(sort, key), digest(spec), self.generation, size)
 
+    def _numbers(self, former: Former, count: int) -> tuple[float, ...]:
+        return tuple(self.memory.doubles[former.state : former.state + count])
+
     def _write(self, at: int, state: tuple[float, ...]) -> None:
         Struct(f"{len(state)}d").pack_into(self.memory.map, at * 8, *state)
 
@@ -121,7 +124,7 @@ class SharedFactory(Factory):
         """A store of tokens begins as a fresh one does, or with the share that the one before it has now."""
         before = None
         if former is not None:  # whatever kind it was: its share is what counts
-            level, since, refill = former.numbers(3)
+            level, since, refill = self._numbers(former, 3)
             before = QuotaBucket(QuotaSpec(former.size, initial=level, refill=refill), now=since)
         if isinstance(spec, QuotaSpec):
             self._write(at, QuotaBucket(spec, instead_of=before, now=now).state())

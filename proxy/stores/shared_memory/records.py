@@ -20,9 +20,8 @@ import hashlib
 import mmap
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any, NamedTuple, TypeVar, cast
 
 from proxy.stores.shared_memory.mutex import MUTEX_BYTES, Mutex
 
@@ -52,8 +51,7 @@ PAGE_PAIRS = 4096
 _PAGE = 1 + 2 * PAGE_PAIRS
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(NamedTuple):
     """What a record is found by: hashes of its key and its definition, the configuration's generation, its size."""
 
     key: int
@@ -62,30 +60,13 @@ class Definition:
     size: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Former:
-    """The newest record of the key when a new one is made. `words` has its state; read it before returning."""
+class Former(NamedTuple):
+    """The newest record of the key when a new one is made: its size, and the word at which its state begins, which is
+    to be read before returning.
+    """
 
     size: float
     state: int
-    words: memoryview[int]
-    doubles: memoryview[float]
-
-    def numbers(self, count: int) -> tuple[float, ...]:
-        """The first numbers of its state."""
-        return tuple(self.doubles[self.state : self.state + count])
-
-
-class Kept(Protocol):
-    """What is kept in a record: its state is numbers."""
-
-    def state(self) -> tuple[float, ...]:
-        """What it knows."""
-        ...
-
-    def restore(self, state: tuple[float, ...]) -> None:
-        """Know this from now on."""
-        ...
 
 
 #: Writes a new record's state at this word; the Former is None where the key is new.
@@ -262,35 +243,19 @@ class Table:
         else:
             with Mutex(memory.map, newest * 8):
                 state = newest + STATE + COPY * (words[newest + SEQUENCE] & 1)
-                begin(at + STATE, Former(doubles[newest + SIZE], state, words, doubles))
+                begin(at + STATE, Former(doubles[newest + SIZE], state))
         words[at + STAMP] = memory.next_stamp()
 
 
 class Record:
-    """A record as a process uses it. Its state is so many numbers (`size`), which a bucket has as `state`.
-
-    Between `open` and `close` nobody else changes it: `load` gives a bucket the state, `save` publishes the bucket's.
+    """A record as a process uses it. Its state is so many numbers (`size`), which a bucket has as `state`, and is made
+    to know by `restore`. Between `open` and `close` nobody else changes it: `load` gives a bucket the state, `save`
+    publishes the bucket's.
     """
 
     __slots__ = (
-        "_before",
-        "_begin",
-        "_copies",
-        "_definition",
-        "_form",
-        "_map",
-        "_mutex",
-        "_sequence",
-        "_stamp",
-        "_stamp_at",
-        "_table",
-        "_take",
-        "at",
-        "doubles",
-        "free",
-        "is_open",
-        "value",
-        "words",
+        *("_before", "_begin", "_copies", "_definition", "_form", "_map", "_mutex", "_sequence", "_stamp", "_stamp_at"),
+        *("_table", "_take", "at", "doubles", "free", "is_open", "value", "words"),
     )
 
     def __init__(self, table: Table, definition: Definition, begin: Begin, size: int = 1) -> None:
@@ -313,7 +278,7 @@ class Record:
     def renew(self, generation: int) -> bool:
         """Look the key up again, as of this generation. Whether it is another record now."""
         before = self.at, self._stamp
-        self._definition = replace(self._definition, generation=generation)
+        self._definition = self._definition._replace(generation=generation)
         self._attach()
         return (self.at, self._stamp) != before
 
@@ -340,12 +305,12 @@ class Record:
         self.is_open = False
         self.free()
 
-    def load(self, bucket: Kept) -> None:
+    def load(self, bucket: Any) -> None:
         """Give a bucket the state."""
         self._before = self._form.unpack_from(self._map, self._copies[self.words[self._sequence] & 1])
         bucket.restore(self._before)
 
-    def save(self, bucket: Kept) -> None:
+    def save(self, bucket: Any) -> None:
         """Publish a bucket's state, if it has changed: into the spare copy, which becomes the current one."""
         state = bucket.state()
         if state != self._before:
@@ -404,3 +369,40 @@ class Number(Record):
         self.open()
         self.doubles[self.value] = max(number, self.doubles[self.value])
         self.close()
+
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def exclusive(method: M) -> M:
+    """This method of a pure class, with the state in `self.record`, under its lock; what has changed is published.
+
+    A method that another one calls is a part of that one. Where one raises, nothing is published.
+    """
+
+    def run(self: Any, *arguments: Any) -> Any:
+        record = self.record
+        if record.is_open:
+            return method(self, *arguments)
+        record.open()
+        try:
+            record.load(self)
+            answer = method(self, *arguments)
+            record.save(self)
+            return answer
+        finally:
+            record.is_open = False
+            record.free()
+
+    return cast(M, run)
+
+
+def reading(method: M) -> M:
+    """This method of a pure class, with the state in `self.record` as it is; what it makes of that is not published."""
+
+    def run(self: Any, *arguments: Any) -> Any:
+        if not self.record.is_open:
+            self.record.look(self)
+        return method(self, *arguments)
+
+    return cast(M, run)

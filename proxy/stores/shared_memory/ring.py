@@ -60,7 +60,7 @@ class RingCount(SlidingCount):
             _HEAD.pack_into(memory.map, (at + 8) * 8, *astuple(_Header()))
             return
         source = former.state + offset
-        memory.words[at : at + WORDS] = former.words[source : source + WORDS]
+        memory.words[at : at + WORDS] = memory.words[source : source + WORDS]
 
     def add(self, now: float) -> None:
         """One event, now."""
@@ -99,16 +99,13 @@ class RingCount(SlidingCount):
             header.count -= 1
             header.total -= 1
             self._publish(header)
-            return
-        if place is None:
-            return
-        first, last, count = self._read(place)
-        if not count:
-            return
-        header.total -= 1
-        header.amended, header.amended_count = place, count - 1
-        self._publish(header)
-        self._write(place, first, last, count - 1)
+        elif place is not None:
+            first, last, count = self._read(place)
+            if count:
+                header.total -= 1
+                header.amended, header.amended_count = place, count - 1
+                self._publish(header)
+                self._write(place, first, last, count - 1)
 
     def _place_of(self, header: _Header, at: float | None) -> int | None:
         """The slice that this instant counts in, `tail` being the open one."""
