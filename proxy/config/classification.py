@@ -11,13 +11,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from proxy.config.merge import lay
 from proxy.config.problems import Mark, Problems, dotted, meant
 from proxy.config.problems import Path as KeyPath
 from proxy.config.read import read_text
 from proxy.config.schema import PACK
 from proxy.config.units import written
-from proxy.config.yaml_tree import Map, parse
+from proxy.config.yaml_tree import Map, lay, parse
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
 from proxy.retry.policy import BodyDelay, Classify, Dialect, IdempotencyKey, Repeats, ResetField, Rule
 
@@ -112,7 +111,7 @@ def _pack_of(file: str, digest: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     tree = parse(digest, file, problems)
     typed = None
     if isinstance(tree, Map):
-        whole = lay(tree, _defaults())
+        whole = lay(tree, PACK.defaults.without("codes", "repeats"))
         typed = PACK.read(whole, tree.mark, (), problems.add)
     elif not problems.fatal:
         problems.add(Mark(file, 1, 1), "", "must be a mapping")
@@ -125,13 +124,6 @@ def _pack(file: str, named_at: Mark, path: str) -> tuple[Dialect | None, tuple[A
     problems = Problems()
     text = read_text(file, problems, named_at=named_at, path=path)
     return _pack_of(file, text) if text is not None else (None, tuple(problems.sorted()))
-
-
-def _defaults() -> Map:
-    tree = PACK.defaults.copy()
-    for key in ("codes", "repeats"):
-        tree.drop(key)
-    return tree
 
 
 def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.config.environment import aws_layer
-from proxy.config.merge import lay, submap
+from proxy.config.environment import aws_layers
 from proxy.config.policies import Policies, relative_to
 from proxy.config.problems import DEFAULT, Mark, Path, Problems
 from proxy.config.provenance import Provenance
-from proxy.config.routes import Routes
 from proxy.config.schema import DEFAULTS, FILE
 from proxy.config.settings import (
     ALWAYS_DENIED,
@@ -33,7 +31,7 @@ from proxy.config.settings import (
 from proxy.config.strategies import Kinds
 from proxy.config.units import is_off
 from proxy.config.upstreams import Upstreams
-from proxy.config.yaml_tree import Map, place
+from proxy.config.yaml_tree import Map, lay, place
 from proxy.retry.policy import Policy
 from proxy.retry.routing import Router
 
@@ -59,22 +57,15 @@ def compile_tree(
     """A checked tree, compiled, but for what is wrong, which was told; None where nothing holds without that. `found`
     is what its own file's keys read as; `files` gets what else was read.
     """
-    top = Map(tree.mark)
-    for key in tree:
-        if key not in _POLICY_SECTIONS:
-            top.take(key, tree)
-    top = lay(top, FILE.defaults)
-    top.drop("defaults")
+    top = lay(tree.without(*_POLICY_SECTIONS), FILE.defaults.without("defaults"))
     typed = FILE.filled(found)
-    kinds = Kinds(submap(tree, "strategies"), submap(tree, "buckets"), problems)
+    kinds = Kinds(tree.sub("strategies"), tree.sub("buckets"), problems)
     policies = Policies(kinds, problems)
-    routes = Routes(policies, problems)
-    upstreams = Upstreams(tree, policies, routes, problems)
-    defaults = _defaults(tree, top, policies, aws_layer(environ, problems))
-    policies.defaults = defaults
-    named = upstreams.named(defaults)
-    fallback = upstreams.fallback(defaults)
-    files += [each for each in routes.files if each not in files]
+    policies.defaults = _defaults(tree.sub("defaults"), top, policies, aws_layers(environ, problems))
+    upstreams = Upstreams(policies.defaults, policies, problems)
+    named = upstreams.named(tree.sub("upstreams"), found.get("upstreams", {}))
+    fallback = upstreams.fallback()
+    files += [each for each in upstreams.files if each not in files]
     written = typed["listen"] if isinstance(typed["listen"], tuple) else (typed["listen"],)
     listen = tuple(_beside(each, place(top, ("listen", number))) for number, each in enumerate(written))
     loopback = all(address.is_loopback for address in listen)
@@ -102,7 +93,7 @@ def compile_tree(
         limits=Limits(**limits, connect_ports=connect_ports, ports_set=ports is not None),
         pool=PoolLimits(**typed["pool"]),
         redis=Redis(**typed["redis"]),
-        ca=_ca(typed["ca"], submap(top, "ca"), file),
+        ca=_ca(typed["ca"], top.sub("ca"), file),
         log=Log(**typed["log"]),
         drain=typed["drain"],
         router=Router(tuple(named), fallback),
@@ -112,7 +103,7 @@ def compile_tree(
         uses_redis=bool(in_redis) or any(ref.spec.store == "redis" for ref in kinds.buckets.values()),
         redis_upstreams=in_redis,
     )
-    return Compiled(settings, routes.placed)
+    return Compiled(settings, upstreams.placed)
 
 
 def _uses_redis(policy: Policy) -> bool:
@@ -164,22 +155,14 @@ def _one_door_each(
         taken.setdefault(address, key)
 
 
-def _defaults(tree: Map, top: Map, policies: Policies, aws: Map) -> Map:
+def _defaults(written: Map, top: Map, policies: Policies, environment: list[Map]) -> Map:
     """The built-in defaults, the environment's word on the strategy, the file's `defaults`."""
-    written = submap(tree, "defaults")
     base = DEFAULTS.defaults
     via = top.get("via_proxy")
     if not is_off(via) and via != "none":
         base = base.copy()
         base.take("via_proxy", top)
     if "strategy" not in written and "service_config" not in written:
-        for key in aws:  # the mode is a strategy's name, the attempts are laid over what it stands for
-            at = aws.values_at[key]
-            value: Any = aws[key]
-            if key != "mode":
-                value = Map(at)
-                value.take(key, aws)
-            over = Map(at)
-            over.put("strategy", value, at, at)
-            base = policies.layer(over, base, ("defaults",))
+        for layer in environment:
+            base = policies.layer(layer, base, ("defaults",))
     return policies.layer(written, base, ("defaults",))

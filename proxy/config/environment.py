@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.config.problems import Mark, Path, Problems, did_you_mean
-from proxy.config.yaml_tree import Map, Seq, Text, adopt
+from proxy.config.yaml_tree import Map, Seq, Text
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
@@ -40,7 +40,7 @@ class _Replacing:
             for key, item in list(tree.items()):
                 value = self.value(item, tree.values_at[key], (*path, key))
                 if value is None and item is not None:
-                    tree.drop(key)  # told: nobody is to ask for it again
+                    del tree[key]  # told: nobody is to ask for it again
                 else:
                     tree[key] = value
         elif isinstance(tree, Seq):
@@ -80,22 +80,17 @@ class _Replacing:
         return Text.make(replaced, plain=text.plain, raw=text.raw) if fine else None
 
 
-def aws_layer(environ: Mapping[str, str], problems: Problems) -> Map:
-    """What AWS_RETRY_MODE and AWS_MAX_ATTEMPTS say of `strategy`: none, a name, or a mapping laid over it."""
-    layer = Map(Mark("environment"))
+def aws_layers(environ: Mapping[str, str], problems: Problems) -> list[Map]:
+    """What AWS_RETRY_MODE and AWS_MAX_ATTEMPTS say of a policy: a strategy's name, and what is laid over it."""
+    layers: list[Map] = []
     mode, attempts = environ.get("AWS_RETRY_MODE", "").strip(), environ.get("AWS_MAX_ATTEMPTS", "").strip()
-    if mode:
-        if mode.lower() in AWS_MODES:
-            at = Mark("AWS_RETRY_MODE")
-            layer.put("mode", adopt(mode.lower()), at, at)
-        else:
-            message = f"{mode!r} must be one of {', '.join(AWS_MODES)}{did_you_mean(mode, AWS_MODES)}"
-            problems.add(Mark("environment"), "AWS_RETRY_MODE", message)
-    if attempts:
-        if re.fullmatch(r"[1-9][0-9]{0,8}", attempts):
-            at = Mark("AWS_MAX_ATTEMPTS")
-            layer.put("max_attempts", adopt(int(attempts)), at, at)
-        else:
-            message = f"{attempts!r} must be a whole number of 1 or more"
-            problems.add(Mark("environment"), "AWS_MAX_ATTEMPTS", message)
-    return layer
+    if mode.lower() in AWS_MODES:
+        layers.append(Map.of({"strategy": mode.lower()}, Mark("AWS_RETRY_MODE")))
+    elif mode:
+        message = f"{mode!r} must be one of {', '.join(AWS_MODES)}{did_you_mean(mode, AWS_MODES)}"
+        problems.add(Mark("environment"), "AWS_RETRY_MODE", message)
+    if re.fullmatch(r"[1-9][0-9]{0,8}", attempts):
+        layers.append(Map.of({"strategy": {"max_attempts": int(attempts)}}, Mark("AWS_MAX_ATTEMPTS")))
+    elif attempts:
+        problems.add(Mark("environment"), "AWS_MAX_ATTEMPTS", f"{attempts!r} must be a whole number of 1 or more")
+    return layers

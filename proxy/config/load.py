@@ -17,7 +17,6 @@ from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
 from proxy.config.environment import replace
 from proxy.config.garbage import let_go
-from proxy.config.merge import submap
 from proxy.config.problems import Mark, Problem, Problems
 from proxy.config.read import read_text
 from proxy.config.schema import EXTENSION, FILE, INCLUDED
@@ -82,7 +81,7 @@ def taken(path: str | None, environ: Mapping[str, str]) -> str:
 
 
 #: A file's tree, and what its keys read as.
-_Read = tuple[Map, Mapping[str, Any]]
+_Read = tuple[Map, dict[str, Any]]
 
 
 def _finished(read: _Read | None, file: str | None, environ: Mapping[str, str], problems: Problems) -> LoadResult:
@@ -94,11 +93,11 @@ def _finished(read: _Read | None, file: str | None, environ: Mapping[str, str], 
         files.append(included)
         other = _read(included, INCLUDED, environ, problems)
         if other is not None:
-            _take_over(tree, other[0], problems)
+            _take_over(tree, found, *other, problems)
     compiled = compile_tree(tree, found, file, files, environ, problems)
     if compiled is not None:
         advise(compiled, tree, problems)
-    let_go(submap(tree, "upstreams"))  # merged copies are in the settings
+    let_go(tree.sub("upstreams"))  # merged copies are in the settings
     settings = None if compiled is None or problems.fatal else compiled.settings
     return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(_patterns(tree)))
 
@@ -131,7 +130,7 @@ def _checked(tree: Any, file: str, form: Section, environ: Mapping[str, str], pr
         problems.add(mark, "", f"a configuration is a mapping of keys, not {written(tree)}")
         return None
     for name in [name for name in tree if name.startswith(EXTENSION)]:
-        tree.drop(name)
+        del tree[name]
     replace(tree, environ, problems)
     return tree, form.read(tree, tree.mark, (), problems.add)
 
@@ -154,11 +153,9 @@ def _included(tree: Map, problems: Problems) -> Iterator[str]:
                 yield file
 
 
-def _take_over(tree: Map, other: Map, problems: Problems) -> None:
+def _take_over(tree: Map, found: dict[str, Any], other: Map, other_found: dict[str, Any], problems: Problems) -> None:
     """The definitions of an included file, added to the main one's; a name defined twice is told with both places."""
     for section, definitions in other.items():
-        if not isinstance(definitions, Map):
-            continue
         if not isinstance(tree.get(section), Map):
             tree.put(section, Map(other.mark), other.keys_at[section], other.values_at[section])
         ours: Map = tree[section]
@@ -169,3 +166,4 @@ def _take_over(tree: Map, other: Map, problems: Problems) -> None:
                 problems.add(definitions.keys_at[name], (section, name), message)
             else:
                 ours.take(name, definitions)
+                found.setdefault(section, {})[name] = other_found[section][name]

@@ -6,22 +6,21 @@ Sections that nobody changed are the same object everywhere and are read once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from proxy.config.classification import classify, dialects
-from proxy.config.merge import lay, without_overruled
 from proxy.config.problems import Mark, Problems
 from proxy.config.problems import Path as KeyPath
 from proxy.config.read import is_file
 from proxy.config.schema import DEFAULTS
 from proxy.config.schema_language import told_already
-from proxy.config.strategies import Kinds
-from proxy.config.yaml_tree import Map, Seq
+from proxy.config.strategies import FoundBucket, Kinds
+from proxy.config.units import flag
+from proxy.config.yaml_tree import Map, Seq, lay
 from proxy.retry.policy import (
-    BucketRef,
     Classify,
     Dialect,
     HeaderEdits,
@@ -29,7 +28,6 @@ from proxy.retry.policy import (
     Policy,
     PushbackPolicy,
     Scope,
-    Strategy,
     Timeouts,
 )
 from proxy.retry.presets import STANDARD
@@ -40,15 +38,15 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 
+#: What is a name or a mapping laid over what the inherited one stands for.
+_KINDS = ("strategy", "bucket", "rate")
 #: Keys of an upstream or route that are worked out elsewhere.
-_ELSEWHERE = frozenset(
-    {"strategy", "bucket", "rate", "service_config", "routes", "url", "hosts", "prefix", "services", "match"}
-)
+_ELSEWHERE = frozenset({*_KINDS, "service_config", "routes", "url", "hosts", "prefix", "services", "match"})
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlace:
-    """Which policy is made: its labels, where it was written, and the keys that are its own and not inherited."""
+    """Which policy is made: its labels, where it was written, and the buckets that are its own and not inherited."""
 
     upstream: str
     route: str
@@ -66,7 +64,6 @@ class Policies:
         self._problems = problems
         known = DEFAULTS.default_values
         self._read = {(name, id(tree)): (tree, known[name]) for name, tree in DEFAULTS.defaults.items()}
-        self._targets: dict[object, Target] = {}
         self._packs: dict[tuple[str, ...], tuple[Dialect, ...]] = {}
         self._classified: dict[object, Classify] = {}
         self._parts: dict[tuple[type, Any], Any] = {}
@@ -76,61 +73,55 @@ class Policies:
     def layer(self, over: Map, under: Map, path: KeyPath) -> Map:
         """One layer of a policy over the one it inherits (contract, section 3)."""
         if "service_config" in over:
-            over = self._without(over, path)
-            under = under.copy()
-            under.drop("bucket")
-        under = without_overruled(over, under)
+            for key in ("strategy", "bucket"):
+                if key in over:
+                    message = "has no effect: service_config takes its place"
+                    self._problems.warn(over.keys_at[key], (*path, key), message)
+            over, under = over.without("strategy", "bucket"), under.without("bucket")
+        under = _without_overruled(over, under)
+        worked_out = {
+            key: self._kinds.over(key, over[key], under.get(key), over.values_at[key], (*path, key))
+            for key in _KINDS
+            if key in over
+        }
+        result = lay(over, under, worked_out)
+        if worked_out.get("strategy") is not None:
+            result.pop("service_config", None)
+        return result
 
-        def special(key: str, result: Map, over: Map) -> bool:
-            if key not in ("strategy", "bucket", "rate"):
-                return False
-            value = self._kinds.over(key, over[key], result.get(key), over.values_at[key], (*path, key))
-            if value is not None:
-                result.put(key, value, over.keys_at[key], over.values_at[key])
-                if key == "strategy":
-                    result.drop("service_config")
-            return True
-
-        return lay(over, under, special)
-
-    def _without(self, over: Map, path: KeyPath) -> Map:
-        """A layer without the keys that its service config takes the place of."""
-        over = over.copy()
-        for key in ("strategy", "bucket"):
-            if key in over:
-                message = "has no effect: service_config takes its place"
-                self._problems.warn(over.keys_at[key], (*path, key), message)
-                over.drop(key)
-        return over
-
-    def make(
-        self,
-        tree: Map,
-        place: PolicyPlace,
-        groups: Mapping[str, str | None],
-        method: MethodPolicy | None = None,
-    ) -> Policy | None:
-        """The policy of a merged tree; None where something in it is wrong, which was told.
-
-        `groups`: see BucketRef. `method` is a service config's.
+    def make(self, tree: Map, place: PolicyPlace, method: MethodPolicy | None = None) -> Policy | None:
+        """The policy of a merged tree, with a service config's layer for its method; None where something in it is
+        wrong, which was told.
         """
-        path = place.path
-        found = self._kinds.strategy(tree["strategy"], tree.values_at["strategy"], (*path, "strategy"))
+        path, groups = place.path, dict.fromkeys(place.own, place.route)
+        if method is not None:
+            layer = method.layer
+            if "bucket" in tree:  # named above the service config, so it is meant to replace its throttling
+                named = Map(tree.mark)
+                named.take("bucket", tree)
+                layer = self.layer(named, layer, path)
+            else:
+                groups["bucket"] = "service_config"
+            tree = self.layer(layer, tree, path)
+        at = tree.values_at["strategy"]
+        found = self._kinds.strategy(tree["strategy"], at, (*path, "strategy"))
         strategy = found if found is not None else STANDARD  # what else is wrong is told all the same
         if method is not None and method.hedged:
             strategy = replace(strategy, safe_methods=True)
-        bucket = self._bucket(tree, "bucket", strategy, path, groups.get("bucket"))
-        rate = self._bucket(tree, "rate", strategy, path, groups.get("rate") or "rate")
+        buckets: dict[str, FoundBucket] = {}
+        for what, group in (("bucket", groups.get("bucket")), ("rate", groups.get("rate") or "rate")):
+            mark = tree.values_at.get(what, tree.mark)
+            buckets[what] = self._kinds.bucket(what, tree.get(what), strategy, mark, (*path, what), group)
         typed = {name: self._typed(tree, name) for name in DEFAULTS.keys if name in tree and name not in _ELSEWHERE}
-        idempotency, pushback = typed["idempotency_key"], typed["pushback"]
-        key = IdempotencyKey(idempotency["header"], idempotency["inject"])
+        pushback, scope = typed["pushback"], typed["scope"]
+        key = IdempotencyKey(**typed["idempotency_key"])
         policy = Policy(
             place.upstream,
             place.route,
             strategy,
-            self._one(bucket[0]),
-            self._one(rate[0]),
-            self._one(_scope(typed["scope"])),
+            self._one(buckets["bucket"][0]),
+            self._one(buckets["rate"][0]),
+            self._one(Scope("header", scope["header"].lower()) if isinstance(scope, dict) else Scope(scope)),
             self._one(Timeouts(**typed["timeouts"])),
             self._classify(tree, method, key, path),
             self._one(frozenset(typed["attempt_headers"])),
@@ -139,11 +130,14 @@ class Policies:
             typed["mode"],
             self._one(_edits(typed["headers"]["request"])),
             self._one(_edits(typed["headers"]["response"])),
-            self._target(tree, place.endpoints, path),
+            self._one(self._target(tree, typed, place.endpoints, path)),
         )
         if found is None:
             return None
-        self.trees[place.upstream, place.route] = self._effective(tree, strategy, bucket, rate, path)
+        whole = self._kinds.whole_strategy(tree["strategy"], at, (*path, "strategy"))
+        shown: list[tuple[str, str | None, Map | None]] = [("strategy", strategy.name, whole)]
+        shown += [(what, ref.name if ref else None, mapping) for what, (ref, mapping) in buckets.items()]
+        self.trees[place.upstream, place.route] = _effective(tree, shown)
         return policy
 
     def _one(self, part: Part) -> Part:
@@ -177,86 +171,73 @@ class Policies:
                 names, marks = (*names, "grpc"), [*marks, tree.values_at["dialects"]]
             packs = self._packs.get(names) if not any(name.endswith(("yaml", "yml")) for name in names) else None
             if packs is None:
-                packs = dialects(names, marks, (*path, "dialects"), self._problems)
-                self._packs[names] = packs
+                packs = self._packs[names] = dialects(names, marks, (*path, "dialects"), self._problems)
             known = self._classified[key] = classify(typed, packs, codes, retried, not inherited, idempotency_key)
         return known
 
-    def _bucket(
-        self, tree: Map, key: str, strategy: Strategy, path: KeyPath, group: str | None
-    ) -> tuple[BucketRef | None, Map | None]:
-        value, mark = tree.get(key), tree.values_at.get(key, tree.mark)
-        if key == "rate":
-            return self._kinds.rate(value, mark, (*path, key), group)
-        return self._kinds.bucket(value, strategy, mark, (*path, key), group)
-
-    def _target(self, tree: Map, endpoints: tuple[Endpoint, ...], path: KeyPath) -> Target:
-        verify: bool | str = True
-        if "verify" in tree:
-            word = str(tree["verify"])
-            if word.lower() in ("false", "no", "off"):
-                verify = False
-            elif word.lower() not in ("true", "yes", "on"):
-                verify = self._file(word, tree.values_at["verify"], (*path, "verify"))
-        cert = tree.get("client_cert")
-        pair = None
+    def _target(self, tree: Map, typed: dict[str, Any], endpoints: tuple[Endpoint, ...], path: KeyPath) -> Target:
+        verify: bool | str
+        try:
+            verify = flag(tree["verify"])
+        except ValueError:
+            verify = self._file(tree, "verify", path)
+        pair, cert = None, tree.get("client_cert")
         if isinstance(cert, Map):
+            path = (*path, "client_cert")
             missing = [key for key in ("cert", "key") if key not in cert]
             for key in missing:
-                self._problems.add(tree.values_at["client_cert"], (*path, "client_cert", key), "is missing")
+                self._problems.add(tree.values_at["client_cert"], (*path, key), "is missing")
             if not missing:
-                pair = tuple(
-                    self._file(str(cert[key]), cert.values_at[key], (*path, "client_cert", key))
-                    for key in ("cert", "key")
-                )
-        via = self._typed(tree, "via_proxy") if "via_proxy" in tree else None
-        target = Target(endpoints, verify, (pair[0], pair[1]) if pair else None, via, self._typed(tree, "protocol"))
-        return self._targets.setdefault(target, target)
+                pair = self._file(cert, "cert", path), self._file(cert, "key", path)
+        return Target(endpoints, verify, pair, typed.get("via_proxy"), typed["protocol"])
 
-    def _file(self, name: str, mark: Mark, path: KeyPath) -> str:
+    def _file(self, tree: Map, key: str, path: KeyPath) -> str:
         """A file that another names: relative to that one, and there."""
-        file = relative_to(mark, name)
+        file = relative_to(tree.values_at[key], str(tree[key]))
         if not is_file(file):
-            self._problems.add(mark, path, f"there is no file {file}")
+            self._problems.add(tree.values_at[key], (*path, key), f"there is no file {file}")
         return file
 
-    def _effective(
-        self,
-        tree: Map,
-        strategy: Strategy,
-        bucket: tuple[BucketRef | None, Map | None],
-        rate: tuple[BucketRef | None, Map | None],
-        path: KeyPath,
-    ) -> Map:
-        result = tree.copy()
-        for key in ("routes", "match", "service_config"):
-            result.drop(key)
-        whole = self._kinds.whole_strategy(tree["strategy"], tree.values_at["strategy"], (*path, "strategy"))
-        for key, named, found in (
-            ("strategy", strategy.name, whole),
-            ("bucket", bucket[0].name if bucket[0] else None, bucket[1]),
-            ("rate", rate[0].name if rate[0] else None, rate[1]),
-        ):
-            at = tree.values_at.get(key) if key in tree else None
-            if found is None:
-                continue
-            shown = Map(found.mark)
-            if named is not None and at is not None and not isinstance(tree[key], Map):
-                shown.put("name", tree[key], at, at)
-            for inner in found:
-                shown.take(inner, found)
-            result.put(key, shown, at or found.mark, at or found.mark)
-        return result
+
+def _without_overruled(over: Map, under: Map) -> Map:
+    """`under` without the header fields that it sets and `over` removes or sets in another spelling: else what is
+    inherited would put them in again.
+    """
+    for side in ("request", "response"):
+        edits = over.sub("headers").sub(side)
+        names = {name.lower() for name in (*(edits.get("remove") or ()), *edits.sub("set"))}
+        gone = [name for name in under.sub("headers").sub(side).sub("set") if name.lower() in names]
+        if gone:
+            headers, edited = under["headers"].copy(), under["headers"][side].copy()
+            edited["set"] = edited["set"].without(*gone)
+            headers[side] = edited
+            under = under.copy()
+            under["headers"] = headers
+    return under
+
+
+def _effective(tree: Map, shown: Iterable[tuple[str, str | None, Map | None]]) -> Map:
+    """What `explain` shows of a policy. `shown`: a key, the name of its strategy or bucket, where it has one, and the
+    whole mapping.
+    """
+    result = tree.without("routes", "match", "service_config")
+    for key, name, found in shown:
+        if found is None:
+            continue
+        at = tree.values_at.get(key) if key in tree else None
+        whole = Map(found.mark)
+        if name is not None and at is not None and not isinstance(tree[key], Map):
+            whole.put("name", tree[key], at)
+        for inner in found:
+            whole.take(inner, found)
+        result.put(key, whole, at or found.mark)
+    return result
 
 
 def relative_to(mark: Mark, name: str) -> str:
     """An absolute path: names in a file are relative to it, others to where we are."""
     base = Path(mark.file).parent if mark.line else Path()
     return str((base / name).absolute())
-
-
-def _scope(typed: Any) -> Scope:
-    return Scope("header", typed["header"].lower()) if isinstance(typed, dict) else Scope(typed)
 
 
 def _edits(typed: dict[str, Any]) -> HeaderEdits:

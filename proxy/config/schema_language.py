@@ -109,7 +109,7 @@ class MapOf:
                 self.key(name)
             except ValueError as error:
                 tell(tree.keys_at[name], (*path, name), _stray_blank(name, self.key) or str(error))
-                tree.drop(name)
+                del tree[name]
                 continue
             twin = spelled.get(name.lower()) if self.caseless else None
             if twin is not None:
@@ -117,7 +117,7 @@ class MapOf:
                 continue
             value = self.value.read(tree[name], tree.values_at[name], (*path, name), tell)
             if value is BAD:
-                tree.drop(name)
+                del tree[name]
             else:
                 found[name] = value
                 spelled.setdefault(name.lower(), name)
@@ -184,13 +184,13 @@ class Section:
                         there = f"{head}: …, with a blank behind the colon" if ":" in name else head
                     hint = f" (did you mean {there}?)" if there else meant(name, self.keys, self._many_keys)
                     tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
-                    tree.drop(name)
+                    del tree[name]
             elif tree[name] is None and not key.null:
-                tree.drop(name)
+                del tree[name]
             else:
                 value = key.form.read(tree[name], tree.values_at[name], (*path, name), tell)
                 if value is BAD:
-                    tree.drop(name)
+                    del tree[name]
                 else:
                     found[name] = value
         missing = [name for name, key in self.keys.items() if key.required and name not in found]

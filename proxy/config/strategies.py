@@ -14,14 +14,12 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from proxy.config.merge import lay
 from proxy.config.plugins import CustomError, imported
-from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean, meant
+from proxy.config.problems import Mark, Path, Problems, did_you_mean, meant
 from proxy.config.schema import BACKOFF, BUCKET, IN_STRATEGY, STRATEGY
 from proxy.config.schema_language import told_already
 from proxy.config.units import is_off
-from proxy.config.yaml_tree import Map, adopt
-from proxy.retry.facts import FaultKind
+from proxy.config.yaml_tree import Map, adopt, lay
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
@@ -70,7 +68,7 @@ def plain_backoff(tree: Map) -> Map:
     for alias, key in ALIASES.items():
         if alias in result:
             backoff.put(key, result[alias], tree.keys_at[alias], tree.values_at[alias])
-            result.drop(alias)
+            del result[alias]
     result.put("backoff", backoff, tree.keys_at.get("backoff", tree.mark), tree.values_at.get("backoff", tree.mark))
     return result
 
@@ -99,14 +97,9 @@ def spelled(strategy: Strategy) -> Map:
         tree["delay_first"] = strategy.delay_first
     if strategy.hedging_delay is not None:
         tree["hedging_delay"] = _seconds(strategy.hedging_delay)
-        tree["non_fatal"] = _in_order(strategy.non_fatal)
-    found = adopt(tree)
-    assert isinstance(found, Map)
-    return found
-
-
-def _in_order(failures: Iterable[int | str | FaultKind]) -> list[str]:
-    return sorted((str(each) for each in failures), key=lambda text: (text.isdigit(), not text.isupper(), text))
+        failures = map(str, strategy.non_fatal)
+        tree["non_fatal"] = sorted(failures, key=lambda text: (text.isdigit(), not text.isupper(), text))
+    return Map.of(tree)
 
 
 @lru_cache(maxsize=256)
@@ -124,26 +117,24 @@ def spelled_bucket(spec: BucketSpec) -> Map:
         if value is not None:
             is_number = isinstance(value, int | float)
             tree[key] = value if not is_number else _seconds(float(value)) if key == "window" else f"{value:g}"
-    found = adopt(tree)
-    assert isinstance(found, Map)
-    return found
+    return Map.of(tree)
 
 
-def bucket_defaults(kind: str) -> Map:
-    """The defaults of a bucket's kind."""
-    if kind == "rate":
-        found = adopt({"kind": "rate", "when_empty": "wait", "store": "memory"})
-        assert isinstance(found, Map)
-        return found
-    specs: dict[str, BucketSpec] = {"quota": QuotaSpec(), "throttle": ThrottleSpec(), "budget": BudgetSpec()}
-    return spelled_bucket(specs[kind])
+#: The defaults of each kind of bucket.
+_BUCKETS: dict[str, Map] = {
+    **{spec.kind: spelled_bucket(spec) for spec in (QuotaSpec(), ThrottleSpec(), BudgetSpec())},
+    "rate": Map.of({"kind": "rate", "when_empty": "wait", "store": "memory"}),
+}
+#: A bucket, and its whole mapping; None twice where there is none.
+FoundBucket = tuple[BucketRef | None, Map | None]
 
 
 def described(tree: Map) -> str:
     """A name for an inline mapping, the same for the same definition: `standard(max_attempts=5)`."""
     kind = str(tree["kind"])
     base = spelled(BUILT_IN[kind]) if kind in BUILT_IN else Map()
-    parts = sorted(f"{path}={value}" for path, value in _flat(tree, "") if _flat_get(base, path) != value)
+    known = dict(_flat(base, ""))
+    parts = sorted(f"{path}={value}" for path, value in _flat(tree, "") if known.get(path) != value)
     return f"{kind}({', '.join(parts)})" if parts else kind
 
 
@@ -157,10 +148,6 @@ def _flat(tree: Map, path: str) -> Iterable[tuple[str, str]]:
             yield f"{path}{key}", "/".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _flat_get(tree: Map, path: str) -> str | None:
-    return dict(_flat(tree, "")).get(path)
-
-
 # -- the strategies and buckets of a configuration ---------------------------------------------------------------------
 
 
@@ -169,7 +156,7 @@ class Kinds:
 
     def __init__(self, strategies: Map, buckets: Map, problems: Problems) -> None:
         self._problems = problems
-        self._raw = {"strategy": strategies, "bucket": buckets}
+        self._raw = {"strategy": strategies, "bucket": buckets, "rate": buckets}
         self._customs: dict[str, Any] = {}
         self._names: dict[str, str] = {}
         self._whole: dict[str, Map] = {}
@@ -190,32 +177,21 @@ class Kinds:
 
         A bucket without `kind` over nothing stays as it is: it waits for the strategy's own bucket.
         """
-        if not isinstance(value, Map):
-            return value
-        if "kind" in value:
+        if not isinstance(value, Map) or "kind" in value or (what == "bucket" and below is None):
             return value
         if what == "rate" and (below is None or is_off(below)):
             whole = value.copy()
-            whole.put("kind", adopt("rate"), value.mark, value.mark)
+            whole.put("kind", adopt("rate"), value.mark)
             return whole
-        if what == "bucket" and below is None:
-            return value
-        base = below if isinstance(below, Map) else self._stands_for(what, below)
-        if base is None:
-            if is_off(below):
-                self._problems.add(mark, path, f"needs a kind: the inherited {what} is off")
+        if is_off(below):
+            self._problems.add(mark, path, f"needs a kind: the inherited {what} is off")
+            return None
+        base = below if isinstance(below, Map) else self._definition(what, str(below))
+        if base is None:  # which is told where the name is used
             return None
         if "kind" in base and not self._knows(what, value, str(base["kind"]), path):
             return None
         return lay(plain_backoff(value), plain_backoff(base))
-
-    def _stands_for(self, what: str, name: Any) -> Map | None:
-        """The whole mapping that a name stands for; None where nothing does (which is told where it is used)."""
-        if not isinstance(name, str) or is_off(name):
-            return None
-        if what == "strategy":
-            return self._definition("strategy", name)
-        return self._definition("bucket", name)
 
     def _definition(self, what: str, name: str) -> Map | None:
         """A name's mapping, laid over its kind's defaults."""
@@ -226,22 +202,18 @@ class Kinds:
         if name not in table:
             if what == "strategy" and name in BUILT_IN:
                 return spelled(BUILT_IN[name])
-            if what == "strategy" and ":" in name:
-                tree = Map()
-                tree.put("kind", adopt(name), DEFAULT, DEFAULT)
-                return tree
-            return None
+            return Map.of({"kind": name}) if what == "strategy" and ":" in name else None
         tree, at = table[name], table.keys_at[name]
         section = "strategies" if what == "strategy" else "buckets"
         if "kind" not in tree and not (what == "strategy" and name in BUILT_IN):
             kinds = ", ".join(STRATEGY_KEYS if what == "strategy" else BUCKET_KEYS)
             if "kind" not in tree.keys_at:  # one that is there and wrong has been told
                 self._problems.add(at, (section, name, "kind"), f"is missing; it is one of {kinds}")
-            table.drop(name)
+            table.pop(name)
             return None
         whole = self._with_kind(what, tree, str(tree.get("kind", name)), (section, name))
         if whole is None:
-            table.drop(name)
+            table.pop(name)
         else:
             self._whole[f"{what} {name}"] = whole
         return whole
@@ -249,7 +221,7 @@ class Kinds:
     def _with_kind(self, what: str, tree: Map, kind: str, path: Path) -> Map | None:
         """A mapping laid over the defaults of its kind; None where kind or keys are wrong."""
         if what != "strategy":
-            return lay(tree, bucket_defaults(kind)) if self._knows(what, tree, kind, path) else None
+            return lay(tree, _BUCKETS[kind]) if self._knows(what, tree, kind, path) else None
         if ":" in kind:
             return tree
         if kind not in BUILT_IN:
@@ -349,54 +321,41 @@ class Kinds:
         return self._names[key]
 
     def bucket(
-        self, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None
-    ) -> tuple[BucketRef | None, Map | None]:
-        """A worked-out bucket for a strategy, and its whole mapping. None stands for the strategy's own."""
-        own = strategy.own_bucket
+        self, what: str, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None
+    ) -> FoundBucket:
+        """A worked-out `bucket` or `rate` (`what`). A bucket that nobody wrote is the strategy's own."""
+        own = strategy.own_bucket if what == "bucket" else None
         if value is None:
             return (None, None) if own is None else (BucketRef(own), spelled_bucket(own))
         if is_off(value):
             return None, None
         if not isinstance(value, Map):
-            return self._named_bucket(str(value), mark, path)
+            return self._named_bucket(what, str(value), mark, path)
         whole = "kind" in value
         if not whole:
-            if own is None and strategy.max_attempts < 2:
-                return None, None  # there is nothing to pay for
             if own is None:
-                message = f"needs a kind: {strategy.name} has no bucket of its own to merge it into"
-                self._problems.add(mark, path, message)
+                if strategy.max_attempts >= 2:  # else there is nothing to pay for
+                    message = f"needs a kind: {strategy.name} has no bucket of its own to merge it into"
+                    self._problems.add(mark, path, message)
                 return None, None
             base = spelled_bucket(own)
             if not self._knows("bucket", value, str(base["kind"]), path):
                 return None, None
             value = lay(value, base)
         tree = self._with_kind("bucket", value, str(value["kind"]), path)
-        if tree is None:
-            return None, None
-        if tree["kind"] == "rate":
+        if tree is not None and what == "bucket" and tree["kind"] == "rate":
             self._problems.add(mark, path, "a retry bucket is a quota, a throttle or a budget (did you mean rate: …?)")
             return None, None
-        spec = bucket_spec(tree, mark, path, self._problems)
-        # Laid over the strategy's own, it stays that strategy's; written whole, it is one for all that inherit it.
-        return (None, None) if spec is None else (BucketRef(spec, group=group or ("inline" if whole else None)), tree)
-
-    def rate(self, value: Any, mark: Mark, path: Path, group: str | None) -> tuple[BucketRef | None, Map | None]:
-        """A worked-out `rate`, and its whole mapping."""
-        if value is None or is_off(value):
-            return None, None
-        if not isinstance(value, Map):
-            return self._named_bucket(str(value), mark, path, rate=True)
-        tree = self._with_kind("rate", value, str(value["kind"]), path)
         spec = None if tree is None else bucket_spec(tree, mark, path, self._problems)
-        if spec is not None and not isinstance(spec, RateSpec):
+        if spec is None:
+            return None, None
+        if what == "rate" and not isinstance(spec, RateSpec):
             self._problems.add(mark, path, f"takes a bucket of kind rate, not {spec.kind}")
             return None, None
-        return (None, None) if spec is None else (BucketRef(spec, group=group), tree)
+        # Laid over the strategy's own, it stays that strategy's; written whole, it is one for all that inherit it.
+        return BucketRef(spec, group=group or ("inline" if whole else None)), tree
 
-    def _named_bucket(
-        self, name: str, mark: Mark, path: Path, *, rate: bool = False
-    ) -> tuple[BucketRef | None, Map | None]:
+    def _named_bucket(self, what: str, name: str, mark: Mark, path: Path) -> FoundBucket:
         ref = self.buckets.get(name)
         if ref is None:
             if name not in self._raw["bucket"].keys_at:
@@ -405,8 +364,8 @@ class Kinds:
                     hint = f" (did you mean {{kind: {name}}}?)" if name in BUCKET_KEYS else "; define it under buckets"
                 self._problems.add(mark, path, f"no bucket is called {name!r}{hint}")
             return None, None
-        if isinstance(ref.spec, RateSpec) is not rate:
-            wanted = "takes a bucket of kind rate" if rate else "takes a quota, a throttle or a budget"
+        if isinstance(ref.spec, RateSpec) is not (what == "rate"):
+            wanted = "takes a bucket of kind rate" if what == "rate" else "takes a quota, a throttle or a budget"
             self._problems.add(mark, path, f"{wanted}, but {name} is of kind {ref.spec.kind}")
             return None, None
         return ref, self._whole[f"bucket {name}"]

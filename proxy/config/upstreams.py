@@ -1,122 +1,204 @@
-"""The upstreams of a configuration, and what stands for all the hosts that none of them names.
+"""The upstreams of a configuration with their routes, and what stands for all the hosts that none of them names.
 
-A place is read once and for all here: urls become endpoints, hosts patterns, prefixes plain paths, each mistake
-with its own line.
+The first route that matches wins, so the order is the file's: a user's routes before the methods of a gRPC service
+config, which are routes too, those before the policy of all the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from proxy.config import addresses
-from proxy.config.merge import lay, submap
-from proxy.config.policies import Policies, relative_to
-from proxy.config.problems import DEFAULT, Mark, Path, Problems
-from proxy.config.routes import Routes
-from proxy.config.schema import UPSTREAM
-from proxy.config.schema_language import told_already
-from proxy.config.yaml_tree import Map, adopt
+from proxy.config.policies import Policies, PolicyPlace, relative_to
+from proxy.config.problems import Mark, Path, Problems, printable
+from proxy.config.yaml_tree import Map, Seq, lay
 from proxy.retry.policy import Policy, Scope
-from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Target, Upstream
+from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Match, Route, Target, Upstream
+
+if TYPE_CHECKING:
+    from proxy.config.service_config import MethodPolicy
 
 #: The label of upstreams that no configuration names.
 UNMATCHED = "unmatched"
 
 
 class Upstreams:
-    """Makes the upstreams of one file's tree."""
+    """Makes the upstreams of one configuration, each laid over `defaults`.
 
-    def __init__(self, tree: Map, policies: Policies, routes: Routes, problems: Problems) -> None:
-        self._tree = tree
+    `placed` says where each policy was written, `files` what else was read.
+    """
+
+    def __init__(self, defaults: Map, policies: Policies, problems: Problems) -> None:
+        self._defaults = defaults
         self._policies = policies
-        self._routes = routes
         self._problems = problems
+        self._services: dict[int, tuple[Any, list[MethodPolicy] | None]] = {}
+        self.files: list[str] = []
+        self.placed: list[tuple[Policy, Mark, Path]] = []
 
-    def named(self, defaults: Map) -> list[Upstream]:
-        """Every named upstream, in file order."""
-        named = submap(self._tree, "upstreams")
+    def named(self, trees: Map, typed: Mapping[str, Any]) -> list[Upstream]:
+        """Every named upstream, in file order. `typed` is what the keys of each read as."""
         found: list[Upstream] = []
         prefixes: dict[str, str] = {}
-        for name, tree in named.items():
+        for name, tree in trees.items():
             if name == UNMATCHED:
                 message = f"{UNMATCHED} is the label of hosts that no upstream names"
-                self._problems.add(named.keys_at[name], ("upstreams", name), message)
+                self._problems.add(trees.keys_at[name], ("upstreams", name), message)
                 continue
-            upstream = self._upstream(name, tree, defaults, named.keys_at[name])
+            upstream = self._upstream(name, tree, typed[name], trees.keys_at[name])
             if upstream is None:
                 continue
             if upstream.prefix is not None:
                 taken = prefixes.setdefault(upstream.prefix, name)
                 if taken != name:
-                    mark = tree.values_at.get("prefix", named.keys_at[name])
+                    mark = tree.values_at.get("prefix", trees.keys_at[name])
                     message = f"{upstream.prefix} is the prefix of {taken} already"
                     self._problems.add(mark, ("upstreams", name, "prefix"), message)
             found.append(upstream)
         return found
 
-    def _upstream(self, name: str, tree: Map, defaults: Map, at: Mark) -> Upstream | None:
+    def _upstream(self, name: str, tree: Map, typed: Mapping[str, Any], at: Mark) -> Upstream | None:
         path: Path = ("upstreams", name)
-        merged = self._policies.layer(tree, defaults, path)
+        merged = self._policies.layer(tree, self._defaults, path)
         merged.mark = at
-        endpoints = self._endpoints(tree)
-        hosts = self._hosts(tree, endpoints)
-        made = self._routes.routed(merged, name, endpoints, path, at)
-        prefix = None  # without an endpoint there would be nowhere to go
-        if endpoints:
-            prefix = addresses.prefix_or_off(tree["prefix"]) if "prefix" in tree else f"/{name}"
-        services = _several(tree, "services")
+        endpoints = tuple(  # a socket's path is relative to the file that names it
+            end if end.unix is None else replace(end, unix=relative_to(tree.values_at["url"], end.unix))
+            for end in _several(typed, "url")
+        )
+        made = self._routed(merged, name, endpoints, path, at)
+        prefix = typed.get("prefix", f"/{name}") if endpoints else None  # else there would be nowhere to go
+        services = _several(typed, "services")
         if services and not endpoints:
             message = "needs a url: a call by its service has nowhere to go without one"
             self._problems.add(tree.keys_at["services"], (*path, "services"), message)
         if made is None:
             return None
         base, routes = made
+        hosts = _several(typed, "hosts") if "hosts" in typed else _hosts(endpoints)
         connect = cast(ConnectMode, str(merged["connect"]))
-        return Upstream(name, name, cast(Target, base.target), base, connect, prefix, hosts, tuple(routes), services)
+        return Upstream(name, name, cast(Target, base.target), base, connect, prefix, hosts, routes, services)
 
-    def fallback(self, defaults: Map) -> Upstream | None:
+    def fallback(self) -> Upstream | None:
         """The pattern of upstreams for hosts that none names. Their cooldown is off unless `defaults` sets it."""
-        tree = defaults
-        if not submap(defaults, "pushback").values_at["cooldown"].line:
-            off = Map()
-            pushback = Map()
-            pushback.put("cooldown", adopt("off"), DEFAULT, DEFAULT)
-            off.put("pushback", pushback, DEFAULT, DEFAULT)
-            tree = lay(off, tree)
-        made = self._routes.routed(tree, UNMATCHED, (), ("defaults",), tree.mark)
+        tree = self._defaults
+        if not tree.sub("pushback").values_at["cooldown"].line:
+            tree = lay(Map.of({"pushback": {"cooldown": "off"}}), tree)
+        made = self._routed(tree, UNMATCHED, (), ("defaults",), tree.mark)
         if made is None:
             return None
-        base, routes = _per_host(made[0]), [replace(route, policy=_per_host(route.policy)) for route in made[1]]
+        base, routes = _per_host(made[0]), tuple(replace(each, policy=_per_host(each.policy)) for each in made[1])
         connect: ConnectMode = "deny" if tree["connect"] == "deny" else "tunnel"
-        return Upstream(UNMATCHED, UNMATCHED, cast(Target, base.target), base, connect, None, (), tuple(routes))
+        return Upstream(UNMATCHED, UNMATCHED, cast(Target, base.target), base, connect, None, (), routes)
 
-    def _endpoints(self, tree: Map) -> list[Endpoint]:
-        """The places of url. A socket's path is relative to the file that names it."""
-        return [
-            end if end.unix is None else replace(end, unix=relative_to(tree.values_at["url"], end.unix))
-            for end in _several(tree, "url")
-        ]
+    def _routed(
+        self, merged: Map, name: str, endpoints: tuple[Endpoint, ...], path: Path, at: Mark
+    ) -> tuple[Policy, tuple[Route, ...]] | None:
+        """The policy of an upstream and of each of its routes; None where one of them is wrong."""
+        labels: dict[str, int] = {}
+        under = merged.without("routes")
+        base = self._routes(under, Match(), PolicyPlace(name, "", endpoints, path, at), labels)
+        routes: list[Route | None] = []
+        for number, tree in enumerate(merged.get("routes") or ()):
+            where: Path = (*path, "routes", number)
+            laid = self._policies.layer(tree.without("match"), under, where)
+            written = tree.sub("match")
+            match = self._match(written)
+            label = _unique(_label(match, written.get("path"), number), labels)
+            place = PolicyPlace(name, label, endpoints, where, tree.mark, frozenset(tree) & {"bucket", "rate"})
+            routes += self._routes(laid, match, place, labels)
+        *methods, rest = base
+        fine = tuple(route for route in (*routes, *methods) if route is not None)
+        return (rest.policy, fine) if rest is not None and len(fine) == len(routes) + len(methods) else None
 
-    def _hosts(self, tree: Map, endpoints: list[Endpoint]) -> tuple[HostPattern, ...]:
-        """As written, or the hosts of url, each for the url's own port, for 80, and for 443 where the url is https:
-        what an app asks for as https never leaves in the clear by default (contract, section 3).
-        """
-        if "hosts" in tree:
-            return tuple(_several(tree, "hosts"))
-        named = [end for end in endpoints if end.unix is None]
-        ports = [
-            (end.host, port) for end in named for port in (end.port, 80, *((443,) if end.scheme == "https" else ()))
-        ]
-        return tuple(HostPattern(addresses.pattern_host(host), port) for host, port in dict.fromkeys(ports))
+    def _routes(self, tree: Map, match: Match, place: PolicyPlace, labels: dict[str, int]) -> list[Route | None]:
+        """A policy as a route; under a service config one for each of its methods, that for all the rest at the end."""
+        found: list[Route | None] = []
+        for method in self._methods(tree, place.path):
+            joined, at = match, place
+            if method is not None and method.glob is not None:
+                joined = replace(match, paths=(*match.paths, method.glob))
+                label = f"{place.route} {method.label}" if place.route else method.label
+                at = replace(place, route=_unique(label, labels))
+            policy = self._policies.make(tree, at, method)
+            if policy is not None:
+                self.placed.append((policy, at.at, at.path))
+            found.append(None if policy is None else Route(joined, policy))
+        return found
+
+    def _methods(self, tree: Map, path: Path) -> list[MethodPolicy] | list[None]:
+        """The service config's methods; without one, or where it is wrong, just the policy itself."""
+        value = tree.get("service_config")
+        if value is None:
+            return [None]
+        known = self._services.get(id(value))
+        if known is None:
+            from proxy.config import service_config  # few files name one
+
+            mark = tree.values_at["service_config"]
+            found = service_config.read(value, mark, (*path, "service_config"), self._problems)
+            if isinstance(value, str):
+                self.files.append(relative_to(mark, value))
+            known = self._services[id(value)] = value, found
+        return known[1] or [None]
+
+    def _match(self, tree: Map) -> Match:
+        methods = tree.get("methods")
+        if isinstance(methods, Seq) and not methods:
+            self._problems.add(tree.values_at["methods"], "match.methods", "must not be empty: nothing would match")
+        for method, mark in zip(methods, methods.marks, strict=True) if isinstance(methods, Seq) else ():
+            if not method.isupper():
+                message = f"methods are told apart by case (did you mean {method.upper()}?)"
+                self._problems.warn(mark, "match.methods", message)
+        return Match(
+            frozenset(map(str, methods)) if isinstance(methods, Seq) else None,
+            (str(tree["path"]),) if "path" in tree else (),
+            tuple((name.lower(), str(glob)) for name, glob in tree.sub("headers").items()),
+        )
 
 
-def _several(tree: Map, key: str) -> tuple[Any, ...]:
-    """What a word or a list of words of an upstream reads as."""
-    if key not in tree:
-        return ()
-    found = UPSTREAM.keys[key].form.read(tree[key], tree.values_at[key], (key,), told_already)
+def _several(typed: Mapping[str, Any], key: str) -> tuple[Any, ...]:
+    """What a word or a list of words was read as."""
+    found = typed.get(key, ())
     return found if isinstance(found, tuple) else (found,)
+
+
+def _hosts(endpoints: tuple[Endpoint, ...]) -> tuple[HostPattern, ...]:
+    """The hosts of url, each for the url's own port, for 80, and for 443 where the url is https: what an app asks for
+    as https never leaves in the clear by default (contract, section 3).
+    """
+    ports = [
+        (end.host, port)
+        for end in endpoints
+        if end.unix is None
+        for port in (end.port, 80, *((443,) if end.scheme == "https" else ()))
+    ]
+    return tuple(HostPattern(addresses.pattern_host(host), port) for host, port in dict.fromkeys(ports))
+
+
+def _label(match: Match, path: Any, number: int) -> str:
+    """A route's name in metrics and logs, made of what it asks for, as it was written before ${NAME} was replaced.
+
+    One that asks for header fields alone is named by them and its place in the file: their values may be secrets.
+    """
+    parts = [",".join(sorted(match.methods))] if match.methods else []
+    parts += [str(getattr(path, "raw", path))] if path is not None else []
+    if match.headers and not parts:
+        return f"header {', '.join(dict.fromkeys(name for name, _ in match.headers))} #{number + 1}"
+    return printable(" ".join(parts)) or f"route {number + 1}"
+
+
+def _unique(label: str, taken: dict[str, int]) -> str:
+    """The label, or the label with the first number that is free; `taken` counts those given so far."""
+    number = taken.get(label, 0) + 1
+    found = label if number == 1 else f"{label} #{number}"
+    while found in taken:
+        number += 1
+        found = f"{label} #{number}"
+    taken[label] = number
+    taken.setdefault(found, 1)
+    return found
 
 
 def _per_host(policy: Policy) -> Policy:

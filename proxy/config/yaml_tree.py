@@ -47,19 +47,23 @@ class Map(dict[str, Any]):
         self.keys_at: dict[str, Mark] = {}
         self.values_at: dict[str, Mark] = {}
 
-    def put(self, key: str, value: Any, key_at: Mark, value_at: Mark) -> None:
-        """Set a key together with its places."""
+    @classmethod
+    def of(cls, data: Mapping[Any, Any], mark: Mark = DEFAULT) -> Map:
+        """Python data as a tree, every value of it at the same place."""
+        made = cls(mark)
+        for key, item in data.items():
+            made.put(str(adopt(key, mark)), adopt(item, mark), mark)
+        return made
+
+    def put(self, key: str, value: Any, key_at: Mark, value_at: Mark | None = None) -> None:
+        """Set a key together with its places; the value's is the key's, where none is given."""
         self[key] = value
         self.keys_at[key] = key_at
-        self.values_at[key] = value_at
+        self.values_at[key] = key_at if value_at is None else value_at
 
     def take(self, key: str, other: Map) -> None:
         """Set a key as another mapping has it, places included."""
         self.put(key, other[key], other.keys_at[key], other.values_at[key])
-
-    def drop(self, key: str) -> None:
-        """Take a key out, if it is there."""
-        self.pop(key, None)
 
     def copy(self) -> Map:
         """A shallow copy that keeps the places."""
@@ -68,6 +72,18 @@ class Map(dict[str, Any]):
         new.keys_at = dict(self.keys_at)
         new.values_at = dict(self.values_at)
         return new
+
+    def without(self, *keys: str) -> Map:
+        """A shallow copy without some keys; their places are kept."""
+        new = self.copy()
+        for key in keys:
+            new.pop(key, None)
+        return new
+
+    def sub(self, key: str) -> Map:
+        """A mapping inside this one; an empty one where there is none."""
+        found = self.get(key)
+        return found if isinstance(found, Map) else Map(self.mark)
 
 
 class Seq(list[Any]):
@@ -91,10 +107,7 @@ def adopt(value: Any, mark: Mark = DEFAULT) -> Any:
     if isinstance(value, Map | Seq | Text) or value is None:
         return value
     if isinstance(value, Mapping):
-        mapping = Map(mark)
-        for key, item in value.items():
-            mapping.put(str(adopt(key, mark)), adopt(item, mark), mark, mark)
-        return mapping
+        return Map.of(value, mark)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         sequence = Seq(mark)
         for item in value:
@@ -117,6 +130,27 @@ def place(tree: Any, path: Path) -> Mark:
         else:
             break
     return found
+
+
+def lay(over: Map, under: Map, worked_out: Mapping[str, Any] | None = None) -> Map:
+    """`over` laid over `under`, two layers of a configuration: mappings are merged, everything else replaces. Both stay
+    as they are, and every value keeps its place, so that the result can say where each comes from (provenance.py).
+
+    `worked_out` are values to be set in the place of those of `over`; where it has None, what is inherited stays.
+    """
+    result = under.copy()
+    if over.mark.line or not under.mark.line:
+        result.mark = over.mark
+    for key, value in over.items():
+        below = result.get(key)
+        if worked_out and key in worked_out:
+            if worked_out[key] is not None:
+                result.put(key, worked_out[key], over.keys_at[key], over.values_at[key])
+        elif isinstance(value, Map) and isinstance(below, Map):
+            result.put(key, lay(value, below), over.keys_at[key], over.values_at[key])
+        else:
+            result.take(key, over)
+    return result
 
 
 # -- from a text -------------------------------------------------------------------------------------------------------
