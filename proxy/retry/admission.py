@@ -7,6 +7,7 @@ and nothing else leaves anything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from proxy.retry.checks import HAIR, NEVER
 from proxy.retry.facts import Outcome, Request
@@ -17,6 +18,7 @@ from proxy.retry.reasons import held_in_vain
 from proxy.retry.registry import ScopeState
 
 
+@dataclass(slots=True, eq=False)
 class Admission:
     """What gates know as a waiter; made when one has to be asked for the first time.
 
@@ -26,45 +28,22 @@ class Admission:
     that refused the call, and the status that began it.
     """
 
-    __slots__ = (
-        *(
-            "_cooled_before",
-            "_cooled_since",
-            "_cools",
-            "_deadline",
-            "_held_since",
-            "_own_delays",
-            "_patience",
-            "_policy",
-        ),
-        *("_request", "_scope", "alarm", "cooled", "cooling", "held", "held_attempt", "held_by"),
-    )
-
-    def __init__(
-        self,
-        request: Request,
-        policy: Policy,
-        scope: ScopeState,
-        alarm: Callable[[float], None] | None,
-        *,
-        cools: bool,
-    ) -> None:
-        self.alarm = alarm
-        self.held_by = ""
-        self.held = 0.0
-        self.held_attempt = 0
-        self.cooled = False
-        self.cooling: tuple[float, int] = (0.0, 503)
-        self._request = request
-        self._policy = policy
-        self._scope = scope
-        self._cools = cools
-        self._deadline: float | None = None
-        self._held_since: float | None = None  # since when a gate holds the next attempt
-        self._own_delays: tuple[float, ...] = ()  # when the delays are over that began with answers to this call
-        self._cooled_since: float | None = None  # since when the cooldown holds it
-        self._cooled_before = 0.0  # for how long it did so ahead of earlier attempts
-        self._patience = NEVER  # until when it may: after that the call is answered
+    request: Request
+    policy: Policy
+    scope: ScopeState
+    alarm: Callable[[float], None] | None
+    cools: bool
+    held_by: str = ""
+    held: float = 0.0
+    held_attempt: int = 0
+    cooled: bool = False
+    cooling: tuple[float, int] = (0.0, 503)
+    _deadline: float | None = None
+    _held_since: float | None = None  # since when a gate holds the next attempt
+    _own_delays: tuple[float, ...] = ()  # when the delays are over that began with answers to this call
+    _cooled_since: float | None = None  # since when the cooldown holds it
+    _cooled_before: float = 0.0  # for how long it did so ahead of earlier attempts
+    _patience: float = NEVER  # until when it may: after that the call is answered
 
     @property
     def was_cooled(self) -> bool:
@@ -84,8 +63,8 @@ class Admission:
         tokens go into the payment. `first`: it is for a first attempt.
         """
         self._deadline = deadline
-        scope = self._scope
-        if self._cools and scope.cooldown.holds(now):
+        scope = self.scope
+        if self.cools and scope.cooldown.holds(now):
             at, why = self._ask_cooldown(now)
             if at > now:
                 self._leave_lines(now)  # who is held here must not stand in the way of others there
@@ -96,7 +75,7 @@ class Admission:
             at = payment.pass_gate(scope.rate, self, now)
             if at > now:
                 return at, (Outcome.RATE_LIMITED if at == REJECTED else None), "rate"
-        if scope.limiter is not None and not (first and not self._policy.strategy.delay_first):
+        if scope.limiter is not None and not (first and not self.policy.strategy.delay_first):
             at = payment.pass_gate(scope.limiter, self, now)
             if at > now:
                 return at, None, "limiter"
@@ -104,7 +83,7 @@ class Admission:
 
     def _ask_cooldown(self, now: float) -> tuple[float, str]:
         """Now, or when to ask again; or REJECTED and why: the call would be held for longer than it may."""
-        cooldown, rules, fields = self._scope.cooldown, self._policy.pushback, self._request.fields
+        cooldown, rules, fields = self.scope.cooldown, self.policy.pushback, self.request.fields
         at = cooldown.ask(self, fields, now, self._own_delays)
         self.cooled = True
         if at <= now:
@@ -134,7 +113,7 @@ class Admission:
     def sent(self, attempt: int, now: float) -> None:
         """Nothing holds this attempt any more: it is being sent."""
         if self.cooled:
-            self.cooled = self._scope.cooldown.sent(self)
+            self.cooled = self.scope.cooldown.sent(self)
         if self._held_since is not None:
             self.held, self.held_attempt = now - self._held_since, attempt
             self._held_since = None
@@ -143,22 +122,22 @@ class Admission:
         """The attempt sent at `sent`, of which the cooldown knows, has a head or an end; `well`: it is no failure of
         the upstream's; None: that is told later.
         """
-        self._scope.cooldown.landed(self, sent, now, well=well)
+        self.scope.cooldown.landed(self, sent, now, well=well)
         self.cooled = well is None
 
     def claim_place(self, cooldown: bytes, due: float) -> None:
         """An answer to this call began this cooldown, and it will be tried again at `due`: it has the first place."""
-        self._own_delays = (*self._own_delays, self._scope.cooldown.until(cooldown))
-        self.cooled = self._scope.cooldown.claim(self, cooldown, due)
+        self._own_delays = (*self._own_delays, self.scope.cooldown.until(cooldown))
+        self.cooled = self.scope.cooldown.claim(self, cooldown, due)
 
     def leave(self, now: float) -> None:
         """Nothing is waited for any more."""
         if self.cooled:
             if self._cooled_since is not None:
                 self._end_hold(now, self._cooled_since)
-            self._scope.cooldown.leave(self, now)
+            self.scope.cooldown.leave(self, now)
             self.cooled = False
-        if not self._scope.ungated:
+        if not self.scope.ungated:
             self._leave_lines(now)
 
     def _end_hold(self, now: float, since: float) -> None:
@@ -167,7 +146,7 @@ class Admission:
         self._cooled_since, self._patience = None, NEVER
 
     def _leave_lines(self, now: float) -> None:
-        scope = self._scope
+        scope = self.scope
         if scope.rate is not None:
             scope.rate.leave(self, now)
         if scope.limiter is not None:

@@ -8,12 +8,16 @@ Queues are in order of arrival.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.retry.token_bucket import TokenBucket
 
 #: Asked of a gate that holds nobody: the call is refused at once.
 REJECTED = float("inf")
+#: A waiter whose turn has come, but behind others whose turn has come too, asks again after them: one step of a
+#: microsecond is past every alarm of this instant on either clock.
+STEP = 1e-6
 
 
 class Waiter(Protocol):
@@ -24,19 +28,17 @@ class Waiter(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class TokenGate:
     """The queue before a rate bucket or an adaptive limiter: one token an attempt, in order of arrival.
 
     `asking`: the bucket is kept elsewhere and has been asked; until it has answered nobody is turned away.
     """
 
-    __slots__ = ("asking", "bucket", "queue", "rejects")
-
-    def __init__(self, bucket: TokenBucket, *, rejects: bool = False) -> None:
-        self.bucket = bucket
-        self.rejects = rejects
-        self.asking = False
-        self.queue: dict[Waiter, None] = {}
+    bucket: TokenBucket
+    rejects: bool = False
+    asking: bool = False
+    queue: dict[Waiter, None] = field(default_factory=dict)
 
     def ask(self, waiter: Waiter, now: float) -> float:
         """Now, with one token taken; or the time to ask again; or REJECTED."""
@@ -47,7 +49,7 @@ class TokenGate:
         if self.rejects and not self.asking:
             return REJECTED
         self.queue[waiter] = None
-        return max(now + self.bucket.wait(now), _just_after(now))
+        return max(now + self.bucket.wait(now), now + STEP)
 
     def _ask_in_line(self, waiter: Waiter, now: float) -> float:
         if waiter not in self.queue:
@@ -60,7 +62,7 @@ class TokenGate:
         if self.rejects and not self.asking:
             del self.queue[waiter]
             return REJECTED
-        return max(self._due(waiter, now), _just_after(now))
+        return max(self._due(waiter, now), now + STEP)
 
     def _due(self, waiter: Waiter, now: float) -> float:
         for place, other in enumerate(self.queue, start=1):
@@ -82,12 +84,3 @@ class TokenGate:
     def seconds_left(self, now: float) -> float:
         """How long a newcomer would wait."""
         return self.bucket.wait(now, len(self.queue) + 1)
-
-
-#: A waiter whose turn has come, but behind others whose turn has come too, asks again after them: one step of a
-#: microsecond is past every alarm of this instant on either clock.
-_STEP = 1e-6
-
-
-def _just_after(now: float) -> float:
-    return now + _STEP

@@ -7,37 +7,37 @@ answer counts while it is waited for, and what it grants too late goes back to i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.gates import TokenGate, Waiter
 
 
+@dataclass(slots=True, eq=False)
 class Payment:
     """What is paid for one attempt. `price`: tokens that were taken from the bucket, None where nothing had to be
     paid; `owed`: tokens that the bucket has still to be paid, None: nothing; `asked`: the bucket was asked for them and
     has not answered; `limit`: when its silence counts as a no (seconds).
     """
 
-    __slots__ = ("_bucket", "_taken_at", "_tokens", "asked", "limit", "owed", "price")
-
-    def __init__(self, bucket: Bucket | None) -> None:
-        self.price: float | None = None
-        self.owed: float | None = None
-        self.asked = False
-        self.limit = 0.0
-        self._bucket = bucket
-        self._taken_at = 0.0
-        self._tokens: tuple[TokenGate, ...] = ()
+    bucket: Bucket | None
+    price: float | None = None
+    owed: float | None = None
+    asked: bool = False
+    limit: float = 0.0
+    _taken_at: float = 0.0
+    _tokens: tuple[TokenGate, ...] = ()
 
     def take(self, price: float, now: float) -> bool:
         """Take the price of a retry, if the bucket has it; whether it has."""
-        if self._bucket is not None and not self._bucket.take(price, now):
+        if self.bucket is not None and not self.bucket.take(price, now):
             return False
         self.price, self._taken_at = price, now
         return True
 
     def owe(self, price: float, limit: float, now: float) -> bool:
         """The price could not be taken here: the bucket is to be asked for it. False: there is nothing to ask."""
-        if self._bucket is None or self._bucket.affords(price, now) != ASK:
+        if self.bucket is None or self.bucket.affords(price, now) != ASK:
             return False
         self.owed, self.limit = price, limit
         return True
@@ -75,8 +75,8 @@ class Payment:
 
     def give_back(self, now: float) -> None:
         """The attempt is not sent: all that was taken for it comes back."""
-        if self.price is not None and self._bucket is not None:
-            self._bucket.give_back(self.price, now, taken_at=self._taken_at)
+        if self.price is not None and self.bucket is not None:
+            self.bucket.give_back(self.price, now, taken_at=self._taken_at)
         for gate in self._tokens:
             gate.bucket.give_back(now)
         self.price = self.owed = None

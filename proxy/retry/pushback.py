@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from proxy.retry.facts import NO_PUSHBACK, Class, Fields, NoFields, Pushback, Reply
 from proxy.retry.http_date import read_http_date
@@ -84,22 +85,18 @@ def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
     return reply.status == 429 and any(reply.fields.get_all(reset.name.lower()) for reset in limits)
 
 
+@dataclass(slots=True, eq=False)
 class _PushbackReader:
     """One answer being read: the fields, and the longest delay found so far."""
 
-    __slots__ = ("cooldown", "delay", "evidence", "fields", "source", "status", "trailers", "wall")
-
-    def __init__(
-        self, fields: Fields, trailers: Fields, status: int, wall: float, evidence: ReplyEvidence | None
-    ) -> None:
-        self.evidence = evidence
-        self.fields = fields
-        self.trailers = trailers
-        self.status = status
-        self.wall = wall
-        self.delay: float | None = None
-        self.cooldown: float | None = None
-        self.source = ""
+    fields: Fields
+    trailers: Fields
+    status: int
+    wall: float
+    evidence: ReplyEvidence | None
+    delay: float | None = None
+    cooldown: float | None = None
+    source: str = ""
 
     def read(self, cls: Class, dialects: Sequence[Dialect]) -> Pushback:
         failed = self.status >= 400 or any(_whole(value) != 0 for value in self.values("grpc-status"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
@@ -18,6 +18,7 @@ from proxy.retry.checks import Failure
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.facts import Fields, Request
+from proxy.retry.gates import TokenGate
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, PushbackPolicy, RateSpec, Strategy
 
 #: Contract, section 3: header scopes are bounded.
@@ -36,6 +37,7 @@ K = TypeVar("K", bound=Key)
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class ScopeState:
     """All that the calls of one policy and one scope value share.
 
@@ -44,36 +46,21 @@ class ScopeState:
     `mode: observe` plays with instead of the real one.
     """
 
-    __slots__ = (
-        "_shadow",
-        "bucket",
-        "cooldown",
-        "limiter",
-        "pacing",
-        "rate",
-        "rate_bucket",
-        "seen",
-        "ungated",
-        "value",
-    )
+    value: str
+    bucket: Bucket | None
+    rate_bucket: RateBucket | None
+    pacing: CubicLimiter | None
+    cooldown: Cooldown
+    seen: SeenKeys
+    rate: TokenGate | None = field(init=False)
+    limiter: TokenGate | None = field(init=False)
+    ungated: bool = field(init=False)
+    _shadow: Bucket | None = None
 
-    def __init__(
-        self,
-        value: str,
-        bucket: Bucket | None,
-        rate: RateBucket | None,
-        limiter: CubicLimiter | None,
-        cooldown: Cooldown,
-        seen: SeenKeys,
-    ) -> None:
-        self.value = value
-        self.bucket = bucket
-        self.rate_bucket, self.rate = rate, None if rate is None else rate.gate
-        self.pacing, self.limiter = limiter, None if limiter is None else limiter.gate
-        self.cooldown = cooldown
-        self.seen = seen
-        self.ungated = rate is None and limiter is None
-        self._shadow: Bucket | None = None
+    def __post_init__(self) -> None:
+        self.rate = None if self.rate_bucket is None else self.rate_bucket.gate
+        self.limiter = None if self.pacing is None else self.pacing.gate
+        self.ungated = self.rate is None and self.limiter is None
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now, without asking any gate: there is none but a cooldown that is over."""

@@ -11,18 +11,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from copy import copy
+from dataclasses import dataclass
 
 #: Instants kept apart before any are merged.
 EXACT = 2048
 
 
+@dataclass(slots=True)
 class _Slice:
-    __slots__ = ("count", "first", "last")
-
-    def __init__(self, at: float) -> None:
-        self.first = at
-        self.last = at
-        self.count = 1
+    first: float
+    last: float
+    count: int = 1
 
 
 class SlidingCount:
@@ -54,7 +53,7 @@ class SlidingCount:
                 return
             if slices[0].first + self.window <= now:
                 self._expire(now)
-        slices.append(_Slice(now))
+        slices.append(_Slice(now, now))
 
     def count(self, now: float) -> int:
         """Events within the window that ends now."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from proxy.retry.gates import Waiter
 
@@ -33,55 +34,29 @@ _NEWEST = 0.125
 _TOO_MANY = 429
 
 
+@dataclass(slots=True, eq=False)
 class SlowStart:
     """One group of callers and the cooldown that holds them. Times are seconds on the callers' clock.
 
-    until: float    when the delay is over
-    delay: float    how long it was
-    status: int     of the answer that began it: 429 or 503
-    places: float   how many attempts may be under way at a time, once the delay is over; fractions do not count yet
-    begun: float    when the word came that is in force
-    share: float    how many of them this process may have; infinity where it shares them with no other machine
-    grown: float    how many it has added, in all
-    elsewhere: bool whether another machine holds calls, as far as is known
+    `grown`: how many places it has added, in all. The queue is in order of arrival, and says since when each waits.
     """
 
-    __slots__ = (
-        "_admitted",
-        "_own_until",
-        "_round_trip",
-        "_starter",
-        "_taken",
-        "_threshold",
-        "_well",
-        "begun",
-        "delay",
-        "elsewhere",
-        "grown",
-        "places",
-        "queue",
-        "share",
-        "status",
-        "until",
-    )
-
-    def __init__(self) -> None:
-        self.until = -_NEVER
-        self.delay = 0.0
-        self.status = 503
-        self.places = 1.0
-        self.begun = -_NEVER
-        self.share = _NEVER
-        self.grown = 0.0
-        self.elsewhere = False
-        self.queue: dict[Waiter, float] = {}  # in order of arrival, and since when
-        self._threshold = _NEVER  # up to so many places they double, above they grow by one, a round trip
-        self._well = -_NEVER  # when somebody was served last, or the first word came
-        self._round_trip = 0.0  # their mean, 0: none is known
-        self._admitted: dict[Waiter, None] = {}  # let go, and not sent yet
-        self._taken: dict[Waiter, float] = {}  # places in use, and since when; in that order
-        self._starter: Waiter | None = None  # who has the first place once the delay is over
-        self._own_until = -_NEVER  # the end of the delay that the starter itself met
+    until: float = -_NEVER  # when the delay is over
+    delay: float = 0.0  # how long it was
+    status: int = 503  # of the answer that began it: 429 or 503
+    places: float = 1.0  # how many attempts may be under way at a time after the delay; fractions do not count yet
+    begun: float = -_NEVER  # when the word came that is in force
+    share: float = _NEVER  # how many places this process may have; infinity where no other machine shares them
+    grown: float = 0.0
+    elsewhere: bool = False  # whether another machine holds calls, as far as is known
+    queue: dict[Waiter, float] = field(default_factory=dict)
+    _threshold: float = _NEVER  # up to so many places they double, above they grow by one, a round trip
+    _well: float = -_NEVER  # when somebody was served last, or the first word came
+    _round_trip: float = 0.0  # their mean, 0: none is known
+    _admitted: dict[Waiter, None] = field(default_factory=dict)  # let go, and not sent yet
+    _taken: dict[Waiter, float] = field(default_factory=dict)  # places in use, and since when; in that order
+    _starter: Waiter | None = None  # who has the first place once the delay is over
+    _own_until: float = -_NEVER  # the end of the delay that the starter itself met
 
     # -- words ------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import inspect
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, ClassVar, Literal
 from weakref import WeakSet
@@ -34,15 +34,8 @@ from proxy.retry.policy import BucketSpec, Strategy
 #: Scopes that one strategy keeps apart; beyond them the one unused for longest starts anew.
 MOST_SCOPES = 10_000
 
-
-class _Shared:
-    """What the calls of one scope share."""
-
-    __slots__ = ("bucket", "limiter")
-
-    def __init__(self, bucket: BucketSpec | None, limiter: CubicLimiter | None) -> None:
-        self.bucket: Bucket | None = make_bucket(bucket) if bucket is not None else None
-        self.limiter = limiter
+#: What the calls of one scope share.
+Shared = tuple[Bucket | None, CubicLimiter | None]
 
 
 class _Waits(WaitSeries):
@@ -53,27 +46,23 @@ class _Waits(WaitSeries):
     def __init__(self, definition: Strategy, backoff_strategy: RetryBackoffStrategy) -> None:
         super().__init__(definition, defaults.chance)
         self._compute: Callable[..., float] = backoff_strategy.compute_next_backoff_delay
-        self._keywords = _keywords_of(backoff_strategy)
+        parameters = inspect.signature(self._compute).parameters
+        self._keywords = [name for name in ("previous", "throttling") if name in parameters]
 
     def backoff(self, n: int, throttled: bool) -> float:
         known: dict[str, Any] = {"previous": self.previous, "throttling": throttled}
         return float(self._compute(n, **{name: known[name] for name in self._keywords}))
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class IssuedToken:
-    """One call's state between two attempts. `retry_delay` is seconds."""
+    """One call's state between two attempts. `retry_delay` is seconds; `paid`: what the last retry paid."""
 
-    __slots__ = ("__weakref__", "_paid", "_shared", "_waits", "retry_count", "retry_delay")
-
-    def __init__(self, shared: _Shared, waits: _Waits, retry_count: int, retry_delay: float) -> None:
-        self.retry_count = retry_count
-        self.retry_delay = retry_delay
-        self._shared = shared
-        self._waits = waits
-        self._paid: float | None = None  # what the last retry paid
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(retry_count={self.retry_count}, retry_delay={self.retry_delay})"
+    retry_count: int
+    retry_delay: float
+    shared: Shared = field(repr=False)
+    waits: WaitSeries = field(repr=False)
+    paid: float | None = field(default=None, repr=False)
 
 
 class _BuiltInStrategy:
@@ -94,14 +83,13 @@ class _BuiltInStrategy:
         clock: Callable[[], float] | None = None,
         random: Callable[[], float] | None = None,
     ) -> None:
-        attempts = self.definition.max_attempts if max_attempts is None else max_attempts
-        if attempts < 1:
-            raise ValueError(f"max_attempts must be at least 1, not {attempts}")
-        self.max_attempts = attempts
+        self.max_attempts = self.definition.max_attempts if max_attempts is None else max_attempts
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be at least 1, not {max_attempts}")
         self.backoff_strategy = backoff_strategy or ExponentialRetryBackoffStrategy.of(self.definition.backoff, random)
         self._bucket = self.definition.own_bucket if bucket == "own" else bucket
         self._clock = clock or defaults.clock
-        self._scopes: OrderedDict[str | None, _Shared] = OrderedDict()
+        self._scopes: OrderedDict[str | None, Shared] = OrderedDict()
         self._issued: WeakSet[IssuedToken] = WeakSet()
         self._lock = Lock()
 
@@ -109,62 +97,62 @@ class _BuiltInStrategy:
         """Begin a call; wait the token's delay (not 0 only for an adaptive strategy that was throttled), then send."""
         with self._lock:
             now = self._clock()
-            shared = self._scope(token_scope, now)
-            if shared.bucket is not None:
-                shared.bucket.begin(now)
+            bucket, limiter = shared = self._scope(token_scope, now)
+            if bucket is not None:
+                bucket.begin(now)
             wait = float(self.backoff_strategy.compute_next_backoff_delay(0))
-            if shared.limiter is not None:
-                wait = max(wait, shared.limiter.reserve(now))
-            return self._issue(IssuedToken(shared, _Waits(self.definition, self.backoff_strategy), 0, wait))
+            if limiter is not None:
+                wait = max(wait, limiter.reserve(now))
+            token = IssuedToken(0, wait, shared, _Waits(self.definition, self.backoff_strategy))
+            self._issued.add(token)
+            return token
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
         """The next attempt's token. Raises RetryError from `error`, or ValueError for a token that is not good."""
         with self._lock:
             token = self._own(token_to_renew)
-            return self._renew(token, error, self._clock())
+            now, (bucket, limiter) = self._clock(), token.shared
+            throttled = bool(getattr(error, "is_throttling_error", False))
+            if limiter is not None:
+                limiter.learn(throttled, now)
+            if not self._is_retryable(error):
+                raise RetryError(f"not retryable: {error}") from error
+            if bucket is not None:
+                bucket.failed(now)
+            if token.retry_count + 1 >= self.max_attempts:
+                raise RetryError(f"all of {self.max_attempts} attempts were made") from error
+            timed_out = Class.TIMEOUT if getattr(error, "is_timeout_error", False) else Class.TRANSIENT
+            price = 0.0 if bucket is None else bucket.price(Class.THROTTLING if throttled else timed_out)
+            if bucket is not None and not bucket.affords(price, now):
+                raise RetryError("the retry bucket is empty") from error
+            wait = token.waits.next(_named_delay(error), throttled)
+            if limiter is not None:
+                wait = max(wait, limiter.reserve(now))
+            renewed = IssuedToken(token.retry_count + 1, wait, token.shared, token.waits)
+            if bucket is not None:
+                bucket.take(price, now)
+                renewed.paid = price
+            self._issued.discard(token)
+            self._issued.add(renewed)
+            return renewed
 
     def record_success(self, *, token: RetryToken) -> None:
         """The attempt of this token succeeded. Raises ValueError for a token that is not good."""
         with self._lock:
             used = self._own(token)
-            now = self._clock()
+            now, (bucket, limiter) = self._clock(), used.shared
             self._issued.discard(used)
-            if used._shared.bucket is not None:
-                used._shared.bucket.succeeded(used._paid, now)
-            if used._shared.limiter is not None:
-                used._shared.limiter.learn(False, now)
+            if bucket is not None:
+                bucket.succeeded(used.paid, now)
+            if limiter is not None:
+                limiter.learn(False, now)
 
     def tokens_left(self, token_scope: str | None = None) -> float | None:
         """The level of a scope's bucket; None where the strategy has none."""
         with self._lock:
             now = self._clock()
-            bucket = self._scope(token_scope, now).bucket
+            bucket, _ = self._scope(token_scope, now)
             return bucket.level(now) if bucket is not None else None
-
-    def _renew(self, token: IssuedToken, error: Exception, now: float) -> IssuedToken:
-        shared = token._shared
-        throttled = bool(getattr(error, "is_throttling_error", False))
-        if shared.limiter is not None:
-            shared.limiter.learn(throttled, now)
-        if not self._is_retryable(error):
-            raise RetryError(f"not retryable: {error}") from error
-        bucket = shared.bucket
-        if bucket is not None:
-            bucket.failed(now)
-        if token.retry_count + 1 >= self.max_attempts:
-            raise RetryError(f"all of {self.max_attempts} attempts were made") from error
-        price = 0.0 if bucket is None else bucket.price(_class_of(error, throttled))
-        if bucket is not None and not bucket.affords(price, now):
-            raise RetryError("the retry bucket is empty") from error
-        wait = token._waits.next(_named_delay(error), throttled)
-        if shared.limiter is not None:
-            wait = max(wait, shared.limiter.reserve(now))
-        successor = IssuedToken(shared, token._waits, token.retry_count + 1, wait)
-        if bucket is not None:
-            bucket.take(price, now)
-            successor._paid = price
-        self._issued.discard(token)
-        return self._issue(successor)
 
     def _is_retryable(self, error: Exception) -> bool:
         """False is never retried; None where the fault is the server's; neither protocol: no."""
@@ -172,20 +160,15 @@ class _BuiltInStrategy:
             return bool(error.is_retry_safe)
         return isinstance(error, HasFault) and error.fault == "server"
 
-    def _scope(self, token_scope: str | None, now: float) -> _Shared:
-        shared = self._scopes.get(token_scope)
+    def _scope(self, token_scope: str | None, now: float) -> Shared:
+        shared = self._scopes.pop(token_scope, None)
         if shared is None:
-            limiter = CubicLimiter(now) if self.definition.paced else None
-            shared = self._scopes[token_scope] = _Shared(self._bucket, limiter)
-            if len(self._scopes) > MOST_SCOPES:
-                self._scopes.popitem(last=False)
-        else:
-            self._scopes.move_to_end(token_scope)
+            bucket = None if self._bucket is None else make_bucket(self._bucket)
+            shared = bucket, CubicLimiter(now) if self.definition.paced else None
+        self._scopes[token_scope] = shared
+        if len(self._scopes) > MOST_SCOPES:
+            self._scopes.popitem(last=False)
         return shared
-
-    def _issue(self, token: IssuedToken) -> IssuedToken:
-        self._issued.add(token)
-        return token
 
     def _own(self, token: RetryToken) -> IssuedToken:
         if not isinstance(token, IssuedToken) or token not in self._issued:
@@ -244,17 +227,8 @@ class HedgingRetryStrategy(_BuiltInStrategy):
     def __init__(self, *, hedging_delay: float | None = None, **keywords: Any) -> None:
         seconds = presets.HEDGING.hedging_delay if hedging_delay is None else hedging_delay
         assert seconds is not None
-        keywords.setdefault(
-            "backoff_strategy", ExponentialRetryBackoffStrategy(base=seconds, max=seconds, jitter="none")
-        )
-        super().__init__(**keywords)
-
-
-def _class_of(error: Exception, throttled: bool) -> Class:
-    """What a retry after this failure is priced as."""
-    if throttled:
-        return Class.THROTTLING
-    return Class.TIMEOUT if getattr(error, "is_timeout_error", False) else Class.TRANSIENT
+        own = ExponentialRetryBackoffStrategy(base=seconds, max=seconds, jitter="none")
+        super().__init__(**{"backoff_strategy": own, **keywords})
 
 
 def _named_delay(error: Exception) -> float | None:
@@ -263,9 +237,3 @@ def _named_delay(error: Exception) -> float | None:
     if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         return None
     return float(seconds)
-
-
-def _keywords_of(strategy: RetryBackoffStrategy) -> tuple[str, ...]:
-    """Which of the optional keywords a backoff strategy takes."""
-    parameters = inspect.signature(strategy.compute_next_backoff_delay).parameters
-    return tuple(name for name in ("previous", "throttling") if name in parameters)
