@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from proxy.retry.checks import HAIR, NEVER
 from proxy.retry.facts import Outcome, Request
-from proxy.retry.gates import REJECTED
 from proxy.retry.payment import Payment
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import held_in_vain
 from proxy.retry.registry import ScopeState
+from proxy.retry.token_bucket import REJECTED
 
 
 @dataclass(slots=True, eq=False)

@@ -79,7 +79,6 @@ class Chance(Protocol):
 
     def random(self) -> float:
         """A uniform draw from [0, 1)."""
-        ...
 
 
 class WaitSeries:
@@ -114,7 +113,7 @@ class WaitSeries:
     def backoff(self, n: int, throttled: bool) -> float:
         """The backoff before retry n, in seconds."""
         spec = self.strategy.backoff
-        draw = self.rng.random() if spec.jitter != "none" else 0.0
+        draw = self.rng.random() if needs_draw(spec) else 0.0
         return delay(spec, n, draw, throttling=throttled, previous=self.previous)
 
 

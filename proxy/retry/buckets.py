@@ -12,7 +12,7 @@ Theory. One level, several price lists:
               time does where `refill` says so
     throttle  gRPC A6: a failed attempt costs 1, a success earns token_ratio; retries only above half, in thousandths
     budget    Finagle, Linkerd, Envoy: retries may be so many percent of the calls of a window, or so many a second
-    rate      a classic token bucket on attempts; a gate that makes wait, not a price (proxy/retry/gates.py)
+    rate      a classic token bucket on attempts; a gate that makes wait, not a price (proxy/retry/token_bucket.py)
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from proxy.retry.facts import Class
-from proxy.retry.gates import TokenGate
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.sliding_window import SlidingCount
-from proxy.retry.token_bucket import TokenBucket
+from proxy.retry.token_bucket import TokenBucket, TokenGate
 
 #: To be asked for by these names: of the enumeration it takes ten times as long.
 _TIMEOUT, _THROTTLING = Class.TIMEOUT, Class.THROTTLING
@@ -131,7 +130,6 @@ class QuotaBucket(Bucket):
         self._level, self._at, _ = state
 
     def level(self, now: float) -> float:
-        """Tokens."""
         if self._refill:
             self._advance(now)
         return self._level
@@ -144,19 +142,16 @@ class QuotaBucket(Bucket):
             self._at = now
 
     def price(self, cls: Class) -> float:
-        """By class: timeouts and throttling have their own."""
         if cls is _TIMEOUT:
             return self.spec.timeout_cost
         return self.spec.throttling_cost if cls is _THROTTLING else self.spec.retry_cost
 
     def affords(self, price: float, now: float) -> bool:
-        """Whether that much is there."""
         if self._refill:
             self._advance(now)
         return price <= self._level
 
     def take(self, price: float, now: float) -> bool:
-        """Deduct the whole price, or nothing."""
         if self._refill:
             self._advance(now)
         if price > self._level:
@@ -166,7 +161,6 @@ class QuotaBucket(Bucket):
         return True
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """The price comes back, never above the capacity."""
         self._put_back(price, now)
 
     def _put_back(self, price: float, now: float) -> None:
@@ -182,7 +176,6 @@ class QuotaBucket(Bucket):
         self._level = min(self.capacity, self._level + refund)
 
     def charge_app_retry(self, now: float) -> float:
-        """min(level, retry_cost)."""
         charge = min(self.level(now), self.spec.retry_cost)
         self.take(charge, now)
         return charge
@@ -192,7 +185,6 @@ class QuotaBucket(Bucket):
         self.give_back(charged, now)
 
     def share(self, now: float) -> float | None:
-        """Level by capacity."""
         return _share(self.level(now), self.capacity)
 
 
@@ -211,7 +203,6 @@ class ThrottleBucket(Bucket):
         self._level: float = _thousandths(_start(spec.max_tokens, spec.initial, instead_of, now))
 
     def level(self, now: float) -> float:
-        """Tokens."""
         return self._level / 1000
 
     def price(self, cls: Class) -> float:
@@ -227,11 +218,9 @@ class ThrottleBucket(Bucket):
         return 2 * self._level > self._most
 
     def failed(self, now: float) -> None:
-        """One token, never below 0."""
         self._level = max(0, self._level - 1000)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """token_ratio, never above max_tokens."""
         if self._level < self._most:
             self._level = min(self._most, self._level + self._ratio)
 
@@ -240,7 +229,6 @@ class ThrottleBucket(Bucket):
         return 0.0
 
     def share(self, now: float) -> float | None:
-        """Level by max_tokens."""
         return _share(self._level, self._most)
 
 
@@ -279,7 +267,6 @@ class BudgetBucket(Bucket):
         self._calls.add(now)
 
     def price(self, cls: Class) -> float:
-        """A retry is a retry."""
         return 1.0
 
     def affords(self, price: float, now: float) -> bool:
@@ -292,7 +279,6 @@ class BudgetBucket(Bucket):
         return self._last_second.count(now) < self.spec.min_per_second
 
     def take(self, price: float, now: float) -> bool:
-        """Count one retry, if it is granted."""
         if not self._has_room(now):
             return False
         self._retries.add(now)

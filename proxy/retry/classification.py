@@ -20,15 +20,22 @@ grpc/doc/http-grpc-status-mapping.md.
 
 `unprocessed` (section 4, safety 2): throttling; 425 to a request without Early-Data; a grpc-status that the upstream
 itself sent and that something here names; a made-up one where a service config names it.
+
+Repeats (section 4, for `unsafe_methods: provider`). Who names a dialect and switches its SDK's retries off must not be
+worse off than with them. So what the SDK repeats is repeated here, whatever the method, and what nothing else names
+gets a class: 408 timeout, 429 throttling, else transient. What is repeated by whom is data
+(proxy/config/dialects/*.yaml), read from the clients' sources.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final
 
 from proxy.retry.facts import (
     GRPC_STATUS_NAMES,
+    IDEMPOTENT_METHODS,
     UNAVAILABLE,
     Class,
     Fault,
@@ -40,13 +47,11 @@ from proxy.retry.facts import (
     Verdict,
     grpc_status_of_http,
 )
-from proxy.retry.policy import Classify, Rule
+from proxy.retry.policy import Classify, Repeats, Rule
 from proxy.retry.pushback import looks_into_body
-from proxy.retry.repeats import with_repeats
-from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, ruleset
+from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, any_matches, ruleset
 
-__all__ = ["NEEDS_BODY", "SUCCESS", "NeedsBody", "classify", "classify_fault", "names"]
-__all__ += ["is_plain_end", "is_plain_success"]
+__all__ = ["NEEDS_BODY", "NeedsBody", "classify", "classify_fault", "is_plain_end", "is_plain_success", "names"]
 
 OK: Final = 0
 
@@ -55,6 +60,9 @@ _UNAVAILABLE_STATUSES = frozenset({502, 503, 504})
 _UNAVAILABLE_FAULTS = frozenset({FaultKind.CONNECT_FAILURE, FaultKind.REFUSED_STREAM, FaultKind.RESET})
 
 _STRENGTH = {Class.THROTTLING: 3, Class.TIMEOUT: 2, Class.TRANSIENT: 1}
+_REPEATED = {408: Class.TIMEOUT, 429: Class.THROTTLING}
+#: What the SDK says of its own attempts, however it is spelled: what is no 1 may be more.
+_AWS_COUNTS = re.compile(r"\b(?:attempt|max)[ \t]*=[ \t]*([^\s;,]*)", re.IGNORECASE)
 
 
 SUCCESS: Final = Verdict(Class.SUCCESS, "success")
@@ -86,7 +94,7 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
     if isinstance(verdict, NeedsBody):
         return verdict
     if rules.repeats:
-        verdict = with_repeats(rules, request, reply, verdict)
+        verdict = _with_repeats(rules, request, reply, verdict)
     if body is None and rules.delays_in_bodies and verdict.cls.retryable and looks_into_body(rules.dialects, reply):
         return NEEDS_BODY
     if _proves_unprocessed(verdict, request, reply.status):
@@ -101,7 +109,7 @@ def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
     grpc = _status_of_fault(rules, request, fault)
     verdict = _by_rules_of_fault(rules, fault, grpc) or _by_lists_of_fault(rules, request, fault, grpc)
     if rules.repeats:
-        verdict = with_repeats(rules, request, fault, verdict)
+        verdict = _with_repeats(rules, request, fault, verdict)
     refused = fault.progress in (Progress.NEVER_SENT, Progress.REFUSED) or fault.kind is FaultKind.REFUSED_STREAM
     if refused or (verdict.cls is Class.THROTTLING and not verdict.unprocessed):
         return replace(verdict, unprocessed=True)
@@ -200,7 +208,8 @@ def _by_lists_of_reply(rules: Classify, request: Request, status: int, grpc: int
         return named or _unnamed(status, own)
     speaks = _speaks_grpc(rules, request)
     if grpc == UNAVAILABLE and rules.grpc_dialect:  # said in so many words, or, of a gRPC call, by its HTTP status
-        return Verdict(Class.TRANSIENT, _because_grpc("dialect grpc", own, status), unprocessed=own is not None)
+        because = "dialect grpc: UNAVAILABLE" if own is not None else f"dialect grpc: UNAVAILABLE, for {status}"
+        return Verdict(Class.TRANSIENT, because, unprocessed=own is not None)
     if speaks and status == 429 and own is None:
         return Verdict(Class.THROTTLING, "dialect grpc: 429")
     by_grpc = rules.grpc.get(grpc) if grpc is not None else None
@@ -235,10 +244,6 @@ def _by_service_codes(codes: frozenset[int], grpc: int | None) -> Verdict | None
     return Verdict(Class.TRANSIENT, f"service config: {GRPC_STATUS_NAMES[grpc]}", unprocessed=True)
 
 
-def _because_grpc(who: str, own: int | None, status: int) -> str:
-    return f"{who}: UNAVAILABLE" if own is not None else f"{who}: UNAVAILABLE, for {status}"
-
-
 def _unnamed(status: int, own: int | None) -> Verdict:
     if status < 400 and own in (None, OK):
         return SUCCESS
@@ -250,3 +255,56 @@ def _proves_unprocessed(verdict: Verdict, request: Request, status: int) -> bool
     if verdict.unprocessed or verdict.cls is Class.SUCCESS:
         return False
     return verdict.cls is Class.THROTTLING or (status == 425 and not request.fields.get_all("early-data"))
+
+
+# -- what a provider's own client repeats -----------------------------------------------------------------------------
+
+
+def _with_repeats(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> Verdict:
+    """The verdict on an attempt's end, with the dialect whose own client repeats this call after it, if one does."""
+    if verdict.cls in (Class.SUCCESS, Class.FATAL):
+        return verdict
+    covering = [(name, each) for name, each in rules.repeats if _covers(each, name, rules, request, end, verdict)]
+    if not covering:
+        return verdict
+    name, repeats = min(covering, key=lambda each: each[1].within is not None)
+    if verdict.cls.retryable:
+        return replace(verdict, repeated_by=name, repeated_within=repeats.within)
+    status = end.status if isinstance(end, Reply) else 0
+    cls = _REPEATED.get(status, Class.TRANSIENT)
+    what = status or (end.kind.value if isinstance(end, Fault) else "")
+    unprocessed = verdict.unprocessed or cls is Class.THROTTLING
+    return Verdict(cls, f"dialect {name}: its client repeats {what}", unprocessed, name, repeats.within)
+
+
+def _covers(
+    repeats: Repeats, dialect: str, rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict
+) -> bool:
+    if isinstance(end, Fault):
+        named = end.kind in repeats.faults
+    else:
+        named = end.status >= 400 and _repeats_name(repeats, dialect, request, end, verdict)
+    return named and _is_the_clients(repeats, rules, request)
+
+
+def _repeats_name(repeats: Repeats, dialect: str, request: Request, reply: Reply, verdict: Verdict) -> bool:
+    if reply.status in repeats.statuses:
+        return True
+    if reply.status in repeats.idempotent_statuses and request.method in IDEMPOTENT_METHODS:
+        return True
+    if repeats.transient_codes and verdict.dialect == dialect and verdict.cls is Class.TRANSIENT:
+        return True
+    if repeats.retry_after and reply.fields.get_all("retry-after"):
+        return True
+    return repeats.should_retry and any(value.lower() == "true" for value in reply.fields.get_all("x-should-retry"))
+
+
+def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool:
+    """Whether the request is one that the client would repeat."""
+    fields = request.fields
+    if not all(any_matches(list(fields.get_all(name)), glob) for name, glob in repeats.headers):
+        return False
+    if repeats.keyed and not request.is_idempotent(rules.key_header, rules.keys_injected):
+        return False
+    told = fields.get_all("amz-sdk-request") if repeats.alone else ()
+    return all(count in ("0", "1") for text in told for count in _AWS_COUNTS.findall(text))

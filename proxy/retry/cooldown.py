@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from proxy.retry.facts import Fields
-from proxy.retry.gates import Waiter
 from proxy.retry.slow_start import SlowStart
+from proxy.retry.token_bucket import Waiter
 
 #: What tells one key of an API from another. The source of the names: `Authorization` RFC 9110, 11.6.2; `api-key` Azure
 #: OpenAI; `x-api-key` Anthropic and API gateways; `x-goog-api-key` Google's APIs.
@@ -44,19 +44,15 @@ class FleetCooldowns(Protocol):
 
     def adopt(self, name: bytes, group: SlowStart) -> None:
         """This process has calls of this group from now on."""
-        ...
 
     def forget(self, name: bytes) -> None:
         """It has none any more."""
-        ...
 
     def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
         """An answer with this status to an attempt sent at `sent` asked for a delay (seconds)."""
-        ...
 
     def asked(self, name: bytes, now: float) -> None:
         """Calls of this group are held, here or elsewhere, or have a place."""
-        ...
 
 
 class Cooldown:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 
-from proxy.retry.gates import TokenGate
-from proxy.retry.token_bucket import TokenBucket
+from proxy.retry.token_bucket import TokenBucket, TokenGate
 
 MIN_FILL_RATE = 0.5  # tokens a second
 MIN_CAPACITY = 1.0
@@ -84,7 +83,12 @@ class CubicLimiter(TokenBucket):
 
     def learn(self, throttled: bool, now: float) -> None:
         """An attempt ended (a timeout counts as not throttled)."""
-        self._measure(now)
+        self._count += 1
+        bucket = math.floor(now * BUCKETS_PER_SECOND) / BUCKETS_PER_SECOND
+        if bucket > self._last_bucket:
+            current = self._count / (bucket - self._last_bucket)
+            self.measured_rate = SMOOTH * current + (1 - SMOOTH) * self.measured_rate
+            self._count, self._last_bucket = 0.0, bucket
         if throttled:
             rate = min(self.measured_rate, self.rate) if self.enabled else self.measured_rate
             self._last_max_rate = rate
@@ -99,15 +103,6 @@ class CubicLimiter(TokenBucket):
         """The rate that the curve allows, that long after the last throttling."""
         window = math.cbrt(self._last_max_rate * (1 - BETA) / SCALE_CONSTANT)
         return float(SCALE_CONSTANT * (now - self._last_throttle - window) ** 3 + self._last_max_rate)
-
-    def _measure(self, now: float) -> None:
-        self._count += 1
-        bucket = math.floor(now * BUCKETS_PER_SECOND) / BUCKETS_PER_SECOND
-        if bucket > self._last_bucket:
-            current = self._count / (bucket - self._last_bucket)
-            self.measured_rate = SMOOTH * current + (1 - SMOOTH) * self.measured_rate
-            self._count = 0.0
-            self._last_bucket = bucket
 
     def _set_rate(self, rate: float, now: float) -> None:
         """What came so far came at the old rate."""

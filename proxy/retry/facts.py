@@ -17,23 +17,9 @@ IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELET
 
 #: gRPC status names by number (grpc/doc/statuscodes.md).
 GRPC_STATUS_NAMES = (
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
+    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
+    *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
+    *("UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
 )
 GRPC_STATUS_NUMBERS = {name: number for number, name in enumerate(GRPC_STATUS_NAMES)}
 INTERNAL = GRPC_STATUS_NUMBERS["INTERNAL"]
@@ -118,34 +104,16 @@ class Fault:
 #: policy's idempotency key, whatever its name.
 STEERING_FIELDS = frozenset(
     {
-        "x-retry-disable",
-        "x-retry-timeout",
-        "grpc-timeout",
-        "x-stainless-retry-count",
-        "amz-sdk-request",
-        "amz-sdk-invocation-id",
-        "grpc-previous-rpc-attempts",
-        "x-envoy-attempt-count",
-        "idempotency-key",
+        *("x-retry-disable", "x-retry-timeout", "grpc-timeout", "x-stainless-retry-count", "amz-sdk-request"),
+        *("amz-sdk-invocation-id", "grpc-previous-rpc-attempts", "x-envoy-attempt-count", "idempotency-key"),
     }
 )
-
-
 #: Answer fields that deciding reads, beside those that a rule or a dialect names.
 PUSHBACK_FIELDS = frozenset(
     {
-        "grpc-status",
-        "retry-after",
-        "retry-after-ms",
-        "x-ms-retry-after-ms",
-        "x-amz-retry-after",
-        "grpc-retry-pushback-ms",
-        "x-grpc-retry-pushback-ms",
-        "x-should-retry",
-        "stripe-should-retry",
-        "ratelimit",
-        "ratelimit-remaining",
-        "ratelimit-reset",
+        *("grpc-status", "retry-after", "retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after"),
+        *("grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms", "x-should-retry", "stripe-should-retry"),
+        *("ratelimit", "ratelimit-remaining", "ratelimit-reset"),
     }
 )
 
@@ -155,7 +123,6 @@ class Fields(Protocol):
 
     def get_all(self, name: str) -> Sequence[str]:
         """Every value of the field of this lower-case name, in order, white space around each stripped."""
-        ...
 
 
 class NoFields:
@@ -280,13 +247,8 @@ class Outcome(StrEnum):
 #: With these outcomes the app is told not to retry on top (contract, section 5, "To the app").
 GAVE_UP = frozenset(
     {
-        Outcome.ATTEMPTS_EXHAUSTED,
-        Outcome.BUCKET_EMPTY,
-        Outcome.PUSHBACK_STOP,
-        Outcome.PUSHBACK_TOO_LONG,
-        Outcome.DEADLINE,
-        Outcome.COOLING,
-        Outcome.RATE_LIMITED,
+        *(Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY, Outcome.PUSHBACK_STOP, Outcome.PUSHBACK_TOO_LONG),
+        *(Outcome.DEADLINE, Outcome.COOLING, Outcome.RATE_LIMITED),
     }
 )
 

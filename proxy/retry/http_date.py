@@ -66,7 +66,10 @@ def _seconds(year: int, month: int, day: int, seconds: int) -> float | None:
 
 def _nearest_century(year: int, month: int, day: int, seconds: int, wall: float) -> float | None:
     """The latest year with these digits that is at most 50 years away in the future."""
-    this_year = _year_of(wall)
+    try:
+        this_year = date.fromordinal(_EPOCH + int(wall // 86400)).year
+    except (ValueError, OverflowError):
+        this_year = 1970
     limit = _seconds(this_year + 50, 12, 31, 86399)
     candidate = this_year + 50 - (this_year + 50 - year) % 100
     for full in (candidate, candidate - 100):
@@ -74,10 +77,3 @@ def _nearest_century(year: int, month: int, day: int, seconds: int, wall: float)
         if moment is not None and limit is not None and moment - wall <= 50 * 365.2425 * 86400:
             return moment
     return None
-
-
-def _year_of(wall: float) -> int:
-    try:
-        return date.fromordinal(_EPOCH + int(wall // 86400)).year
-    except (ValueError, OverflowError):
-        return 1970

@@ -29,7 +29,6 @@ from dataclasses import dataclass, field, replace
 
 from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.admission import Admission
-from proxy.retry.answers import own_answer
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
@@ -40,7 +39,16 @@ from proxy.retry.payment import Payment
 from proxy.retry.plans import AttemptPlan, Hedged, Next, Sequential, failure_of, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
-from proxy.retry.reasons import GATES, NO_LONGER_SAFE, OUT_OF_TIME, OUTGREW, SHUT_DOWN, held_too_long, why_not
+from proxy.retry.reasons import (
+    GATES,
+    NO_LONGER_SAFE,
+    OUT_OF_TIME,
+    OUTGREW,
+    SHUT_DOWN,
+    held_too_long,
+    own_answer,
+    why_not,
+)
 from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import NO_HINTS, RequestHints, read_request_hints
 from proxy.retry.states import Delivering, Done, Flight, Flying, New, State

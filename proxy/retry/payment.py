@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proxy.retry.buckets import ASK, Bucket
-from proxy.retry.gates import TokenGate, Waiter
+from proxy.retry.token_bucket import TokenGate, Waiter
 
 
 @dataclass(slots=True, eq=False)

@@ -57,7 +57,6 @@ class Standing(Protocol):
     @property
     def idempotent(self) -> bool:
         """Whether its request may be repeated without knowing whether it was carried out."""
-        ...
 
 
 class AttemptPlan(Protocol):
@@ -67,7 +66,6 @@ class AttemptPlan(Protocol):
 
     def after_launch(self, call: Standing, now: float) -> Next | None:
         """What is to be sent beside the attempt that was just launched, if its answer does not come first."""
-        ...
 
     def after_failure(
         self, call: Standing, failure: Failure, now: float, *, goes_on: bool, disabled: bool
@@ -75,7 +73,6 @@ class AttemptPlan(Protocol):
         """What is to be sent after this failure, or the *no*. `goes_on`: see there; `disabled`: by the mode, or by
         X-Retry-Disable.
         """
-        ...
 
 
 def goes_on(call: Standing, failure: Failure) -> bool:

@@ -47,12 +47,10 @@ class RetryToken(Protocol):
     @property
     def retry_count(self) -> int:
         """Attempts so far without the first."""
-        ...
 
     @property
     def retry_delay(self) -> float:
         """Seconds to wait before the attempt that this token stands for."""
-        ...
 
 
 @runtime_checkable
@@ -65,7 +63,6 @@ class RetryBackoffStrategy(Protocol):
 
     def compute_next_backoff_delay(self, retry_attempt: int) -> float:
         """Seconds before retry `retry_attempt` (1, 2, ...); 0 for attempt 0."""
-        ...
 
 
 @runtime_checkable
@@ -80,18 +77,15 @@ class RetryStrategy(Protocol):
 
     def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
         """Begin a call within a scope; its delay is to be waited. Raises RetryError where no token can be had."""
-        ...
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
         """Exchange a failed attempt's token for the next one's, or raise RetryError from `error`.
 
         Raises ValueError for a token that this strategy did not issue or that was used already.
         """
-        ...
 
     def record_success(self, *, token: RetryToken) -> None:
         """The attempt of this token succeeded. Raises ValueError as above."""
-        ...
 
 
 class AttemptFailed(Exception):  # noqa: N818 - it is what happened, told to a strategy, and is raised by nobody

@@ -243,20 +243,24 @@ class Classify:
     ruleset: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        rules = [*self.rules, *(rule for dialect in self.dialects for rule in dialect.rules)]
+        dialects = self.dialects
+        rules = [*self.rules, *(rule for dialect in dialects for rule in dialect.rules)]
+        repeats = tuple((each.name, each.repeats) for each in dialects if each.repeats is not None)
+        if not self.own_dialects or self.unsafe_methods != "provider" or self.service_codes is not None:
+            repeats = ()
+        grpc = any(dialect.grpc for dialect in dialects)
         plain = min(self.statuses, default=400) >= 400 and not any(_can_name_below_400(rule) for rule in rules)
-        object.__setattr__(self, "plain_below_400", plain)
-        object.__setattr__(self, "grpc_dialect", any(dialect.grpc for dialect in self.dialects))
-        object.__setattr__(self, "resets", any(dialect.resets or dialect.delays for dialect in self.dialects))
-        in_bodies = any(each.delays or any(reset.limit for reset in each.resets) for each in self.dialects)
-        object.__setattr__(self, "delays_in_bodies", in_bodies)
-        stops = tuple(dialect.stop_field for dialect in self.dialects if dialect.stop_field)
-        object.__setattr__(self, "stop_fields", stops)
-        repeats = tuple((each.name, each.repeats) for each in self.dialects if each.repeats is not None)
-        counts = self.own_dialects and self.unsafe_methods == "provider" and self.service_codes is None
-        object.__setattr__(self, "repeats", repeats if counts else ())
-        if not rules and not self.repeats and self.service_codes is None and not self.grpc_dialect:
-            object.__setattr__(self, "known", {})
+        by_status_alone = not rules and not repeats and self.service_codes is None and not grpc
+        for name, value in {
+            "plain_below_400": plain,
+            "grpc_dialect": grpc,
+            "resets": any(dialect.resets or dialect.delays for dialect in dialects),
+            "delays_in_bodies": any(each.delays or any(reset.limit for reset in each.resets) for each in dialects),
+            "stop_fields": tuple(dialect.stop_field for dialect in dialects if dialect.stop_field),
+            "repeats": repeats,
+            "known": {} if by_status_alone else None,
+        }.items():
+            object.__setattr__(self, name, value)
 
 
 def _can_name_below_400(rule: Rule) -> bool:

@@ -18,8 +18,8 @@ from proxy.retry.checks import Failure
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.facts import Fields, Request
-from proxy.retry.gates import TokenGate
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, PushbackPolicy, RateSpec, Strategy
+from proxy.retry.token_bucket import TokenGate
 
 #: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
@@ -210,14 +210,12 @@ class Registry:
         A definition that changed takes effect here, one bucket after the other, where no call has come since. More may
         come meanwhile.
         """
-        for key in list(self._buckets):
-            self._renew("bucket", key, now)
-            if key in self._buckets:
-                yield Shared(_label(key), self._buckets[key])
-        for key in list(self._rates):
-            self._renew("rate", key, now)
-            if key in self._rates:
-                yield Shared(_label(key), self._rates[key])
+        tables: dict[str, Mapping[Key, Bucket | RateBucket]] = {"bucket": self._buckets, "rate": self._rates}
+        for role, table in tables.items():
+            for key in list(table):
+                self._renew(role, key, now)
+                if key in table:
+                    yield Shared(_label(key), table[key])
 
     def _renew(self, role: str, key: Key, now: float) -> None:
         """Make what the configuration in force has under this key, where that has changed."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -131,9 +132,8 @@ class Match:
         """Whether the call is one of this route's. `path` is a plain path (see `plain_path`)."""
         if self.methods is not None and method not in self.methods:
             return False
-        for glob in self.paths:
-            if path_glob(glob).fullmatch(path) is None:
-                return False
+        if not all(path_glob(glob).fullmatch(path) for glob in self.paths):
+            return False
         return all(any(fnmatchcase(value, glob) for value in fields.get_all(name)) for name, glob in self.headers)
 
 
@@ -296,14 +296,8 @@ class Router:
         place = split_authority(authority, default_port)
         if place is None:
             return None
-        exact = self._exact.get(place[0])
-        for pattern, upstream in exact if exact is not None else ():
-            if pattern.matches(*place):
-                return upstream
-        for pattern, upstream in self._globs:
-            if pattern.matches(*place):
-                return upstream
-        return None
+        candidates = (*self._exact.get(place[0], ()), *self._globs)
+        return next((upstream for pattern, upstream in candidates if pattern.matches(*place)), None)
 
     def _patterns(self) -> list[tuple[HostPattern, Upstream]]:
         """Longer beats shorter, then file order (the sort is stable)."""
@@ -362,16 +356,9 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
         return None
     host = host.lower().removesuffix(".")
     if host.startswith("["):
-        host = _shortest(host)
+        with suppress(ValueError):
+            host = f"[{IPv6Address(host[1:-1])}]"  # as patterns have it: `[0:0:0:0:0:0:0:1]` is `[::1]`
     return (host, number) if host else None
-
-
-def _shortest(host: str) -> str:
-    """An IPv6 literal as patterns have it: `[0:0:0:0:0:0:0:1]` is `[::1]`."""
-    try:
-        return f"[{IPv6Address(host[1:-1])}]"
-    except ValueError:
-        return host
 
 
 def climbs(rest: bytes) -> bool:

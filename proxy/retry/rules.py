@@ -19,10 +19,11 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from fnmatch import translate
 from functools import lru_cache
 from itertools import groupby
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from proxy.retry.facts import Fault, Reply
 from proxy.retry.policy import Classify, Rule
@@ -174,28 +175,13 @@ def _gather(document: object, path: tuple[str, ...], found: list[str]) -> None:
 Place = TypeVar("Place")
 
 
-class NeedsBody:
+class NeedsBody(Enum):
     """The answer's body must be peeked at before its class can be told."""
 
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "NEEDS_BODY"
+    NEEDS_BODY = "needs body"
 
 
-NEEDS_BODY: Final = NeedsBody()
-
-
-class Step(Protocol):
-    """One rule, or a group of them."""
-
-    def match_reply(self, evidence: ReplyEvidence, grpc: int | None) -> Rule | NeedsBody | None:
-        """The rule that matches this answer, which counts as this grpc-status."""
-        ...
-
-    def match_fault(self, fault: Fault, grpc: int | None) -> Rule | None:
-        """The rule that matches an end without an answer."""
-        ...
+NEEDS_BODY: Final = NeedsBody.NEEDS_BODY
 
 
 class Ruleset:
@@ -206,7 +192,9 @@ class Ruleset:
     def __init__(self, classify: Classify) -> None:
         packs: list[tuple[str, Sequence[Rule]]] = [("", classify.rules)]
         packs += [(dialect.name, dialect.rules) for dialect in classify.dialects]
-        self.steps: tuple[tuple[str, Step], ...] = tuple((name, step) for name, pack in packs for step in _steps(pack))
+        self.steps: tuple[tuple[str, SingleRule | RuleGroup], ...] = tuple(
+            (name, step) for name, pack in packs for step in _steps(pack)
+        )
 
 
 def ruleset(classify: Classify) -> Ruleset:
@@ -232,29 +220,24 @@ class SingleRule:
         rule = self.rule
         if not _reaches(rule, evidence.status, grpc):
             return None
-        if not all(any_matches(evidence.header(name), glob) for name, glob in rule.headers):
+        matches = all(any_matches(evidence.header(name), glob) for name, glob in rule.headers)
+        if not matches or not rule.needs_body:
+            return rule if matches else None
+        if not evidence.may_look:
             return None
-        if rule.needs_body:
-            if not evidence.may_look:
-                return None
-            if evidence.body is None:
-                return NEEDS_BODY
-            if not all(any_matches(evidence.json(path), glob) for path, glob in rule.json):
-                return None
-            if not all(any_matches(evidence.xml(element), glob) for element, glob in rule.xml):
-                return None
-        return rule
+        if evidence.body is None:
+            return NEEDS_BODY
+        matches = all(any_matches(evidence.json(path), glob) for path, glob in rule.json)
+        matches = matches and all(any_matches(evidence.xml(element), glob) for element, glob in rule.xml)
+        return rule if matches else None
 
     def match_fault(self, fault: Fault, grpc: int | None) -> Rule | None:
         """By kind, for rules that name nothing of an answer."""
         rule = self.rule
         if rule.statuses is not None or rule.headers or rule.needs_body:
             return None
-        if (rule.grpc is not None and grpc not in rule.grpc) or (
-            rule.faults is not None and fault.kind not in rule.faults
-        ):
-            return None
-        return rule
+        named = rule.grpc is None or grpc in rule.grpc
+        return rule if named and (rule.faults is None or fault.kind in rule.faults) else None
 
 
 class RuleGroup:
@@ -325,19 +308,17 @@ def _reaches(rule: Rule, status: int, grpc: int | None) -> bool:
     return rule.grpc is None or grpc in rule.grpc
 
 
-def _steps(rules: Sequence[Rule]) -> Iterator[Step]:
-    for key, run in groupby(rules, key=_group_key):
+def _steps(rules: Sequence[Rule]) -> Iterator[SingleRule | RuleGroup]:
+    def key(rule: Rule) -> tuple[object, ...] | None:
+        groups = len(rule.headers) + len(rule.json) + len(rule.xml) == 1 and rule.faults is None
+        return (rule.as_, rule.statuses, rule.grpc) if groups else None
+
+    for alike, run in groupby(rules, key=key):
         members = list(run)
-        if key is None or len(members) == 1:
+        if alike is None or len(members) == 1:
             yield from map(SingleRule, members)
         else:
             yield RuleGroup(members)
-
-
-def _group_key(rule: Rule) -> tuple[object, ...] | None:
-    if len(rule.headers) + len(rule.json) + len(rule.xml) != 1 or rule.faults is not None:
-        return None
-    return rule.as_, rule.statuses, rule.grpc
 
 
 def _choices(options: Iterator[tuple[Place, str, Rule]]) -> list[tuple[Place, _Choice]]:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from proxy.retry.gates import Waiter
+from proxy.retry.token_bucket import Waiter
 
 #: Contract, section 5: a place is given back after max(1 s, 2 x the delay) at the latest.
 SHORTEST_PLACE = 1.0
@@ -72,7 +72,11 @@ class SlowStart:
             self.share, self.elsewhere = max(1.0, self.share // 2), True  # until the fleet says who was first
         if now + delay > self.until:
             self.until, self.delay = now + delay, delay
-            self._hold_again(now)
+            back = list(self._admitted)  # let go and not sent yet: held again, before all others
+            self._admitted.clear()
+            for waiter in back:
+                self._vacate(waiter)
+            self.queue = {**dict.fromkeys(back, now), **self.queue}
         for waiter in list(self.queue):
             waiter.retime(now)  # it asks again at once: who would wait for too long now is answered now
         return new
@@ -110,15 +114,6 @@ class SlowStart:
     def go_alone(self, now: float) -> None:
         """There is no fleet any more: all places are this process's."""
         self.allot(self.places, _NEVER, self._threshold, False, now)
-
-    def _hold_again(self, now: float) -> None:
-        """Whoever was let go and is not sent yet is held again, before all others."""
-        if self._admitted:
-            back = list(self._admitted)
-            self._admitted.clear()
-            for waiter in back:
-                self._vacate(waiter)
-            self.queue = {**dict.fromkeys(back, now), **self.queue}
 
     def claim(self, waiter: Waiter, due: float) -> bool:
         """The caller that met the word in force tries again at `due`. Whether that is in time for the first place."""

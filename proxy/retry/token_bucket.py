@@ -1,12 +1,25 @@
-"""Tokens that come with time: the classic token bucket, as the `rate` bucket and the adaptive limiter use it.
+"""Tokens that come with time, as the `rate` bucket and the adaptive limiter use them, and the gate before them.
 
 Law: over any stretch of time no more is given than was there and came. A level is at most `capacity`; time that runs
 backwards brings nothing.
+
+A gate is asked, never waited for. `ask(waiter, now)` grants (a time not after now) or names the time at which to
+ask again; the waiter sets an alarm and asks again when it rings, so a gate that closed further meanwhile is never
+missed. When a gate opens sooner, or later, than it had said, it moves the alarms of those that wait (`retime`).
+Queues are in order of arrival.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+#: Asked of a gate that holds nobody: the call is refused at once.
+REJECTED = float("inf")
+#: A waiter whose turn has come, but behind others whose turn has come too, asks again after them: one step of a
+#: microsecond is past every alarm of this instant on either clock.
+STEP = 1e-6
 
 
 class TokenBucket:
@@ -61,3 +74,51 @@ class TokenBucket:
         if now > self._at:
             self._level = min(self.capacity, self._level + (now - self._at) * self.rate)
             self._at = now
+
+
+class Waiter(Protocol):
+    """Who waits at a gate: a call, as gates see it."""
+
+    def retime(self, at: float) -> None:
+        """Move the alarm: ask again at `at` (seconds)."""
+
+
+@dataclass(slots=True, eq=False)
+class TokenGate:
+    """The queue before a rate bucket or an adaptive limiter: one token an attempt, in order of arrival.
+
+    `asking`: the bucket is kept elsewhere and has been asked; until it has answered nobody is turned away.
+    """
+
+    bucket: TokenBucket
+    rejects: bool = False
+    asking: bool = False
+    queue: dict[Waiter, None] = field(default_factory=dict)
+
+    def ask(self, waiter: Waiter, now: float) -> float:
+        """Now, with one token taken; or the time to ask again; or REJECTED."""
+        queue = self.queue
+        if (not queue or waiter is next(iter(queue))) and self.bucket.take(now):
+            queue.pop(waiter, None)
+            return now
+        if self.rejects and not self.asking:
+            queue.pop(waiter, None)
+            return REJECTED
+        queue[waiter] = None
+        place = next(place for place, other in enumerate(queue, start=1) if other is waiter)
+        return max(now + self.bucket.wait(now, place), now + STEP)
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """Give up one's place; those behind move up."""
+        if waiter in self.queue:
+            del self.queue[waiter]
+            self.retime(now)
+
+    def retime(self, now: float) -> None:
+        """Tokens come faster or slower: tell everybody in line when to ask again."""
+        for place, other in enumerate(list(self.queue), start=1):
+            other.retime(now + self.bucket.wait(now, place))
+
+    def seconds_left(self, now: float) -> float:
+        """How long a newcomer would wait."""
+        return self.bucket.wait(now, len(self.queue) + 1)

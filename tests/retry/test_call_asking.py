@@ -13,11 +13,11 @@ from proxy.retry.actions import Ask, Cancel, Deliver, Discard, Finish, Hold, Lau
 from proxy.retry.buckets import RateBucket
 from proxy.retry.cooldown import NO_CREDENTIAL, Cooldown
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
-from proxy.retry.gates import REJECTED, TokenGate
 from proxy.retry.machine import PATIENCE, Call, Env
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
 from proxy.retry.registry import Factory, Registry
 from proxy.retry.slow_start import SlowStart
+from proxy.retry.token_bucket import REJECTED, TokenGate
 from proxy.retry.waiting_room import WaitingRoom
 
 SPEC = QuotaSpec(store="redis", initial=0)

@@ -11,9 +11,9 @@ from support.redis_server import RedisServer, needs_redis
 
 from proxy.retry.cooldown import EVERYBODY, Cooldown
 from proxy.retry.facts import NoFields, Request
-from proxy.retry.gates import Waiter
 from proxy.retry.policy import QuotaSpec
 from proxy.retry.slow_start import SlowStart
+from proxy.retry.token_bucket import Waiter
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]

@@ -12,8 +12,8 @@ from support.redis_server import RedisServer, needs_redis
 
 from proxy.retry.buckets import ASK
 from proxy.retry.facts import Class
-from proxy.retry.gates import REJECTED
 from proxy.retry.policy import QuotaSpec, RateSpec
+from proxy.retry.token_bucket import REJECTED
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]

@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
 from proxy.retry.buckets import ASK
-from proxy.retry.gates import REJECTED
 from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.token_bucket import REJECTED
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from proxy.retry.buckets import Bucket
 from proxy.retry.facts import NoFields, Request
-from proxy.retry.gates import Waiter
 from proxy.retry.policy import BucketRef, BudgetSpec, Policy, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.presets import STANDARD
 from proxy.retry.registry import KEY_SECONDS, Factory, Registry
 from proxy.retry.sliding_window import SlidingCount
+from proxy.retry.token_bucket import Waiter
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory

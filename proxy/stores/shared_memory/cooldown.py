@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from proxy.retry.cooldown import Cooldown
-from proxy.retry.gates import Waiter
 from proxy.retry.slow_start import SlowStart
+from proxy.retry.token_bucket import Waiter
 from proxy.stores.shared_memory.records import Number, Record, exclusive
 
 #: Seconds between two looks at places that other workers may have given back.
