@@ -244,7 +244,7 @@ def explain(options: argparse.Namespace) -> int:
         of_request=options.request_header,
         of_answer=options.answer_header,
         http2=options.http2,
-        json=options.json,
+        as_json=options.json,
     )
 
 

@@ -1,4 +1,4 @@
-"""The driver that carries a call's actions out on a virtual clock.
+"""The driver that carries a call's actions out on a virtual clock, and writes down what becomes of it.
 
 The very same `Call` objects that sockets drive are driven here (`proxy.forward.exchange` is the counterpart);
 nothing is decided in this module.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
+from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.actions import (
     Action,
     Actions,
@@ -26,32 +27,15 @@ from proxy.retry.actions import (
     Peek,
     WakeAt,
 )
-from proxy.retry.facts import Fault, FaultKind, Fields, Outcome, Progress, Reply
-from proxy.retry.machine import Call
+from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.buckets import Bucket
+from proxy.retry.facts import FaultKind, Outcome, Request
+from proxy.retry.machine import Call, Env
+from proxy.retry.policy import Policy
+from proxy.retry.registry import ScopeState
 
-
-@dataclass(slots=True)
-class Sending:
-    """What the upstream does to one sending of a request: an answer or a fault, `after` seconds."""
-
-    after: float
-    reply: Reply | None = None
-    body: bytes = b""
-    trailers: Fields | None = None
-    fault: Fault | None = None
-
-
-def timed_out() -> Fault:
-    """The fault of a sending that met `timeouts.attempt`."""
-    return Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, detail="no answer in time", error="http_response_timeout")
-
-
-class UpstreamModel(Protocol):
-    """Decides what becomes of a sending."""
-
-    def __call__(self, attempt: int, now: float) -> Sending:
-        """The fate of this sending of attempt n, which begins now."""
-        ...
+#: Decides what becomes of a sending of attempt n (first) that begins now (second).
+UpstreamModel = Callable[[int, float], Sending]
 
 
 class BufferBudget:
@@ -78,29 +62,6 @@ class BufferBudget:
 class Driver:
     """One call on the virtual clock. Subclasses watch it through `launched`, `ended` and `over`."""
 
-    __slots__ = (
-        "_alarm",
-        "_buffers",
-        "_flying",
-        "_held",
-        "_kept",
-        "_overflowed",
-        "_pending",
-        "_sendings",
-        "_upstream",
-        "answer",
-        "attempt_timeout",
-        "began",
-        "body_size",
-        "call",
-        "clock",
-        "delivered",
-        "delivered_status",
-        "finished",
-        "idle_timeout",
-        "outcome",
-    )
-
     def __init__(
         self,
         clock: Clock,
@@ -111,7 +72,7 @@ class Driver:
         buffers: BufferBudget | None = None,
     ) -> None:
         self.clock = clock
-        self.call: Call | None = None
+        self.call: Call = None  # type: ignore[assignment]  # until it begins
         self.attempt_timeout = attempt_timeout
         self.idle_timeout: float | None = None
         self.body_size = body_size
@@ -153,11 +114,15 @@ class Driver:
         self.began = self.clock.now
         self._carry_out(call.start(self.clock.now))
         if call.deadline is not None and self.finished is None:
-            self.clock.at(call.deadline, DEADLINE, self._deadline)
+            self.watch(call.deadline)
+
+    def watch(self, deadline: float) -> None:
+        """Mind the call's deadline."""
+        self.clock.at(deadline, DEADLINE, self._deadline)
 
     def go_away(self) -> None:
         """The app closes its connection."""
-        if self.finished is None and self.call is not None:
+        if self.finished is None:
             self._carry_out(self.call.app_gone(self.clock.now))
 
     def set_alarm(self, at: float) -> None:
@@ -169,19 +134,16 @@ class Driver:
         if self._alarm != at or self.finished is not None:
             return  # replaced by a later one
         self._alarm = None
-        assert self.call is not None
         self._carry_out(self.call.woke(self.clock.now))
 
     def _deadline(self) -> None:
         if self.finished is None and self.delivered is None:
-            assert self.call is not None
             self._carry_out(self.call.woke(self.clock.now))
 
     def _arrive(self, attempt: int, number: int) -> None:
         flying = self._flying.get(attempt)
         if flying is None or flying[0] != number:
             return  # cancelled
-        assert self.call is not None
         sending = flying[1]
         now = self.clock.now
         if sending.fault is not None:
@@ -220,14 +182,8 @@ class Driver:
         assert self._pending is not None
         self._pending.extend(actions)
 
-    def _do_launch(self, action: Launch) -> None:
-        self._launch(action.attempt)
-
-    def _do_wake_at(self, action: WakeAt) -> None:
-        self.set_alarm(action.at)
-
     def _do_ask(self, action: Ask) -> None:
-        assert self.call is not None and self.call.scope.bucket is not None
+        assert self.call.scope.bucket is not None
         self.call.scope.bucket.ask(action.price, self.clock.now, self._answered)
 
     def _do_cancel(self, action: Cancel) -> None:
@@ -237,23 +193,16 @@ class Driver:
     def _do_answer(self, action: Answer) -> None:
         self.answer = action
 
-    def _do_discard(self, action: Discard) -> None:
-        self._held.pop(action.attempt, None)
-
-    def _do_hold(self, action: Hold) -> None:
-        """Nothing: an answer that has come whole is kept anyway."""
-
-    def _launch(self, attempt: int) -> None:
-        now = self.clock.now
+    def _do_launch(self, action: Launch) -> None:
+        attempt, now = action.attempt, self.clock.now
         self.launched(attempt)
         sending = self._upstream(attempt, now)
         if not _connecting(sending):  # a sending that never connects reads no body, and waits for no answer
             self._read_body()
-            assert self.call is not None
             outgrown = self._kept == 0 and not self.call.needs_no_buffer
             limit = self.idle_timeout if outgrown else self.attempt_timeout
             if limit is not None and sending.after > limit:
-                sending = Sending(limit, fault=timed_out())
+                sending = Sending(limit, fault=FAULTS[FaultKind.ATTEMPT_TIMEOUT])
         self._sendings += 1
         self._flying[attempt] = (self._sendings, sending)
         self.clock.at(now + sending.after, UPSTREAM, self._arrive, attempt, self._sendings)
@@ -269,7 +218,6 @@ class Driver:
     def _lose_replay(self) -> None:
         self._overflowed = False
         if self.finished is None and self.delivered is None:
-            assert self.call is not None
             sending = (attempt for attempt, (_, fate) in self._flying.items() if not _connecting(fate))
             self._then(self.call.replay_lost(self.clock.now, min(sending, default=0)))
 
@@ -279,7 +227,7 @@ class Driver:
         self._free()
         flying = self._flying.pop(attempt, None)
         sending = self._held.pop(attempt) if flying is None else flying[1]
-        assert self.call is not None and sending.reply is not None
+        assert sending.reply is not None
         self.delivered_status = sending.reply.status
         self._then(self.call.ended(attempt, self.clock.now, sending.trailers))
 
@@ -290,12 +238,11 @@ class Driver:
 
     def _do_peek(self, action: Peek) -> None:
         flying = self._flying.get(action.attempt)
-        if flying is not None and self.call is not None:
+        if flying is not None:
             self._then(self.call.peeked(action.attempt, flying[1].body[: action.limit], self.clock.now))
 
     def _answered(self, price: float, granted: bool) -> None:
         """The bucket's answer, whenever it comes: a call that is over gives a grant back."""
-        assert self.call is not None
         tell = self.call.granted if granted else self.call.refused
         self._carry_out(tell(price, self.clock.now))
 
@@ -313,15 +260,110 @@ def _connecting(sending: Sending) -> bool:
 
 
 #: How each action is carried out: looked up by its type, since a simulation does so a million times.
-_CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], None]] = {
+_CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], Any]] = {
     Launch: Driver._do_launch,
-    WakeAt: Driver._do_wake_at,
+    WakeAt: lambda driver, action: driver.set_alarm(action.at),
     Peek: Driver._do_peek,
     Ask: Driver._do_ask,
     Cancel: Driver._do_cancel,
     Deliver: Driver._do_deliver,
     Answer: Driver._do_answer,
     Finish: Driver._do_finish,
-    Discard: Driver._do_discard,
-    Hold: Driver._do_hold,
+    Discard: lambda driver, action: driver._held.pop(action.attempt, None),
+    Hold: lambda driver, action: None,  # an answer that has come whole is kept anyway
 }
+
+
+# -- what is written down of it -------------------------------------------------------------------------------------
+
+
+class Recorder(Driver):
+    """A call, driven to its end. `starts` are seconds from the call's beginning, `levels` the bucket's after the end of
+    each attempt.
+    """
+
+    scope: ScopeState
+
+    def enter(self, request: Request, policy: Policy, scope: ScopeState, env: Env) -> None:
+        """The app's request comes."""
+        self.starts: list[float] = []
+        self.levels: list[float | None] = []
+        self.scope = scope
+        self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
+        self.begin(Call(request, policy, scope, env, self.set_alarm))
+
+    def launched(self, attempt: int) -> None:
+        """Write down when it was sent. The transparent retry keeps its attempt's number and start."""
+        if attempt > len(self.starts):
+            self.starts.append(self.clock.now - self.began)
+
+    def ended(self, attempt: int) -> None:
+        """Write down the level after this end was dealt with, once for each attempt."""
+        latest = next((record for record in reversed(self.history) if record.attempt == attempt), None)
+        if latest is None or latest.decision != "transparent" or self.outcome is not None:
+            self.levels.append(self.level)
+
+    @property
+    def history(self) -> list[AttemptRecord]:
+        """Every sending, and why it was or was not followed by another."""
+        return self.call.history
+
+    @property
+    def bucket(self) -> Bucket | None:
+        """The bucket whose level is written down."""
+        return self.scope.bucket
+
+    @property
+    def level(self) -> float | None:
+        """What is in the bucket now; None without one."""
+        return None if self.bucket is None else self.bucket.level(self.clock.now)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the call's beginning to its end; 0 before it."""
+        return 0.0 if self.finished is None else self.finished - self.began
+
+    @property
+    def status(self) -> int | None:
+        """The status of the answer that the app got."""
+        if self.answer is None:
+            return self.delivered_status
+        return 200 if self.call.request.is_grpc else self.answer.status
+
+
+class FixedDraws:
+    """Every draw is the same number."""
+
+    def __init__(self, draw: float) -> None:
+        self._draw = draw
+
+    def random(self) -> float:
+        """The number."""
+        return self._draw
+
+
+class Fresh:
+    """One run's policies, as if nothing had happened yet: what shares a strategy in the configuration shares one here.
+
+    Runs do not touch each other. Buckets, limiters and cooldowns are made anew with each `Registry`; a user's own
+    strategy keeps what its calls share in itself, so it is made anew here.
+    """
+
+    __slots__ = ("_policies", "_strategies")
+
+    def __init__(self) -> None:
+        self._policies: dict[Policy, Policy] = {}
+        self._strategies: dict[int, Any] = {}
+
+    def policy(self, made: Policy) -> Policy:
+        """This policy, with a strategy of this run's own where it is a user's."""
+        strategy = made.strategy
+        if strategy.custom is None or strategy.remake is None:
+            return made
+        known = self._policies.get(made)
+        if known is None:
+            custom = self._strategies.get(id(strategy.custom))
+            if custom is None:
+                custom = self._strategies[id(strategy.custom)] = strategy.remake()
+            known = self._policies[made] = replace(made, strategy=replace(strategy, custom=custom))
+        return known

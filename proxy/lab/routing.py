@@ -59,10 +59,13 @@ class AppRequest:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Who takes a call: the request as deciding sees it, and its policy."""
+    """Who takes a call: the request as deciding sees it, and its policy. `place` is the host and port that named the
+    upstream; None where a prefix or a service did.
+    """
 
     request: Request
     policy: Policy
+    place: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,8 @@ def choose(settings: Settings, ask: AppRequest) -> Chosen | RefusedCall:
         return _by_host_or_prefix(settings, ask, fields)
     authority = match[2].rpartition("@")[2].lower().removesuffix(":")
     default_port = 443 if match[1].lower() == "https" else 80
-    if split_authority(authority, default_port) is None:
+    place = split_authority(authority, default_port)
+    if place is None:
         return RefusedCall(Outcome.BAD_REQUEST, 400, "the url has no valid place")
     path = match[3] if match[3].startswith("/") else f"/{match[3]}"
     if ask.method == "OPTIONS" and not match[3]:
@@ -90,14 +94,14 @@ def choose(settings: Settings, ask: AppRequest) -> Chosen | RefusedCall:
     upstream = settings.router.by_authority(authority, default_port)
     if upstream is None and settings.unmatched_on(loopback=settings.listen[0].is_loopback) == "deny":
         return RefusedCall(Outcome.DENIED, 403, "no upstream names this host, and unmatched is deny")
-    return _chosen(upstream or settings.router.unmatched(authority), ask.method, authority, path, fields)
+    return _chosen(upstream or settings.router.unmatched(authority), ask.method, authority, path, fields, place)
 
 
 def _by_host_or_prefix(settings: Settings, ask: AppRequest, fields: MappingFields) -> Chosen | RefusedCall:
     host = (first(fields, "host") or "").lower().removesuffix(":")
     upstream = settings.router.by_authority(host, 80) if host else None
     if upstream is not None:
-        return _chosen(upstream, ask.method, host, ask.url, fields)
+        return _chosen(upstream, ask.method, host, ask.url, fields, split_authority(host, 80))
     raw = ask.url.encode(errors="surrogateescape")
     found: tuple[Upstream, bytes] | None
     if ask.is_grpc:
@@ -122,6 +126,13 @@ def _by_host_or_prefix(settings: Settings, ask: AppRequest, fields: MappingField
     return _chosen(upstream, ask.method, authority, rest.decode(errors="surrogateescape"), fields)
 
 
-def _chosen(upstream: Upstream, method: str, authority: str, path: str, fields: MappingFields) -> Chosen:
+def _chosen(
+    upstream: Upstream,
+    method: str,
+    authority: str,
+    path: str,
+    fields: MappingFields,
+    place: tuple[str, int] | None = None,
+) -> Chosen:
     policy = upstream.policy_for(method, path.encode(errors="surrogateescape"), fields)
-    return Chosen(Request(method, authority, path, fields), policy)
+    return Chosen(Request(method, authority, path, fields), policy, place)

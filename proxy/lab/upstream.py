@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from proxy.lab.driver import Sending, timed_out
-from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply
+from proxy.retry.facts import Fault, FaultKind, Fields, MappingFields, Progress, Reply
+
+
+@dataclass(slots=True)
+class Sending:
+    """What the upstream does to one sending of a request: an answer or a fault, `after` seconds."""
+
+    after: float
+    reply: Reply | None = None
+    body: bytes = b""
+    trailers: Fields | None = None
+    fault: Fault | None = None
+
 
 #: Each kind of fault as the wire tells it.
 FAULTS = {
@@ -14,7 +25,9 @@ FAULTS = {
     ),
     FaultKind.REFUSED_STREAM: Fault(FaultKind.REFUSED_STREAM, Progress.REFUSED, detail="the stream was refused"),
     FaultKind.RESET: Fault(FaultKind.RESET, Progress.UNKNOWN, detail="the connection was reset"),
-    FaultKind.ATTEMPT_TIMEOUT: timed_out(),
+    FaultKind.ATTEMPT_TIMEOUT: Fault(
+        FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, detail="no answer in time", error="http_response_timeout"
+    ),
 }
 #: gRPC A6's pushback, published and draft.
 _GRPC_PUSHBACK = frozenset({"grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"})

@@ -6,132 +6,140 @@ virtual clock; this package asks them and puts their answers into words (contrac
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from json import dumps
+from dataclasses import dataclass
 from typing import Any
 
 from proxy.config.load import find, load, taken
 from proxy.config.problems import Problem
 from proxy.config.settings import Settings
-from proxy.lab.explain import layout, report
-from proxy.lab.explain.choosing import connect_rows, connects, denied, how_chosen, notes
+from proxy.lab.explain import layout
+from proxy.lab.explain.applying import applies, connect_rows, denied, notes
+from proxy.lab.explain.ends import End, usual_fates
 from proxy.lab.explain.question import Question, read_question, through_listener
 from proxy.lab.routing import RefusedCall, choose
+from proxy.observe import masking
 from proxy.retry.facts import Outcome
 
-__all__ = ["explain", "lines", "read_question"]
-
-_FINE, _BAD_INPUT = 0, 2
+__all__ = ["explain"]
 
 
 def explain(
-    config: str | None,
-    method: str,
-    url: str,
-    fields: Sequence[str] = (),
-    *,
-    status: str | None = None,
-    fail: str | None = None,
-    body: str = "",
-    of_request: Sequence[str] = (),
-    of_answer: Sequence[str] = (),
-    http2: bool = False,
-    json: bool = False,
-    environ: Mapping[str, str] | None = None,
+    config: str | None, *asked: Any, as_json: bool = False, environ: Mapping[str, str] | None = None, **more: Any
 ) -> int:
-    """The verb. Exit status: 0 answered, 2 bad input or a configuration that is refused."""
+    """The verb. `asked` and `more` are `read_question`'s. Exit status: 0 answered, 2 bad input or a configuration that
+    is refused.
+    """
     environ = os.environ if environ is None else environ
     try:
-        question = read_question(
-            *(method, url, fields),
-            status=status,
-            fail=fail,
-            body=body,
-            of_request=of_request,
-            of_answer=of_answer,
-            http2=http2,
-        )
+        question = read_question(*asked, **more)
     except ValueError as error:
         print(f"redrive: {error}", file=sys.stderr)
-        return _BAD_INPUT
+        return 2
     result = load(find(config, environ), environ)
     if result.settings is not None or config is None:  # errors begin with the file's name
         print(taken(config, environ), file=sys.stderr)
     if result.settings is None:
         for problem in result.errors:
             print(problem, file=sys.stderr)
-        return _BAD_INPUT
+        return 2
     wall = time.time()  # noqa: TID251 - this drives a call: HTTP dates are read against the wall
-    if json:
-        print(dumps(explanation(result.settings, result.problems, question, wall), indent=2))
-        return _FINE
+    answer = explanation(result.settings, result.problems, question, wall)
+    if as_json:
+        print(json.dumps(answer.as_data(), indent=2))
+        return 0
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in lines(result.settings, result.problems, question, wall):
+    for line in answer.as_lines():
         for piece in layout.fit(line, width):
             print(piece)
-    return _FINE
+    return 0
 
 
-def lines(settings: Settings, problems: Sequence[Problem], question: Question, wall: float) -> Iterator[str]:
-    """The explanation. `wall`: seconds since the epoch."""
-    yield report.question_line(question)
-    yield ""
-    if question.connects:
-        yield from connects(settings, question.ask.url)
-        return
-    ask = through_listener(settings, question.ask)
-    chosen = choose(settings, ask)
-    if isinstance(chosen, RefusedCall):
-        yield f"  refused: {chosen.status}, outcome {chosen.outcome} ({chosen.why})"
-        return
-    yield from report.what_applies(settings, chosen, how_chosen(settings, chosen, ask), ask.spoken)
-    for note in notes(settings, chosen, ask):
-        yield f"  note: {note}"
-    yield ""
-    if why := denied(settings, chosen):
-        yield f"  refused: 403, outcome {Outcome.DENIED} ({why})"
-    elif question.fate is None:
-        yield from report.by_what_comes_back(settings, chosen, wall)
-    else:
-        yield from report.every_attempt(settings, chosen, question.fate, wall)
-    policy = chosen.policy
-    if found := settings.provenance.of(policy.upstream, policy.route):
-        yield ""
-        yield from layout.origins(found)
-    if worth := [problem for problem in problems if _concerns(problem, policy.upstream)]:
-        yield ""
-        yield from layout.advice(worth)
+@dataclass(slots=True)
+class Explanation:
+    """What is told of one request, as text or as data (docs/reference/explain.md has its shape).
 
-
-def explanation(settings: Settings, problems: Sequence[Problem], question: Question, wall: float) -> dict[str, Any]:
-    """The same as data, made of the very rows of the text; times in seconds (docs/reference/explain.md has its shape).
-
-    `wall`: seconds since the epoch.
+    `refused` is status, outcome and reason; `applies` are rows of a name and a text; `values` are key, value and place;
+    `usual`: nobody asked for a certain end, and the ends are those that upstreams come to.
     """
-    told: dict[str, Any] = {"request": report.question_line(question), "refused": None, "applies": {}, "notes": []}
-    told |= {"ends": [], "values": [], "warnings": []}
-    if question.connects:
-        told["applies"] = dict(connect_rows(settings, question.ask.url))
+
+    request: str
+    refused: tuple[int, Outcome, str] | None = None
+    applies: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
+    ends: Sequence[End] = ()
+    usual: bool = False
+    values: Sequence[tuple[str, str, str]] = ()
+    warnings: Sequence[str] = ()
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON; times in seconds."""
+        return {
+            "request": self.request,
+            "refused": self.refused and dict(zip(("status", "outcome", "why"), self.refused, strict=True)),
+            "applies": dict(self.applies),
+            "notes": self.notes,
+            "ends": [end.as_data() for end in self.ends],
+            "values": [dict(zip(("key", "value", "from"), row, strict=True)) for row in self.values],
+            "warnings": self.warnings,
+        }
+
+    def as_lines(self) -> Iterator[str]:
+        """For people; a line that is too long for a terminal is cut by who prints it."""
+        yield self.request
+        yield ""
+        if self.applies and self.applies[0][0] == "refused":
+            yield f"  refused: {self.applies[0][1]}"
+        elif self.applies:
+            yield from layout.columns(self.applies)
+        yield from (f"  note: {note}" for note in self.notes)
+        if self.applies and (self.refused or self.ends):
+            yield ""
+        if self.refused:
+            status, outcome, why = self.refused
+            yield f"  refused: {status}, outcome {outcome} ({why})"
+        elif self.usual:
+            yield from ("If every attempt ends with …", "")
+            head = ("", "class", "attempts", "outcome", "waits, or why not")
+            yield from layout.columns([head, *(end.as_row() for end in self.ends)])
+        for end in () if self.usual else self.ends:
+            yield from end.as_lines()
+        if self.values:
+            yield from ("", "Where each value comes from:", "")
+            yield from layout.origins(self.values)
+        if self.warnings:
+            yield from ("", "Worth knowing:", "")
+            yield from (f"  {warning}" for warning in self.warnings)
+
+
+def explanation(settings: Settings, problems: Sequence[Problem], question: Question, wall: float) -> Explanation:
+    """Look everything up. `wall`: seconds since the epoch."""
+    ask = question.ask
+    told = Explanation(f"{ask.method} {masking.target(ask.url)}")
+    if ask.method == "CONNECT":
+        told.applies = connect_rows(settings, ask.url)
         return told
-    ask = through_listener(settings, question.ask)
+    ask = through_listener(settings, ask)
     chosen = choose(settings, ask)
     if isinstance(chosen, RefusedCall):
-        told["refused"] = {"status": chosen.status, "outcome": chosen.outcome.value, "why": chosen.why}
+        told.refused = chosen.status, chosen.outcome, chosen.why
         return told
-    told["applies"] = dict(report.applies(settings, chosen, how_chosen(settings, chosen, ask), ask.spoken))
-    told["notes"] = list(notes(settings, chosen, ask))
-    if why := denied(settings, chosen):
-        told["refused"] = {"status": 403, "outcome": Outcome.DENIED.value, "why": why}
-    else:
-        told["ends"] = report.ends_as_data(settings, chosen, question.fate, wall)
     policy = chosen.policy
-    found = settings.provenance.of(policy.upstream, policy.route)
-    told["values"] = [{"key": key, "value": value, "from": place} for key, value, place in layout.masked(found)]
-    told["warnings"] = [str(problem) for problem in problems if _concerns(problem, policy.upstream)]
+    told.applies = applies(settings, chosen, ask)
+    told.notes = notes(settings, chosen, ask)
+    if why := denied(settings, chosen):
+        told.refused = 403, Outcome.DENIED, why
+    else:
+        told.usual = question.fate is None
+        fates = usual_fates(chosen) if question.fate is None else [question.fate]
+        told.ends = [End(settings, chosen, fate, wall) for fate in fates]
+    told.values = layout.masked(settings.provenance.of(policy.upstream, policy.route))
+    told.warnings = [str(problem) for problem in problems if _concerns(problem, policy.upstream)]
     return told
 
 

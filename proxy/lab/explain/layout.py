@@ -1,4 +1,4 @@
-"""Lines for people: aligned columns, and the lists at an explanation's end.
+"""Lines for people: aligned columns, and the list of values at an explanation's end.
 
 Plain text; secrets are masked. A terminal gets lines that fit it, a pipe whole ones, so that they can be searched.
 """
@@ -9,7 +9,6 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from proxy.config.problems import Problem
 from proxy.config.provenance import EffectiveValue
 from proxy.observe import masking
 
@@ -30,27 +29,21 @@ def columns(rows: Iterable[Row], *, indent: str = "  ") -> Iterator[str]:
         yield (indent + "  ".join(cells)).rstrip()
 
 
-def origins(found: Sequence[EffectiveValue]) -> Iterator[str]:
-    """Every effective value, with the file and line that says so."""
-    yield "Where each value comes from:"
-    yield ""
-    rows = masked(found)
-    beside = sum(max(len(row[place]) for row in rows) for place in (0, 2))
-    yield from columns(_folded(rows, max(_NARROWEST, _WIDTH - beside - 6)))
-
-
 def masked(found: Sequence[EffectiveValue]) -> list[tuple[str, str, str]]:
     """Key, value with its secrets masked, and place of every effective value."""
-    return [(each.path, _masked(each), str(each.mark)) for each in found]
+    return [(each.path, masking.place(each.path, each.plain, argument=each.argument), str(each.mark)) for each in found]
 
 
-def _folded(rows: Iterable[tuple[str, str, str]], room: int) -> Iterator[Row]:
-    """Long values on several lines, so that one of them does not push all the places out of sight."""
+def origins(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    """Every effective value, with the file and line that says so. Long values stand on several lines, so that one of
+    them does not push all the places out of sight.
+    """
+    room = max(_NARROWEST, _WIDTH - 6 - sum(max(len(row[place]) for row in rows) for place in (0, 2)))
+    folded: list[Row] = []
     for path, value, mark in rows:
         first, *rest = textwrap.wrap(value, room, break_on_hyphens=False) or [""]
-        yield path, first, mark
-        for more in rest:
-            yield "", more, ""
+        folded += [(path, first, mark), *(("", more, "") for more in rest)]
+    yield from columns(folded)
 
 
 def fit(line: str, width: int | None) -> Iterator[str]:
@@ -67,15 +60,3 @@ def fit(line: str, width: int | None) -> Iterator[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _masked(origin: EffectiveValue) -> str:
-    return masking.place(origin.path, origin.plain, argument=origin.argument)
-
-
-def advice(problems: Sequence[Problem]) -> Iterator[str]:
-    """Settings without effect."""
-    yield "Worth knowing:"
-    yield ""
-    for problem in problems:
-        yield f"  {problem}"

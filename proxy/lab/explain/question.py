@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import NamedTuple
 
 from proxy.config.addresses import TOKEN
 from proxy.config.settings import Settings
-from proxy.lab.driver import Sending
 from proxy.lab.routing import AppRequest
 from proxy.lab.upstream import UpstreamStep
 from proxy.observe import masking
@@ -25,29 +25,18 @@ _URL = re.compile(r"https?://[^/?#\s]+[^\s]*|/[^\s]*", re.IGNORECASE)
 _PLACE = re.compile(r"[^/?#\s]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(NamedTuple):
     """What the upstream does to every sending. `label` is what it is called in the answer."""
 
     label: str
     step: UpstreamStep
 
-    def sending(self, attempt_timeout: float | None) -> Sending:
-        """As the virtual clock plays it: at once, but for a timeout."""
-        return self.step.sending(attempt_timeout)
 
-
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """One line of the command. `fate` is None where neither --status nor --fail was given."""
 
     ask: AppRequest
     fate: Fate | None = None
-
-    @property
-    def connects(self) -> bool:
-        """Whether the request is a CONNECT, whose url is a host:port."""
-        return self.ask.method == "CONNECT"
 
 
 def read_question(
@@ -115,8 +104,7 @@ def through_listener(settings: Settings, ask: AppRequest) -> AppRequest:
     places |= {f"localhost:{address.port}" for address in settings.listen if address.is_loopback}
     if match[1].lower() not in places:
         return ask
-    path = match[2] if match[2].startswith("/") else f"/{match[2]}"
     fields = ask.headers
     if not any(name.lower() == "host" for name, _ in fields):
         fields = (("Host", match[1]), *fields)
-    return AppRequest(ask.method, path, fields, ask.body_size, ask.http2)
+    return replace(ask, url=match[2] if match[2].startswith("/") else f"/{match[2]}", headers=fields)

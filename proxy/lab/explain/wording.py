@@ -5,10 +5,12 @@ Nothing is decided here; what was decided stands in records, verdicts and outcom
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from proxy.config.advice import draining_share
-from proxy.lab.explain.playing import Play
 from proxy.lab.policy_tests.comparing import duration
-from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Progress, Verdict, first
+from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Verdict, first
+from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, QuotaSpec, Strategy
 
 _JITTER = {
@@ -83,6 +85,12 @@ def drains(policy: Policy) -> str:
     return "" if share is None else f"where more than {share * 100:.1f} % of attempts fail{beside}"
 
 
+def codes(found: Iterable[int]) -> str:
+    """The gRPC codes that a service config names as retryable."""
+    named = sorted(GRPC_STATUS_NAMES[code] for code in found)
+    return f"{', '.join(named)}, by its service config in place of the lists of classify"
+
+
 def store(spec: BucketSpec) -> str:
     """A bucket's definition."""
     where = ", in Redis" if spec.store == "redis" else ""
@@ -123,12 +131,11 @@ def briefly(verdict: Verdict, label: str) -> str:
     return str(verdict.cls) if listed else f"{verdict.cls} ({verdict.because})"
 
 
-def safety(play: Play, verdict: Verdict, fault: Fault | None, *, safe: bool) -> str:
+def safety(call: Call, verdict: Verdict, fault: Fault | None, *, safe: bool) -> str:
     """Why a repetition is, or is not, allowed (contract, "Safety")."""
-    call = play.call
     if fault is not None and fault.progress is Progress.NEVER_SENT:
         return "safe to repeat: no byte of the request was sent"
-    if idempotent := why_idempotent(play):
+    if idempotent := why_idempotent(call):
         return f"safe to repeat: {idempotent}"
     rule = call.policy.classify.unsafe_methods
     if rule == "always":
@@ -142,9 +149,9 @@ def safety(play: Play, verdict: Verdict, fault: Fault | None, *, safe: bool) -> 
     return f"not safe to repeat: {call.request.method} is not idempotent, and the upstream may have carried it out"
 
 
-def why_idempotent(play: Play) -> str:
+def why_idempotent(call: Call) -> str:
     """What makes the call idempotent, "" where nothing does."""
-    call, key = play.call, play.call.policy.idempotency_key
+    key = call.policy.idempotency_key
     if not call.idempotent:
         return ""
     if call.request.method in IDEMPOTENT_METHODS:

@@ -12,11 +12,11 @@ import uuid
 
 from proxy.forward.headers import attempt_fields
 from proxy.lab.clock import BEGIN, Clock
-from proxy.lab.driver import BufferBudget, Sending
+from proxy.lab.driver import BufferBudget, FixedDraws, Fresh, Recorder
 from proxy.lab.policy_tests.comparing import PlayedCall
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, Suite
-from proxy.lab.recorder import FixedDraws, Fresh, Recorder
 from proxy.lab.routing import RefusedCall, choose
+from proxy.lab.upstream import Sending
 from proxy.retry.backoff import Chance
 from proxy.retry.facts import MappingFields
 from proxy.retry.machine import Call, Env
@@ -58,8 +58,6 @@ class _Stage:
 
 class _Player(Recorder):
     """One call of a test, and what is written down of it."""
-
-    __slots__ = ("_key", "_stage", "_steps", "played", "script")
 
     def __init__(self, stage: _Stage, script: CallScript, number: int) -> None:
         super().__init__(stage.clock, self._next_sending, body_size=script.ask.body_size, buffers=stage.buffers)

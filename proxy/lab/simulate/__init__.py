@@ -18,8 +18,7 @@ from proxy.config.load import taken
 from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import Figures, figures
 from proxy.lab.simulate.playing import play
-from proxy.lab.simulate.plot import picture
-from proxy.lab.simulate.report import as_json, print_table, shown
+from proxy.lab.simulate.report import as_json, picture, print_table, shown
 from proxy.lab.simulate.scenario import Scenario, read_scenario
 from proxy.lab.simulate.side_by_side import play_all
 

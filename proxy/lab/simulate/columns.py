@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proxy.config.load import find, load, load_tree
-from proxy.config.problems import Mark, Problem
+from proxy.config.problems import Problem
 from proxy.config.settings import Settings
 from proxy.config.yaml_tree import Map, Text
 from proxy.lab.routing import AppRequest, RefusedCall, choose
@@ -102,19 +102,16 @@ def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, 
     """A policy that stands in the scenario: a configuration of one upstream, whose keys keep their places."""
     name = where.rpartition(".")[2]
     if not isinstance(policy, Map):
-        at = scenario.compare.values_at[name]
-        return [Problem(at.file, at.line, at.column, where, "must be a policy, a mapping of keys")]
-    at, whole = policy.mark, policy.copy()
-    if "url" not in whole:
-        whole.put("url", Text.make(_PLACE), at, at)
-    result = load_tree(_under(_under(whole, name, at), "upstreams", at), scenario.file, environ)
+        return [Problem(*scenario.compare.values_at[name], where, "must be a policy, a mapping of keys")]
+    at, tree = policy.mark, policy.copy()
+    if "url" not in tree:
+        tree.put("url", Text.make(_PLACE), at, at)
+    for key in (name, "upstreams"):
+        outer = Map(at)
+        outer.put(key, tree, at, at)
+        tree = outer
+    result = load_tree(tree, scenario.file, environ)
     if result.settings is None:
         inside = f"upstreams.{name}"
         return [replace(problem, path=problem.path.replace(inside, where, 1)) for problem in result.errors]
     return _of(result.settings, result.settings.router.upstreams[0], scenario.method)
-
-
-def _under(tree: Map, key: str, at: Mark) -> Map:
-    outer = Map(at)
-    outer.put(key, tree, at, at)
-    return outer

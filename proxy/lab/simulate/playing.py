@@ -1,32 +1,136 @@
-"""One column of a scenario, played: calls through the policy at many sidecars, against one upstream.
+"""One column of a scenario, played: calls through the policy at many sidecars, against one simulated upstream.
 
-Nothing here decides. `Call` does, `Driver` carries out, `World` answers; this module begins calls and counts.
+Nothing here decides. `Call` does, `Driver` carries out, `World` answers; the rest begins calls and counts.
 Sidecars share nothing but the upstream, and the buckets that the policy keeps in Redis.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from proxy.lab.clock import BEGIN, DEADLINE, Clock
-from proxy.lab.driver import Driver, Sending
-from proxy.lab.recorder import Fresh
+from proxy.lab.clock import BEGIN, Clock
+from proxy.lab.driver import Driver, Fresh
 from proxy.lab.simulate.columns import Column
-from proxy.lab.simulate.scenario import Scenario
-from proxy.lab.simulate.world import World
+from proxy.lab.simulate.scenario import Kind, Outage, Scenario
+from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.buckets import Bucket, RateBucket
-from proxy.retry.facts import MappingFields, Outcome, Request
+from proxy.retry.facts import FaultKind, MappingFields, NoFields, Outcome, Reply, Request
 from proxy.retry.machine import Call, Env
-from proxy.retry.policy import BucketSpec, Policy, RateSpec
-from proxy.retry.registry import Factory, Key, Registry, ScopeState
+from proxy.retry.policy import BucketSpec, RateSpec
+from proxy.retry.registry import Factory, Key, Registry
 from proxy.retry.waiting_room import WaitingRoom
 
 #: Seconds between looks at which calls are still there, so that one which ended is not kept for its deadline.
 _SWEEP = 2.0
+#: Log-normal: 99 of 100 latencies are within twice the median (ln 2 over the normal's 99 % point).
+_SIGMA = math.log(2) / 2.3263
+#: Seconds that a refusal takes.
+_REFUSAL = 0.001
+#: Where nothing ever comes.
+_NEVER = 86_400.0
+
+_FINE = Reply(200, NoFields(), end=True)
+
+
+class World:
+    """One column's upstream: what becomes of each request that is sent to it.
+
+    Theory. It answers after a latency drawn from a log-normal distribution about its median. With a capacity it is one
+    queue: each request takes 1/capacity of its time, waits for those before it, and is refused where it would wait
+    longer than `queue`. Work once begun is done, whether anybody still waits for the answer or not, so that retries
+    which come too early cost capacity as in life. An outage's failures cost it nothing. Each endpoint has its share of
+    the capacity. A limit is counted for each key in windows that begin with the play, as APIs that allow so many
+    requests a minute do.
+
+    `requests` are counted by the second in which they came; `longest_pushback` is the longest delay that was named
+    (seconds).
+    """
+
+    def __init__(self, scenario: Scenario, seed: str, *, deaf: bool) -> None:
+        self.requests: dict[int, int] = {}
+        self.longest_pushback = 0
+        self._scenario = scenario
+        self._rng = random.Random(seed)  # noqa: S311, TID251 - a driver: it plays the world's part
+        self._deaf = deaf
+        self._free_at = [0.0] * scenario.endpoints
+        self._windows: dict[int, tuple[int, int]] = {}  # of each key: the window's number, and what it has had in it
+        edges = [edge for outage in scenario.outages for edge in (outage.at, outage.until)]
+        self._edges = sorted({0.0, *edges, *(each.until + each.recovers for each in scenario.outages)})
+        self._until = -1.0
+        self._outages: tuple[Outage, ...] = ()
+        self._recovering: Outage | None = None
+        self._replies: dict[tuple[int, int], Reply] = {}
+
+    def fate(self, now: float, key: int, endpoint: int) -> Sending:
+        """What becomes of a request with this key that is sent to this endpoint now."""
+        scenario, rng = self._scenario, self._rng
+        second = int(now)
+        self.requests[second] = self.requests.get(second, 0) + 1
+        if now >= self._until:
+            self._look_up(now)
+        outage = None
+        if self._outages:
+            outage = next((each for each in self._outages if each.is_about(key, endpoint)), None)
+        if outage is not None and rng.random() < outage.share:
+            kind = outage.kinds[int(rng.random() * len(outage.kinds))] if len(outage.kinds) > 1 else outage.kinds[0]
+            return self._failing(kind, outage.after, outage.retry_after)
+        if scenario.failing and rng.random() < scenario.failing:
+            return self._failing(503, scenario.latency, 0)
+        limit = scenario.limit if outage is None else outage.limit
+        if limit is not None and not self._within(limit, key, now):
+            return self._failing(scenario.overload, _REFUSAL, math.ceil(scenario.window - now % scenario.window))
+        capacity = scenario.capacity if outage is None else outage.capacity
+        if self._recovering is not None and outage is None:
+            capacity = self._capacity_again(self._recovering, now)
+        wait = 0.0
+        if capacity is not None:
+            capacity /= scenario.endpoints
+            wait = max(0.0, self._free_at[endpoint] - now)
+            if wait > scenario.queue:
+                return self._failing(scenario.overload, _REFUSAL, scenario.retry_after)
+            self._free_at[endpoint] = now + wait + 1.0 / capacity
+        latency = scenario.latency if outage is None else outage.latency
+        return Sending(wait + latency * math.exp(_SIGMA * rng.gauss(0.0, 1.0)), _FINE)
+
+    def _look_up(self, now: float) -> None:
+        """What prevails, in the order of the file, and after what the capacity is not yet what it usually is."""
+        outages = self._scenario.outages
+        self._outages = tuple(each for each in outages if each.at <= now < each.until)
+        self._recovering = next((each for each in outages if each.until <= now < each.until + each.recovers), None)
+        self._until = next((edge for edge in self._edges if edge > now), math.inf)
+
+    def _within(self, limit: int, key: int, now: float) -> bool:
+        """Whether the window of this key has room for one more, which is then counted."""
+        number = int(now // self._scenario.window)
+        before, had = self._windows.get(key, (number, 0))
+        had = had if before == number else 0
+        self._windows[key] = number, had + (had < limit)
+        return had < limit
+
+    def _capacity_again(self, outage: Outage, now: float) -> float | None:
+        """What there is of the capacity again, which grows evenly."""
+        usual = self._scenario.capacity
+        if usual is None or outage.capacity is None:
+            return usual
+        return outage.capacity + (usual - outage.capacity) * (now - outage.until) / outage.recovers
+
+    def _failing(self, kind: Kind, after: float, retry_after: int) -> Sending:
+        if kind is FaultKind.ATTEMPT_TIMEOUT:
+            return Sending(_NEVER, fault=FAULTS[kind])
+        if isinstance(kind, FaultKind):
+            return Sending(after, fault=FAULTS[kind])
+        self.longest_pushback = max(self.longest_pushback, retry_after)
+        said = 0 if self._deaf else retry_after
+        reply = self._replies.get((kind, said))
+        if reply is None:
+            fields = MappingFields([("retry-after", str(said))]) if said else NoFields()
+            reply = self._replies[kind, said] = Reply(kind, fields, end=True)
+        return Sending(after, reply)
 
 
 @dataclass(slots=True)
@@ -72,8 +176,8 @@ class _Sidecar:
     __slots__ = ("env", "policy", "scope", "turn")
 
     def __init__(self, column: Column, fleet: _Fleet, env: Env) -> None:
-        self.policy: Policy = Fresh().policy(column.policy)
-        self.scope: ScopeState = Registry(fleet).scope(self.policy, column.request)
+        self.policy = Fresh().policy(column.policy)
+        self.scope = Registry(fleet).scope(self.policy, column.request)
         self.env = env
         self.turn = 0
 
@@ -81,41 +185,32 @@ class _Sidecar:
 class _Simulated(Driver):
     """One call with one of the keys, at one sidecar; it tells its column when it is over."""
 
-    __slots__ = ("_failed_at", "_key", "_sidecar", "_world", "run")
-
-    def __init__(self, run: _Run, world: World, timeout: float | None, key: int, sidecar: _Sidecar) -> None:
-        super().__init__(run.clock, self._fate, attempt_timeout=timeout)
-        self.run = run
-        self._world = world
+    def __init__(self, run: _Run, key: int, sidecar: _Sidecar) -> None:
+        super().__init__(run.clock, self._fate, attempt_timeout=sidecar.policy.timeouts.attempt)
+        self._run = run
         self._key = key
         self._sidecar = sidecar
         self._failed_at: tuple[int, ...] = ()  # endpoints that it has been sent to
 
     def _fate(self, attempt: int, now: float) -> Sending:
-        count, sidecar = self.run.endpoints, self._sidecar
+        count, world, sidecar = self._run.endpoints, self._run.world, self._sidecar
         if count == 1:
-            return self._world.fate(now, self._key, 0)
+            return world.fate(now, self._key, 0)
         turns = range(sidecar.turn, sidecar.turn + count)
         endpoint = next((turn % count for turn in turns if turn % count not in self._failed_at), sidecar.turn % count)
         sidecar.turn = endpoint + 1
         self._failed_at = (*self._failed_at, endpoint)
-        return self._world.fate(now, self._key, endpoint)
+        return world.fate(now, self._key, endpoint)
 
-    def begin(self, call: Call) -> None:
-        """As the driver does, but for the deadline: it is watched by the run, since few calls live to see it."""
-        self.call = call
-        self.began = self.clock.now
-        self._carry_out(call.start(self.clock.now))
-        if call.deadline is not None and self.finished is None:
-            self.run.watch(self, call.deadline)
-
-    def expire(self) -> None:
-        """The deadline has come."""
-        self._deadline()
+    def watch(self, deadline: float) -> None:
+        """Mind it if the call is still there when the next sweep comes: few are."""
+        if deadline - self.clock.now <= 2 * _SWEEP:
+            super().watch(deadline)
+        else:
+            self._run.watched.append((deadline, self))
 
     def over(self) -> None:
-        """Counted by the run."""
-        self.run.over(self)
+        self._run.over(self)
 
 
 class _Run:
@@ -128,15 +223,14 @@ class _Run:
         self._requests = _requests(column, scenario.keys)
         self.played = Played(column.name)
         self._scenario = scenario
-        self._column = column
         self._arrivals = random.Random(f"{scenario.seed}/arrivals")  # noqa: S311, TID251 - the same for each column
-        self._world = World(scenario, f"{scenario.seed}/world", deaf=column.deaf)
+        self.world = World(scenario, f"{scenario.seed}/world", deaf=column.deaf)
         jitter = random.Random(f"{scenario.seed}/jitter")  # noqa: S311, TID251 - a driver makes its source
         fleet = _Fleet()
         self._sidecars = [
             _Sidecar(column, fleet, Env(jitter, 0.0, WaitingRoom(column.waiting))) for _ in range(scenario.sidecars)
         ]
-        self._watched: deque[tuple[float, _Simulated]] = deque()
+        self.watched: deque[tuple[float, _Simulated]] = deque()
         self._number = 0
 
     def play(self) -> Played:
@@ -144,12 +238,11 @@ class _Run:
         self.clock.at(self._next(0.0), BEGIN, self._arrive)
         self.clock.at(_SWEEP, BEGIN, self._sweep)
         self.clock.run()
-        self.played.requests = self._world.requests
-        self.played.longest_pushback = self._world.longest_pushback
+        self.played.requests, self.played.longest_pushback = self.world.requests, self.world.longest_pushback
         return self.played
 
     def _next(self, now: float) -> float:
-        if self._scenario.steady:
+        if self._scenario.arrivals == "steady":
             return (self._number + 1) / self._scenario.calls
         return now + self._arrivals.expovariate(self._scenario.calls)
 
@@ -161,23 +254,15 @@ class _Run:
         sidecar = self._sidecars[int(self._arrivals.random() * len(self._sidecars))]
         self._number += 1
         self.played.begun[int(now)] += 1
-        policy = sidecar.policy
         key = int(self._arrivals.random() * len(self._requests)) if len(self._requests) > 1 else 0
-        driver = _Simulated(self, self._world, policy.timeouts.attempt, key, sidecar)
-        driver.begin(Call(self._requests[key], policy, sidecar.scope, sidecar.env, driver.set_alarm))
-
-    def watch(self, driver: _Simulated, deadline: float) -> None:
-        """Mind this call's deadline, if it is still there when the next sweep comes."""
-        if deadline - self.clock.now <= 2 * _SWEEP:
-            self.clock.at(deadline, DEADLINE, driver.expire)
-        else:
-            self._watched.append((deadline, driver))
+        driver = _Simulated(self, key, sidecar)
+        driver.begin(Call(self._requests[key], sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm))
 
     def _sweep(self) -> None:
-        for deadline, driver in self._watched:
+        for deadline, driver in self.watched:
             if driver.finished is None:
-                self.clock.at(deadline, DEADLINE, driver.expire)
-        self._watched.clear()
+                Driver.watch(driver, deadline)
+        self.watched.clear()
         self._tell(self.clock.now)
         if self.clock.now < self._scenario.duration:
             self.clock.at(self.clock.now + _SWEEP, BEGIN, self._sweep)
@@ -185,7 +270,7 @@ class _Run:
     def over(self, driver: _Simulated) -> None:
         """Count it."""
         played, began = self.played, driver.began
-        assert driver.call is not None and driver.outcome is not None
+        assert driver.outcome is not None
         played.attempts += driver.call.attempts
         played.outcomes[driver.outcome] += 1
         played.seconds.append(self.clock.now - began)
@@ -194,7 +279,7 @@ class _Run:
         if driver.outcome is Outcome.SUCCESS:
             played.succeeded[int(began)] += 1
         driver.call.forget_alarm()  # else call and driver would keep each other until the collector comes
-        driver.call = None
+        del driver.call
 
 
 def _requests(column: Column, keys: int) -> list[Request]:

@@ -1,4 +1,4 @@
-"""Figures for people, and for programs; and how far the columns are meanwhile."""
+"""Figures for people, for programs, and as a picture; and how far the columns are meanwhile."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from html import escape
 
 from rich import box
 from rich.console import Console
@@ -69,8 +70,7 @@ def print_table(scenario: Scenario, done: Sequence[Figures], console: Console) -
         ("99 % within", [_time(each.latency["p99"]) for each in done]),
     ):
         table.add_row(name, *cells)
-    outcomes = sorted({outcome for each in done for outcome in each.outcomes if outcome != "success"})
-    for outcome in outcomes:
+    for outcome in sorted({outcome for each in done for outcome in each.outcomes} - {"success"}):
         table.add_row(f"  {outcome}", *(f"{each.outcomes.get(outcome, 0):,}" for each in done))
     console.print(table)
 
@@ -83,6 +83,91 @@ def _time(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.2f} s" if seconds < 60 and seconds != int(seconds) else f"{seconds:g} s"
+
+
+# -- a picture --------------------------------------------------------------------------------------------------------
+
+_WIDE, _HIGH, _LEFT, _TOP, _GAP = 860, 190, 64, 84, 56
+_COLOURS = ("#0b7285", "#e8590c", "#862e9c", "#2b8a3e", "#c92a2a", "#364fc7")
+#: Columns that are beside the point are dashed.
+_DASHED = ("none", "naive")
+#: Points of a line, each for a stretch of seconds.
+_POINTS = 300
+
+_Line = list[tuple[float, float]]
+
+
+def picture(scenario: Scenario, done: Sequence[Figures]) -> str:
+    """How many calls succeed, and what the upstream is asked, over time: the whole SVG, by hand."""
+    seconds = max(1, int(scenario.duration))
+    drawn = [(_stroke(number, each.name), *_lines(each, seconds)) for number, each in enumerate(done)]
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDE + 24} {_TOP + 2 * _HIGH + _GAP + 60}" '
+        'font-family="system-ui, sans-serif" font-size="12">',
+        f"<title>{escape(scenario.name)}</title>",
+        f'<rect width="100%" height="100%" fill="#fff"/><text x="{_LEFT}" y="24" font-size="16" font-weight="600">'
+        f"{escape(scenario.name)}</text>",
+    ]
+    at = _LEFT
+    for each, (stroke, _, _) in zip(done, drawn, strict=True):
+        parts.append(f'<path d="M{at} 40h24" {stroke}/>')
+        parts.append(f'<text x="{at + 30}" y="44">{escape(each.name)}</text>')
+        at += 54 + 7 * len(each.name)
+    shares, loads = [(stroke, line) for stroke, line, _ in drawn], [(stroke, line) for stroke, _, line in drawn]
+    highest = max([1.0, *(load for _, line in loads for _, load in line)])
+    parts += _panel(scenario, seconds, _TOP, "calls that succeed", 1.0, "{:.0%}", shares)
+    top, title = _TOP + _HIGH + _GAP, "requests a second at the upstream"
+    parts += _panel(scenario, seconds, top, title, highest, "{:.0f}", loads)
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _stroke(index: int, name: str) -> str:
+    dashed = ' stroke-dasharray="5 3"' if name.startswith(_DASHED) else ""
+    return f'stroke="{_COLOURS[index % len(_COLOURS)]}" stroke-width="1.8"{dashed}'
+
+
+def _lines(each: Figures, seconds: int) -> tuple[_Line, _Line]:
+    """The share of calls that succeed, where any begin, and requests a second, at the middle of each stretch."""
+    step = max(1, seconds // _POINTS)
+    shares, loads = [], []
+    for start in range(0, seconds, step):
+        begun, succeeded, requests = map(sum, zip(*each.series[start : start + step], strict=True))
+        if begun:
+            shares.append((start + step / 2, succeeded / begun))
+        loads.append((start + step / 2, requests / step))
+    return shares, loads
+
+
+def _panel(
+    scenario: Scenario,
+    seconds: int,
+    top: int,
+    title: str,
+    highest: float,
+    spelled: str,
+    lines: Sequence[tuple[str, _Line]],
+) -> list[str]:
+    def x(at: float) -> float:
+        return round(_LEFT + at / seconds * _WIDE, 1)
+
+    def y(value: float) -> float:
+        return round(top + _HIGH * (1 - value / highest), 1)
+
+    parts = [f'<text x="{_LEFT}" y="{top - 8}" fill="#495057">{title}</text>']
+    for outage in scenario.outages:
+        width = round(x(min(outage.until, seconds)) - x(outage.at), 1)
+        parts.append(f'<rect x="{x(outage.at)}" y="{top}" width="{width}" height="{_HIGH}" fill="#ffe3e3"/>')
+    for value in (highest * part / 4 for part in range(5)):
+        parts.append(f'<path d="M{_LEFT} {y(value)}h{_WIDE}" stroke="#dee2e6"/>')
+        parts.append(
+            f'<text x="{_LEFT - 8}" y="{y(value) + 4}" text-anchor="end" fill="#868e96">{spelled.format(value)}</text>'
+        )
+    for at in (seconds * part / 6 for part in range(7)):
+        parts.append(f'<text x="{x(at)}" y="{top + _HIGH + 18}" text-anchor="middle" fill="#868e96">{at:.0f} s</text>')
+    for stroke, line in lines:
+        path = "L".join(f"{x(at)} {y(value)}" for at, value in line)
+        parts.append(f'<path d="M{path}" fill="none" {stroke}/>' if path else "")
+    return parts
 
 
 # -- how far each column is, on a terminal ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.config.problems import Mark, Problem, Problems
 from proxy.config.read import read_text
-from proxy.config.schema import duration, like, one_word, positive_duration, rate, share, token, whole, word
+from proxy.config.schema import duration, one_word, positive_duration, rate, share, token, whole, word
 from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
 from proxy.config.units import is_off
 from proxy.config.units import rate as read_rate
@@ -33,12 +33,8 @@ def _kind(value: Any) -> Kind:
     raise ValueError(f"{text!r} is neither a status from 400 to 599 nor one of {', '.join(FaultKind)}")
 
 
-def _rate_or_off(value: Any) -> float | None:
-    return None if is_off(value) else read_rate(value)
-
-
-_KIND = Word(_kind, like("[45][0-9][0-9]|" + "|".join(FaultKind), "integer"))
-_CAPACITY = Word(_rate_or_off, like(r"off|[0-9]+(\.[0-9]+)?/(s|m|h)"))
+_KIND = Word(_kind)
+_CAPACITY = Word(lambda value: None if is_off(value) else read_rate(value))
 
 UPSTREAM = Section(
     "upstream",
@@ -132,9 +128,9 @@ class Outage:
         return (self.key is None or self.key == key) and (self.endpoint is None or self.endpoint == endpoint)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """See SCENARIO; `policy` and `compare` are trees, with the places of their keys."""
+    """See SCENARIO, UPSTREAM and the request; `policy` and `compare` are trees, with the places of their keys."""
 
     file: str
     name: str
@@ -142,16 +138,16 @@ class Scenario:
     seed: int
     sidecars: int
     calls: float
-    steady: bool
+    arrivals: str
     method: str
-    url: str | None
+    url: str | None = None
     latency: float
     failing: float
     capacity: float | None
     queue: float
     overload: Kind
     retry_after: int
-    limit: int | None
+    limit: int | None = None
     window: float
     keys: int
     endpoints: int
@@ -159,93 +155,55 @@ class Scenario:
     policy: Map | None
     compare: Map
 
-    def prevailing(self, now: float) -> tuple[Outage, ...]:
-        """What there is of outages now, in the order of the file."""
-        return tuple(outage for outage in self.outages if outage.at <= now < outage.until)
-
-    def recovering(self, now: float) -> Outage | None:
-        """The outage after which the capacity is not yet what it usually is."""
-        return next((each for each in self.outages if each.until <= now < each.until + each.recovers), None)
-
 
 def read_scenario(file: str) -> tuple[Scenario | None, list[Problem]]:
     """The scenario, or everything that is wrong with it."""
     problems = Problems()
+    scenario = _read(file, problems)
+    return (None if problems.fatal else scenario), problems.sorted()
+
+
+def _read(file: str, problems: Problems) -> Scenario | None:
     text = read_text(file, problems)
     tree: Any = parse(text, file, problems) if text is not None else None
-    if problems.fatal:
-        return None, problems.sorted()
+    if problems.errors:
+        return None
     if tree is None:
         tree = Map(Mark(file, 1, 1))
     if not isinstance(tree, Map):
         problems.add(Mark(file, 1, 1), "", "a scenario is a mapping of keys")
-        return None, problems.sorted()
+        return None
     found = SCENARIO.read(tree, tree.mark, (), problems.add)
     for key in ("policy", "compare"):
         if key in tree and not isinstance(tree[key], Map):
             problems.add(tree.values_at[key], key, "must be a mapping of keys")
-    return (None, problems.sorted()) if problems.fatal else _sensible(file, found, tree, problems)
-
-
-def _sensible(file: str, found: dict[str, Any], tree: Map, problems: Problems) -> tuple[Scenario | None, list[Problem]]:
-    """What each key alone can't say."""
-    scenario = _scenario(file, found, tree)
+    if problems.fatal:
+        return None
+    full = SCENARIO.filled(found)
+    upstream, request = full.pop("upstream"), full.pop("request")
+    full["outages"] = tuple(_outage(each, upstream) for each in full["outages"])
+    full |= {"policy": tree.get("policy"), "compare": tree.get("compare") or Map()}
+    upstream = {**upstream, "retry_after": _seconds(upstream["retry_after"])}
+    scenario = Scenario(file=file, **full, **request, **upstream)
+    # what each key alone can't say
     if scenario.calls * scenario.duration * 3 > MOST_CALLS:
         at = tree.values_at.get("calls", tree.mark)
         problems.add(at, "calls", f"more than {MOST_CALLS:,} calls over all columns; lower calls or duration")
     if scenario.overload is FaultKind.ATTEMPT_TIMEOUT:
-        problems.add(
-            tree["upstream"].values_at["overload"], "upstream.overload", "must be a refusal, which comes at once"
-        )
-    return (None if problems.fatal else scenario), problems.sorted()
-
-
-def _scenario(file: str, found: dict[str, Any], tree: Map) -> Scenario:
-    whole_file = SCENARIO.filled(found)
-    upstream, request = whole_file["upstream"], whole_file["request"]
-    return Scenario(
-        file=file,
-        name=whole_file["name"],
-        duration=whole_file["duration"],
-        seed=whole_file["seed"],
-        sidecars=whole_file["sidecars"],
-        calls=whole_file["calls"],
-        steady=whole_file["arrivals"] == "steady",
-        method=request["method"],
-        url=request.get("url"),
-        latency=upstream["latency"],
-        failing=upstream["failing"],
-        capacity=upstream["capacity"],
-        queue=upstream["queue"],
-        overload=upstream["overload"],
-        retry_after=_seconds(upstream["retry_after"]),
-        limit=upstream.get("limit"),
-        window=upstream["window"],
-        keys=upstream["keys"],
-        endpoints=upstream["endpoints"],
-        outages=tuple(_outage(each, upstream) for each in whole_file["outages"]),
-        policy=tree.get("policy"),
-        compare=tree.get("compare") or Map(),
-    )
+        at = tree["upstream"].values_at["overload"]
+        problems.add(at, "upstream.overload", "must be a refusal, which comes at once")
+    return scenario
 
 
 def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> Outage:
-    full = OUTAGE.filled(found)
-    kinds = full["kinds"] if isinstance(full["kinds"], tuple) else (full["kinds"],)
-    return Outage(
-        at=full["at"],
-        until=full["at"] + full["lasts"],
-        share=full["share"],
-        kinds=kinds,
-        after=full["after"],
-        retry_after=_seconds(full["retry_after"]),
-        capacity=full["capacity"] if "capacity" in found else upstream["capacity"],
-        recovers=full["recovers"],
-        latency=full.get("latency", upstream["latency"]),
-        limit=full.get("limit", upstream.get("limit")),
-        key=full["key"] - 1 if "key" in found else None,
-        endpoint=full["endpoint"] - 1 if "endpoint" in found else None,
-    )
+    usual = {name: upstream.get(name) for name in ("capacity", "latency", "limit")}
+    full: dict[str, Any] = usual | OUTAGE.filled(found)
+    full["until"] = full["at"] + full.pop("lasts")
+    full["kinds"] = full["kinds"] if isinstance(full["kinds"], tuple) else (full["kinds"],)
+    full["retry_after"] = _seconds(full["retry_after"])
+    for name in ("key", "endpoint"):
+        full[name] = full[name] - 1 if name in full else None
+    return Outage(**full)
 
 
 def _seconds(delay: float) -> int:

@@ -1,0 +1,160 @@
+"""What applies to a call and how it came to be chosen, what becomes of a CONNECT, and why a place is out of reach.
+
+The router has decided already; here its tables are only read again to say which line of them it was.
+"""
+
+from __future__ import annotations
+
+from proxy.config.settings import Settings
+from proxy.lab.explain import wording
+from proxy.lab.explain.ends import LEAST, Play, play
+from proxy.lab.explain.question import fate_of_status
+from proxy.lab.explain.wording import span
+from proxy.lab.routing import HTTP1, HTTP2, AppRequest, Chosen
+from proxy.observe import masking
+from proxy.retry.routing import Upstream, split_authority
+from proxy.transport.egress_guard import Guard
+
+_CONNECT = {
+    "auto": "a tunnel; only cleartext HTTP as its very first bytes, a request line or HTTP/2's preface, makes calls of "
+    "it, and nothing in an encrypted one can be retried",
+    "tunnel": "a blind tunnel: connecting is retried, nothing in it can be",
+    "intercept": "TLS is ended here, and the requests inside are calls like any other",
+    "deny": "refused: 403",
+}
+_OWN_RETRY = "this is a retry of its own: it pays a retry's price, and is never refused for it"
+
+
+def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[str, str]]:
+    """Upstream, route, strategy, bucket, scope, …: rows of a name and a text."""
+    policy = chosen.policy
+    upstream = settings.router.by_name.get(policy.upstream)
+    by_prefix = upstream is not None and chosen.place is None and not ask.is_grpc
+    if upstream is None:
+        how = f"since no upstream names {chosen.request.authority}: the policy of defaults"
+    elif chosen.place is not None:
+        how = f"by host {_pattern(upstream, *chosen.place)}"
+    else:
+        how = f"by prefix {upstream.prefix}" if by_prefix else "by its gRPC service"
+    one = play(settings, chosen, fate_of_status("200"), LEAST, 0.0)
+    no_route = "none of its routes matches" if upstream and upstream.routes else "it has none"
+    bounds = [each for each in (policy.timeouts.total, one.call.hints.timeout) if each is not None]
+    deadline = min(bounds, default=None)
+    codes, hints = policy.classify.service_codes, one.call.hints
+    rows = [
+        ("upstream", f"{policy.upstream}, {how}{_at(settings, policy.upstream)}"),
+        ("route", f"{policy.route}{_at(settings, policy.upstream, policy.route)}" if policy.route else no_route),
+        ("protocol", _protocol(chosen, ask)),
+        ("sent to", _endpoints(chosen, by_prefix=by_prefix)),
+        ("strategy", wording.strategy(policy.strategy)),
+        ("bucket", wording.bucket(policy.bucket)),
+        ("rate", "" if policy.rate is None else wording.bucket(policy.rate)),
+        ("drains", wording.drains(policy)),
+        ("scope", wording.scope(policy, one.scope.value)),
+        ("deadline", f"{span(deadline)} for all attempts and waits; each attempt: {span(policy.timeouts.attempt)}"),
+        ("repeating", _repeating(one)),
+        ("codes", "" if codes is None else wording.codes(codes)),
+        ("mode", "" if policy.mode == "enforce" else f"{policy.mode}: nothing is retried or held"),
+        ("app says", "X-Retry-Disable: one attempt" if hints.disabled else ""),
+        ("app says", _OWN_RETRY if hints.retries_itself else ""),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def _protocol(chosen: Chosen, ask: AppRequest) -> str:
+    """What is spoken upstream, and why."""
+    app, target = ask.spoken, chosen.policy.target
+    protocol, ends = (target.protocol, target.endpoints) if target is not None else ("auto", ())
+    if protocol != "auto":
+        refused = f"; {app.why}, so the call is answered UNIMPLEMENTED" if app.grpc and protocol == HTTP1 else ""
+        return f"{protocol}, by the key `protocol`{refused}"
+    if app.protocol == HTTP2 and not app.grpc and any(end.scheme == "https" for end in ends):
+        return f"{HTTP2} or {HTTP1}, as the TLS handshake selects: {app.why}"
+    return f"{app.protocol}, as the app speaks: {app.why}"
+
+
+def _at(settings: Settings, upstream: str, route: str = "") -> str:
+    """` (file:line)` where an upstream or a route begins."""
+    tree = settings.provenance.policies.get((upstream, route))
+    return f" ({tree.mark})" if tree is not None and tree.mark.line else ""
+
+
+def _endpoints(chosen: Chosen, *, by_prefix: bool) -> str:
+    """The urls that are asked for, masked: the path of an upstream's url is put in front by `prefix` alone."""
+    ends = chosen.policy.target.endpoints if chosen.policy.target is not None else ()
+    if not ends:
+        return f"{chosen.request.authority}, where the request says"
+    path = masking.target(chosen.request.path)
+    return ", ".join(
+        f"unix:{end.unix}, {path}"
+        if end.unix
+        else f"{end.scheme}://{end.authority}{end.shown_path if by_prefix else ''}{path}"
+        for end in ends
+    )
+
+
+def _repeating(one: Play) -> str:
+    call = one.call
+    why = wording.why_idempotent(call) or f"{call.request.method} is not idempotent"
+    rule = "" if call.idempotent else f"; unsafe_methods is {call.policy.classify.unsafe_methods}"
+    if call.policy.strategy.hedging_delay is None:
+        return why + rule
+    if not call.hedged:
+        return f"{why}{rule}: not hedged, one attempt after another"
+    vouched = call.policy.strategy.safe_methods and not call.idempotent
+    return f"{why}, but its service config says that it is safe: hedged" if vouched else f"{why}{rule}: hedged"
+
+
+def _pattern(upstream: Upstream, host: str, port: int) -> str:
+    """The pattern that the router takes: exact beats glob, longer beats shorter, then file order."""
+    matching = [pattern for pattern in upstream.hosts if pattern.matches(host, port)]
+    ranked = sorted(matching, key=lambda pattern: (pattern.is_glob, -len(str(pattern))))
+    return str(ranked[0]) if ranked else ""
+
+
+def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
+    """What becomes of a CONNECT to this host:port: rows of a name and a text."""
+    place = split_authority(authority, 443)
+    if place is None or authority.endswith(":"):
+        return [("refused", "400, outcome bad_request (this is no host:port)")]
+    router, loopback = settings.router, settings.listen[0].is_loopback
+    ports = settings.connect_ports_on(loopback=loopback)
+    upstream = router.by_authority(authority, 443)
+    rows = []
+    if upstream is None:
+        unmatched = settings.unmatched_on(loopback=loopback)
+        rows.append(("upstream", f"no upstream names {authority}: unmatched is {unmatched}"))
+        mode = "deny" if unmatched == "deny" or router.fallback.connect == "deny" else "tunnel"
+    else:
+        rows.append(("upstream", f"{upstream.name}, by host {_pattern(upstream, *place)}"))
+        mode = upstream.connect
+    if ports is not None and place[1] not in ports | router.named_ports:
+        rows.append(("connect", f"refused: 403, limits.connect_ports does not have {place[1]}"))
+    else:
+        rows.append(("connect", f"{mode}: {_CONNECT[mode]}"))
+    return rows
+
+
+def notes(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[str]:
+    """What a reader should know about this way of asking."""
+    upstream = settings.router.by_name.get(chosen.policy.upstream)
+    mode = upstream.connect if upstream is not None else "tunnel"
+    if mode == "intercept" or not ask.url.lower().startswith("https://"):
+        return []
+    return [
+        f"most clients send CONNECT for an https url under HTTPS_PROXY, and with connect: {mode} nothing in "
+        "that tunnel can be retried; what follows holds for requests that the proxy sees"
+    ]
+
+
+def denied(settings: Settings, chosen: Chosen) -> str:
+    """Why the place may not be reached, "" where it may or only a look-up of its name could tell."""
+    if chosen.policy.target is not None and chosen.policy.target.endpoints:
+        return ""  # an upstream's own url
+    place = split_authority(chosen.request.authority, 80)
+    if place is None:
+        return ""
+    own = [*settings.listen, *((settings.admin.listen,) if settings.admin else ()), settings.probe]
+    listeners = [(each.host, each.port) for each in own if each is not None and each.unix is None]
+    guard = Guard(settings.deny_destinations, listeners)
+    return guard.refuses(place[0], place[1], strict=not settings.listen[0].is_loopback)

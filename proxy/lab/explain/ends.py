@@ -1,0 +1,253 @@
+"""What would happen where every sending of a call ends in the same way: played, and put into lines, rows and data.
+
+Nothing is decided here: the object that serves traffic is played on the virtual clock, against fresh buckets. Each play
+has one fate for every sending and one draw for every jitter, so two plays, with the least and with the greatest draw,
+bound every schedule that the call can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from proxy.config.settings import Settings
+from proxy.forward.headers import answer_fields, told
+from proxy.lab.clock import Clock
+from proxy.lab.driver import FixedDraws, Fresh, Recorder
+from proxy.lab.explain import wording
+from proxy.lab.explain.layout import Row, columns
+from proxy.lab.explain.question import Fate, fate_of_fault, fate_of_status
+from proxy.lab.explain.wording import between, span
+from proxy.lab.routing import Chosen
+from proxy.observe import masking
+from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.buckets import Bucket
+from proxy.retry.checks import is_safe
+from proxy.retry.classification import NeedsBody, classify, classify_fault
+from proxy.retry.facts import FaultKind, Outcome, Verdict
+from proxy.retry.machine import Env
+from proxy.retry.pushback import read_pushback
+from proxy.retry.registry import Registry
+from proxy.retry.waiting_room import WaitingRoom
+
+#: The ends of [0, 1): a draw comes as near to 1 as one likes.
+LEAST, GREATEST = 0.0, 1.0
+#: What is tried where the question names no end: what upstreams do most, and one answer that nothing names.
+_STATUSES = ("404", "408", "425", "429", "500", "501", "502", "503", "504")
+_GRPC = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "503")
+
+
+class Play(Recorder):
+    """A call whose every sending meets `fate`."""
+
+    def __init__(self, fate: Fate) -> None:
+        super().__init__(Clock(), lambda attempt, now: fate.step.sending(self.attempt_timeout))
+
+    @property
+    def bucket(self) -> Bucket | None:
+        """The bucket that the call moves: in observe mode the real one's shadow."""
+        return self.scope.shadow if self.call.policy.mode == "observe" else self.scope.bucket
+
+
+def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: float) -> Play:
+    """Play a call to its end. `draw` is every jitter's, `wall` in seconds since the epoch."""
+    play, policy = Play(fate), Fresh().policy(chosen.policy)
+    env = Env(FixedDraws(draw), wall, WaitingRoom(settings.limits.waiting))
+    play.enter(chosen.request, policy, Registry().scope(policy, chosen.request), env)
+    play.clock.run()
+    return play
+
+
+def usual_fates(chosen: Chosen) -> list[Fate]:
+    """What is tried where the question names no end."""
+    timed = chosen.policy.timeouts.attempt is not None
+    faults = [fate_of_fault(kind) for kind in FaultKind if timed or kind is not FaultKind.ATTEMPT_TIMEOUT]
+    return faults + [fate_of_status(each) for each in (_GRPC if chosen.request.is_grpc else _STATUSES)]
+
+
+class End:
+    """One fate, with the plays that bound what it leads to. `verdict` is the class; None where a rule must see a body
+    that was not given. `wall` is in seconds since the epoch.
+    """
+
+    def __init__(self, settings: Settings, chosen: Chosen, fate: Fate, wall: float) -> None:
+        self._settings, self._chosen, self._wall = settings, chosen, wall
+        self._label = fate.label
+        self._least, self._greatest = (play(settings, chosen, fate, draw, wall) for draw in (LEAST, GREATEST))
+        self._sent = sent = fate.step.sending(chosen.policy.timeouts.attempt)
+        rules, verdict = chosen.policy.classify, None
+        if sent.fault is not None:
+            verdict = classify_fault(rules, chosen.request, sent.fault)
+        elif sent.reply is not None:
+            judged = classify(rules, chosen.request, sent.reply, sent.body)
+            verdict = None if isinstance(judged, NeedsBody) else judged
+        self._verdict: Verdict | None = verdict
+
+    def as_row(self) -> Row:
+        """Fate, class, attempts, outcome, and the waits, or why there are none: one line among those of other ends."""
+        one, verdict = self._greatest, self._verdict
+        cls = "depends on the body" if verdict is None else wording.briefly(verdict, self._label)
+        starts = pairwise(zip(self._least.starts, one.starts, strict=False))
+        waits = [between(later[0] - sooner[0], later[1] - sooner[1], to="–") for sooner, later in starts]
+        why = one.history[-1].why if one.history else ""
+        return (self._label, cls, str(one.call.attempts), self._outcome, ", ".join(waits) or why)
+
+    def as_lines(self) -> Iterator[str]:
+        """Each judgement, the schedule, and what the app gets."""
+        least, greatest = self._least, self._greatest
+        yield f"If every attempt ends with {self._label}:"
+        yield ""
+        yield from self._class_lines()
+        yield from columns(self._judgements())
+        if len(greatest.starts) > 1 or len(least.starts) > 1:
+            has_bucket = greatest.bucket is not None
+            rows = [("attempt", "earliest", "latest", *(("pays", "bucket after") if has_bucket else ()))]
+            for attempt, soonest, last, *paid in self._schedule():
+                begun = (span(soonest), "never" if last is None else span(last))
+                rows.append((str(attempt), *begun, *("" if figure is None else f"{figure:g}" for figure in paid)))
+            yield ""
+            yield from columns(rows)
+        yield ""
+        for each in (greatest,) if least.outcome == greatest.outcome else (least, greatest):
+            after = between(least.elapsed, greatest.elapsed) if each.outcome == least.outcome else span(each.elapsed)
+            kind = "that answer" if each.answer is None else f"the proxy's own answer, {each.answer.title!r}"
+            yield f"  the app gets {each.status} after {after}: {kind}, outcome {each.outcome}"
+            if each.answer is not None and each.answer.retry_after:
+                yield f"    Retry-After: {each.answer.retry_after:.0f}"
+            for name, value in self._fields(each):
+                yield f"    {name}: {value}"
+        if text := self._cooldown():
+            yield ""
+            yield f"  cooldown: {text}"
+
+    def as_data(self) -> dict[str, Any]:
+        """All of it. Times in seconds."""
+        greatest, verdict = self._greatest, self._verdict
+        names = ("attempt", "earliest", "latest", "pays", "bucket_after")
+        return {
+            "end": self._label,
+            "class": None if verdict is None else str(verdict.cls),
+            "because": "" if verdict is None else f"{verdict.because}{self._rule_at(verdict)}",
+            "judgements": [{"attempt": int(who.split()[1]), "decision": why} for who, why in self._judgements()],
+            "schedule": [dict(zip(names, row, strict=False)) for row in self._schedule()],
+            "attempts": greatest.call.attempts,
+            "outcome": self._outcome,
+            "status": greatest.status,
+            "earliest": round(self._least.elapsed, 6),
+            "latest": round(greatest.elapsed, 6),
+            "own_answer": None if greatest.answer is None else greatest.answer.title,
+            "headers": [list(pair) for pair in self._fields(greatest)],
+            "cooldown": self._cooldown(),
+        }
+
+    @property
+    def _outcome(self) -> str:
+        return str(self._greatest.outcome or Outcome.SUCCESS)
+
+    def _class_lines(self) -> Iterator[str]:
+        """The class, the rule that gave it, and whether a repetition is safe."""
+        verdict, fault, one = self._verdict, self._sent.fault, self._greatest
+        if verdict is None:
+            yield "  its class depends on the body: give one with --body"
+            return
+        rows = [("class", f"{verdict.cls} ({verdict.because}{self._rule_at(verdict)})")]
+        if verdict.cls != "success":
+            unsafe = one.call.policy.classify.unsafe_methods
+            safe = is_safe(verdict, fault, idempotent=one.call.idempotent, unsafe_methods=unsafe)
+            rows.append(("safety", wording.safety(one.call, verdict, fault, safe=safe)))
+        yield from columns(rows)
+        yield ""
+
+    def _rule_at(self, verdict: Verdict) -> str:
+        """`, file:line` of the user's rule that gave the class."""
+        policy = self._chosen.policy
+        rules = policy.classify.rules
+        number = next((place for place, rule in enumerate(rules) if rule.because == verdict.because), None)
+        tree = self._settings.provenance.policies.get((policy.upstream, policy.route))
+        if number is None or tree is None:
+            return ""
+        marks = tree["classify"]["rules"].marks
+        return f", {marks[number]}" if number < len(marks) else ""
+
+    def _judgements(self) -> Iterator[tuple[str, str]]:
+        """A row for each sending: why it was, or was not, followed by another."""
+        one, least = self._greatest, self._least.history
+        for place, record in enumerate(one.history):
+            wait = least[place].delay if place < len(least) else None
+            yield (f"attempt {record.attempt}", _decision(one, record, wait))
+        if not one.history:
+            yield ("attempt 1", "goes to the app as it comes" if one.starts else "is not sent")
+
+    def _schedule(self) -> Iterator[tuple[Any, ...]]:
+        """When each attempt goes: its number, earliest, latest (None: it may never go), and where there is a bucket
+        what it pays and what is left behind it.
+        """
+        least, greatest = self._least, self._greatest
+        for place in range(max(len(least.starts), len(greatest.starts))):
+            longer = greatest if place < len(greatest.starts) else least
+            begun = sorted(each.starts[place] for each in (least, greatest) if place < len(each.starts))
+            level = longer.levels[place] if place < len(longer.levels) else None
+            # What the next attempt pays is taken as this one ends; hedges pay as they go.
+            following = 0.0 if longer.call.hedged else _price(longer, place + 2)
+            has_bucket = greatest.bucket is not None
+            paid = (_price(longer, place + 1), None if level is None else level + following) if has_bucket else ()
+            yield (place + 1, begun[0], begun[1] if len(begun) > 1 else None, *paid)
+
+    def _fields(self, one: Play) -> list[tuple[str, str]]:
+        """The fields that the proxy adds, by the code that adds them."""
+        call, answer, reply = one.call, one.answer, self._sent.reply
+        assert one.outcome is not None
+        changes = answer_fields(
+            call.policy,
+            reply.fields if reply is not None else None,
+            outcome=one.outcome,
+            attempts=call.attempts,
+            grpc=call.request.is_grpc,
+            status=reply.status if answer is None and reply is not None else None,
+            error=answer.error if answer is not None else "",
+            detail=answer.detail if answer is not None else told(call.history),
+        )
+        hidden = {name.lower() for name, _ in call.policy.response_headers.set}
+        return [(name, masking.MASK if name.lower() in hidden else value) for name, value in changes.add]
+
+    def _cooldown(self) -> str:
+        """What becomes of the scope's other calls behind a 429 or 503, "" where the answer is another."""
+        policy, reply, verdict = self._chosen.policy, self._sent.reply, self._verdict
+        rules = policy.pushback
+        if reply is None or reply.status not in (429, 503) or verdict is None or policy.mode != "enforce":
+            return ""
+        if rules.cooldown == "off":
+            return "off: other calls of the scope are not held"
+        if policy.strategy.hedging_delay is not None:
+            return "none: hedged calls begin none"
+        dialects, body = policy.classify.dialects, self._sent.body
+        said = read_pushback(reply.fields, reply.status, verdict.cls, dialects, self._wall, peeked=body)
+        held = "wait" if rules.cooldown == "wait" else "are refused"
+        if said.cooldown is None:
+            return f"none, since the answer names no delay; with Retry-After other calls of the scope {held} as long"
+        return f"other calls of the scope {held} for {span(min(said.cooldown, rules.max_delay))} ({said.source})"
+
+
+def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
+    match record.decision:
+        case "transparent":
+            return "sent again at once, on a new connection: it counts neither as an attempt nor against a bucket"
+        case "retried":
+            wait = record.delay or 0.0
+            why = f" ({record.pushback})" if record.pushback else ""
+            then = ", and when the rate limiter lets it go" if one.scope.limiter is not None else ""
+            return f"retried after {between(least if least is not None else wait, wait)}{why}{then}"
+        case "hedged on":
+            return f"the next goes {'when ' + record.pushback + ' says' if record.pushback else 'at once'}"
+        case "cancelled":
+            return "cancelled: another attempt was faster"
+        case "delivered":
+            return "goes to the app"
+    text = f"not retried: {record.decision}" + (f", {record.why}" if record.why else "")
+    return f"{text}; {record.because.partition('; ')[2]}" if "; observed" in record.because else text
+
+
+def _price(one: Play, attempt: int) -> float:
+    """What this attempt paid."""
+    return next((record.price for record in one.history if record.attempt == attempt), 0.0)
