@@ -39,19 +39,15 @@ class Keeper(Protocol):
 
     def opened(self, connection: Connection) -> None:
         """A connection has been opened."""
-        ...
 
     def rest(self, connection: Connection) -> None:
         """An exchange is over, and its connection can carry another."""
-        ...
 
     def conforms(self, connection: Connection) -> bool:
         """Whether a connection may rest, and be used again: the configuration in force would open it so."""
-        ...
 
     def lost(self, connection: Connection) -> None:
         """A connection is closed."""
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -61,20 +57,9 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        *(
-            "_answered",
-            "_body",
-            "_chunked",
-            "_early",
-            "_fd",
-            "_interim",
-            "_keep_alive",
-            "_keeper",
-            "_listener",
-            "_method",
-        ),
-        *("_paused", "_reader", "_sent_all", "_tls", "_tunnel", "_upgrade", "_usual", "_usual_size", "blocked"),
-        *("exchanges", "generation", "origin", "pinned", "since", "transport"),
+        *("_answered", "_body", "_chunked", "_early", "_fd", "_interim", "_keep_alive", "_keeper", "_listener"),
+        *("_method", "_paused", "_reader", "_sent_all", "_tls", "_tunnel", "_upgrade", "_usual", "_usual_size"),
+        *("blocked", "exchanges", "generation", "origin", "pinned", "since", "transport"),
     )
 
     _usual: ResponseHead
@@ -238,11 +223,6 @@ class Connection(asyncio.Protocol):
         """Whether it can be written to."""
         return self.transport is not None and not self.transport.is_closing()
 
-    @property
-    def reused(self) -> bool:
-        """Whether it had carried an exchange before the present one."""
-        return self.exchanges > 1
-
     def is_sound(self, rested: float) -> bool:
         """Whether it may be used: open, and silent. One that was in use a moment ago is not asked."""
         transport = self.transport
@@ -268,7 +248,10 @@ class Connection(asyncio.Protocol):
         """Bytes of an answer; or bytes that nobody asked for, after which it is never used again."""
         listener = self._listener
         if listener is None:
-            self._unasked(data)
+            if self._tunnel and self.exchanges == 0 and len(self._early) < HIGH_WATER:
+                self._early += data
+            else:
+                self.abort()
         elif len(data) == self._usual_size and self._is_usual(data):
             self._listener = None
             self._keeper.rest(self)
@@ -291,12 +274,6 @@ class Connection(asyncio.Protocol):
             and self._method != "HEAD"
             and data.startswith(self._usual.raw)
         )
-
-    def _unasked(self, data: bytes) -> None:
-        if self._tunnel and self.exchanges == 0 and len(self._early) < HIGH_WATER:
-            self._early += data
-        else:
-            self.abort()
 
     def eof_received(self) -> bool:
         """The upstream sends no more. True keeps our own direction open, which only a tunnel wants.
@@ -336,7 +313,7 @@ class Connection(asyncio.Protocol):
             self.pinned.remove(self)
         listener, self._listener = self._listener, None
         if listener is not None:
-            listener.on_fault(faults.closed(sent=True, answered=self._answered, reused=self.reused))
+            listener.on_fault(faults.closed(sent=True, answered=self._answered, reused=self.exchanges > 1))
 
     def _takes_more(self) -> bool:
         """Whether anybody takes more of what comes; of a tunnel, all that came (RFC 9110 section 9.3.6)."""
@@ -349,7 +326,10 @@ class Connection(asyncio.Protocol):
         try:
             head, data = reader.take(data)
             while head is not None and head.status < 200 and head.status != 101:
-                self._pass_interim(head, listener)
+                self._interim += len(head.raw)
+                if self._interim > INTERIM:
+                    raise BadAnswer(f"more than {INTERIM} bytes of interim answers")
+                listener.on_info(head)
                 if self._listener is None:
                     return
                 listener = self._listener
@@ -377,31 +357,10 @@ class Connection(asyncio.Protocol):
             listener.on_head(head, data, False, None)
         else:
             self._body = ChunkedBody() if size == CHUNKED else LengthBody(size)
-            self._read_first(head, data, listener)
+            self._read_body(data, listener, head)
 
-    def _pass_interim(self, head: ResponseHead, listener: Listener) -> None:
-        self._interim += len(head.raw)
-        if self._interim > INTERIM:
-            raise BadAnswer(f"more than {INTERIM} bytes of interim answers")
-        listener.on_info(head)
-
-    def _read_first(self, head: ResponseHead, data: bytes, listener: Listener) -> None:
-        """The head, with what of its body came in the same packet."""
-        body = self._body
-        assert body is not None
-        if not data:
-            listener.on_head(head, b"", False, None)
-            return
-        try:
-            payload, done, rest = body.feed(data)
-        except BadMessage as bad:
-            self._break(listener, bad.detail)
-            return
-        if done:
-            self._over(rest)
-        listener.on_head(head, payload, done, _trailers(body))
-
-    def _read_body(self, data: bytes, listener: Listener) -> None:
+    def _read_body(self, data: bytes, listener: Listener, head: ResponseHead | None = None) -> None:
+        """More of the body; with its head, what of it came in the same packet."""
         body = self._body
         assert body is not None
         try:
@@ -411,21 +370,24 @@ class Connection(asyncio.Protocol):
             return
         if done:
             self._over(rest)
+        trailers = trailer_fields(body.trailers) if body.trailers else None
+        if head is not None:
+            listener.on_head(head, payload, done, trailers)
+            return
         if payload:
             listener.on_data(payload)
         if done:
-            listener.on_end(_trailers(body))
+            listener.on_end(trailers)
 
     def _begin_tunnel(self, head: ResponseHead, data: bytes, listener: Listener) -> None:
         if not switches_as_asked(self._upgrade, head.upgrade):
             self._break(listener, "a 101 that nobody asked for")
-            return
-        if self._chunked and not self._sent_all:  # what is left of the request could not be told from the tunnel
+        elif self._chunked and not self._sent_all:  # what is left of the request could not be told from the tunnel
             self._break(listener, "a 101 within a chunked request")
-            return
-        self._tunnel = True
-        self._chunked = False
-        listener.on_head(head, data, False, None)
+        else:
+            self._tunnel = True
+            self._chunked = False
+            listener.on_head(head, data, False, None)
 
     def _over(self, rest: bytes) -> None:
         """The answer is whole: let the connection rest, as one that nothing has been said on; or close it."""
@@ -434,8 +396,9 @@ class Connection(asyncio.Protocol):
         transport = self.transport
         if transport is None:
             return
-        if self._tls and self.exchanges == 1:
-            self._keep_session(transport)
+        context = transport.get_extra_info("sslcontext") if self._tls and self.exchanges == 1 else None
+        if isinstance(context, ResumingContext):
+            context.keep(self.origin.endpoint.host, transport.get_extra_info("ssl_object"))
         if self._paused:
             self.resume()
         if not self._sent_all or rest:
@@ -454,16 +417,7 @@ class Connection(asyncio.Protocol):
             else:
                 transport.close()
 
-    def _keep_session(self, transport: asyncio.Transport) -> None:
-        context = transport.get_extra_info("sslcontext")
-        if isinstance(context, ResumingContext):
-            context.keep(self.origin.endpoint.host, transport.get_extra_info("ssl_object"))
-
     def _break(self, listener: Listener, detail: str) -> None:
         self._listener = None
         self.abort()
         listener.on_fault(faults.malformed(detail))
-
-
-def _trailers(body: Body) -> Trailers | None:
-    return trailer_fields(body.trailers) if body.trailers else None

@@ -62,18 +62,9 @@ def dialling(error: BaseException) -> Fault:
             said = getattr(error, "verify_message", "")
             if kind in _SAYING or (kind is OSError and getattr(error, "errno", None) is None):
                 said = str(error)  # addresses that failed for several reasons, say
-            return Fault(
-                FaultKind.CONNECT_FAILURE,
-                Progress.NEVER_SENT,
-                detail=f"{detail}: {said}" if said else detail,
-                error=name,
-            )
+            told = f"{detail}: {said}" if said else detail
+            return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail=told, error=name)
     return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail="internal error", error="proxy_internal_error")
-
-
-def connect_timeout() -> Fault:
-    """The connection was not there within `timeouts.connect`."""
-    return dialling(TimeoutError())
 
 
 def closed(*, sent: bool, answered: bool, reused: bool) -> Fault:
@@ -82,52 +73,29 @@ def closed(*, sent: bool, answered: bool, reused: bool) -> Fault:
     `sent`: a byte of the request was handed to the kernel. `answered`: a byte of an answer had come.
     """
     if answered:
-        return Fault(
-            FaultKind.RESET,
-            Progress.ANSWERED,
-            detail="the upstream closed the connection in the middle of its answer",
-            error="http_response_incomplete",
-        )
-    if not sent:
-        return Fault(
-            FaultKind.CONNECT_FAILURE,
-            Progress.NEVER_SENT,
-            reused=reused,
-            detail="the connection was closed before the request was sent",
-        )
-    return Fault(
-        FaultKind.RESET,
-        Progress.UNKNOWN,
-        reused=reused,
-        detail="the upstream closed the connection without an answer",
-    )
+        detail = "the upstream closed the connection in the middle of its answer"
+        return Fault(FaultKind.RESET, Progress.ANSWERED, detail=detail, error="http_response_incomplete")
+    if sent:
+        detail = "the upstream closed the connection without an answer"
+        return Fault(FaultKind.RESET, Progress.UNKNOWN, reused=reused, detail=detail)
+    detail = "the connection was closed before the request was sent"
+    return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, reused=reused, detail=detail)
 
 
 def malformed(detail: str) -> Fault:
     """The upstream's answer breaks the grammar."""
-    return Fault(
-        FaultKind.RESET,
-        Progress.ANSWERED,
-        detail=f"the upstream's answer is malformed: {detail}",
-        error="http_protocol_error",
-    )
+    detail = f"the upstream's answer is malformed: {detail}"
+    return Fault(FaultKind.RESET, Progress.ANSWERED, detail=detail, error="http_protocol_error")
 
 
 def attempt_timeout() -> Fault:
     """No final head within `timeouts.attempt`."""
-    return Fault(
-        FaultKind.ATTEMPT_TIMEOUT,
-        Progress.UNKNOWN,
-        detail="the upstream did not answer within the attempt's time",
-        error="http_response_timeout",
-    )
+    detail = "the upstream did not answer within the attempt's time"
+    return Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, detail=detail, error="http_response_timeout")
 
 
 def idle_timeout(*, answered: bool) -> Fault:
     """Silence for longer than `timeouts.idle`."""
-    return Fault(
-        FaultKind.ATTEMPT_TIMEOUT,
-        Progress.ANSWERED if answered else Progress.UNKNOWN,
-        detail="nothing moved for longer than the idle time",
-        error="connection_read_timeout" if answered else "http_response_timeout",
-    )
+    progress = Progress.ANSWERED if answered else Progress.UNKNOWN
+    error = "connection_read_timeout" if answered else "http_response_timeout"
+    return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail="nothing moved for longer than the idle time", error=error)

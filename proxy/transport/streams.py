@@ -23,27 +23,21 @@ class Listener(Protocol):
 
     def on_info(self, head: ResponseHead) -> None:
         """An interim answer has come (1xx, but 101)."""
-        ...
 
     def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
         """The final head has come, with what of the body came beside it; all of it if `end`, and its trailers."""
-        ...
 
     def on_data(self, data: bytes) -> None:
         """More of the body has come."""
-        ...
 
     def on_end(self, trailers: Trailers | None) -> None:
         """The body is whole; in a tunnel, the far end sends no more."""
-        ...
 
     def on_fault(self, fault: Fault) -> None:
         """The stream broke before its answer was whole."""
-        ...
 
     def on_writable(self) -> None:
         """The stream is `blocked` no more."""
-        ...
 
 
 class UpstreamStream(Protocol):
@@ -52,22 +46,18 @@ class UpstreamStream(Protocol):
     @property
     def blocked(self) -> bool:
         """Whether what is written should wait for `on_writable`: the kernel, or the peer's window, takes no more."""
-        ...
 
     @property
     def is_open(self) -> bool:
         """Whether a request can be sent. It may have been closed on its way from the pool; asked before `send`."""
-        ...
 
     @property
     def shared(self) -> SharedConnection | None:
         """The connection that it shares with other streams; None where it has one to itself."""
-        ...
 
     @property
     def unsent(self) -> int:
         """Bytes of the body that were written here, and have not left the process."""
-        ...
 
     def send(self, listener: Listener, asked: Asked, body: bytes, end: bool, trailers: Trailers | None) -> None:
         """Send a request's head and what there is of its body, together; all of it if `end`, with its trailers.
@@ -75,33 +65,26 @@ class UpstreamStream(Protocol):
         The body's framing follows from `asked.head`: its `content_length`, or whatever the protocol has for one whose
         length is not known.
         """
-        ...
 
     def write(self, data: bytes) -> None:
         """Send more of the body; in a tunnel, bytes."""
-        ...
 
     def finish(self, trailers: Trailers | None) -> None:
         """The body is whole; in a tunnel: nothing more comes this way."""
-        ...
 
     def pause(self) -> None:
         """Have the upstream held back: no `on_data` until `resume`, but for what has been read already."""
-        ...
 
     def resume(self) -> None:
         """Have `on_data` told again; what was held back may be told at once."""
-        ...
 
     def cancel(self) -> None:
         """Give the request up; the listener hears nothing more. HTTP/1 closes the connection, HTTP/2 resets the stream
         with CANCEL. In a tunnel, what was written is still sent for a while (RFC 9110 section 9.3.6).
         """
-        ...
 
     def close(self) -> None:
         """Of a tunnel: close once what was written has gone; nothing more is heard of it."""
-        ...
 
 
 class Tunnel(UpstreamStream, Protocol):
@@ -109,11 +92,10 @@ class Tunnel(UpstreamStream, Protocol):
 
     def listen(self, listener: Listener) -> bytes:
         """Carry bytes for this listener from now on. What the far end has said already."""
-        ...
 
 
-class Resting(UpstreamStream, Protocol):
-    """A stream of HTTP/1's between requests: it is its connection, which lasts.
+class Pooled(Protocol):
+    """A connection as the pool has it.
 
     `origin`: its `transport.origins.Origin`. `since`: resting from then on. `generation`: of the configuration that
     it was opened, or looked at, under.
@@ -124,44 +106,30 @@ class Resting(UpstreamStream, Protocol):
     since: float
     generation: int
 
-    def is_sound(self, rested: float) -> bool:
-        """Whether it can carry a request, after so many seconds of rest."""
-        ...
-
     def abort(self) -> None:
         """Close at once."""
-        ...
 
 
-class SharedConnection(Protocol):
-    """A connection of HTTP/2's, which carries many streams.
+class Resting(Pooled, UpstreamStream, Protocol):
+    """A stream of HTTP/1's between requests: it is its connection, which lasts."""
 
-    `origin`, `generation`: as of `Resting`. `since`: without a stream from then on.
-    """
+    def is_sound(self, rested: float) -> bool:
+        """Whether it can carry a request, after so many seconds of rest."""
 
-    origin: Any
-    transport: asyncio.Transport | None
-    since: float
-    generation: int
+
+class SharedConnection(Pooled, Protocol):
+    """A connection of HTTP/2's, which carries many streams. It rests while it has none."""
 
     @property
     def is_free(self) -> bool:
         """Whether another stream can be opened."""
-        ...
 
     @property
     def is_resting(self) -> bool:
         """Whether it has no streams."""
-        ...
 
     def stream(self) -> UpstreamStream:
         """A stream to send a request on, where it is free."""
-        ...
 
     def drain(self) -> None:
         """Take nothing new, and close behind the last stream."""
-        ...
-
-    def abort(self) -> None:
-        """Close at once."""
-        ...
