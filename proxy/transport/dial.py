@@ -12,12 +12,13 @@ import base64
 import re
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
-from proxy.retry.routing import Endpoint
+from proxy.retry.routing import Endpoint, Reach
 from proxy.transport.egress_guard import Guard
 from proxy.transport.faults import DeniedError, ParentRefusedError
 from proxy.transport.resolver import Resolver
@@ -33,10 +34,35 @@ _TUNNEL_OPEN = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")
 _PARENT_HEAD = 16 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an endpoint is reached; with the endpoint it is what tells pooled connections apart.
+
+    `named`: it is an upstream's own url. `strict`: the call came in by a listener off loopback, so that loopback is
+    denied unless named. `http2`: by HTTP/2, or, with `either`, by what the upstream's TLS selects.
+    """
+
+    verify: bool | str = True
+    client_cert: tuple[str, str] | None = None
+    parent: str | None = None
+    named: bool = False
+    strict: bool = False
+    http2: bool = False
+    either: bool = False
+
+    @property
+    def reach(self) -> Reach:
+        """The part of it that is a policy's own."""
+        return self.verify, self.client_cert, self.parent
+
+    @property
+    def protocols(self) -> str:
+        """What TLS offers by ALPN."""
+        return "h2,http/1.1" if self.either else "h2" if self.http2 else "http/1.1"
+
+
 class Dialer:
     """Opens connections to endpoints for one worker."""
-
-    __slots__ = ("_loop", "contexts", "guard", "resolver")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, resolver: Resolver, guard: Guard, contexts: Contexts) -> None:
         self._loop = loop
@@ -44,60 +70,40 @@ class Dialer:
         self.guard = guard
         self.contexts = contexts
 
-    async def open(
-        self,
-        endpoint: Endpoint,
-        make: Callable[[], Wire],
-        *,
-        tls: tuple[bool | str, tuple[str, str] | None] | None,
-        parent: str | None,
-        named: bool,
-        strict: bool,
-        tunnel: bool = False,
-        protocol: str = "http/1.1",
-    ) -> Wire:
-        """Connect `make()` to the endpoint. `tls`: (verify, client certificate) to speak TLS, None for cleartext;
-        `protocol` is what it offers by ALPN.
+    async def open(self, endpoint: Endpoint, way: Way, make: Callable[[], Wire], *, tunnel: bool = False) -> Wire:
+        """Connect `make()` to the endpoint, by TLS where its scheme says so; not with a blind `tunnel`.
 
-        `parent` is a parent proxy; a `tunnel` through it is asked for where TLS or a blind tunnel needs one. `named`:
-        the endpoint is an upstream's own url. `strict`: loopback is denied unless named.
+        A parent proxy gets cleartext requests in absolute form, and is asked for a tunnel by CONNECT for all else.
         Raises DeniedError, OSError, ssl.SSLError or ParentRefusedError.
         """
-        if endpoint.unix is not None:
-            sock = await self._unix(endpoint.unix)
-        elif parent is not None:
-            return await self._through(
-                parent, endpoint, make, tls=tls, named=named, strict=strict, tunnel=tunnel, protocol=protocol
-            )
-        else:
-            sock = await self._race(await self._allowed(endpoint.host, endpoint.port, named, strict), endpoint.port)
-        context = self.contexts.get(*tls, protocol) if tls is not None else None
+        unix, secure = endpoint.unix, endpoint.scheme == "https" and not tunnel
+        sock = await self._race(*await self._places(endpoint, way)) if unix is None else await self._unix(unix)
         try:
-            _, wire = await self._loop.create_connection(
-                make, sock=sock, ssl=context, server_hostname=endpoint.host if context is not None else None
-            )
+            if way.parent is not None and unix is None and (secure or tunnel or way.http2):
+                await self._ask_tunnel(sock, endpoint, parent_credentials(way.parent))
+            context = self.contexts.get(way.verify, way.client_cert, way.protocols) if secure else None
+            name = endpoint.host if secure else None
+            _, wire = await self._loop.create_connection(make, sock=sock, ssl=context, server_hostname=name)
         except BaseException:
             sock.close()
             raise
         return wire
 
-    # -- addresses ------------------------------------------------------------------------------------------------
+    async def _places(self, endpoint: Endpoint, way: Way) -> tuple[list[str], int]:
+        """The addresses that may be connected to, at least one, and the port: the endpoint's, or the parent's.
 
-    async def _allowed(self, host: str, port: int, named: bool, strict: bool) -> list[str]:
-        """The host's addresses that may be connected to, at least one."""
-        addresses = await self.resolver.addresses(host)
-        if named:
-            return list(addresses)
-        allowed, why = [], ""
-        for address in addresses:
-            refusal = self.guard.refuses(address, port, strict=strict)
-            if refusal:
-                why = refusal
-            else:
-                allowed.append(address)
+        A parent resolves the endpoint's name, so only what its text says of its address can be checked here.
+        """
+        host, port = endpoint.host, endpoint.port
+        places = (host,) if way.parent is not None else await self.resolver.addresses(host)
+        judged = [(each, "" if way.named else self.guard.refuses(each, port, strict=way.strict)) for each in places]
+        allowed = [place for place, refusal in judged if not refusal]
         if not allowed:
-            raise _denied(host, port, why)
-        return allowed
+            raise DeniedError(f"{host} port {port} may not be connected to: {judged[-1][1]}")
+        if way.parent is None:
+            return allowed, port
+        parent = urlsplit(way.parent)
+        return list(await self.resolver.addresses(parent.hostname or "")), parent.port or 80
 
     async def _race(self, addresses: list[str], port: int) -> socket.socket:
         """The first connection of a happy-eyeballs race, in the addresses' order. Raises OSError."""
@@ -113,42 +119,6 @@ class Dialer:
             sock.close()
             raise
         return sock
-
-    # -- a parent proxy -------------------------------------------------------------------------------------------
-
-    async def _through(
-        self,
-        parent: str,
-        endpoint: Endpoint,
-        make: Callable[[], Wire],
-        *,
-        tls: tuple[bool | str, tuple[str, str] | None] | None,
-        named: bool,
-        strict: bool,
-        tunnel: bool,
-        protocol: str,
-    ) -> Wire:
-        """Through a parent proxy: absolute-form for cleartext calls, CONNECT for TLS and tunnels.
-
-        The parent resolves the name, so only what its text says of its address can be checked here.
-        """
-        refusal = "" if named else self.guard.refuses(endpoint.host, endpoint.port, strict=strict)
-        if refusal:
-            raise _denied(endpoint.host, endpoint.port, refusal)
-        place = urlsplit(parent)
-        port = place.port or 80
-        sock = await self._race(list(await self.resolver.addresses(place.hostname or "")), port)
-        try:
-            if tls is not None or tunnel:
-                await self._ask_tunnel(sock, endpoint, parent_credentials(parent))
-            context = self.contexts.get(*tls, protocol) if tls is not None else None
-            _, wire = await self._loop.create_connection(
-                make, sock=sock, ssl=context, server_hostname=endpoint.host if context is not None else None
-            )
-        except BaseException:
-            sock.close()
-            raise
-        return wire
 
     async def _ask_tunnel(self, sock: socket.socket, endpoint: Endpoint, credentials: bytes) -> None:
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
@@ -174,10 +144,6 @@ def parent_credentials(parent: str) -> bytes:
         return b""
     pair = f"{unquote(place.username)}:{unquote(place.password or '')}".encode()
     return b"Proxy-Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
-
-
-def _denied(host: str, port: int, why: str) -> DeniedError:
-    return DeniedError(f"{host} port {port} may not be connected to: {why}")
 
 
 def _place(address: str, port: int) -> AddrInfoType:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
 
-from proxy.retry.routing import Endpoint, Reach
-from proxy.transport.dial import parent_credentials
+from proxy.retry.routing import Endpoint
+from proxy.transport.dial import Way, parent_credentials
 from proxy.transport.dial_queue import DialQueue
 from proxy.transport.streams import Resting, SharedConnection
 
@@ -19,51 +18,11 @@ from proxy.transport.streams import Resting, SharedConnection
 FIRST_PENALTY, LAST_PENALTY = 5.0, 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How an endpoint is reached; with the endpoint it is what tells pooled connections apart.
-
-    `named`: it is an upstream's own url. `strict`: the call came in by a listener off loopback. `http2`: by HTTP/2, or,
-    with `either`, by what the upstream's TLS selects.
-    """
-
-    verify: bool | str = True
-    client_cert: tuple[str, str] | None = None
-    parent: str | None = None
-    named: bool = False
-    strict: bool = False
-    http2: bool = False
-    either: bool = False
-
-    @property
-    def reach(self) -> Reach:
-        """The part of it that is a policy's own."""
-        return self.verify, self.client_cert, self.parent
-
-
 class Origin:
     """An endpoint: its resting connections, oldest first, who waits to dial it, and its health. On HTTP/2 `shared` are
     its connections, and `dialled` the next one while it is opened; `selected_http1`, by the latest of the connections
     that might have been either's.
     """
-
-    __slots__ = (
-        *("dialled", "selected_http1", "shared"),
-        *(
-            "absolute",
-            "credentials",
-            "dials",
-            "endpoint",
-            "host",
-            "idle",
-            "label",
-            "open",
-            "path",
-            "penalty",
-            "refused_until",
-        ),
-        "way",
-    )
 
     def __init__(self, endpoint: Endpoint, way: Way) -> None:
         self.endpoint = endpoint
@@ -77,8 +36,7 @@ class Origin:
         self.dialled: asyncio.Task[None] | None = None
         self.selected_http1 = False
         self.open = 0
-        self.refused_until = 0.0
-        self.penalty = 0.0
+        self.penalty = self.refused_until = 0.0
         #: Whether requests go in absolute form, to a parent proxy; and field lines for it.
         self.absolute = way.parent is not None and endpoint.scheme == "http" and endpoint.unix is None
         self.credentials = parent_credentials(way.parent) if way.parent and self.absolute else b""
@@ -96,8 +54,6 @@ class Origin:
 
 class Destination:
     """The origins of one upstream, or of one authority that a request named."""
-
-    __slots__ = ("_turn", "only", "origins")
 
     def __init__(self, origins: tuple[Origin, ...]) -> None:
         self.origins = origins
@@ -133,15 +89,6 @@ class Destination:
 
 def endpoint_of(scheme: str, authority: str) -> Endpoint:
     """The endpoint that host[:port] names, as a valid authority was read."""
-    host, port = split_authority(authority)
     https = scheme == "https"
-    return Endpoint("https" if https else "http", host, port or (443 if https else 80))
-
-
-def split_authority(authority: str) -> tuple[str, int | None]:
-    """Host without brackets, and the port if one is written."""
-    if authority.startswith("["):
-        host, _, rest = authority[1:].partition("]")
-        return host, int(rest[1:]) if len(rest) > 1 else None
-    host, _, port = authority.partition(":")
-    return host, int(port) if port else None
+    host, _, port = authority[1:].partition("]") if authority.startswith("[") else authority.partition(":")
+    return Endpoint("https" if https else "http", host, int(port.removeprefix(":") or (443 if https else 80)))

@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection
 from functools import partial
+from operator import attrgetter
 from typing import cast
 
 from proxy.retry.facts import Fault
@@ -24,14 +25,14 @@ from proxy.retry.routing import Endpoint, Reach, Target
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import Connection
-from proxy.transport.dial import Dialer
+from proxy.transport.dial import Dialer, Way
 from proxy.transport.egress_guard import names_address
 from proxy.transport.faults import NoRoomError, WrongProtocolError
 from proxy.transport.flusher import Flusher
 from proxy.transport.greeting import Greeting
 from proxy.transport.http2 import UpstreamConnection
-from proxy.transport.origins import Destination, Origin, Way, endpoint_of
-from proxy.transport.streams import Resting, SharedConnection, Tunnel, UpstreamStream
+from proxy.transport.origins import Destination, Origin, endpoint_of
+from proxy.transport.streams import Pooled, Resting, SharedConnection, Tunnel, UpstreamStream
 from proxy.transport.tls import ResumingContext
 from proxy.wire.http2.session import PeerLimits
 
@@ -54,8 +55,9 @@ class Pool:
         self.idle = idle
         self.max_idle = max_idle
         self._origins: dict[tuple[Endpoint, Way], Origin] = {}
-        self._fixed: dict[tuple[int, bool, bool, bool], tuple[Target, Destination]] = {}
-        self._named: dict[tuple[int, str, str, bool, bool, bool], tuple[Target, Destination]] = {}
+        # Destinations by target, scheme, authority and way: the targets' own, and those that requests asked for.
+        self._fixed: dict[tuple[int, str, str, bool, bool, bool], tuple[Target, Destination]] = {}
+        self._asked_for: dict[tuple[int, str, str, bool, bool, bool], tuple[Target, Destination]] = {}
         #: Counts configurations: what was opened under an earlier one is looked at before it is used again.
         self.generation = 0
         self._reaches: Collection[Reach] | None = None  # those of the configuration; None: any
@@ -73,59 +75,35 @@ class Pool:
     # -- where to -------------------------------------------------------------------------------------------------
 
     def destination(
-        self,
-        target: Target,
-        scheme: str,
-        authority: str,
-        *,
-        strict: bool,
-        http2: bool = False,
-        either: bool = False,
+        self, target: Target, scheme: str, authority: str, *, strict: bool, http2: bool = False, either: bool = False
     ) -> Destination:
         """Where a call goes: the target's endpoints, else where the request says (`authority` is host[:port]). `http2`:
         by HTTP/2; `either`: or, where TLS selects that, by HTTP/1.1.
         """
-        if target.endpoints:
-            found = self._fixed.get((id(target), strict, http2, either))
-            if found is None:
-                origins = tuple(
-                    self.origin(end, target, named=True, strict=strict, http2=http2, either=either)
-                    for end in target.endpoints
-                )
-                # The target is kept beside, so that its id stays its own.
-                found = self._fixed[id(target), strict, http2, either] = target, Destination(origins)
-            return found[1]
-        key = (id(target), scheme, authority, strict, http2, either)
-        found = self._named.get(key)
+        named = bool(target.endpoints)
+        place = ("", "") if named else (scheme, authority)
+        table = self._fixed if named else self._asked_for
+        found = table.get((id(target), *place, strict, http2, either))
         if found is None:
-            endpoint = endpoint_of(scheme, authority)
-            origin = self.origin(endpoint, target, named=False, strict=strict, http2=http2, either=either)
-            found = target, Destination((origin,))
-            self._named[key] = found
-            if len(self._named) > KEPT:
-                del self._named[next(iter(self._named))]
+            ends = target.endpoints or (endpoint_of(scheme, authority),)
+            origins = tuple(self._origin(end, target, named, strict, http2, either) for end in ends)
+            # The target is kept beside, so that its id stays its own.
+            found = table[id(target), *place, strict, http2, either] = target, Destination(origins)
+            if len(self._asked_for) > KEPT:
+                del self._asked_for[next(iter(self._asked_for))]
         return found[1]
 
     def tunnel_destination(
         self, target: Target, endpoints: tuple[Endpoint, ...], authority: str, *, strict: bool
     ) -> Destination:
         """Where a tunnel is dialled: these endpoints of the target, else the authority that was asked for."""
-        if not endpoints:
-            endpoint = endpoint_of("http", authority)
-            return Destination((self.origin(endpoint, target, named=False, strict=strict),))
-        if endpoints == target.endpoints:
+        if endpoints and endpoints == target.endpoints:
             return self.destination(target, "http", authority, strict=strict)
-        return Destination(tuple(self.origin(end, target, named=True, strict=strict) for end in endpoints))
+        ends = endpoints or (endpoint_of("http", authority),)
+        return Destination(tuple(self._origin(end, target, bool(endpoints), strict) for end in ends))
 
-    def origin(
-        self,
-        endpoint: Endpoint,
-        target: Target,
-        *,
-        named: bool,
-        strict: bool,
-        http2: bool = False,
-        either: bool = False,
+    def _origin(
+        self, endpoint: Endpoint, target: Target, named: bool, strict: bool, http2: bool = False, either: bool = False
     ) -> Origin:
         """The origin of an endpoint, the same one for the same definition."""
         named = named and (endpoint.unix is not None or names_address(endpoint.host))
@@ -134,7 +112,9 @@ class Pool:
         if origin is None:
             origin = self._origins[endpoint, way] = Origin(endpoint, way)
             if len(self._origins) > KEPT:
-                self._drop_unused()
+                for key, other in list(self._origins.items()):
+                    if not other.open and other.refused_until == 0.0 and len(self._origins) > KEPT // 2:
+                        del self._origins[key]
         return origin
 
     def use(self, reaches: Collection[Reach]) -> None:
@@ -144,7 +124,7 @@ class Pool:
         would not be opened so any more are closed; those in use are looked at when their exchange is over.
         """
         self._fixed.clear()
-        self._named.clear()
+        self._asked_for.clear()
         self.dialer.contexts.refresh()
         self._reaches = reaches
         self.generation += 1
@@ -158,17 +138,18 @@ class Pool:
                 if not self.conforms(shared):
                     shared.drain()
 
-    def conforms(self, connection: Resting | SharedConnection) -> bool:
+    def conforms(self, connection: Pooled) -> bool:
         """Whether the configuration in force would open a connection as this one was: what it changed is honoured by
         the next attempt, and steady traffic keeps no connection alive that is not allowed any more.
         """
-        if connection.generation != self.generation:
-            if not self._would_open(connection):
-                return False
+        if connection.generation == self.generation:
+            return True
+        conforms = self._would_open(connection)
+        if conforms:
             connection.generation = self.generation
-        return True
+        return conforms
 
-    def _would_open(self, connection: Resting | SharedConnection) -> bool:
+    def _would_open(self, connection: Pooled) -> bool:
         way, endpoint, transport = connection.origin.way, connection.origin.endpoint, connection.transport
         if transport is None or (self._reaches is not None and way.reach not in self._reaches):
             return False
@@ -180,11 +161,6 @@ class Pool:
         peer = transport.get_extra_info("peername")
         host = endpoint.host if way.parent is not None else peer[0] if peer else ""
         return bool(host) and not self.dialer.guard.refuses(host, endpoint.port, strict=way.strict)
-
-    def _drop_unused(self) -> None:
-        for key, origin in list(self._origins.items()):
-            if not origin.open and origin.refused_until == 0.0 and len(self._origins) > KEPT // 2:
-                del self._origins[key]
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -251,13 +227,14 @@ class Pool:
                 return None
             if origin.dialled is None:
                 origin.dialled = self._loop.create_task(self._dial_shared(origin, within))
-                origin.dialled.add_done_callback(_heard)
+                # Nobody may wait for it any more: that it failed is then no defect.
+                origin.dialled.add_done_callback(lambda dial: dial.cancelled() or dial.exception())
             await asyncio.shield(origin.dialled)
         return stream
 
     async def _dial_shared(self, origin: Origin, within: float) -> None:
         try:
-            connection = await self._dial_one(origin, within=within, tunnel=False)
+            connection = await self._dial(origin, within=within, tunnel=False)
             if isinstance(connection, Connection):
                 self.rest(connection)
         finally:
@@ -267,7 +244,7 @@ class Pool:
         """Dial, where it is this call's turn."""
         reached = timed_out = False
         try:
-            connection = await self._dial_one(origin, within=within, tunnel=tunnel)
+            connection = await self._dial(origin, within=within, tunnel=tunnel)
             reached = True
         except TimeoutError:
             timed_out = True
@@ -276,13 +253,7 @@ class Pool:
             origin.dials.leave(reached=reached, timed_out=timed_out)
         return connection.stream() if isinstance(connection, UpstreamConnection) else connection
 
-    def _http1(self, origin: Origin, *, tunnel: bool) -> Connection:
-        return Connection(self, origin, tunnel=tunnel, generation=self.generation)
-
-    def _http2(self, origin: Origin) -> UpstreamConnection:
-        return UpstreamConnection(self, origin, self.http2_limits, self.generation)
-
-    async def _dial_one(self, origin: Origin, *, within: float, tunnel: bool) -> Connection | UpstreamConnection:
+    async def _dial(self, origin: Origin, *, within: float, tunnel: bool) -> Connection | UpstreamConnection:
         """A new connection; one of HTTP/2's is shared from now on, and takes a stream at least."""
         if len(self.connections) + self._dialling >= self.most:
             resting = sum(len(each.idle) for each in self._resting)
@@ -290,15 +261,21 @@ class Pool:
                 raise NoRoomError
             self.close_idle()
         way = origin.way
+        http1 = partial(Connection, self, origin, tunnel=tunnel, generation=self.generation)
+        http2 = partial(UpstreamConnection, self, origin, self.http2_limits, self.generation)
         dialled: Connection | UpstreamConnection | Greeting
-        if way.either and not tunnel:
-            dialled = Greeting(partial(self._http1, origin, tunnel=False), partial(self._http2, origin))
+        if tunnel or not way.http2:
+            dialled = http1()
         else:
-            dialled = self._http2(origin) if way.http2 and not tunnel else self._http1(origin, tunnel=tunnel)
+            dialled = Greeting(http1, http2) if way.either else http2()
         self._dialling += 1
         try:
             async with asyncio.timeout(within):
-                connection = await self._dial(origin, dialled, tunnel=tunnel)
+                await self.dialer.open(origin.endpoint, way, lambda: dialled, tunnel=tunnel)
+                connection = dialled.made if isinstance(dialled, Greeting) else dialled
+                assert connection is not None  # its handshake is done
+                if isinstance(connection, UpstreamConnection):
+                    await connection.settled()
         except BaseException:
             dialled.unwanted()
             raise
@@ -310,27 +287,6 @@ class Pool:
                 connection.drain()
                 raise WrongProtocolError("it takes no stream")
             origin.shared.append(connection)
-        return connection
-
-    async def _dial(
-        self, origin: Origin, dialled: Connection | UpstreamConnection | Greeting, *, tunnel: bool
-    ) -> Connection | UpstreamConnection:
-        way, endpoint = origin.way, origin.endpoint
-        tls = (way.verify, way.client_cert) if endpoint.scheme == "https" and not tunnel else None
-        await self.dialer.open(
-            endpoint,
-            lambda: dialled,
-            tls=tls,
-            parent=way.parent,
-            named=way.named,
-            strict=way.strict,
-            tunnel=tunnel or way.http2,
-            protocol="h2,http/1.1" if way.either else "h2" if way.http2 else "http/1.1",
-        )
-        connection = dialled.made if isinstance(dialled, Greeting) else dialled
-        assert connection is not None  # its handshake is done
-        if isinstance(connection, UpstreamConnection):
-            await connection.settled()
         return connection
 
     def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
@@ -357,12 +313,10 @@ class Pool:
             return
         origin.idle.append(connection)
         if len(origin.idle) == 1:
-            self._resting.add(origin)
-            if self._timer is None:
-                self._timer = self._loop.call_later(LOOK_OVER, self._look_over)
+            self.emptied(connection)
 
-    def emptied(self, connection: UpstreamConnection) -> None:
-        """A connection has no streams any more, and takes others."""
+    def emptied(self, connection: Pooled) -> None:
+        """A connection rests: one of HTTP/1's, or one that has no streams any more, and takes others."""
         self._resting.add(connection.origin)
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_OVER, self._look_over)
@@ -398,7 +352,7 @@ class Pool:
             if not origin.idle and not unused:
                 self._resting.discard(origin)
         if len(kept) > self.max_idle:
-            kept.sort(key=_since)
+            kept.sort(key=attrgetter("since"))
             for connection in kept[: len(kept) - self.max_idle]:
                 connection.abort()
         self._timer = self._loop.call_later(LOOK_OVER, self._look_over) if self._resting else None
@@ -424,13 +378,3 @@ class Pool:
         while self.connections:
             self._emptied = self._loop.create_future()
             await self._emptied
-
-
-def _since(connection: Resting) -> float:
-    return connection.since
-
-
-def _heard(dial: asyncio.Task[None]) -> None:
-    """Nobody may wait for a dial any more: that it failed is then no defect."""
-    if not dial.cancelled():
-        dial.exception()

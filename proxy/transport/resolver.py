@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from proxy.transport.clock import monotonic
 
@@ -18,8 +18,7 @@ from proxy.transport.clock import monotonic
 KEPT = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """Addresses of a name, families interleaved (RFC 8305 section 4), and until when they are fresh."""
 
     addresses: tuple[str, ...]
@@ -28,8 +27,6 @@ class Found:
 
 class Resolver:
     """A cache in front of the system's resolver."""
-
-    __slots__ = ("_flying", "_known", "_loop", "ttl")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ttl: float) -> None:
         self._loop = loop
@@ -51,11 +48,6 @@ class Resolver:
             look_up = self._flying[host] = self._loop.create_task(self._look_up(host))
             look_up.add_done_callback(lambda task: self._landed(host, task))
         return (await asyncio.shield(look_up)).addresses
-
-    def knows(self, host: str, address: str) -> bool:
-        """Whether a connection to this address is still one to this host, as far as is known."""
-        found = self._known.get(host)
-        return found is None or address in found.addresses
 
     async def _look_up(self, host: str) -> Found:
         try:

@@ -19,41 +19,23 @@ KEPT = 256
 class _File:
     """A file of certificates or keys, and what it held when it was looked at last."""
 
-    __slots__ = ("_digest", "_path", "_stamp")
-
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._stamp, self._digest = self._stands(), self._holds()
+        self._path = Path(path)
+        self._stamp: tuple[int, ...] | None = None
+        self._digest = b""
+        self.has_changed()
 
     def has_changed(self) -> bool:
         """Whether it holds something else now; what was only written again, or touched, has not changed."""
-        stamp = self._stands()
-        if stamp is not None and stamp == self._stamp:
-            return False
-        self._stamp, before = stamp, self._digest
-        self._digest = self._holds()
+        before = self._digest
+        try:
+            found = self._path.stat()
+            stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+            if stamp != self._stamp:
+                self._stamp, self._digest = stamp, hashlib.blake2b(self._path.read_bytes()).digest()
+        except OSError:
+            self._stamp, self._digest = None, b""
         return self._digest != before
-
-    def _stands(self) -> tuple[int, ...] | None:
-        try:
-            found = Path(self._path).stat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-    def _holds(self) -> bytes:
-        try:
-            return hashlib.blake2b(Path(self._path).read_bytes()).digest()
-        except OSError:
-            return b""
-
-
-def _authorities(verify: bool | str) -> tuple[str, ...]:
-    """The files of the roots that are trusted: the one named, or the system's."""
-    if isinstance(verify, str):
-        return (verify,)
-    system = ssl.get_default_verify_paths().cafile
-    return (system,) if verify and system is not None else ()
 
 
 class ResumingContext(ssl.SSLContext):
@@ -93,21 +75,17 @@ class ResumingContext(ssl.SSLContext):
 class Contexts:
     """The client contexts, by (verify, client certificate, protocol)."""
 
-    __slots__ = ("_made",)
-
     def __init__(self) -> None:
         self._made: dict[tuple[bool | str, tuple[str, str] | None, str], ResumingContext] = {}
 
-    def get(
-        self, verify: bool | str, client_cert: tuple[str, str] | None, protocol: str = "http/1.1"
-    ) -> ResumingContext:
-        """The context, which offers this protocol by ALPN, or these, with commas. Raises OSError or
-        ssl.SSLError where a file is missing or bad: a fault of dialling.
+    def get(self, verify: bool | str, client_cert: tuple[str, str] | None, protocols: str) -> ResumingContext:
+        """The context, which offers these protocols by ALPN (with commas). Raises OSError or ssl.SSLError where a file
+        is missing or bad: a fault of dialling.
         """
-        key = (verify, client_cert, protocol)
+        key = (verify, client_cert, protocols)
         context = self._made.get(key)
         if context is None:
-            context = self._made[key] = make_context(verify, client_cert, protocol)
+            context = self._made[key] = _make_context(*key)
         return context
 
     def refresh(self) -> None:
@@ -118,14 +96,15 @@ class Contexts:
                 del self._made[key]
 
 
-def make_context(verify: bool | str, client_cert: tuple[str, str] | None, protocol: str) -> ResumingContext:
-    """`verify`: the system's roots, nothing, or the CA file named. `protocol`: what ALPN offers, with commas."""
+def _make_context(verify: bool | str, client_cert: tuple[str, str] | None, protocols: str) -> ResumingContext:
+    """`verify`: the system's roots, nothing, or the CA file named."""
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sessions = OrderedDict()
     # Looked at before they are loaded: what changes in between is found at the next reload.
-    context.files = tuple(_File(path) for path in (*_authorities(verify), *(client_cert or ())))
+    roots = ssl.get_default_verify_paths().cafile if verify is True else verify or None
+    context.files = tuple(_File(path) for path in (roots, *(client_cert or ())) if path is not None)
     context.stale = False
-    context.set_alpn_protocols(protocol.split(","))
+    context.set_alpn_protocols(protocols.split(","))
     # A name stands in subjectAltName, or nowhere (RFC 9110, section 4.3.4): a common name alone is not believed.
     context.hostname_checks_common_name = False
     # Python sets this by default; without it, an end that TLS did not announce is told from one that it did.
