@@ -19,8 +19,8 @@ from proxy.transport.socket_close import read_last_words
 from proxy.transport.streams import Listener, SharedConnection
 from proxy.transport.tls import ResumingContext
 from proxy.wire.errors import BadAnswer, BadMessage
-from proxy.wire.head import CHUNKED, UNTIL_CLOSE, Asked, ResponseHead, Trailers, trailer_fields
-from proxy.wire.http1.body import Body, ChunkedBody, LengthBody, UntilCloseBody, chunk, end_chunked
+from proxy.wire.head import Asked, ResponseHead, Trailers, trailer_fields
+from proxy.wire.http1.body import Body, UntilCloseBody, body_reader, chunk, end_chunked
 from proxy.wire.http1.parser import ResponseParser
 from proxy.wire.http1.slow_path import switches_as_asked
 
@@ -352,11 +352,8 @@ class Connection(asyncio.Protocol):
         elif 0 <= size < len(data):
             self._over(data[size:])
             listener.on_head(head, data[:size], True, None)
-        elif size == UNTIL_CLOSE:
-            self._body = UntilCloseBody()
-            listener.on_head(head, data, False, None)
         else:
-            self._body = ChunkedBody() if size == CHUNKED else LengthBody(size)
+            self._body = body_reader(size)
             self._read_body(data, listener, head)
 
     def _read_body(self, data: bytes, listener: Listener, head: ResponseHead | None = None) -> None:

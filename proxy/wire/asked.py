@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from proxy.wire.fields import NO_NAMES
 from proxy.wire.http1.request import RequestHead
 
-_NO_NAMES: frozenset[bytes] = frozenset()
 
-
+@dataclass(slots=True, eq=False)
 class Asked:
     """What a stream sends (`proxy.transport.streams.UpstreamStream.send`); each protocol writes it in its own form.
 
@@ -16,25 +18,16 @@ class Asked:
     drop: frozenset[bytes]     lower-case names of fields to leave out, beside those that are never sent on
     add: bytes                 field lines to put behind, each with its CRLF. They come from few, so that HTTP/2 may
                                remember what it encodes them to
-    text, block: bytes         what HTTP/1 and HTTP/2 made of all this, b"" at first, for the case that the same is sent
-                               again. An `Asked` is for one origin, and so is what is kept here
+    text, block: bytes         what HTTP/1 and HTTP/2 made of all this, for the case that the same is sent again. An
+                               `Asked` is for one origin, and so is what is kept here
 
     A stream keeps none of it once `send` has returned: the next request may be sent by the same object.
     """
 
-    __slots__ = ("add", "authority", "block", "drop", "head", "target", "text")
-
-    def __init__(
-        self,
-        head: RequestHead,
-        authority: bytes | None = None,
-        target: bytes | None = None,
-        drop: frozenset[bytes] = _NO_NAMES,
-        add: bytes = b"",
-    ) -> None:
-        self.head = head
-        self.authority = authority
-        self.target = target
-        self.drop = drop
-        self.add = add
-        self.text = self.block = b""
+    head: RequestHead
+    authority: bytes | None = None
+    target: bytes | None = None
+    drop: frozenset[bytes] = NO_NAMES
+    add: bytes = b""
+    text: bytes = b""
+    block: bytes = b""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from proxy.wire.http1.syntax import TCHAR
 from proxy.wire.http2.frames import PREFACE
 
 HTTP1: Final = "http/1.1"
 HTTP2: Final = "http/2"
 #: What goes on otherwise is a broken preface; `PRI` with another version is a method of HTTP/1 like any other.
 _BEGINNING: Final = PREFACE[: len(b"PRI * HTTP/2")]
-_TCHAR = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
-_REQUEST_LINE = re.compile(_TCHAR + rb"{1,64}+ [!-~\x80-\xff]++ HTTP/1\.[01]\r\n").match
-_BEGUN = re.compile(_TCHAR + rb"{1,64}+(?: (?:[!-~\x80-\xff]++(?: H?T?T?P?/?1?\.?[01]?\r?)?)?)?").fullmatch
+_REQUEST_LINE = re.compile(TCHAR + rb"{1,64}+ [!-~\x80-\xff]++ HTTP/1\.[01]\r\n").match
+_BEGUN = re.compile(TCHAR + rb"{1,64}+(?: (?:[!-~\x80-\xff]++(?: H?T?T?P?/?1?\.?[01]?\r?)?)?)?").fullmatch
 #: Of a frame's header: SETTINGS without flags, of the connection. Its length is that of some pairs of 6 octets.
 _SETTINGS: Final = b"\x04\x00\x00\x00\x00\x00"
 

@@ -49,18 +49,8 @@ class HeadParser(Generic[Head]):
     """
 
     __slots__ = (
-        "_at",
-        "_last",
-        "_line_end",
-        "_partial",
-        "_repeatable",
-        "_rest",
-        "_roomy",
-        "_skipped",
-        "_strange",
-        "_template",
-        "header_bytes",
-        "headers",
+        *("_at", "_last", "_line_end", "_partial", "_repeatable", "_rest", "_roomy", "_skipped", "_strange"),
+        *("_template", "header_bytes", "headers"),
     )
 
     _match: ClassVar[Callable[..., re.Match[bytes] | None]]

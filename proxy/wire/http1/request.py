@@ -22,7 +22,7 @@ from proxy.wire.field_names import (
     REQUEST_SLOW,
     find_request,
 )
-from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, FieldBlock, Trailers, edited, needle
+from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, edited, needle
 from proxy.wire.http1 import slow_path
 from proxy.wire.http1.head_template import HeadTemplate
 
@@ -30,7 +30,7 @@ from proxy.wire.http1.head_template import HeadTemplate
 MOST_HOPS = 10**18
 
 
-class RequestHead(FieldBlock):
+class RequestHead(slow_path.Head):
     """A request's head.
 
     raw: bytes            the head as it came, from the request line to the empty line
@@ -48,26 +48,9 @@ class RequestHead(FieldBlock):
     specials: dict[bytes, bytes]   the names that matter which came (lower case) -> last value, in LOWER CASE
     """
 
-    __slots__ = (
-        "_host",
-        "_kept",
-        "_slow_path",
-        "_template",
-        "_values",
-        "authority",
-        "chunked",
-        "content_length",
-        "form",
-        "keep_alive",
-        "method",
-        "minor",
-        "path",
-        "scheme",
-        "simple",
-        "specials",
-        "target",
-    )
+    __slots__ = ("_host", "_kept", "_values", "authority", "form", "method", "path", "scheme", "target")
 
+    _cut, _keys = REQUEST_CUT, REQUEST_KEYS
     path: bytes
     form: str
     _values: Sequence[bytes]  # what tells it from those that are alike
@@ -81,9 +64,9 @@ class RequestHead(FieldBlock):
         self.method = method.decode("ascii")
         self.target = target
         self.minor = 1
-        self.content_length: int | None = None
+        self.content_length = None
         self.chunked = False
-        self._slow_path: slow_path.SlowPath | None = None
+        self._slow_path = None
         self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the fields to send with it
         self._template: HeadTemplate | None = None
         found: list[tuple[bytes, bytes]] = find_request(lowered)
@@ -93,7 +76,7 @@ class RequestHead(FieldBlock):
             and len(specials) == len(found)
             and REQUEST_SLOW.isdisjoint(specials)
             and specials.get(b"connection", KEEP_ALIVE) == KEEP_ALIVE
-            and (FRAMING.isdisjoint(specials) or self._plainly_framed(specials))
+            and (FRAMING.isdisjoint(specials) or self._is_plainly_framed(specials))
         ):
             self.keep_alive = True
             self.simple = REQUEST_MERELY_CUT.isdisjoint(specials)
@@ -144,22 +127,6 @@ class RequestHead(FieldBlock):
             self._locate()
         return self
 
-    @property
-    def common(self) -> bool:
-        """Whether nothing about version, connection and framing took the slow path."""
-        return self._slow_path is None
-
-    def _plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
-        """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False: look closer."""
-        length = specials.get(b"content-length")
-        if length is None:
-            self.chunked = True
-            return specials[b"transfer-encoding"] == b"chunked" and self.coded_plainly
-        if b"transfer-encoding" in specials or not length.isdigit() or len(length) > 18:
-            return False
-        self.content_length = int(length)
-        return True
-
     def _settle(self, found: slow_path.Found, minor: bytes) -> None:
         """Decide what is unusual about connection and framing; Refused where it is ambiguous."""
         self.simple = False
@@ -167,15 +134,8 @@ class RequestHead(FieldBlock):
         if sum(name == b"host" for name, _ in found) > 1:
             raise malformed("more than one Host")
         self.content_length, self.chunked = slow_path.request_framing(found, self.minor)
-        options = slow_path.connection_options(found, malformed)
-        self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
-        upgrade = None
-        if self.minor and b"upgrade" in options and b"upgrade" in self.specials:
-            upgrade = slow_path.upgrade_protocols(self.values(needle("upgrade")))
-        nominated = options - slow_path.NEVER_NOMINATED
-        self._slow_path = slow_path.SlowPath(
-            nominated, self.present(nominated), upgrade, slow_path.wants_trailers(found)
-        )
+        trailers = slow_path.wants_trailers(found)
+        self._settle_connection(found, malformed, may_upgrade=bool(self.minor), trailers=trailers)
 
     def _locate(self) -> None:
         """Find out where the request goes, from target and Host (RFC 9112 sections 3.2 and 3.3)."""
@@ -212,11 +172,6 @@ class RequestHead(FieldBlock):
         return CHUNKED if self.chunked else self.content_length or 0
 
     @property
-    def upgrade(self) -> bytes | None:
-        """Upgrade's value without h2c, where the call is an upgrade (HTTP/1.1, Connection names it); else None."""
-        return None if self._slow_path is None else self._slow_path.upgrade
-
-    @property
     def expect_continue(self) -> bool:
         """Whether the app waits for 100 Continue before it sends the body."""
         return self.minor == 1 and self.specials.get(b"expect", b"").rstrip(b" \t") == b"100-continue"
@@ -236,28 +191,9 @@ class RequestHead(FieldBlock):
     is_http2: ClassVar[bool] = False
 
     @property
-    def version(self) -> str:
-        """The version of HTTP that it came in, as Via names it (RFC 9110 section 7.6.3)."""
-        return "1.1" if self.minor else "1.0"
-
-    @property
     def login_bound(self) -> bool:
         """Whether NTLM or Negotiate is used: its connection upstream belongs to this app connection alone."""
         return b"authorization" in self.specials
-
-    def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
-        """Trailers of the body without hop-by-hop fields and those that Connection names
-        (RFC 9110 section 7.6.1).
-        """
-        nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
-        return trailers.without(REQUEST_CUT | nominated)
-
-    def get_all(self, name: str) -> Sequence[str]:
-        """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
-        key = REQUEST_KEYS.get(name)
-        if key is not None and key not in self.specials:
-            return ()
-        return FieldBlock.get_all(self, name)
 
     def render(
         self,

@@ -17,12 +17,12 @@ from proxy.wire.field_names import (
     KEEP_ALIVE,
     find_answer,
 )
-from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, FieldBlock, Trailers, edited, needle
+from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, edited
 from proxy.wire.http1 import slow_path
 from proxy.wire.http1.head_template import HeadTemplate
 
 
-class ResponseHead(FieldBlock):
+class ResponseHead(slow_path.Head):
     """An answer's head.
 
     raw: bytes            the head as it came
@@ -36,21 +36,9 @@ class ResponseHead(FieldBlock):
     specials: dict[bytes, bytes]   the names that matter which came (lower case) -> last value, in LOWER CASE
     """
 
-    __slots__ = (
-        "_kept",
-        "_length_line",
-        "_slow_path",
-        "_template",
-        "_values",
-        "chunked",
-        "content_length",
-        "keep_alive",
-        "minor",
-        "simple",
-        "specials",
-        "status",
-    )
+    __slots__ = ("_kept", "_length_line", "_values", "status")
 
+    _cut, _keys = ANSWER_CUT, ANSWER_KEYS
     _values: Sequence[bytes]  # what tells it from those that are alike
 
     def __init__(self, raw: bytes, minor: bytes, status: bytes, reason: bytes | None) -> None:
@@ -58,14 +46,14 @@ class ResponseHead(FieldBlock):
         self._lowered = lowered = raw.lower()
         self.status = code = int(status)
         self.minor = 1
-        self._slow_path: slow_path.SlowPath | None = None
+        self._slow_path = None
         self._kept: bytes | None = None  # the head to hand on, without the empty line
         self._template: HeadTemplate | None = None
         found: list[tuple[bytes, bytes]] = find_answer(lowered)
         self.specials = specials = dict(found)
         if (
             minor == b"1"
-            and self._plainly_framed(specials)
+            and self._is_plainly_framed(specials)
             and len(specials) == len(found)
             and code >= 200
             and code != 204
@@ -101,38 +89,14 @@ class ResponseHead(FieldBlock):
             self.specials = {**like.specials, b"content-length": length}
         return self
 
-    @property
-    def common(self) -> bool:
-        """Whether nothing about version, connection and framing took the slow path."""
-        return self._slow_path is None
-
-    def _plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
-        """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False: look closer."""
-        length = specials.get(b"content-length")
-        if length is None:
-            self.content_length: int | None = None
-            self.chunked = True
-            return specials.get(b"transfer-encoding") == b"chunked" and self.coded_plainly
-        self.chunked = False
-        if b"transfer-encoding" in specials or not length.isdigit() or len(length) > 18:
-            return False
-        self.content_length = int(length)
-        return True
-
     def _settle(self, found: slow_path.Found, minor: bytes) -> None:
         """Decide what is unusual about connection and framing; BadAnswer where it cannot be trusted."""
         self.simple = False
         self.minor = int(minor != b"0")
         self.content_length, self.chunked, self._length_line = slow_path.answer_framing(found, self.minor)
-        options = slow_path.connection_options(found, BadAnswer)
-        self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
-        upgrade = None
-        if self.status in (101, 426) and b"upgrade" in options and b"upgrade" in self.specials:
-            upgrade = slow_path.upgrade_protocols(self.values(needle("upgrade")))
-        nominated = options - slow_path.NEVER_NOMINATED
-        if b"date" in nominated:  # it is cut, and ours takes its place (RFC 9110 section 6.6.1)
-            self.specials.pop(b"date", None)
-        self._slow_path = slow_path.SlowPath(nominated, self.present(nominated), upgrade, trailers=False)
+        self._settle_connection(found, BadAnswer, may_upgrade=self.status in (101, 426), trailers=False)
+        if self._slow_path is not None and b"date" in self._slow_path.nominated:
+            self.specials.pop(b"date", None)  # it is cut, and ours takes its place (RFC 9110 section 6.6.1)
 
     def body_size(self, method: str) -> int:
         """How many bytes of body follow in answer to this method, or CHUNKED, or UNTIL_CLOSE.
@@ -149,33 +113,11 @@ class ResponseHead(FieldBlock):
         return UNTIL_CLOSE if self.content_length is None else self.content_length
 
     @property
-    def upgrade(self) -> bytes | None:
-        """Upgrade's value without h2c, on a 101 or 426 whose Connection names it; else None."""
-        return None if self._slow_path is None else self._slow_path.upgrade
-
-    @property
-    def version(self) -> str:
-        """The version of HTTP that it came in, as Via names it (RFC 9110 section 7.6.3)."""
-        return "1.1" if self.minor else "1.0"
-
-    @property
     def login_bound(self) -> bool:
         """Whether NTLM or Negotiate is offered: this connection belongs to the app connection that used it."""
         return b"www-authenticate" in self.specials or b"proxy-authenticate" in self.specials
 
-    def trailers_to_hand_on(self, trailers: Trailers) -> Trailers | None:
-        """Trailers of the body without hop-by-hop fields and those that Connection names
-        (RFC 9110 section 7.6.1).
-        """
-        nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
-        return trailers.without(ANSWER_CUT | nominated)
-
-    def get_all(self, name: str) -> Sequence[str]:
-        """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
-        key = ANSWER_KEYS.get(name)
-        if key is not None and key not in self.specials:
-            return ()
-        return FieldBlock.get_all(self, name)
+    trailers_to_hand_on = slow_path.Head.trailers_to_send
 
     def render(self, *, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
         """The head to hand on, HTTP/1.1: fields in order as they came, then `add`, ready-made lines with their CRLF.

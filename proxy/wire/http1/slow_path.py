@@ -1,4 +1,4 @@
-"""What is unusual in a head: repeated or contradictory framing, Connection options, upgrades, TE, Host.
+"""What heads have in common, and what is unusual in one: repeated or contradictory framing, Connection, TE, Host.
 
 The same grammar as the common path, and no guess. Two readers that could take a message for two different ones
 are kept apart by refusing it (RFC 9112 section 11). What is passed in are the specials of `wire.field_names`: pairs of
@@ -7,12 +7,13 @@ lower-case name and lower-case value, in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NamedTuple, NoReturn
 
 from proxy.wire.authority import read_authority, without_empty_port
 from proxy.wire.errors import BadAnswer, BadMessage, Refused, malformed
-from proxy.wire.field_names import FRAMING
+from proxy.wire.field_names import FRAMING, KEEP_ALIVE
+from proxy.wire.fields import NO_NAMES, FieldBlock, Trailers, needle
 from proxy.wire.http1.syntax import TOKENS
 
 Found = list[tuple[bytes, bytes]]
@@ -154,3 +155,70 @@ class SlowPath(NamedTuple):
             options = b"TE, Upgrade" if len(lines) == 2 else b"TE" if self.trailers else b"Upgrade"
             lines[b"connection"] = b"Connection: " + options + b"\r\n"
         return lines
+
+
+class Head(FieldBlock):
+    """What the heads of requests and of answers have in common."""
+
+    __slots__ = ("_slow_path", "_template", "chunked", "content_length", "keep_alive", "minor", "simple", "specials")
+
+    _slow_path: SlowPath | None
+    minor: int
+    specials: dict[bytes, bytes]
+    content_length: int | None
+
+    #: Fields that are never sent on as they came, and the names that are looked for, by their text.
+    _cut: ClassVar[frozenset[bytes]]
+    _keys: ClassVar[dict[str, bytes]]
+
+    @property
+    def common(self) -> bool:
+        """Whether nothing about version, connection and framing took the slow path."""
+        return self._slow_path is None
+
+    @property
+    def version(self) -> str:
+        """The version of HTTP that it came in, as Via names it (RFC 9110 section 7.6.3)."""
+        return "1.1" if self.minor else "1.0"
+
+    @property
+    def upgrade(self) -> bytes | None:
+        """Upgrade's value without h2c, where Connection names it, of a request by HTTP/1.1, a 101 or 426; else None."""
+        return None if self._slow_path is None else self._slow_path.upgrade
+
+    def get_all(self, name: str) -> Sequence[str]:
+        """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
+        key = self._keys.get(name)
+        if key is not None and key not in self.specials:
+            return ()
+        return FieldBlock.get_all(self, name)
+
+    def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
+        """Trailers of the body without hop-by-hop fields and those that Connection names (RFC 9110 section 7.6.1)."""
+        nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
+        return trailers.without(self._cut | nominated)
+
+    def _is_plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
+        """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False: look closer."""
+        length = specials.get(b"content-length")
+        if length is None:
+            self.content_length = None
+            self.chunked = specials.get(b"transfer-encoding") == b"chunked" and self.coded_plainly
+            return self.chunked
+        self.chunked = False
+        if b"transfer-encoding" in specials or not length.isdigit() or len(length) > 18:
+            return False
+        self.content_length = int(length)
+        return True
+
+    def _settle_connection(
+        self, found: Found, bad: Callable[[str], BadMessage], *, may_upgrade: bool, trailers: bool
+    ) -> None:
+        """Decide what Connection says, beside `keep-alive`; `bad` where it can't be read."""
+        options = connection_options(found, bad)
+        self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
+        upgrade = None
+        if may_upgrade and b"upgrade" in options and b"upgrade" in self.specials:
+            upgrade = upgrade_protocols(self.values(needle("upgrade")))
+        nominated = options - NEVER_NOMINATED
+        self._slow_path = SlowPath(nominated, self.present(nominated), upgrade, trailers)
