@@ -146,6 +146,8 @@ def answer_fields(
     if gave_up(policy, outcome):
         if grpc:
             changes.put("grpc-retry-pushback-ms", "-1")
+            if fields is not None and fields.get_all("x-should-retry"):
+                changes.put("x-should-retry", "false")
         else:
             changes.put("x-should-retry", "false")
             for name in policy.classify.stop_fields:

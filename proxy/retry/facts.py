@@ -84,7 +84,8 @@ class Fault:
 
     `reused`: the connection had carried an earlier exchange and closed before any byte of an answer to this one.
     `detail`: for people, one clause, free of secrets. `error`: the RFC 9209 proxy error type. `code`: the error code
-    that an HTTP/2 stream was reset with, or its connection closed (RFC 9113 section 7).
+    that an HTTP/2 stream was reset with, or its connection closed (RFC 9113 section 7); `ours`: by us, for what the
+    upstream did, which is no news for the app.
     """
 
     kind: FaultKind
@@ -93,6 +94,7 @@ class Fault:
     detail: str = ""
     error: str = "connection_terminated"
     code: int | None = None
+    ours: bool = False
 
     @property
     def grpc_status(self) -> int:

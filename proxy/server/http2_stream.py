@@ -198,7 +198,7 @@ class Http2AppStream(wire.Stream):
         elif self._is_grpc and self.answered and not self.sent_all and not self.ending:
             self.send_end(b"", encoded_lines(_broken(fault)))
         else:
-            super().reset(INTERNAL_ERROR if fault is None or not fault.code else fault.code)
+            super().reset(INTERNAL_ERROR if fault is None or fault.ours or not fault.code else fault.code)
         self._home.send_soon()
 
     def done(self) -> None:

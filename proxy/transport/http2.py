@@ -206,12 +206,13 @@ class UpstreamConnection(asyncio.Protocol):
 class Http2UpstreamStream(wire.Stream):
     """One request of an attempt, and its answer. Implements `proxy.transport.streams.UpstreamStream`."""
 
-    __slots__ = ("_connection", "_listener")
+    __slots__ = ("_connection", "_listener", "_reused")
 
     def __init__(self, connection: UpstreamConnection) -> None:
         super().__init__()
         self._connection = connection
         self._listener: Listener | None = None
+        self._reused = False
 
     # -- asked by its attempt -------------------------------------------------------------------------------------
 
@@ -241,6 +242,7 @@ class Http2UpstreamStream(wire.Stream):
                 asked.head, scheme, asked.authority, asked.target, asked.drop, asked.add
             )
         self.bodiless = asked.head.method == "HEAD"
+        self._reused = connection.session.used
         connection.session.open(self)
         self.send_head(block, end and not body and trailers is None)
         if end and (body or trailers is not None):
@@ -328,6 +330,7 @@ class Http2UpstreamStream(wire.Stream):
         if not processed and not answered:
             return Fault(FaultKind.REFUSED_STREAM, Progress.REFUSED, detail=detail, code=code)
         if code is None:
-            return faults.closed(sent=True, answered=answered, reused=False)
+            return faults.closed(sent=True, answered=answered, reused=self._reused)
         progress = Progress.ANSWERED if answered else Progress.UNKNOWN
-        return Fault(FaultKind.RESET, progress, detail=detail, error="http_protocol_error", code=code)
+        ours = self._connection.session.broke_off(self)
+        return Fault(FaultKind.RESET, progress, detail=detail, error="http_protocol_error", code=code, ours=ours)

@@ -235,6 +235,24 @@ def test_one_loss_of_many_calls(app: Wire, place: Place) -> None:
     assert place.listener.untouched
 
 
+@pytest.mark.parametrize(("method", "seen"), [("GET", "1"), ("PUT", "1"), ("POST", None)])
+def test_the_loss_of_a_connection_that_was_used_before(app: Wire, place: Place, method: str, seen: str | None) -> None:
+    """As with HTTP/1: one immediate retry of an idempotent call, which counts as no attempt."""
+    app.send(headers(1, place.fields()))
+    upstream = place.accept()
+    served(upstream)
+    assert app.answer(1).status == 200
+    app.send(headers(3, place.fields(method)))
+    upstream.until(HEADERS, stream=3)
+    upstream.peer.close()
+    if seen is None:
+        assert app.answer(3).status == 502
+        assert place.listener.untouched
+    else:
+        assert number_of(served(place.accept())) == seen
+        assert app.answer(3).get("x-attempt-count") == seen
+
+
 # -- watching ----------------------------------------------------------------------------------------------------------
 
 
@@ -359,11 +377,12 @@ def test_an_http_status_on_a_grpc_call(app: Wire, place: Place, status: str, grp
 def test_a_given_up_answer_with_a_grpc_status(app: Wire, place: Place) -> None:
     app.send(headers(1, place.grpc()))
     upstream = place.accept()
-    seen = [number_of(served(upstream, UNAVAILABLE)) for _ in range(3)]
+    seen = [number_of(served(upstream, [*UNAVAILABLE, ("x-should-retry", "true")])) for _ in range(3)]
     assert seen == ["1", "2", "3"]
     answer = app.answer(1)
     assert grpc_of(answer) == (200, 14, True)
     assert (answer.get("grpc-message"), answer.get("grpc-retry-pushback-ms")) == ("busy", "-1")
+    assert answer.get("x-should-retry") == "false"
     assert answer.get("date") is None
 
 

@@ -10,6 +10,7 @@ import pytest
 from http2_kit import (
     ACK,
     CALM,
+    CANCEL,
     COMPRESSION_ERROR,
     CONTINUATION,
     DATA,
@@ -345,6 +346,15 @@ def test_a_stream_that_is_over(proxy: Http2Proxy, place: Place) -> None:
         assert wire.until(RST_STREAM, stream=1).code == STREAM_CLOSED
         wire.send(window_update(1, 5), rst(1, 8), frame(PRIORITY, 0, 1, bytes(5)))  # they may have been on their way
         wire.is_answering()
+
+
+@pytest.mark.parametrize("behind", [data(1, b"x"), headers(1, [("a", "b")])], ids=["data", "headers"])
+def test_a_stream_that_its_app_has_reset(proxy: Http2Proxy, place: Place, behind: bytes) -> None:
+    with proxy.http2().peer as peer:
+        wire = Wire(peer)
+        wire.send(headers(1, place.fields("POST"), end=False), rst(1, CANCEL), behind)
+        assert wire.until(RST_STREAM).code == STREAM_CLOSED
+        is_served(wire, place, 3)
 
 
 @pytest.mark.parametrize(

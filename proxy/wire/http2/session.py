@@ -146,7 +146,7 @@ class Session:
         self._next = 1  # the id of the next stream that we open
         self._highest = 0  # of those that the peer opened
         self._last_named = False  # our last GOAWAY says which stream is the last
-        self._over_ids: dict[int, bool] = {}  # streams that are over -> whether it was by a reset
+        self._over_ids: dict[int, bool] = {}  # streams that are over -> whether we broke them off
         self._credit = Credit(CONNECTION_WINDOW)
         self._withheld = 0  # of it, until less is held
         self._heads = HeadReader(limits.header_bytes)
@@ -186,6 +186,15 @@ class Session:
         if self.draining or not self._coming:
             return 0
         return min(self._peer_streams, self.limits.streams) - len(self.streams)
+
+    @property
+    def used(self) -> bool:
+        """Whether a stream of it is over."""
+        return bool(self._over_ids)
+
+    def broke_off(self, stream: Stream) -> bool:
+        """Whether it was us who broke a stream off that is over, and not the peer."""
+        return self._over_ids.get(stream.id, True)
 
     def open(self, stream: Stream) -> None:
         """Make `stream` one of ours, where there are `places`; its head is to be sent next."""
@@ -594,6 +603,7 @@ class Session:
             self._close(stream, was_reset=stream.holds_all is False)
             return
         self._close(stream, was_reset=True)
+        self._over_ids[number] = False  # who reset it has nothing of it under way: what comes still is behind its end
         stream.tell_gone(code, processed=code != REFUSED_STREAM, detail=f"the peer reset it: {code_name(code)}")
 
     def _settings(self, flags: int, number: int, payload: bytes, now: float) -> None:
