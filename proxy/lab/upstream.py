@@ -20,14 +20,13 @@ class Sending:
 
 #: Each kind of fault as the wire tells it.
 FAULTS = {
-    FaultKind.CONNECT_FAILURE: Fault(
-        FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail="connection refused", error="connection_refused"
-    ),
-    FaultKind.REFUSED_STREAM: Fault(FaultKind.REFUSED_STREAM, Progress.REFUSED, detail="the stream was refused"),
-    FaultKind.RESET: Fault(FaultKind.RESET, Progress.UNKNOWN, detail="the connection was reset"),
-    FaultKind.ATTEMPT_TIMEOUT: Fault(
-        FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, detail="no answer in time", error="http_response_timeout"
-    ),
+    fault.kind: fault
+    for fault in (
+        Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, False, "connection refused", "connection_refused"),
+        Fault(FaultKind.REFUSED_STREAM, Progress.REFUSED, detail="the stream was refused"),
+        Fault(FaultKind.RESET, Progress.UNKNOWN, detail="the connection was reset"),
+        Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, False, "no answer in time", "http_response_timeout"),
+    )
 }
 #: gRPC A6's pushback, published and draft.
 _GRPC_PUSHBACK = frozenset({"grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"})

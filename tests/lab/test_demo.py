@@ -13,10 +13,9 @@ from rich.console import Console
 from support.process import COMMAND, environment, redrive
 
 from proxy.lab.demo import weather
-from proxy.lab.demo.apps import App, Counts
-from proxy.lab.demo.play import DemoRun
+from proxy.lab.demo.play import App, Counts, DemoRun
 from proxy.lab.demo.screen import picture
-from proxy.lab.demo.upstream import DemoUpstream
+from proxy.lab.demo.weather import DemoUpstream
 
 
 async def test_figures_of_a_short_run() -> None:

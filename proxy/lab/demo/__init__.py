@@ -3,9 +3,110 @@
 Nothing is staged. The proxy is the real command in a process of its own, upstream and apps speak HTTP over
 loopback, and every figure is counted by who saw it: calls by the apps, load by the upstream, tokens by redrive.
 Three apps make the same calls at the same instants under the same weather: one never retries, one retries at once, as
-many times as redrive may, and one leaves it to redrive.
+many times as redrive may, and one leaves it to redrive. It is seen as a picture, in lines where there is no terminal,
+or as figures.
 """
 
-from proxy.lab.demo.show import demo
+from __future__ import annotations
 
-__all__ = ["demo"]
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.live import Live
+
+from proxy.lab.demo.play import ROUND, Counts, DemoRun
+from proxy.lab.demo.screen import line, picture
+from proxy.lab.demo.sidecar import SidecarError
+
+#: Ctrl-C, a stop from outside, and a terminal that was closed: the proxy must not be left behind.
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def demo(seconds: float | None, as_json: bool) -> int:
+    """Play until Ctrl-C, or for so many seconds, which then hold one round of weather. The exit status."""
+    try:
+        asyncio.run(_until_told(seconds, as_json))
+    except SidecarError as error:
+        print(f"redrive: the demo's proxy did not start: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"redrive: the demo can't listen on loopback: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _until_told(seconds: float | None, as_json: bool) -> None:
+    """The demo, to its end or to a signal's."""
+    loop = asyncio.get_running_loop()
+    playing = loop.create_task(_demo(seconds, as_json))
+    told = False
+
+    def end() -> None:
+        nonlocal told
+        if not told:  # once: what is being put away is not interrupted
+            told = True
+            playing.cancel()
+
+    for number in _ENDS:
+        loop.add_signal_handler(number, end)
+    try:
+        await playing
+    except asyncio.CancelledError:
+        if not told:
+            raise
+
+
+async def _demo(seconds: float | None, as_json: bool) -> None:
+    async with DemoRun(ROUND if seconds is None else min(ROUND, seconds)) as play:
+        if as_json:
+            await play.run(seconds, asyncio.Event())
+            print(json.dumps(play.figures(), indent=2))
+            return
+        console = Console()
+        console.print(f"admin port: {play.sidecar.admin}", soft_wrap=True)
+        if console.is_terminal and not console.is_dumb_terminal:
+            with Live(console=console, auto_refresh=False) as live:
+                try:
+                    await _follow(play, seconds, lambda _: live.update(picture(play, console.width), refresh=True))
+                finally:
+                    live.update(picture(play, console.width, over=True), refresh=True)
+        else:
+            await _tell(console, play, seconds)
+
+
+async def _follow(play: DemoRun, seconds: float | None, look: Callable[[bool], None]) -> None:
+    """Play, and `look` at every sample; it hears whether that was the last."""
+    shown = asyncio.Event()
+    running = asyncio.create_task(play.run(seconds, shown))
+    running.add_done_callback(lambda _: shown.set())
+    try:
+        while not running.done():
+            await shown.wait()
+            shown.clear()
+            look(running.done())
+        await running
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def _tell(console: Console, play: DemoRun, seconds: float | None) -> None:
+    """A line for each spell of weather, and the picture at the end."""
+    before = [app.counts - Counts() for app in play.apps]
+    spell = ""
+
+    def look(last: bool) -> None:
+        nonlocal before, spell
+        if spell and (last or play.skies[-1] != spell):
+            console.print(line(spell, play, before), soft_wrap=True, highlight=False)
+            before = [app.counts - Counts() for app in play.apps]
+        spell = play.skies[-1] if play.skies else ""
+
+    try:
+        await _follow(play, seconds, look)
+    finally:
+        console.print(picture(play, console.width, over=True))

@@ -6,7 +6,8 @@ more of the past.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from itertools import islice
 
 from rich import box
@@ -17,27 +18,20 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.lab.demo import weather
-from proxy.lab.demo.apps import EVERY, App, Counts
-from proxy.lab.demo.play import CALLS_PER_SECOND, DemoRun
+from proxy.lab.demo.play import CALLS_PER_SECOND, EVERY, App, Counts, DemoRun
 
 _BARS = " ▁▂▃▄▅▆▇█"
 #: Samples that "the last 5 s" means.
 _LATELY = 10
 #: Widths: of the labels, of the space between columns, of a column at least and at most, of the bucket.
 _LABELS, _BETWEEN, _NARROW, _WIDE, _GAUGE = 15, 2, 8, 40, 24
-_COLOURS = {
-    "calm": "green",
-    "failures": "yellow",
-    "outage": "red",
-    "throttling": "magenta",
-    "slow": "blue",
-}
-_EXPLAINED = {
-    "calm": "hardly anything fails",
-    "failures": "three of ten requests get a 503",
-    "outage": "every request fails",
-    "throttling": "more is asked than it takes: 429",
-    "slow": "slow answers, one of seven hangs",
+#: Colour and explanation of each weather.
+_SKIES = {
+    "calm": ("green", "hardly anything fails"),
+    "failures": ("yellow", "three of ten requests get a 503"),
+    "outage": ("red", "every request fails"),
+    "throttling": ("magenta", "more is asked than it takes: 429"),
+    "slow": ("blue", "slow answers, one of seven hangs"),
 }
 
 
@@ -60,12 +54,12 @@ def _sky(play: DemoRun, over: bool) -> RenderableType:
     if over:
         return Panel(Text(f"the end, after {play.elapsed:.0f} s", style="bold"), box=box.ROUNDED)
     now = weather.at(play.elapsed, play.round_seconds)
-    colour = _COLOURS[now.name]
+    colour, explained = _SKIES[now.name]
     left = weather.left(play.elapsed, play.round_seconds)
     words = Text.assemble(
         ("upstream: ", "dim"),
         (now.name, f"bold {colour}"),
-        (f", {_EXPLAINED[now.name]}; {left:.0f} s left", "dim"),
+        (f", {explained}; {left:.0f} s left", "dim"),
     )
     return Panel(words, box=box.ROUNDED, border_style=colour)
 
@@ -82,9 +76,12 @@ def _columns(play: DemoRun, wide: int) -> RenderableType:
     rule = Rule(style="dim")
     lately = {id(app): _lately(app) for app in play.apps}
     highest = max([8.0, *(sample.requests for app in play.apps for sample in islice(reversed(app.samples), wide))])
-    row(f"{CALLS_PER_SECOND:.0f} calls/s each", lambda app: _name(app, play))
+    ours = play.apps[-1]
+    row(f"{CALLS_PER_SECOND:.0f} calls/s each", lambda app: Text(app.name, "bold cyan" if app is ours else "bold"))
     table.add_row(rule, *(rule for _ in play.apps))
-    row("weather", lambda _: _strip(list(play.skies)[-wide:]))
+    skies = list(play.skies)[-wide:]  # by their initials; calm is a dot
+    strip = Text.assemble(*(("·" if name == "calm" else name[0], _SKIES[name][0]) for name in skies))
+    row("weather", lambda _: strip)
     row(Text("the last 5 s", style="bold"), lambda _: Text())
     row("succeeded", lambda app: _share(lately[id(app)]))
     row("", lambda app: _rate_bars(app, wide))
@@ -94,12 +91,8 @@ def _columns(play: DemoRun, wide: int) -> RenderableType:
     row(Text("since the start", style="bold"), lambda _: Text())
     row("succeeded", lambda app: _share(app.counts))
     row("attempts/call", lambda app: _attempts(app.counts))
-    row("median / 95 %", lambda app: Text(_seconds(app)))
+    row("median / 95 %", _seconds)
     return table
-
-
-def _name(app: App, play: DemoRun) -> Text:
-    return Text(app.name, style="bold cyan" if app is play.apps[-1] else "bold")
 
 
 def _below(play: DemoRun, over: bool) -> RenderableType:
@@ -126,13 +119,7 @@ def _below(play: DemoRun, over: bool) -> RenderableType:
 
 
 def _lately(app: App) -> Counts:
-    total = Counts()
-    for sample in islice(reversed(app.samples), _LATELY):
-        total.calls += sample.calls
-        total.succeeded += sample.succeeded
-        total.attempts += sample.attempts
-        total.requests += sample.requests
-    return total
+    return Counts(*map(sum, zip(*map(astuple, islice(reversed(app.samples), _LATELY)), strict=True)))
 
 
 def _percent(counts: Counts) -> str:
@@ -180,16 +167,8 @@ def _bar(share: float) -> str:
     return _BARS[max(1, min(8, round(share * 8)))]
 
 
-def _strip(skies: Iterable[str]) -> Text:
-    """The weather's initials; calm is a dot."""
-    text = Text()
-    for name in skies:
-        text.append("·" if name == "calm" else name[0], style=_COLOURS[name])
-    return text
-
-
-def _seconds(app: App) -> str:
+def _seconds(app: App) -> Text:
     if not app.seconds:
-        return "–"
+        return Text("–")
     half, most = app.quantile(0.5), app.quantile(0.95)
-    return f"{half:.1f} / {most:.1f} s" if half >= 1 else f"{half * 1000:.0f} / {most * 1000:.0f} ms"
+    return Text(f"{half:.1f} / {most:.1f} s" if half >= 1 else f"{half * 1000:.0f} / {most * 1000:.0f} ms")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proxy.config.advice import draining_share
-from proxy.lab.policy_tests.comparing import duration
+from proxy.lab.policy_tests.playing import duration
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Verdict, first
 from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, QuotaSpec, Strategy

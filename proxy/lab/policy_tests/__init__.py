@@ -1,6 +1,6 @@
 """Policy tests: a user's unit tests for a policy, on a virtual clock (contract, section 8).
 
-`run_files` is the command; `load_suite`, `play` and `compare` are the same in steps, for tests.
+`run_files` is the command; `load_suite` and `run_suite` are the same in steps, for tests.
 """
 
 from __future__ import annotations
@@ -13,22 +13,11 @@ from pathlib import Path
 from rich.console import Console
 
 from proxy.config.problems import Problem
-from proxy.lab.policy_tests.comparing import PlayedCall, compare
-from proxy.lab.policy_tests.playing import play
-from proxy.lab.policy_tests.report import CallResult, TestResult, as_json, print_table
+from proxy.lab.policy_tests.playing import run_suite
+from proxy.lab.policy_tests.report import as_json, print_table
 from proxy.lab.policy_tests.script import Suite, load_suite
 
-__all__ = ["CallResult", "PlayedCall", "Suite", "TestResult", "load_suite", "run_files", "run_suite"]
-
-
-def run_suite(suite: Suite) -> list[TestResult]:
-    """Play every test of one file, and compare."""
-    results = []
-    for test in suite.script.tests:
-        played = play(test, suite)
-        calls = [CallResult(call, one, compare(call.expect, one)) for call, one in zip(test.calls, played, strict=True)]
-        results.append(TestResult(suite.script, test, calls))
-    return results
+__all__ = ["Suite", "load_suite", "run_files", "run_suite"]
 
 
 def run_files(paths: Sequence[str], as_json_array: bool = False, environ: Mapping[str, str] | None = None) -> int:

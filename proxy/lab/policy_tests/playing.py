@@ -1,22 +1,29 @@
-"""A test, played: the calls of a script through the policies of a configuration, on a virtual clock.
+"""A test, played and compared: the calls of a script through the policies of a configuration, on a virtual clock.
 
 Nothing here decides. The router picks the policy, `Call` decides, `Driver` carries out, the function that the data
 path uses says which fields an attempt carries; this module turns what the script says into what an upstream does, and
 writes down what became of it.
+
+Only what `expect` names is compared. Times match within 1 ms, levels and rates within 1e-6 relative (contract,
+section 8); lists match entry by entry and must be of one length, but for `sent`, which names the attempts it cares for.
 """
 
 from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import eq
+from typing import Any
 
 from proxy.forward.headers import attempt_fields
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import BufferBudget, FixedDraws, Fresh, Recorder
-from proxy.lab.policy_tests.comparing import PlayedCall
-from proxy.lab.policy_tests.script import CallScript, PolicyTest, Suite
+from proxy.lab.policy_tests.script import CallScript, PolicyTest, ScriptFile, Suite
 from proxy.lab.routing import RefusedCall, choose
 from proxy.lab.upstream import Sending
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.facts import MappingFields
 from proxy.retry.machine import Call, Env
@@ -26,11 +33,23 @@ from proxy.wire.field_names import REQUEST_CUT
 from proxy.wire.http1.slow_path import NEVER_NOMINATED
 
 
-def chance(draw: float, seed: int | None) -> Chance:
-    """The random source of one test, as `random:` asks for it."""
-    if seed is None:
-        return FixedDraws(draw)
-    return random.Random(seed)  # noqa: TID251, S311 - a driver makes its source; jitter is no secret
+@dataclass(slots=True)
+class PlayedCall:
+    """What became of one call. Times are seconds; names and meanings are those of `expect`."""
+
+    attempts: int = 0
+    delays: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    status: int | None = None
+    outcome: str | None = None
+    tokens: float | None = None
+    tokens_after_each: list[float | None] = field(default_factory=list)
+    elapsed: float | None = None
+    sent: list[dict[str, str]] = field(default_factory=list)
+    fill_rate: float | None = None
+    measured_rate: float | None = None
+    history: Sequence[AttemptRecord] = ()
+    hedged: bool = False  # `tokens_after_each` is in order of ending then
 
 
 def play(test: PolicyTest, suite: Suite) -> list[PlayedCall]:
@@ -51,7 +70,10 @@ class _Stage:
         self.settings = settings
         self.clock = Clock()
         self.registry = Registry()
-        self.env = Env(chance(script.draw, script.seed), script.wall, WaitingRoom(settings.limits.waiting))
+        chance: Chance = FixedDraws(script.draw)
+        if script.seed is not None:
+            chance = random.Random(script.seed)  # noqa: TID251, S311 - a driver makes its source; jitter is no secret
+        self.env = Env(chance, script.wall, WaitingRoom(settings.limits.waiting))
         self.buffers = BufferBudget(settings.buffers.per_request, settings.buffers.total)
         self.fresh = Fresh()
 
@@ -135,3 +157,137 @@ def fields_of_attempt(call: Call, attempt: int, now: float, key: str) -> dict[st
 def _kept(pairs: list[tuple[str, str]], out: set[str] | frozenset[str]) -> list[tuple[str, str]]:
     """The request's own fields that go on. `te: trailers` does: gRPC asks for it."""
     return [pair for pair in pairs if pair[0] not in out or (pair[0] == "te" and pair[1].lower() == "trailers")]
+
+
+# -- what happened, beside what was expected ---------------------------------------------------------------------------
+
+#: Seconds.
+TIME_TOLERANCE = 0.001
+#: Relative, and absolute where it is more.
+LEVEL_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One thing that was expected otherwise."""
+
+    key: str
+    expected: Any
+    got: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}: expected {shown(self.key, self.expected)}, got {shown(self.key, self.got)}"
+
+
+def compare(expect: dict[str, Any], played: PlayedCall) -> list[Mismatch]:
+    """Every expectation that does not hold."""
+    return [
+        Mismatch(key, expected, getattr(played, key))
+        for key, expected in expect.items()
+        if not COMPARE[key](expected, getattr(played, key))
+    ]
+
+
+def as_data(key: str, got: Any) -> Any:
+    """What happened as JSON has it: seconds to the nanosecond."""
+    if key not in _TIMES or got is None:
+        return got
+    return [round(seconds, 9) for seconds in got] if isinstance(got, list) else round(got, 9)
+
+
+def shown(key: str, value: Any) -> str:
+    """A value for people: seconds as durations, lists in brackets."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, list):
+        return f"[{', '.join(shown(key, item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {'absent' if text is None else text}" for name, text in value.items()) + "}"
+    if key in _TIMES and isinstance(value, int | float):
+        return duration(value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as `250ms` or `2.01s`."""
+    if 0 < abs(seconds) < 1:
+        return f"{round(seconds * 1000, 6):g}ms"
+    return f"{seconds:.9g}s"
+
+
+def _close_time(expected: float, got: float | None) -> bool:
+    return got is not None and abs(expected - got) <= TIME_TOLERANCE + 1e-9
+
+
+def _close_level(expected: float | None, got: float | None) -> bool:
+    if expected is None or got is None:
+        return expected is got
+    return abs(expected - got) <= max(LEVEL_TOLERANCE, LEVEL_TOLERANCE * abs(expected))
+
+
+def _each(close: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def compare_lists(expected: Any, got: Any) -> bool:
+        return len(expected) == len(got) and all(map(close, expected, got))
+
+    return compare_lists
+
+
+def _sent(expected: list[dict[str, str | None]], got: list[dict[str, str]]) -> bool:
+    return len(got) >= len(expected) and all(
+        fields.get(name) == value
+        for wanted, fields in zip(expected, got, strict=False)
+        for name, value in wanted.items()
+    )
+
+
+_TIMES = frozenset({"delays", "starts", "elapsed"})
+
+#: How what was expected is compared with what happened, by the keys of `expect`, in the order of the JSON.
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "attempts": eq,
+    "delays": _each(_close_time),
+    "starts": _each(_close_time),
+    "status": eq,
+    "outcome": eq,
+    "tokens": _close_level,
+    "tokens_after_each": _each(_close_level),
+    "elapsed": _close_time,
+    "sent": _sent,
+    "fill_rate": _close_level,
+    "measured_rate": _close_level,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """One call: its script, what happened, and what of it was expected otherwise."""
+
+    script: CallScript
+    played: PlayedCall
+    mismatches: list[Mismatch]
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """One test, with a result for every call."""
+
+    __test__ = False  # not a test of pytest's
+
+    file: ScriptFile
+    test: PolicyTest
+    calls: list[CallResult]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every expectation holds."""
+        return not any(call.mismatches for call in self.calls)
+
+
+def run_suite(suite: Suite) -> list[TestResult]:
+    """Play every test of one file, and compare."""
+    results = []
+    for test in suite.script.tests:
+        played = play(test, suite)
+        calls = [CallResult(call, one, compare(call.expect, one)) for call, one in zip(test.calls, played, strict=True)]
+        results.append(TestResult(suite.script, test, calls))
+    return results

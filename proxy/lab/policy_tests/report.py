@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE, SIMPLE_HEAD
@@ -17,68 +16,25 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from proxy.lab.policy_tests.comparing import Mismatch, PlayedCall, duration, holds, shown
-from proxy.lab.policy_tests.script import CallScript, PolicyTest, ScriptFile
+from proxy.lab.policy_tests.playing import COMPARE, CallResult, PlayedCall, TestResult, as_data, duration, shown
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import GRPC_STATUS_NAMES
-
-
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """One call: its script, what happened, and what of it was expected otherwise."""
-
-    script: CallScript
-    played: PlayedCall
-    mismatches: list[Mismatch]
-
-
-@dataclass(frozen=True, slots=True)
-class TestResult:
-    """One test, with a result for every call."""
-
-    __test__ = False  # not a test of pytest's
-
-    file: ScriptFile
-    test: PolicyTest
-    calls: list[CallResult]
-
-    @property
-    def ok(self) -> bool:
-        """Whether every expectation holds."""
-        return not any(call.mismatches for call in self.calls)
 
 
 def as_json(results: Sequence[TestResult]) -> str:
     """The contract's array: an object for every call, times in seconds."""
     rows = [
-        _row(result.test.name, number, call) for result in results for number, call in enumerate(result.calls, start=1)
+        {
+            "name": result.test.name,
+            "call": number,
+            "ok": not call.mismatches,
+            "mismatches": [str(mismatch) for mismatch in call.mismatches],
+            **{key: as_data(key, getattr(call.played, key)) for key in COMPARE},
+        }
+        for result in results
+        for number, call in enumerate(result.calls, start=1)
     ]
     return json.dumps(rows, indent=1)
-
-
-def _row(name: str, number: int, call: CallResult) -> dict[str, Any]:
-    played = call.played
-    return {
-        "name": name,
-        "call": number,
-        "ok": not call.mismatches,
-        "mismatches": [str(mismatch) for mismatch in call.mismatches],
-        "attempts": played.attempts,
-        "delays": [_rounded(seconds) for seconds in played.delays],
-        "starts": [_rounded(seconds) for seconds in played.starts],
-        "status": played.status,
-        "outcome": played.outcome,
-        "tokens": played.tokens,
-        "tokens_after_each": played.tokens_after_each,
-        "elapsed": _rounded(played.elapsed),
-        "sent": played.sent,
-        "fill_rate": played.fill_rate,
-        "measured_rate": played.measured_rate,
-    }
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 9)
 
 
 def print_table(results: Sequence[TestResult], console: Console) -> None:
@@ -185,7 +141,7 @@ def _add(table: Table, label: str, what: str, expected: Any, happened: Any, key:
     if expected is _UNSAID:
         table.add_row(label, what, "", Text(shown(key, happened)), "")
         return
-    good = expected is happened if expected is None or happened is None else holds(key, expected, happened)
+    good = expected is happened if expected is None or happened is None else COMPARE[key](expected, happened)
     mark = Text("" if good else "✗", "bold red")
     table.add_row(label, what, Text(shown(key, expected)), Text(shown(key, happened)), mark)
 

@@ -135,13 +135,13 @@ def _url(value: Any) -> str:
     return found
 
 
-def _one_of(words: Iterable[str]) -> Callable[[Any], str]:
+def _one_of(words: Iterable[str], then: Callable[[str], Any] = str) -> Callable[[Any], Any]:
     known = list(words)
 
-    def read(value: Any) -> str:
+    def read(value: Any) -> Any:
         if value not in known:
             raise ValueError(f"{written(value)} is none of {', '.join(known)}{did_you_mean(str(value), known)}")
-        return str(value)
+        return then(value)
 
     return read
 
@@ -156,7 +156,7 @@ def _status(value: Any) -> int:
 def _grpc_status(value: Any) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) < len(GRPC_STATUS_NAMES):
         return int(value)
-    return GRPC_STATUS_NUMBERS[_one_of(GRPC_STATUS_NAMES)(value)]
+    return int(_one_of(GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS.__getitem__)(value))
 
 
 def _or_none(reader: Callable[[Any], Any]) -> Word:
@@ -210,8 +210,8 @@ _ATTEMPT = _Attempt(
     "What the upstream does to one sending.",
     {
         "status": Key(Word(_status), "200"),
-        "fail": Key(Word(_one_of(FaultKind))),
-        "code": Key(Word(_one_of(CODES))),
+        "fail": Key(Word(_one_of(FaultKind, FaultKind))),
+        "code": Key(Word(_one_of(CODES, CODES.index))),
         "after": Key(_DURATION),
         "headers": Key(_FIELDS),
         "body": Key(Word(_text), ""),
@@ -288,10 +288,10 @@ def read_script(path: Path) -> tuple[ScriptFile | None, list[Problem]]:
     tree: Any = None if text is None else parse(text, file, problems)
     if tree is None and not problems.fatal:
         problems.add(Mark(file, 1, 1), "", "the file is empty")
-    if problems.fatal and tree is None:
-        return None, problems.sorted()
-    found: Any = _FILE.read(tree, Mark(file, 1, 1), (), problems.add)
-    script = None if problems.fatal else _script(file, found, tree, problems)
+    script = None
+    if tree is not None:
+        found = _FILE.read(tree, Mark(file, 1, 1), (), problems.add)
+        script = None if problems.fatal else _script(file, found, tree, problems)
     return (None if problems.fatal else script), problems.sorted()
 
 
@@ -323,34 +323,25 @@ def _call(found: dict[str, Any], mark: Mark) -> CallScript:
     full = _CALL.filled(found)
     request, expect = _REQUEST.filled(full["request"]), full.get("expect", {})
     if "sent" in expect:
-        expect["sent"] = [{name.lower(): _joined(value) for name, value in each.items()} for each in expect["sent"]]
+        expect["sent"] = [
+            {name.lower(): ", ".join(value) if isinstance(value, tuple) else value for name, value in each.items()}
+            for each in expect["sent"]
+        ]
     expect = {key: list(value) if isinstance(value, tuple) else value for key, value in expect.items()}
-    ask = AppRequest(request["method"], request["url"], _pairs(request), request["body_size"])
-    return CallScript(mark, full["at"], ask, tuple(_step(each) for each in full["attempts"]), expect)
+    ask = AppRequest(**{**request, "headers": _pairs(request)})
+    return CallScript(mark, full["at"], ask, tuple(map(_step, full["attempts"])), expect)
 
 
 def _step(found: dict[str, Any]) -> UpstreamStep:
     full = _ATTEMPT.filled(found)
-    return UpstreamStep(
-        status=full["status"],
-        fail=FaultKind(full["fail"]) if "fail" in full else None,
-        code=CODES.index(full["code"]) if "code" in full else None,
-        after=full.get("after"),
-        headers=_pairs(full),
-        body=full["body"].encode(),
-        grpc_status=full.get("grpc_status"),
-        trailers=_pairs(full, "trailers"),
-    )
+    fields = {"headers": _pairs(full), "trailers": _pairs(full, "trailers")}
+    return UpstreamStep(**{**full, **fields, "body": full["body"].encode()})
 
 
 def _pairs(found: dict[str, Any], key: str = "headers") -> tuple[tuple[str, str], ...]:
     """Fields; a list of values is a field that repeats."""
     fields = found.get(key, {}).items()
     return tuple((name, each) for name, value in fields for each in (value if isinstance(value, tuple) else (value,)))
-
-
-def _joined(value: Any) -> str | None:
-    return ", ".join(value) if isinstance(value, tuple) else value
 
 
 def _configuration(script: ScriptFile, path: Path, environ: Mapping[str, str]) -> LoadResult:
