@@ -147,9 +147,7 @@ class Cooldown:
         return waiter in self._in
 
     def landed(self, waiter: Waiter, sent: float, now: float, *, well: bool | None) -> None:
-        """Its attempt, sent at `sent`, has a head or an end; `well`: its answer is no failure of the upstream's; None:
-        that is told later.
-        """
+        """Its attempt, sent at `sent`, has a head or an end; `well`: as a group has it; None: that is told later."""
         groups = self._in.get(waiter, ()) if well is None else self._in.pop(waiter, ())
         for group in groups:
             group.landed(waiter, sent, now, well=bool(well))
@@ -169,9 +167,7 @@ class Cooldown:
         return max((group.wait_of(waiter, now) for group in self._in.get(waiter, ())), default=0.0)
 
     def left_for(self, fields: Fields, now: float) -> tuple[float, int]:
-        """Seconds of the delay that are left for a call with these fields, and the status of the answer that began it;
-        (0, 503) where nothing holds it.
-        """
+        """The seconds that are left for these fields, and the status of the answer that began it; else (0, 503)."""
         held = [(group.until - now, group.status) for _, group in self._names_of(fields) if not group.is_over(now)]
         left, status = max(held, default=(0.0, 503))
         return max(0.0, left), status

@@ -191,9 +191,7 @@ class Request:
         return is_grpc(self.fields)
 
     def is_idempotent(self, key_header: str, injected: bool) -> bool:
-        """By its method (RFC 9110, section 9.2.2), or by a key in the field of this lower-case name, which may be
-        `injected` where the app gave none (contract, "Safety", 3).
-        """
+        """By its method (RFC 9110, 9.2.2) or a key in this lower-case field, or one `injected` (contract, Safety 3)."""
         if self.method in IDEMPOTENT_METHODS or (injected and self.method in ("POST", "PATCH")):
             return True
         return bool(first(self.fields, key_header))

@@ -24,19 +24,17 @@ Once an answer is being delivered the call is committed: nothing leads back. Whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
-from proxy.retry.admission import Admission
+from proxy.retry.admission import Admission, Alarm, Payment
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
 from proxy.retry.checks import HAIR, Failure, first_no
 from proxy.retry.classification import NeedsBody, classify, classify_fault
 from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
-from proxy.retry.payment import Payment
-from proxy.retry.plans import AttemptPlan, Hedged, Next, Sequential, failure_of, goes_on
+from proxy.retry.plans import Hedged, Next, Sequential, failure_of, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import (
@@ -102,7 +100,7 @@ class Call:
     plugin: CustomToken | None = None
     state: State = _NEW
 
-    _plan: AttemptPlan | None = None
+    _plan: Sequential | Hedged | None = None
     _payment: Payment | None = None  # for the attempt that comes next
     _admission: Admission | None = None
     _place: str = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
@@ -113,12 +111,7 @@ class Call:
     _app_paid: float | None = None  # what an app's own retry was charged
 
     def __init__(
-        self,
-        request: Request,
-        policy: Policy,
-        scope: ScopeState,
-        env: Env,
-        alarm: Callable[[float], None] | None = None,
+        self, request: Request, policy: Policy, scope: ScopeState, env: Env, alarm: Alarm | None = None
     ) -> None:
         self.request = request
         self.policy = policy
@@ -166,9 +159,7 @@ class Call:
 
     @property
     def kept_off(self) -> tuple[float, float]:
-        """Of a call that a cooldown ended: the seconds that are left of it, and those that its last answer asked for
-        when it came.
-        """
+        """Of a call that a cooldown ended: the seconds left of it, and those that its last answer asked for."""
         asked = self.failure.pushback.delay if self.failure is not None else None
         return (self._admission.cooling[0] if self._admission is not None else 0.0), asked or 0.0
 
@@ -351,9 +342,7 @@ class Call:
         return (*actions, *self._finish(Outcome.CLIENT_GONE, now))
 
     def cut(self, now: float) -> Actions:
-        """The process ends and waits no longer: an answer that has begun is broken off, one that was kept goes to the
-        app, and else it is told.
-        """
+        """The process ends: an answer under way is broken off, one that was kept goes to the app, else it is told."""
         state = self.state
         if type(state) is Delivering:
             self._note_delivery(state, now, Outcome.COMMITTED.value, SHUT_DOWN)
@@ -418,9 +407,7 @@ class Call:
         return state.next if type(state) is Flying else state if type(state) is Next else None
 
     def _take_place(self, place: str) -> bool:
-        """Take a place in the waiting room ("backoff", or "held" by a gate), or change the one taken for another kind;
-        False: there is none.
-        """
+        """Take a place in the waiting room ("backoff" or "held"), for the one held before; False: there is none."""
         if self._place == place:
             return True
         self._leave_room()
@@ -487,7 +474,9 @@ class Call:
             state.flights[attempt] = flight
         else:
             state = self.state = Flying({attempt: flight})
-        next = state.next = self._planned.after_launch(self, now)
+        plan = self._planned
+        assert isinstance(plan, Hedged)
+        next = state.next = plan.after_launch(self, now)
         if next is None:
             return (Launch(attempt),)
         return (Launch(attempt), *(self._hedge(next, now) if next.due <= now + HAIR else (WakeAt(next.due),)))
@@ -535,7 +524,7 @@ class Call:
     # -- judgement --------------------------------------------------------------------------------------------------
 
     @property
-    def _planned(self) -> AttemptPlan:
+    def _planned(self) -> Sequential | Hedged:
         plan = self._plan
         if plan is None:
             plan = self._plan = Hedged() if self.hedged else Sequential(self.policy.strategy, self.env.rng)

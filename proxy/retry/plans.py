@@ -59,26 +59,8 @@ class Standing(Protocol):
         """Whether its request may be repeated without knowing whether it was carried out."""
 
 
-class AttemptPlan(Protocol):
-    """One call's plan. `due`: when the attempt that was thought of last would begin, whatever was decided of it."""
-
-    due: float
-
-    def after_launch(self, call: Standing, now: float) -> Next | None:
-        """What is to be sent beside the attempt that was just launched, if its answer does not come first."""
-
-    def after_failure(
-        self, call: Standing, failure: Failure, now: float, *, goes_on: bool, disabled: bool
-    ) -> Next | Outcome:
-        """What is to be sent after this failure, or the *no*. `goes_on`: see there; `disabled`: by the mode, or by
-        X-Retry-Disable.
-        """
-
-
 def goes_on(call: Standing, failure: Failure) -> bool:
-    """Whether this failure is one that may be followed by another attempt at all. Under hedging `non_fatal` alone says
-    so (contract, "Hedging").
-    """
+    """Whether it may be followed by another attempt at all; under hedging `non_fatal` says so (contract)."""
     if call.policy.strategy.hedging_delay is None:
         return failure.verdict.cls.retryable
     return is_non_fatal(call, failure.fault)
@@ -116,7 +98,9 @@ def _pushback_of(call: Standing, reply: Reply, cls: Class, wall: float) -> Pushb
 
 
 class Sequential(WaitSeries):
-    """One attempt after another: nothing is sent beside an attempt, and after a failure the strategy's wait comes."""
+    """One attempt after another: nothing is sent beside an attempt, and after a failure the strategy's wait comes.
+    `due`: when the attempt that was thought of last would begin, whatever was decided of it.
+    """
 
     __slots__ = ("due",)
 
@@ -124,14 +108,12 @@ class Sequential(WaitSeries):
         super().__init__(strategy, rng)
         self.due = 0.0
 
-    def after_launch(self, call: Standing, now: float) -> Next | None:
-        """Nothing."""
-        return None
-
     def after_failure(
         self, call: Standing, failure: Failure, now: float, *, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
-        """The retry, or the first check that says no."""
+        """The retry, or the first check that says no. `goes_on`: see there; `disabled`: by the mode, or by
+        X-Retry-Disable.
+        """
         policy, deadline = call.policy, call.deadline
         first_sent = call.history[0].started if call.history else failure.sent
         until = safe_until(
@@ -166,15 +148,13 @@ class Sequential(WaitSeries):
         return Next(self.due, price, until)
 
 
+@dataclass(slots=True, eq=False)
 class Hedged:
-    """Several attempts in flight. `stopped`: why no more of them are begun, None while they are."""
+    """Several attempts in flight. `due`: as above; `stopped`: why no more of them are begun, None while they are."""
 
-    __slots__ = ("_pushed_until", "due", "stopped")
-
-    def __init__(self) -> None:
-        self.due = 0.0
-        self.stopped: Outcome | None = None
-        self._pushed_until = -NEVER  # no hedge sooner: the latest pushback
+    due: float = 0.0
+    stopped: Outcome | None = None
+    _pushed_until: float = -NEVER  # no hedge sooner: the latest pushback
 
     def after_launch(self, call: Standing, now: float) -> Next | None:
         """The next hedge, `hedging_delay` later. It pays as after a transient failure."""

@@ -32,9 +32,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """AWS's retry quota. `flat_refund`: every success gives `success_refund` (Smithy's example). `refill`: tokens a
-    second that come with time.
-    """
+    """AWS's retry quota. `flat_refund`: `success_refund` on every success (Smithy's example). `refill`: a second."""
 
     capacity: float = 500
     retry_cost: float = 5

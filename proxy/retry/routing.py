@@ -254,9 +254,7 @@ class Router:
         return found[1] if found is not None and found[0] is upstream else None
 
     def unmatched(self, authority: str) -> Upstream:
-        """An upstream of its own for a place that none names, under the policy of `defaults`. The 1,000 used last are
-        kept.
-        """
+        """An upstream of its own for a place that none names, under `defaults`. The 1,000 used last are kept."""
         name = authority.lower()
         found = self._unmatched.get(name)
         if found is None:
@@ -290,31 +288,26 @@ class Router:
 
     def lay_out(self) -> tuple[object, ...]:
         """All tables, each of which is else laid out by the first call that needs it."""
-        return self._exact, self._globs, self._prefixes, self._services, self.by_name, self.named_ports
+        return self._hosts, self._prefixes, self._services, self.by_name, self.named_ports
 
     def _look_up(self, authority: str, default_port: int) -> Upstream | None:
         place = split_authority(authority, default_port)
         if place is None:
             return None
-        candidates = (*self._exact.get(place[0], ()), *self._globs)
+        exact, globs = self._hosts
+        candidates = (*exact.get(place[0], ()), *globs)
         return next((upstream for pattern, upstream in candidates if pattern.matches(*place)), None)
 
-    def _patterns(self) -> list[tuple[HostPattern, Upstream]]:
-        """Longer beats shorter, then file order (the sort is stable)."""
+    @cached_property
+    def _hosts(self) -> tuple[dict[str, list[tuple[HostPattern, Upstream]]], list[tuple[HostPattern, Upstream]]]:
+        """Exact patterns by their hosts, and globs. Longer beats shorter, then file order (the sort is stable)."""
         pairs = [(pattern, upstream) for upstream in self.upstreams for pattern in upstream.hosts]
-        return sorted(pairs, key=lambda pair: -len(str(pair[0])))
-
-    @cached_property
-    def _exact(self) -> dict[str, list[tuple[HostPattern, Upstream]]]:
-        table: dict[str, list[tuple[HostPattern, Upstream]]] = {}
-        for pattern, upstream in self._patterns():
+        pairs.sort(key=lambda pair: -len(str(pair[0])))
+        exact: dict[str, list[tuple[HostPattern, Upstream]]] = {}
+        for pattern, upstream in pairs:
             if not pattern.is_glob:
-                table.setdefault(pattern.host, []).append((pattern, upstream))
-        return table
-
-    @cached_property
-    def _globs(self) -> list[tuple[HostPattern, Upstream]]:
-        return [pair for pair in self._patterns() if pair[0].is_glob]
+                exact.setdefault(pattern.host, []).append((pattern, upstream))
+        return exact, [pair for pair in pairs if pair[0].is_glob]
 
     @cached_property
     def _services(self) -> tuple[dict[str, Upstream], list[tuple[str, Upstream]]]:

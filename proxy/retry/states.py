@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from proxy.retry.admission import Payment
 from proxy.retry.facts import Outcome, Reply
-from proxy.retry.payment import Payment
 from proxy.retry.plans import Next
 
 
