@@ -36,6 +36,11 @@ def credential_of(fields: Fields) -> bytes:
     values = [tuple(fields.get_all(name)) for name in CREDENTIAL_FIELDS]
     if not any(values):
         return NO_CREDENTIAL
+    return digest(values)
+
+
+def digest(values: object) -> bytes:
+    """A hash of what may be a secret, to tell one from another by."""
     return hashlib.blake2b(repr(values).encode("utf-8", "surrogateescape"), digest_size=12).digest()
 
 

@@ -38,10 +38,8 @@ class CubicLimiter(TokenBucket):
         super().__init__(0.0, 0.0, 0.0, started)
         self.gate = TokenGate(self)
         self.enabled = False
-        self.measured_rate = 0.0
-        self._count = 0.0
+        self.measured_rate = self._count = self._last_max_rate = 0.0
         self._last_bucket = float(math.floor(started))
-        self._last_max_rate = 0.0
         self._last_throttle = started
 
     def state(self) -> tuple[float, ...]:

@@ -40,11 +40,8 @@ def http_date(wall: float) -> str:
 
 def read_http_date(text: str, wall: float) -> float | None:
     """Seconds since the epoch, or None for anything else. `wall`, the time now, gives two-digit years their century."""
-    for form in _FORMS:
-        match = form.fullmatch(text)
-        if match is not None:
-            break
-    else:
+    match = next(filter(None, (form.fullmatch(text) for form in _FORMS)), None)
+    if match is None:
         return None
     month = _MONTHS.index(match["month"]) + 1
     year, day = int(match["year"]), int(match["day"])

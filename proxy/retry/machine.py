@@ -84,7 +84,7 @@ class Call:
 
     `alarm` moves the call's alarm when a gate's word changes; drivers give it, tests of ungated calls need none.
     `failure` is the last one, while its answer is held; `reply` the last answer that was judged, or is delivered.
-    `endpoints`: where each attempt went last, and `protocols`: by what, which the driver writes.
+    `endpoints`: where each attempt went last, and `protocols`: by what, which the driver writes, until it is recorded.
     Defaults live on the class: a call that succeeds at once sets few of them.
     """
 
@@ -564,6 +564,7 @@ class Call:
             actions = (WakeAt(decided.due), Ask(payment.owed))
         elif decided.due <= now:
             return self._admit(decided, now)
+        self.endpoints, self.protocols = {}, {}  # they stand in the record, and many calls may wait
         self.state = decided
         return (Hold(failure.attempt), *actions) if failure.status is not None else actions
 

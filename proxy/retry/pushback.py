@@ -116,15 +116,11 @@ class _PushbackReader:
 
     def should_retry(self) -> tuple[str, str]:
         """The field that says stop and the one that says retry, "" where none does; a stop beats a true."""
-        stop = retry = ""
-        if self.status >= 400:
-            for name in _SHOULD_RETRY:
-                words = {value.lower() for value in self.values(name)}
-                stop = stop or (name if "false" in words else "")
-                retry = retry or (name if "true" in words else "")
-        else:  # a failure by its grpc-status: only the stop is read
-            stop = next((name for name in _SHOULD_RETRY if "false" in map(str.lower, self.values(name))), "")
-        return stop, "" if stop else retry
+        said = [(name, {value.lower() for value in self.values(name)}) for name in _SHOULD_RETRY]
+        stop = next((name for name, words in said if "false" in words), "")
+        if stop or self.status < 400:  # of a failure by its grpc-status only the stop is read
+            return stop, ""
+        return "", next((name for name, words in said if "true" in words), "")
 
     def grpc_delays(self) -> list[tuple[str, float]] | None:
         """gRPC's own fields; None where they say "do not retry" (negative, unreadable, or given twice)."""
@@ -224,19 +220,11 @@ class _PushbackReader:
 
     def moment(self, format_: TimeFormat, value: str) -> float | None:
         """Seconds from now until what a value names; None where it can't be read or has passed."""
-        match format_:
-            case "seconds":
-                return _whole(value)
-            case "epoch":
-                return self.until(_whole(value))
-            case "epoch_ms":
-                return self.until(_milliseconds(value))
-            case "duration":
-                return _duration(value)
-            case "http_date":
-                return self.until(read_http_date(value, self.wall))
-            case "rfc3339":
-                return self.until(_rfc3339(value))
+        if format_ in ("seconds", "duration"):
+            return _whole(value) if format_ == "seconds" else _duration(value)
+        if format_ == "http_date":
+            return self.until(read_http_date(value, self.wall))
+        return self.until({"epoch": _whole, "epoch_ms": _milliseconds, "rfc3339": _rfc3339}[format_](value))
 
 
 def _rfc3339(value: str) -> float | None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.checks import Failure
-from proxy.retry.cooldown import Cooldown
+from proxy.retry.cooldown import Cooldown, digest
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.facts import Fields, Request
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, PushbackPolicy, RateSpec, Strategy
@@ -170,12 +170,9 @@ class Registry:
     def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
         """The shared state for this policy and this request's scope value. `now`: what is made anew begins here."""
         by = policy.scope.by
-        if by == "host":
-            value = request.authority
-        elif by == "upstream":
-            value = ""
-        else:
-            value = _hashed(request.fields.get_all(policy.scope.header))
+        value = request.authority if by == "host" else ""
+        if by == "header":
+            value = digest(request.fields.get_all(policy.scope.header)).hex()
         states = self._by_policy.get(policy)
         if states is None:
             states = self._by_policy[policy] = OrderedDict()
@@ -245,15 +242,12 @@ class Registry:
         """Have what another process made, to be looked at: sort as in `proxy.stores`, key and definition, which may be
         `outdated`: a worker that is still at an older configuration may have made it.
         """
-        if sort == "bucket" and spec is not None:
-            self._bucket(key, spec, now)
-        elif sort == "rate" and spec is not None:
-            self._rate(key, spec, now)
+        if sort in ("bucket", "rate") and spec is not None:
+            (self._bucket if sort == "bucket" else self._rate)(key, spec, now)
         elif sort == "limiter":
             self._limiter(key, now)
         elif sort == "cooldown":
-            upstream, value = key
-            self._place(str(upstream), str(value))
+            self._place(*map(str, key))
         if outdated and sort in self._outdated:
             self._outdated[sort].add(key)
 
@@ -272,23 +266,18 @@ class Registry:
     def labels(self, policy: Policy) -> tuple[str | None, str | None, str | None]:
         """The labels of a policy's bucket, of its rate and of its limiter; None for what it does not have."""
         own = (policy.upstream, self._definition(policy), "")
-        bucket = None if policy.bucket is None else _label(_key(policy.bucket, own))
-        rate = None if policy.rate is None else _label(_key(policy.rate, own))
+        bucket, rate = (None if ref is None else _label(_key(ref, own)) for ref in (policy.bucket, policy.rate))
         return bucket, rate, _label(own) if policy.strategy.paced else None
 
     # -- making ----------------------------------------------------------------------------------------------------
 
     def _make(self, policy: Policy, value: str, now: float) -> ScopeState:
         own = (policy.upstream, self._definition(policy), value)
-        rate = limiter = bucket = None
-        if policy.rate is not None:
-            rate = self._rate(_key(policy.rate, own), policy.rate.spec, now)
-        if policy.strategy.paced:
-            limiter = self._limiter(own, now)
-        cooldown, seen = self._place(policy.upstream, value)
-        if policy.bucket is not None:
-            bucket = self._bucket(_key(policy.bucket, own), policy.bucket.spec, now)
-        return ScopeState(value, bucket, rate, limiter, cooldown, seen)
+        rate = None if policy.rate is None else self._rate(_key(policy.rate, own), policy.rate.spec, now)
+        limiter = self._limiter(own, now) if policy.strategy.paced else None
+        place = self._place(policy.upstream, value)
+        bucket = None if policy.bucket is None else self._bucket(_key(policy.bucket, own), policy.bucket.spec, now)
+        return ScopeState(value, bucket, rate, limiter, *place)
 
     def _definition(self, policy: Policy) -> str:
         """What tells one strategy definition of an upstream from another: its name, numbered where two share one.
@@ -357,10 +346,6 @@ def _key(ref: BucketRef, own: Key) -> Key:
 def _label(key: Key) -> str:
     upstream, name, *_ = key
     return f"{upstream}/{name}" if upstream else str(name)
-
-
-def _hashed(values: object) -> str:
-    return hashlib.blake2b(repr(values).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
 
 
 def _keep(table: OrderedDict[K, T], key: K, kept: T) -> Key:

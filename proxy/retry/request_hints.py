@@ -82,14 +82,10 @@ def read_grpc_timeout(text: str | None) -> float | None:
 
 def _retries_itself(request: Request, policy: Policy, seen: SeenKeys, now: float) -> bool:
     fields = request.fields
-    found = any(
-        (
-            _count(first(fields, "x-stainless-retry-count")) > 0,
-            _aws_attempt(first(fields, "amz-sdk-request")) > 1,
-            _count(first(fields, "grpc-previous-rpc-attempts")) > 0,
-            _count(first(fields, "x-envoy-attempt-count")) > 1,
-        )
-    )
+    attempt = _AWS_ATTEMPT.search(first(fields, "amz-sdk-request") or "")
+    found = attempt is not None and int(attempt[1]) > 1
+    for name, most in (("x-stainless-retry-count", 0), ("grpc-previous-rpc-attempts", 0), ("x-envoy-attempt-count", 1)):
+        found = _count(first(fields, name)) > most or found
     # Every key is remembered, also where another mark has told already: the next one may carry the key alone.
     for name in ("amz-sdk-invocation-id", policy.idempotency_key.header.lower()):
         key = first(fields, name)
@@ -100,8 +96,3 @@ def _retries_itself(request: Request, policy: Policy, seen: SeenKeys, now: float
 
 def _count(value: str | None) -> int:
     return int(value) if value is not None and value.isascii() and value.isdigit() and len(value) < 10 else 0
-
-
-def _aws_attempt(value: str | None) -> int:
-    match = _AWS_ATTEMPT.search(value) if value is not None else None
-    return int(match[1]) if match else 0
