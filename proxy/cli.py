@@ -209,23 +209,23 @@ def run(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Say everything that is wrong, or that nothing is."""
-    from proxy.config import problem_formats
+    from proxy.config import problems as told
 
     as_text = options.format == "text"
     file, loaded = _load(options, *(("error", "warning", "note") if as_text else ("none",)))
     problems, settings = loaded.problems, loaded.settings
     names = None if settings is None else len(settings.router.upstreams)
     if options.format == "json":
-        print(problem_formats.as_json(file, names, problems))
+        print(told.as_json(file, names, problems))
     elif options.format == "github":
-        print("".join(f"{problem_formats.as_github(problem)}\n" for problem in problems), end="")
+        print("".join(f"{told.as_github(problem)}\n" for problem in problems), end="")
     else:
         if file is None:
             print("redrive: warning: no configuration file was found: the defaults alone are checked", file=sys.stderr)
         if names is not None:
-            print(problem_formats.summary(file, names, problems))
+            print(told.summary(file, names, problems))
         elif sys.stderr.isatty():  # else errors stand there alone, one a line
-            print(problem_formats.summary(file, names, problems), file=sys.stderr)
+            print(told.summary(file, names, problems), file=sys.stderr)
     return BAD_INPUT if settings is None else FINE
 
 
@@ -341,8 +341,8 @@ def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[
     """The file a verb works on, and what came of loading it. Problems of these kinds are printed (errors, where none
     is named), and unless told otherwise which file it was; of a refused one that nobody named on the command line too.
     """
-    from proxy.config.garbage import uncollected
     from proxy.config.load import find, load, taken
+    from proxy.config.provenance import uncollected
 
     file = find(options.config, os.environ)
     with uncollected():
@@ -351,7 +351,7 @@ def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[
         print(taken(options.config, os.environ), file=sys.stderr)
     shown = [problem for problem in result.problems if problem.severity in (kinds or ("error",))]
     if shown and sys.stderr.isatty():
-        from proxy.config.problem_formats import to_terminal
+        from proxy.config.problems import to_terminal
 
         to_terminal(shown)
     else:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import uvloop
 
 from proxy.background import Background, telling
-from proxy.config.garbage import let_go
 from proxy.config.load import LoadResult
+from proxy.config.provenance import let_go
 from proxy.config.watch import Watcher
 from proxy.observe.access_log import is_for_people
 from proxy.observe.exposition import render

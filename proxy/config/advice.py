@@ -23,10 +23,9 @@ from functools import lru_cache
 from proxy.config.compile import Compiled
 from proxy.config.problems import Mark, Problems, Severity, dotted
 from proxy.config.problems import Path as KeyPath
-from proxy.config.read import is_file
 from proxy.config.schema import FILE
 from proxy.config.units import is_off
-from proxy.config.yaml_tree import Map, Seq, place
+from proxy.config.yaml_tree import Map, Seq, is_file, place
 from proxy.extras import is_installed, remedy
 from proxy.retry.backoff import delay
 from proxy.retry.facts import IDEMPOTENT_METHODS

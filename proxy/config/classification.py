@@ -13,10 +13,9 @@ from typing import Any
 
 from proxy.config.problems import Mark, Problems, dotted, meant
 from proxy.config.problems import Path as KeyPath
-from proxy.config.read import read_text
 from proxy.config.schema import PACK
 from proxy.config.units import written
-from proxy.config.yaml_tree import Map, lay, parse
+from proxy.config.yaml_tree import Map, lay, parse, read_text
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
 from proxy.retry.policy import BodyDelay, Classify, Dialect, IdempotencyKey, Repeats, ResetField, Rule
 
@@ -98,8 +97,7 @@ def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problem
             problems.add(mark, (*path, number), f"no dialect is called {written(name)}{hint}")
             continue
         pack, trouble = _pack(str(file), mark if own else Mark(str(file)), dotted((*path, number)))
-        for each in trouble:
-            problems.add(Mark(each.file, each.line, each.column), each.path, each.message)
+        problems.take(trouble)
         if pack is not None:
             found.append(pack)
     return tuple(found)

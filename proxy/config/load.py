@@ -16,14 +16,13 @@ from typing import Any
 from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
 from proxy.config.environment import replace
-from proxy.config.garbage import let_go
 from proxy.config.problems import Mark, Problem, Problems
-from proxy.config.read import read_text
+from proxy.config.provenance import let_go
 from proxy.config.schema import EXTENSION, FILE, INCLUDED
 from proxy.config.schema_language import Section
 from proxy.config.settings import Settings
 from proxy.config.units import written
-from proxy.config.yaml_tree import Map, Seq, adopt, parse
+from proxy.config.yaml_tree import Map, Seq, adopt, parse, read_text
 
 #: Where a configuration is looked for, the first that is there (contract, section 2).
 PLACES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")

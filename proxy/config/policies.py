@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from proxy.config.classification import classify, dialects
 from proxy.config.problems import Mark, Problems
 from proxy.config.problems import Path as KeyPath
-from proxy.config.read import is_file
 from proxy.config.schema import DEFAULTS
 from proxy.config.schema_language import told_already
 from proxy.config.strategies import FoundBucket, Kinds
 from proxy.config.units import flag
-from proxy.config.yaml_tree import Map, Seq, lay
+from proxy.config.yaml_tree import Map, Seq, is_file, lay
 from proxy.retry.policy import (
     Classify,
     Dialect,

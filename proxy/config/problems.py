@@ -1,16 +1,25 @@
 """What is wrong with a configuration, and where it says so.
 
 A problem is a value. Nothing in this room raises for a user's mistake; every mistake of a file is collected and
-told in one line, with the place where the user can put it right.
+told in one line, with the place where the user can put it right. That line, `FILE:LINE:COLUMN: path: what`, is the same
+whoever reads it; an excerpt on a terminal, JSON and GitHub's annotations come beside it.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import pathlib
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 Severity = Literal["error", "warning", "note"]
 
@@ -32,14 +41,7 @@ class Mark(NamedTuple):
 MOST_KNOWN = 1000
 #: Words beyond this are cut in messages: they are a mistake themselves, or a path that its ends tell.
 _LONGEST = 240
-_WORD = re.compile(r"\S++")
-
-
-def _shorten(word: re.Match[str]) -> str:
-    text = word[0]
-    return text if len(text) <= _LONGEST else f"{text[:120]}...{text[-60:]}"
-
-
+_TOO_LONG = re.compile(rf"\S{{{_LONGEST + 1},}}+")
 #: Where a value comes from that nobody wrote.
 DEFAULT = Mark("default")
 
@@ -76,8 +78,10 @@ class Problems:
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
         """Note one problem at a place. A word of the user's that no line has room for is cut short."""
-        where = _WORD.sub(_shorten, path if isinstance(path, str) else dotted(path))
-        message = _WORD.sub(_shorten, message)
+        where, message = (
+            _TOO_LONG.sub(lambda word: f"{word[0][:120]}...{word[0][-60:]}", text)
+            for text in (path if isinstance(path, str) else dotted(path), message)
+        )
         key = mark, where.rpartition(".")[2], message
         if key not in self._seen:
             self._seen.add(key)
@@ -86,6 +90,11 @@ class Problems:
     def warn(self, mark: Mark, path: Path | str, message: str) -> None:
         """Note a setting without effect."""
         self.add(mark, path, message, "warning")
+
+    def take(self, others: Iterable[Problem]) -> None:
+        """Note errors that were found in another file."""
+        for each in others:
+            self.add(Mark(each.file, each.line, each.column), each.path, each.message)
 
     @property
     def errors(self) -> list[Problem]:
@@ -137,3 +146,128 @@ def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:
     names = list(known)
     few = f"; there is {', '.join(names)}" if 0 < len(names) <= 12 else ""
     return did_you_mean(word, names) or (f"; {otherwise}" if otherwise else few)
+
+
+# -- as `redrive check` tells them -------------------------------------------------------------------------------------
+
+#: What each severity looks like on a terminal, and what GitHub calls it.
+_SEVERITIES: dict[Severity, tuple[str, str]] = {
+    "error": ("bold red", "error"),
+    "warning": ("yellow", "warning"),
+    "note": ("cyan", "notice"),
+}
+#: What a caret underlines: a quoted text, a word of its own, or the one character.
+_WORD = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s,\[\]{}#]+")
+#: Columns of a line that are shown in front of the place that is meant, where the line is too long.
+_BEFORE = 30
+#: The fewest columns that an excerpt gets.
+_NARROWEST = 40
+
+
+def counted(problems: Sequence[Problem]) -> str:
+    """`1 error, 2 warnings`; "" where there is none. Notes are counted last."""
+    found = Counter(problem.severity for problem in problems)
+    return ", ".join(f"{found[kind]} {kind}{'' if found[kind] == 1 else 's'}" for kind in _SEVERITIES if found[kind])
+
+
+def summary(file: str | None, upstreams: int | None, problems: Sequence[Problem]) -> str:
+    """One line: whether the file is taken, and how much there was to say. `upstreams` is None where it is refused."""
+    if upstreams is None:
+        return f"{file}: refused, {counted(problems)}"
+    parts = [f"{upstreams} upstream{'' if upstreams == 1 else 's'}"]
+    parts += filter(None, [counted([each for each in problems if each.severity != "note"])])
+    return f"{file or 'the defaults'}: fine, {', '.join(parts)}"
+
+
+def as_json(file: str | None, upstreams: int | None, problems: Sequence[Problem]) -> str:
+    """One object: what was checked, whether it is taken, and every problem. `upstreams` is None where it is refused."""
+    found = Counter(problem.severity for problem in problems)
+    told = {
+        "file": file,
+        "ok": upstreams is not None,
+        "upstreams": upstreams,
+        **{f"{kind}s": found[kind] for kind in _SEVERITIES},
+        "problems": [
+            {
+                "file": each.file,
+                "line": each.line or None,
+                "column": each.column or None,
+                "path": each.path,
+                "severity": each.severity,
+                "message": each.message,
+            }
+            for each in problems
+        ],
+    }
+    return json.dumps(told, indent=2)
+
+
+def as_github(problem: Problem) -> str:
+    """A workflow command that puts the problem beside its line in a pull request."""
+    places = [("file", problem.file), ("line", problem.line), ("col", problem.column), ("title", problem.path)]
+    escaped = ((name, printable(str(value)).replace("%", "%25")) for name, value in places if value)
+    said = ",".join(f"{name}={value.replace(':', '%3A').replace(',', '%2C')}" for name, value in escaped)
+    message = printable(problem.message).replace("%", "%25")
+    return f"::{_SEVERITIES[problem.severity][1]} {said}::{message}"
+
+
+def to_terminal(problems: Sequence[Problem]) -> None:
+    """Print problems to standard error, a terminal: in colour (but for NO_COLOR), each with its excerpt."""
+    from rich.console import Console
+
+    plain = bool(os.environ.get("NO_COLOR"))
+    console = Console(stderr=True, highlight=False, soft_wrap=True, color_system=None if plain else "auto")
+    for problem in problems:
+        for line in on_terminal(problem, console.width):
+            console.print(line)
+
+
+def on_terminal(problem: Problem, width: int) -> Iterator[Text]:
+    """The problem's line, and under it the line of the file with a caret, where there is one to show."""
+    from rich.text import Text  # for terminals alone
+
+    line, style = Text(str(problem)), _SEVERITIES[problem.severity][0]
+    where = f"{problem.file}:{problem.line}:{problem.column}:" if problem.line else f"{problem.file}:"
+    line.stylize("bold", 0, len(printable(where)))
+    shown = len(str(problem)) - len(printable(problem.message))
+    line.stylize(style, shown - (0 if problem.severity == "error" else len(problem.severity) + 2))
+    yield line
+    found = _lines(problem.file)[problem.line - 1 : problem.line] if problem.line else []
+    if found:
+        yield from _excerpt(problem, found[0], width, style)
+
+
+def _excerpt(problem: Problem, text: str, width: int, style: str) -> Iterator[Text]:
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    number = f"{problem.line:>5} | "
+    room = max(_NARROWEST, width - len(number))
+    at = min(problem.column - 1, len(text))
+    word = _WORD.match(text, at)
+    meant = word[0] if word else text[at : at + 1]
+    if text[at : at + len(meant) + 1].endswith(":") or meant.endswith(":"):
+        meant = meant.removesuffix(":")
+    before, after = _plain(text[:at]), _plain(text[at:])
+    if cell_len(before + after) > room and cell_len(before) > _BEFORE:
+        before = "…" + before[1 - _BEFORE :]
+    shown = before + after
+    while cell_len(shown) > room:
+        shown = shown[: -max(2, cell_len(shown) - room + 1)] + "…"
+    carets = max(1, min(cell_len(_plain(meant)), room - cell_len(before)))
+    yield Text.assemble((number, "dim"), shown)
+    yield Text.assemble((" " * (len(number) - 2) + "| ", "dim"), " " * cell_len(before), ("^" * carets, style))
+
+
+def _plain(text: str) -> str:
+    """As a terminal shows it in one line: a tab is a blank, what is not printable is escaped."""
+    return printable(text.replace("\t", " "))
+
+
+@lru_cache(maxsize=16)
+def _lines(file: str) -> list[str]:
+    """The lines of a file, none where it can't be read (any more)."""
+    try:
+        return pathlib.Path(file).read_bytes().decode("utf-8-sig", "replace").split("\n")
+    except (OSError, ValueError):
+        return []

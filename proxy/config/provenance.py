@@ -6,6 +6,8 @@ itself is the record; it is read only when somebody asks. Until then a process t
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +15,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from proxy.config.garbage import let_go
 from proxy.config.problems import Mark
 from proxy.config.yaml_tree import Map, Seq
 
@@ -134,3 +135,29 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Seq):
         return [_plain(item) for item in value]
     return None if value is None else str(getattr(value, "raw", value))
+
+
+# -- large configurations, made and let go of in a thread while calls go on --------------------------------------------
+#
+# A thread leaves the interpreter to calls between two steps of Python code. What it does not come out of in between
+# holds calls up: a collection that looks through all that was made, the end of a tree whose parts go with it.
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the collector from what is made meanwhile, and from then on: it has no cycles, so that nothing is lost."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.freeze()
+            gc.enable()
+
+
+def let_go(parts: list[Any] | dict[Any, Any]) -> None:
+    """Empty a container whose parts nobody else holds, one after the other."""
+    drop = parts.pop if isinstance(parts, list) else parts.popitem
+    while parts:
+        drop()

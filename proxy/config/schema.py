@@ -8,10 +8,11 @@ for another (a kind's own keys, references, overlaps) is said in strategies.py, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from proxy.config import addresses, units
-from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
+from proxy.config.schema_language import Anything, Either, Form, Key, ListOf, MapOf, Section, Word
 from proxy.config.settings import MOST_WORKERS
 
 # -- scalars: each a reader with its JSON Schema, which takes whatever the reader takes, and lets a ${NAME} pass -------
@@ -79,69 +80,74 @@ prefix = Word(addresses.prefix_or_off, ANY)
 jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
 header_globs = MapOf(glob, key=addresses.header_name)
 
+
+def section(name: str, doc: str, /, **keys: Key | Form) -> Section:
+    """A mapping of these keys (see Section); a form alone is a key without default and help."""
+    return Section(name, doc, {name: key if isinstance(key, Key) else Key(key) for name, key in keys.items()})
+
+
+def several(form: Form, empty: str = "") -> Either:
+    """One, or a list of them; `empty` says what is wrong with a list of none, where that is."""
+    return Either(word=form, list=ListOf(form, empty))
+
+
 # -- buckets and strategies --------------------------------------------------------------------------------------------
 
-BUCKET = Section(
+BUCKET = section(
     "bucket",
     "A store of retry tokens. Which keys there are depends on its kind.",
-    {
-        "kind": Key(
-            one_word("quota", "throttle", "budget", "rate"), doc="without it, merged into the inherited bucket"
-        ),
-        "capacity": Key(number, doc="quota: the tokens it holds (500); 0 retries only what is free"),
-        "retry_cost": Key(number, doc="quota: what a retry pays (5)"),
-        "timeout_cost": Key(number, doc="quota: what a retry after a timeout pays (retry_cost)"),
-        "throttling_cost": Key(number, doc="quota: what a retry after a throttling error pays (retry_cost)"),
-        "success_refund": Key(number, doc="quota: what a first attempt's success gives back (1)"),
-        "refund": Key(one_word("last", "flat"), doc="quota: flat gives success_refund on every success instead"),
-        "refill": Key(refill, doc="quota: tokens that come with time, as 10/s, up to capacity (0/s)"),
-        "max_tokens": Key(positive_number, doc="throttle: the tokens it holds; retries only above half of them (10)"),
-        "token_ratio": Key(positive_number, doc="throttle: what a success gives (0.1)"),
-        "percent": Key(percent, doc="budget: retries per calls of the window (20)"),
-        "min_per_second": Key(number, doc="budget: retries a second that are granted in any case (10)"),
-        "window": Key(positive_duration, doc="budget: how far back calls and retries are counted (10s)"),
-        "rate": Key(rate, doc="rate: attempts a second, as 100/s"),
-        "burst": Key(positive_number, doc="rate: the most attempts at once (one second's worth)"),
-        "when_empty": Key(one_word("wait", "reject"), doc="rate: what a call meets when there is no token (wait)"),
-        "initial": Key(number, doc="quota, throttle, rate: the tokens at the start (full)"),
-        "store": Key(one_word("memory", "redis"), doc="redis shares it between machines (memory)"),
-    },
+    kind=Key(one_word("quota", "throttle", "budget", "rate"), doc="without it, merged into the inherited bucket"),
+    capacity=Key(number, doc="quota: the tokens it holds (500); 0 retries only what is free"),
+    retry_cost=Key(number, doc="quota: what a retry pays (5)"),
+    timeout_cost=Key(number, doc="quota: what a retry after a timeout pays (retry_cost)"),
+    throttling_cost=Key(number, doc="quota: what a retry after a throttling error pays (retry_cost)"),
+    success_refund=Key(number, doc="quota: what a first attempt's success gives back (1)"),
+    refund=Key(one_word("last", "flat"), doc="quota: flat gives success_refund on every success instead"),
+    refill=Key(refill, doc="quota: tokens that come with time, as 10/s, up to capacity (0/s)"),
+    max_tokens=Key(positive_number, doc="throttle: the tokens it holds; retries only above half of them (10)"),
+    token_ratio=Key(positive_number, doc="throttle: what a success gives (0.1)"),
+    percent=Key(percent, doc="budget: retries per calls of the window (20)"),
+    min_per_second=Key(number, doc="budget: retries a second that are granted in any case (10)"),
+    window=Key(positive_duration, doc="budget: how far back calls and retries are counted (10s)"),
+    rate=Key(rate, doc="rate: attempts a second, as 100/s"),
+    burst=Key(positive_number, doc="rate: the most attempts at once (one second's worth)"),
+    when_empty=Key(one_word("wait", "reject"), doc="rate: what a call meets when there is no token (wait)"),
+    initial=Key(number, doc="quota, throttle, rate: the tokens at the start (full)"),
+    store=Key(one_word("memory", "redis"), doc="redis shares it between machines (memory)"),
 )
 
-BACKOFF = Section(
+BACKOFF = section(
     "backoff",
     "cap(n) = min(max, base * multiplier^(n-1)); the jitter draws from it.",
-    {
-        "base": Key(duration, doc="the first cap"),
-        "throttling_base": Key(duration, doc="in place of base after a throttling error"),
-        "max": Key(duration, doc="the highest cap"),
-        "multiplier": Key(number, doc="from one cap to the next"),
-        "jitter": Key(jitter, doc="which part of the cap is drawn"),
-    },
+    base=Key(duration, doc="the first cap"),
+    throttling_base=Key(duration, doc="in place of base after a throttling error"),
+    max=Key(duration, doc="the highest cap"),
+    multiplier=Key(number, doc="from one cap to the next"),
+    jitter=Key(jitter, doc="which part of the cap is drawn"),
 )
 
-STRATEGY = Section(
-    "strategy",
-    "How a call is retried. Which keys there are depends on its kind; a module:Class takes any.",
-    {
-        "kind": Key(
+STRATEGY = replace(
+    section(
+        "strategy",
+        "How a call is retried. Which keys there are depends on its kind; a module:Class takes any.",
+        kind=Key(
             Word(
                 units.word,
                 like("standard|standard-2026|legacy|adaptive|smithy|grpc|hedging|none|[A-Za-z_][\\w.]*:[A-Za-z_]\\w*"),
             ),
             doc="a built-in kind or module:Class; without it, merged into the inherited strategy",
         ),
-        "max_attempts": Key(whole(1), doc="sendings, the first one included"),
-        "backoff": Key(BACKOFF, doc="a partial one keeps the kind's other values"),
-        "pushback_clamp": Key(clamp, doc="standard-2026: a pushback is clamped to [d(n), d(n) + this] (5s)"),
-        "delay_first": Key(flag, doc="adaptive: whether the limiter delays first attempts too (true)"),
-        "initial_backoff": Key(duration, doc="grpc: backoff.base"),
-        "max_backoff": Key(duration, doc="grpc: backoff.max"),
-        "multiplier": Key(number, doc="grpc: backoff.multiplier"),
-        "jitter": Key(jitter, doc="grpc: backoff.jitter"),
-        "hedging_delay": Key(duration, doc="hedging: from one hedge to the next (500ms)"),
-        "non_fatal": Key(ListOf(failure), doc="hedging: the failures to go on from"),
-    },
+        max_attempts=Key(whole(1), doc="sendings, the first one included"),
+        backoff=Key(BACKOFF, doc="a partial one keeps the kind's other values"),
+        pushback_clamp=Key(clamp, doc="standard-2026: a pushback is clamped to [d(n), d(n) + this] (5s)"),
+        delay_first=Key(flag, doc="adaptive: whether the limiter delays first attempts too (true)"),
+        initial_backoff=Key(duration, doc="grpc: backoff.base"),
+        max_backoff=Key(duration, doc="grpc: backoff.max"),
+        multiplier=Key(number, doc="grpc: backoff.multiplier"),
+        jitter=Key(jitter, doc="grpc: backoff.jitter"),
+        hedging_delay=Key(duration, doc="hedging: from one hedge to the next (500ms)"),
+        non_fatal=Key(ListOf(failure), doc="hedging: the failures to go on from"),
+    ),
     open=True,
 )
 
@@ -181,108 +187,89 @@ ELSEWHERE = {
 
 # -- a policy ----------------------------------------------------------------------------------------------------------
 
-TIMEOUTS = Section(
+TIMEOUTS = section(
     "timeouts",
     "What bounds a call; off works for each but connect.",
-    {
-        "connect": Key(positive_duration, "5s", "from the look-up of the name to the end of the TLS handshake"),
-        "attempt": Key(duration_or_off, "off", "from the last byte of the request body to the final response head"),
-        "total": Key(duration_or_off, "15m", "all attempts and waits, up to the first byte that is handed on"),
-        "idle": Key(duration_or_off, "15m", "the longest silence of a body, a stream or a tunnel"),
-    },
+    connect=Key(positive_duration, "5s", "from the look-up of the name to the end of the TLS handshake"),
+    attempt=Key(duration_or_off, "off", "from the last byte of the request body to the final response head"),
+    total=Key(duration_or_off, "15m", "all attempts and waits, up to the first byte that is handed on"),
+    idle=Key(duration_or_off, "15m", "the longest silence of a body, a stream or a tunnel"),
 )
 
-RULE = Section(
+RULE = section(
     "rule",
     "Every part is optional, all given must match; values are globs, * means present.",
-    {
-        "status": Key(Either(word=status, list=ListOf(status)), doc="an HTTP status, 5xx, 520-527, or a list"),
-        "grpc_status": Key(Either(word=grpc_status, list=ListOf(grpc_status)), doc="a gRPC status name, or a list"),
-        "fail": Key(
-            Either(word=fault, list=ListOf(fault)),
-            doc="a fault kind: reset, connect_failure, …, or a list",
-        ),
-        "header": Key(header_globs, doc="name: glob"),
-        "json": Key(MapOf(glob), doc="dotted.path: glob; the body is peeked at"),
-        "xml": Key(MapOf(glob), doc="element: glob; the body is peeked at"),
+    status=Key(several(status), doc="an HTTP status, 5xx, 520-527, or a list"),
+    grpc_status=Key(several(grpc_status), doc="a gRPC status name, or a list"),
+    fail=Key(several(fault), doc="a fault kind: reset, connect_failure, …, or a list"),
+    header=Key(header_globs, doc="name: glob"),
+    json=Key(MapOf(glob), doc="dotted.path: glob; the body is peeked at"),
+    xml=Key(MapOf(glob), doc="element: glob; the body is peeked at"),
+    **{
         "as": Key(
             one_word("transient", "throttling", "timeout", "success", "fatal"),
             doc="transient, throttling, timeout, success or fatal",
             required=True,
-        ),
+        )
     },
 )
 
-CLASSIFY = Section(
+CLASSIFY = section(
     "classify",
     "HTTP statuses, 5xx, 520-527, gRPC statuses, fault kinds; throttling beats timeout, timeout beats transient.",
-    {
-        "transient": Key(ListOf(failure), ["connect_failure", "refused_stream", "reset", 425, 500, 502, 503]),
-        "throttling": Key(ListOf(failure), [429]),
-        "timeout": Key(ListOf(failure), ["attempt_timeout", 408, 504]),
-        "unsafe_methods": Key(
-            one_word("never", "unprocessed", "provider", "always"),
-            "provider",
-            "when methods that are not idempotent are retried; provider: also what the dialect's own client repeats",
-        ),
-        "rules": Key(ListOf(RULE), [], "the first match wins, ahead of dialects and lists"),
-    },
+    transient=Key(ListOf(failure), ["connect_failure", "refused_stream", "reset", 425, 500, 502, 503]),
+    throttling=Key(ListOf(failure), [429]),
+    timeout=Key(ListOf(failure), ["attempt_timeout", 408, 504]),
+    unsafe_methods=Key(
+        one_word("never", "unprocessed", "provider", "always"),
+        "provider",
+        "when methods that are not idempotent are retried; provider: also what the dialect's own client repeats",
+    ),
+    rules=Key(ListOf(RULE), [], "the first match wins, ahead of dialects and lists"),
 )
 
-IDEMPOTENCY_KEY = Section(
+IDEMPOTENCY_KEY = section(
     "idempotency_key",
     "A call that carries this header is idempotent.",
-    {
-        "header": Key(header_name, "Idempotency-Key"),
-        "inject": Key(flag, False, "a POST or PATCH without a key gets one"),
-    },
+    header=Key(header_name, "Idempotency-Key"),
+    inject=Key(flag, False, "a POST or PATCH without a key gets one"),
 )
 
-PUSHBACK = Section(
+PUSHBACK = section(
     "pushback",
     "An upstream's word on when to retry.",
-    {
-        "max_delay": Key(duration, "60s", "a longer delay ends the call with that answer"),
-        "cooldown": Key(one_word("wait", "reject", "off"), "wait", "what the scope's other calls meet meanwhile"),
-        "hold": Key(duration, "20s", "for how long a cooldown holds one call at most, in all"),
-        "spread": Key(share, doc="has no effect any more: held calls return by a slow start, see hold"),
-    },
+    max_delay=Key(duration, "60s", "a longer delay ends the call with that answer"),
+    cooldown=Key(one_word("wait", "reject", "off"), "wait", "what the scope's other calls meet meanwhile"),
+    hold=Key(duration, "20s", "for how long a cooldown holds one call at most, in all"),
+    spread=Key(share, doc="has no effect any more: held calls return by a slow start, see hold"),
 )
 
-HEADER_EDIT = Section(
+HEADER_EDIT = section(
     "header_edit",
     "Fields set (in place of what came) and taken out.",
-    {
-        "set": Key(MapOf(header_value, key=addresses.editable_header, caseless=True), {}),
-        "remove": Key(ListOf(Word(addresses.editable_header, TEXT)), []),
-    },
+    set=Key(MapOf(header_value, key=addresses.editable_header, caseless=True), {}),
+    remove=Key(ListOf(Word(addresses.editable_header, TEXT)), []),
 )
 
-HEADERS = Section(
-    "headers",
-    "What is changed on the way.",
-    {"request": Key(HEADER_EDIT), "response": Key(HEADER_EDIT)},
-)
+HEADERS = section("headers", "What is changed on the way.", request=HEADER_EDIT, response=HEADER_EDIT)
 
-CLIENT_CERT = Section(
+CLIENT_CERT = section(
     "client_cert",
     "PEM files, for upstreams that ask for a client certificate.",
-    {"cert": Key(word, doc="the certificate's file"), "key": Key(word, doc="the private key's file")},
+    cert=Key(word, doc="the certificate's file"),
+    key=Key(word, doc="the private key's file"),
 )
 
-SCOPE = Section("scope", "State is kept for each value of a header.", {"header": Key(header_name, required=True)})
+SCOPE = section("scope", "State is kept for each value of a header.", header=Key(header_name, required=True))
 
+_NAME_OR_BUCKET = Either(word=word, mapping=BUCKET)
 POLICY_KEYS: dict[str, Key] = {
     "verify": Key(word, True, "upstream TLS: true, false, or a CA file"),
     "client_cert": Key(CLIENT_CERT),
     "via_proxy": Key(parent_proxy, doc="a parent proxy, http://host:port, or none"),
     "strategy": Key(Either(word=word, mapping=STRATEGY), "standard", "a name, a built-in kind, or a mapping"),
-    "bucket": Key(
-        Either(word=word, mapping=BUCKET), doc="a name, a mapping, or off; without the key the strategy's own"
-    ),
-    "rate": Key(
-        Either(word=word, mapping=BUCKET), doc="a bucket of kind rate, paid by every attempt, first ones too, or off"
-    ),
+    "bucket": Key(_NAME_OR_BUCKET, doc="a name, a mapping, or off; without the key the strategy's own"),
+    "rate": Key(_NAME_OR_BUCKET, doc="a bucket of kind rate, paid by every attempt, first ones too, or off"),
     "timeouts": Key(TIMEOUTS),
     "classify": Key(CLASSIFY),
     "dialects": Key(
@@ -300,14 +287,12 @@ POLICY_KEYS: dict[str, Key] = {
     ),
 }
 
-MATCH = Section(
+MATCH = section(
     "match",
     "What a route asks of a call; all given must hold.",
-    {
-        "methods": Key(ListOf(token), doc="GET, POST, …"),
-        "path": Key(word, doc="* within a segment, ** across; percent-decoded"),
-        "headers": Key(header_globs, doc="name: glob; * means present"),
-    },
+    methods=Key(ListOf(token), doc="GET, POST, …"),
+    path=Key(word, doc="* within a segment, ** across; percent-decoded"),
+    headers=Key(header_globs, doc="name: glob; * means present"),
 )
 
 ROUTE = Section(
@@ -335,115 +320,102 @@ DEFAULTS = Section(
     "defaults", "An upstream policy without a place; every upstream starts from it.", _PLACELESS, belongs=ELSEWHERE
 )
 
-UPSTREAM = Section(
-    "upstream",
-    "A named destination with one policy.",
-    {
-        "url": Key(
-            Either(word=endpoint, list=ListOf(endpoint, "must not be empty")),
+UPSTREAM = replace(
+    section(
+        "upstream",
+        "A named destination with one policy.",
+        url=Key(
+            several(endpoint, "must not be empty"),
             doc="one url or a list of endpoints; without it, where the request said",
         ),
-        "hosts": Key(
-            Either(word=host_pattern, list=ListOf(host_pattern)),
+        hosts=Key(
+            several(host_pattern),
             doc="its hosts, * within; without a port any; by default those of url, at its port, 80, and 443 if https",
         ),
-        "prefix": Key(prefix, doc="for reverse use: /NAME by default, or off"),
-        "services": Key(
-            Either(word=service, list=ListOf(service)),
-            doc="gRPC services that lead here in reverse use on HTTP/2, * within; none by default",
+        prefix=Key(prefix, doc="for reverse use: /NAME by default, or off"),
+        services=Key(
+            several(service), doc="gRPC services that lead here in reverse use on HTTP/2, * within; none by default"
         ),
         **_PLACELESS,
-    },
+    ),
     belongs=ELSEWHERE,
 )
 
 # -- a dialect pack ----------------------------------------------------------------------------------------------------
 
-CODES = Section(
+CODES = section(
     "codes",
     "Error codes by class, wherever the provider writes them: one rule for each code and place.",
-    {
-        "status": Key(Either(word=status, list=ListOf(status)), "400-599"),
-        "header": Key(ListOf(header_name), [], "header fields that hold a code"),
-        "json": Key(ListOf(word), [], "dotted paths in a JSON body"),
-        "xml": Key(ListOf(word), [], "elements of an XML body"),
-        "spelled": Key(ListOf(word), ["{}"], "how a place may spell a code, {} standing for it; * is any text"),
-        **{name: Key(ListOf(word), []) for name in ("throttling", "timeout", "transient", "fatal")},
-    },
+    status=Key(several(status), "400-599"),
+    header=Key(ListOf(header_name), [], "header fields that hold a code"),
+    json=Key(ListOf(word), [], "dotted paths in a JSON body"),
+    xml=Key(ListOf(word), [], "elements of an XML body"),
+    spelled=Key(ListOf(word), ["{}"], "how a place may spell a code, {} standing for it; * is any text"),
+    **{name: Key(ListOf(word), []) for name in ("throttling", "timeout", "transient", "fatal")},
 )
 
 TIME_FORMAT = one_word("seconds", "epoch", "epoch_ms", "duration", "http_date", "rfc3339")
 
-REPEATS = Section(
+REPEATS = section(
     "repeats",
     "What the provider's official client repeats by default, whatever the method (unsafe_methods: provider).",
-    {
-        "client": Key(word, required=True, doc="where that was read: the client, its version and file"),
-        "status": Key(ListOf(status)),
-        "idempotent": Key(ListOf(status), "statuses that it repeats for idempotent methods alone"),
-        "faults": Key(ListOf(fault)),
-        "transient_codes": Key(flag, False, "what this pack's own rules class transient"),
-        "should_retry": Key(flag, False, "any failure with x-should-retry: true"),
-        "retry_after": Key(flag, False, "any failure with Retry-After"),
-        "header": Key(MapOf(glob), doc="only requests with these fields are its own"),
-        "keyed": Key(flag, False, "only requests with the idempotency key, or of an idempotent method"),
-        "alone": Key(flag, False, "only where amz-sdk-request does not say that it retries by itself"),
-        "within": Key(duration, doc="only so long after the first attempt"),
-    },
+    client=Key(word, required=True, doc="where that was read: the client, its version and file"),
+    status=ListOf(status),
+    idempotent=Key(ListOf(status), "statuses that it repeats for idempotent methods alone"),
+    faults=ListOf(fault),
+    transient_codes=Key(flag, False, "what this pack's own rules class transient"),
+    should_retry=Key(flag, False, "any failure with x-should-retry: true"),
+    retry_after=Key(flag, False, "any failure with Retry-After"),
+    header=Key(MapOf(glob), doc="only requests with these fields are its own"),
+    keyed=Key(flag, False, "only requests with the idempotency key, or of an idempotent method"),
+    alone=Key(flag, False, "only where amz-sdk-request does not say that it retries by itself"),
+    within=Key(duration, doc="only so long after the first attempt"),
 )
 
-PACK = Section(
+PACK = section(
     "pack",
     "A provider's way of speaking.",
-    {
-        "name": Key(word, required=True),
-        "source": Key(ListOf(word), required=True, doc="the provider's documentation"),
-        "stop_field": Key(header_name, doc="what its SDKs read in the place of x-should-retry"),
-        "grpc": Key(flag, False, "gRPC's reading of HTTP codes and faults on application/grpc calls"),
-        "rules": Key(ListOf(RULE), [], "the first match wins"),
-        "codes": Key(CODES),
-        "delays": Key(
-            ListOf(
-                Section(
-                    "delay",
-                    "A delay in the JSON body of a failure.",
-                    {
-                        "json": Key(word, required=True, doc="its dotted path"),
-                        "format": Key(TIME_FORMAT, required=True),
-                    },
-                )
-            ),
-            [],
+    name=Key(word, required=True),
+    source=Key(ListOf(word), required=True, doc="the provider's documentation"),
+    stop_field=Key(header_name, doc="what its SDKs read in the place of x-should-retry"),
+    grpc=Key(flag, False, "gRPC's reading of HTTP codes and faults on application/grpc calls"),
+    rules=Key(ListOf(RULE), [], "the first match wins"),
+    codes=CODES,
+    delays=Key(
+        ListOf(
+            section(
+                "delay",
+                "A delay in the JSON body of a failure.",
+                json=Key(word, required=True, doc="its dotted path"),
+                format=Key(TIME_FORMAT, required=True),
+            )
         ),
-        "repeats": Key(REPEATS),
-        "resets": Key(
-            ListOf(
-                Section(
-                    "reset",
-                    "A field that says when a quota is whole again.",
-                    {
-                        "field": Key(header_name, required=True),
-                        "format": Key(TIME_FORMAT, "seconds", required=True),
-                        "remaining": Key(header_name, doc="read only where this field is 0"),
-                        "limit": Key(MapOf(glob), doc="dotted.path: glob; or where a 429's body names the limit so"),
-                    },
-                )
-            ),
-            [],
+        [],
+    ),
+    repeats=REPEATS,
+    resets=Key(
+        ListOf(
+            section(
+                "reset",
+                "A field that says when a quota is whole again.",
+                field=Key(header_name, required=True),
+                format=Key(TIME_FORMAT, "seconds", required=True),
+                remaining=Key(header_name, doc="read only where this field is 0"),
+                limit=Key(MapOf(glob), doc="dotted.path: glob; or where a 429's body names the limit so"),
+            )
         ),
-    },
+        [],
+    ),
 )
 
 # -- the whole file ----------------------------------------------------------------------------------------------------
 
-ADMIN = Section(
+ADMIN = section(
     "admin",
     "The admin listener; off loopback a token is required.",
-    {
-        "listen": Key(address, "127.0.0.1:9901"),
-        "token": Key(text, "", "asked for as Authorization: Bearer"),
-        "hosts": Key(ListOf(word), [], "names it answers to, besides addresses and localhost"),
-    },
+    listen=Key(address, "127.0.0.1:9901"),
+    token=Key(text, "", "asked for as Authorization: Bearer"),
+    hosts=Key(ListOf(word), [], "names it answers to, besides addresses and localhost"),
 )
 
 #: What a top-level key begins with that is the user's own, for anchors say, as in a compose file: it is left alone.
@@ -458,111 +430,83 @@ _INCLUDED: dict[str, Key] = {
 
 INCLUDED = Section("included", "What an included file may hold.", _INCLUDED, more=_LEFT_ALONE)
 
-FILE = Section(
+_FILE = section(
     "file",
     "The configuration of redrive.",
-    {
-        "version": Key(Word(units.one_of("1"), {"enum": [1, "1"]}), 1),
-        "listen": Key(
-            Either(word=address, list=ListOf(address, "must not be empty")),
-            "127.0.0.1:8080",
-            "HOST:PORT, unix:/path, or a list",
+    version=Key(Word(units.one_of("1"), {"enum": [1, "1"]}), 1),
+    listen=Key(several(address, "must not be empty"), "127.0.0.1:8080", "HOST:PORT, unix:/path, or a list"),
+    admin=Key(Either(word=address_or_off, mapping=ADMIN), doc="an address, a mapping, or off"),
+    probe=Key(address_or_off, "off", "livez, readyz and metrics alone"),
+    workers=Key(
+        Word(
+            addresses.workers,
+            {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_WORKERS}, like("auto|[0-9]+")]},
         ),
-        "admin": Key(Either(word=address_or_off, mapping=ADMIN), doc="an address, a mapping, or off"),
-        "probe": Key(address_or_off, "off", "livez, readyz and metrics alone"),
-        "workers": Key(
-            Word(
-                addresses.workers,
-                {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_WORKERS}, like("auto|[0-9]+")]},
-            ),
-            1,
-            "processes; auto is one a core",
+        1,
+        "processes; auto is one a core",
+    ),
+    include=Key(ListOf(word), [], "globs of files with upstreams, buckets, strategies"),
+    unmatched=Key(one_word("forward", "deny"), doc="hosts no upstream names: forward on loopback, else deny"),
+    deny_destinations=Key(ListOf(network), [], "networks never connected to, besides the built-in ones"),
+    via_proxy=Key(parent_proxy, "none", "a parent proxy for what is sent"),
+    buffers=section(
+        "buffers",
+        "Replay buffers.",
+        per_request=Key(size, "1MiB", "a body beyond it is sent once"),
+        total=Key(size, "64MiB", "for all calls together"),
+    ),
+    limits=section(
+        "limits",
+        "Where the proxy says no.",
+        header_bytes=Key(size, "64KiB"),
+        headers=Key(whole(1), 256),
+        connections=Key(whole(1), 10000),
+        waiting=Key(whole(0), 2000, "calls that wait for a retry, a cooldown or a rate"),
+        connect_ports=Key(
+            Either(word=one_word("any"), list=ListOf(whole(1, 65535))),
+            doc="for CONNECT: any on loopback, else [80, 443]",
         ),
-        "include": Key(ListOf(word), [], "globs of files with upstreams, buckets, strategies"),
-        "unmatched": Key(one_word("forward", "deny"), doc="hosts no upstream names: forward on loopback, else deny"),
-        "deny_destinations": Key(ListOf(network), [], "networks never connected to, besides the built-in ones"),
-        "via_proxy": Key(parent_proxy, "none", "a parent proxy for what is sent"),
-        "buffers": Key(
-            Section(
-                "buffers",
-                "Replay buffers.",
-                {
-                    "per_request": Key(size, "1MiB", "a body beyond it is sent once"),
-                    "total": Key(size, "64MiB", "for all calls together"),
-                },
-            )
-        ),
-        "limits": Key(
-            Section(
-                "limits",
-                "Where the proxy says no.",
-                {
-                    "header_bytes": Key(size, "64KiB"),
-                    "headers": Key(whole(1), 256),
-                    "connections": Key(whole(1), 10000),
-                    "waiting": Key(whole(0), 2000, "calls that wait for a retry, a cooldown or a rate"),
-                    "connect_ports": Key(
-                        Either(word=one_word("any"), list=ListOf(whole(1, 65535))),
-                        doc="for CONNECT: any on loopback, else [80, 443]",
-                    ),
-                    "streams": Key(whole(1), 1000, "HTTP/2: streams in flight on one connection of an app"),
-                    "resets": Key(rate, "1000/s", "HTTP/2: frames that carry nothing, on one connection of an app"),
-                },
-            )
-        ),
-        "pool": Key(
-            Section(
-                "pool",
-                "Upstream connections.",
-                {
-                    "idle": Key(duration, "4s", "how long an unused one is kept"),
-                    "max_idle": Key(whole(0), 100, "how many, for each place"),
-                    "dns_ttl": Key(duration, "30s", "after which a name is looked up again"),
-                    "http2_idle": Key(duration, "1m", "how long an HTTP/2 connection without streams is kept"),
-                },
-            )
-        ),
-        "redis": Key(
-            Section(
-                "redis",
-                "Where buckets with store: redis live.",
-                {
-                    "url": Key(
-                        redis_url, "redis://localhost:6379/0", "rediss:// for TLS, redis+sentinel://, redis+cluster://"
-                    ),
-                    "prefix": Key(text, "redrive:", "what every key and channel begins with: one for each fleet"),
-                    "timeout": Key(positive_duration, "50ms", "the longest round trip; after it Redis counts as gone"),
-                    "on_outage": Key(one_word("local", "deny"), "local", "meanwhile: an own bucket, or no tokens"),
-                },
-            )
-        ),
-        "ca": Key(
-            Section(
-                "ca",
-                "The local CA for interception; redrive ca init makes it.",
-                {"cert": Key(word, "ca/cert.pem"), "key": Key(word, "ca/key.pem")},
-            )
-        ),
-        "log": Key(
-            Section(
-                "log",
-                "The log.",
-                {
-                    "format": Key(one_word("auto", "json", "console"), "auto", "auto: console on a terminal"),
-                    "level": Key(one_word("debug", "info", "warning", "error"), "info"),
-                },
-            )
-        ),
-        "drain": Key(duration, "25s", "how long calls get after SIGTERM"),
-        **{name: _INCLUDED[name] for name in ("buckets", "strategies")},
-        "defaults": Key(DEFAULTS, doc="an upstream policy without a place; every upstream starts from it"),
-        "upstreams": _INCLUDED["upstreams"],
-    },
-    more=_LEFT_ALONE,
-    belongs={name: "upstreams.NAME." + name for name in UPSTREAM.keys}
-    | {name: "defaults." + name for name in DEFAULTS.keys}
-    | {name: f"defaults.{there}" for name, there in ELSEWHERE.items()},
+        streams=Key(whole(1), 1000, "HTTP/2: streams in flight on one connection of an app"),
+        resets=Key(rate, "1000/s", "HTTP/2: frames that carry nothing, on one connection of an app"),
+    ),
+    pool=section(
+        "pool",
+        "Upstream connections.",
+        idle=Key(duration, "4s", "how long an unused one is kept"),
+        max_idle=Key(whole(0), 100, "how many, for each place"),
+        dns_ttl=Key(duration, "30s", "after which a name is looked up again"),
+        http2_idle=Key(duration, "1m", "how long an HTTP/2 connection without streams is kept"),
+    ),
+    redis=section(
+        "redis",
+        "Where buckets with store: redis live.",
+        url=Key(redis_url, "redis://localhost:6379/0", "rediss:// for TLS, redis+sentinel://, redis+cluster://"),
+        prefix=Key(text, "redrive:", "what every key and channel begins with: one for each fleet"),
+        timeout=Key(positive_duration, "50ms", "the longest round trip; after it Redis counts as gone"),
+        on_outage=Key(one_word("local", "deny"), "local", "meanwhile: an own bucket, or no tokens"),
+    ),
+    ca=section(
+        "ca",
+        "The local CA for interception; redrive ca init makes it.",
+        cert=Key(word, "ca/cert.pem"),
+        key=Key(word, "ca/key.pem"),
+    ),
+    log=section(
+        "log",
+        "The log.",
+        format=Key(one_word("auto", "json", "console"), "auto", "auto: console on a terminal"),
+        level=Key(one_word("debug", "info", "warning", "error"), "info"),
+    ),
+    drain=Key(duration, "25s", "how long calls get after SIGTERM"),
+    **{name: _INCLUDED[name] for name in ("buckets", "strategies")},
+    defaults=Key(DEFAULTS, doc="an upstream policy without a place; every upstream starts from it"),
+    upstreams=_INCLUDED["upstreams"],
 )
+_WHERE = {name: f"upstreams.NAME.{name}" for name in UPSTREAM.keys} | {
+    name: f"defaults.{name}" for name in DEFAULTS.keys
+}
+_WHERE |= {name: f"defaults.{there}" for name, there in ELSEWHERE.items()}
+FILE = replace(_FILE, more=_LEFT_ALONE, belongs=_WHERE)
 
 
 def schema() -> dict[str, Any]:

@@ -11,6 +11,7 @@ unknown fields (warned about). Sources: gRPC A6; grpc/doc/service_config.md; grp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,26 +19,14 @@ from typing import Any
 
 from proxy.config.problems import DEFAULT, Mark, Problems, did_you_mean, dotted
 from proxy.config.problems import Path as KeyPath
-from proxy.config.read import read_text
-from proxy.config.service_fields import (
-    BadError,
-    Object,
-    as_code,
-    as_duration,
-    as_float,
-    as_milliseconds,
-    as_whole,
-    plain,
-    spelled_seconds,
-)
 from proxy.config.units import guess, written
-from proxy.config.yaml_tree import Map, Seq, Text, adopt, parse
-from proxy.retry.facts import GRPC_STATUS_NAMES
+from proxy.config.yaml_tree import Map, Seq, Text, adopt, parse, read_text
+from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS
 
-_TOP = ("methodConfig", "retryThrottling", "loadBalancingPolicy", "loadBalancingConfig", "healthCheckConfig")
+_TOP_NO_EFFECT = ("loadBalancingPolicy", "loadBalancingConfig", "healthCheckConfig")
+_TOP = ("methodConfig", "retryThrottling", *_TOP_NO_EFFECT)
 _NO_EFFECT = ("maxRequestMessageBytes", "maxResponseMessageBytes", "waitForReady")
 _METHOD = ("name", "timeout", "retryPolicy", "hedgingPolicy", *_NO_EFFECT)
-_THROTTLING = ("maxTokens", "tokenRatio")
 _PUBLISHED = ("initialBackoff", "maxBackoff", "backoffMultiplier")
 _RETRY = ("maxAttempts", *_PUBLISHED, "retryableStatusCodes", "perAttemptRecvTimeout")
 _DRAFT_RETRY = ("maxRetryAttempts", "exponentialBackoff", "retryableStatusCodes", "perAttemptRecvTimeout")
@@ -72,279 +61,301 @@ def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[Meth
     None where it is wrong, which was told.
     """
     if not isinstance(value, str):
-        return _ServiceConfigReader(problems, dotted(path)).config(value, mark)
+        return _read_config(value, mark, _Teller(problems, dotted(path)))
     file = str((Path(mark.file).parent if mark.line else Path()) / value)
     text = read_text(file, problems, named_at=mark, path=dotted(path))
     if text is None:
         return None
     inner = Problems()
-    tree = parse(text, file, inner)
-    for each in inner.sorted():
-        problems.add(Mark(each.file, each.line, each.column), each.path, each.message)
-    if inner.fatal:
-        return None
-    return _ServiceConfigReader(problems, "").config(Map(Mark(file, 1, 1)) if tree is None else tree, Mark(file, 1, 1))
+    tree, start = parse(text, file, inner), Mark(file, 1, 1)
+    problems.take(inner.sorted())
+    return None if inner.fatal else _read_config(Map(start) if tree is None else tree, start, _Teller(problems, ""))
 
 
-class _ServiceConfigReader:
-    """Reads one config, and tells what is wrong with it. `lead` is put in front of every path."""
+class _Teller:
+    """Tells what is wrong with one config. `lead` is put in front of every path."""
 
     def __init__(self, problems: Problems, lead: str) -> None:
-        self.problems = problems
         self.bad = False
+        self._problems = problems
         self._lead = lead
 
-    # -- the config --------------------------------------------------------------------------------------------------
+    def error(self, mark: Mark, path: KeyPath, message: str) -> None:
+        self.bad = True
+        self._problems.add(mark, self._path(path), message)
 
-    def config(self, tree: Any, mark: Mark) -> list[MethodPolicy] | None:
-        if not isinstance(tree, Map):
-            self.tell(mark, (), f"a service config is an object, not {written(tree)}")
-            return None
-        section = Object(tree, ())
-        self.ignored(section, _TOP, ("loadBalancingPolicy", "loadBalancingConfig", "healthCheckConfig"))
-        throttling = self._throttling(section)
-        found: dict[str | None, MethodPolicy] = {}
-        methods = section.get("methodConfig")
-        if methods is not None and not isinstance(methods, Seq):
-            self.tell(section.at("methodConfig"), section.path_of("methodConfig"), "is not an array")
-            methods = None
-        for number, each in enumerate(methods or ()):
-            path = (*section.path_of("methodConfig"), number)
-            if isinstance(each, Map):
-                self._method(Object(each, path), throttling, found)
-            else:
-                self.tell(section.at("methodConfig"), path, f"is not an object but {written(each)}")
-        if None not in found:
-            found[None] = MethodPolicy(None, "", _layer("none", Map(), throttling), None)
-        if self.bad:
-            return None
-        # Method before service before all; the one for all the rest ends the list.
-        return sorted(found.values(), key=lambda each: (each.glob is None, (each.glob or "").endswith("/*")))
+    def warn(self, mark: Mark, path: KeyPath, message: str) -> None:
+        self._problems.warn(mark, self._path(path), message)
 
-    def _throttling(self, section: Object) -> Map | None:
-        if "retryThrottling" not in section:
-            return None
-        inner = self.object_(section, "retryThrottling")
-        if inner is None:
-            return None
-        self.ignored(inner, _THROTTLING)
-        most = self.field(inner, "maxTokens", as_whole)
-        ratio = self.field(inner, "tokenRatio", as_float)
-        if most is not None and not 0 < most <= 1000:
-            self.tell(inner.at("maxTokens"), inner.path_of("maxTokens"), "must be above 0 and at most 1000")
-        if ratio is not None and int(ratio * 1000 + 1e-9) <= 0:
-            self.tell(inner.at("tokenRatio"), inner.path_of("tokenRatio"), "must be above 0, in thousandths")
-        if most is None or ratio is None:
-            return None
-        bucket = Map(inner.tree.mark)
-        bucket.put("kind", adopt("throttle"), DEFAULT, inner.tree.mark)
-        put(bucket, "max_tokens", str(most), inner.at("maxTokens"))
-        put(bucket, "token_ratio", repr(ratio), inner.at("tokenRatio"))
-        return bucket
+    def _path(self, path: KeyPath) -> str:
+        return ".".join(filter(None, (self._lead, dotted(path))))
 
-    def _method(self, section: Object, throttling: Map | None, found: dict[str | None, MethodPolicy]) -> None:
-        self.ignored(section, _METHOD, _NO_EFFECT)
-        timeouts = Map(section.tree.mark)
-        self.timeout(section, "timeout", timeouts, "total")
-        if "retryPolicy" in section and "hedgingPolicy" in section:
-            message = "retryPolicy and hedgingPolicy exclude each other"
-            self.tell(section.at("hedgingPolicy"), section.path_of("hedgingPolicy"), message)
-        strategy, hedged = Map(), False
-        codes: frozenset[int] | None = None
-        if "retryPolicy" in section:
-            strategy, codes = self.retry(section, timeouts)
-        elif "hedgingPolicy" in section:
-            strategy, codes = self.hedging(section, timeouts)
-            hedged = True
-        layer = _layer(str(strategy.get("kind", "none")), strategy, throttling)
-        if timeouts:
-            layer.put("timeouts", timeouts, section.tree.mark, section.tree.mark)
-        for glob, label, at, path in self._names(section):
-            if glob in found:
-                self.tell(at, path, "is named by two methodConfig entries")
-            found[glob] = MethodPolicy(glob, label, layer, codes, "retryPolicy" in section, hedged)
 
-    def _names(self, section: Object) -> Iterable[tuple[str | None, str, Mark, KeyPath]]:
-        names = section.get("name")
-        if names is None or (isinstance(names, Seq) and not names):
-            message = "has no name, so that it applies to nothing"
-            self.problems.warn(section.tree.mark, self.path(section.path), message)
-            return
-        if not isinstance(names, Seq):
-            self.tell(section.at("name"), section.path_of("name"), "is not an array")
-            return
-        for number, each in enumerate(names):
-            path, at = (*section.path_of("name"), number), names.marks[number]
-            if not isinstance(each, Map):
-                self.tell(at, path, f"is not an object but {written(each)}")
-                continue
-            entry = Object(each, path)
-            self.ignored(entry, ("service", "method"))
-            service, method = entry.get("service") or "", entry.get("method") or ""
-            if not _is_string(service) or not _is_string(method):
-                self.tell(at, path, "service and method are strings")
-            elif method and not service:
-                self.tell(entry.at("method"), entry.path_of("method"), "names a method without its service")
-            elif any(char in service + method for char in "/*"):
-                self.tell(at, path, "service and method are names, without / or *")
-            elif not service:
-                yield None, "", at, path
-            else:
-                glob = f"/{service}/{method or '*'}"
-                yield glob, glob, at, path
+class _Object:
+    """One object of the config: its fields by their published names, whatever their spelling."""
 
-    # -- a method's policy -------------------------------------------------------------------------------------------
+    def __init__(self, tree: Map, path: KeyPath, teller: _Teller) -> None:
+        self.tree = tree
+        self.path = path
+        self.teller = teller
+        self._spelled = {_plain(key): key for key, value in tree.items() if value is not None}
 
-    def retry(self, section: Object, timeouts: Map) -> tuple[Map, frozenset[int]]:
-        """A method's retryPolicy as a strategy, and its codes. Its attempts' timeout goes to `timeouts`."""
-        inner = self.object_(section, "retryPolicy")
-        strategy = Map(section.at("retryPolicy"))
-        if inner is None:
-            return strategy, frozenset()
-        draft = "maxRetryAttempts" in inner or "exponentialBackoff" in inner
-        strategy.put("kind", adopt("grpc"), DEFAULT, section.at("retryPolicy"))
-        if draft:
-            self.ignored(inner, _DRAFT_RETRY)
-            self._attempts(inner, "maxRetryAttempts", strategy, plus=1)
-            backoff = self.object_(inner, "exponentialBackoff")
-            if backoff is not None:
-                self.ignored(backoff, _DRAFT_BACKOFF)
-                self._backoff(backoff, _DRAFT_BACKOFF, as_milliseconds, strategy)
-        else:
-            self.ignored(inner, _RETRY)
-            self._attempts(inner, "maxAttempts", strategy)
-            self._backoff(inner, _PUBLISHED, as_duration, strategy)
-        put(strategy, "jitter", "full" if draft else "proportional", DEFAULT)
-        codes = self._codes(inner, "retryableStatusCodes", required="perAttemptRecvTimeout" not in inner)
-        self.timeout(inner, "perAttemptRecvTimeout", timeouts, "attempt")
-        return strategy, codes
+    def __contains__(self, name: str) -> bool:
+        return _plain(name) in self._spelled
 
-    def hedging(self, section: Object, timeouts: Map) -> tuple[Map, frozenset[int]]:
-        """The same of a hedgingPolicy."""
-        inner = self.object_(section, "hedgingPolicy")
-        strategy = Map(section.at("hedgingPolicy"))
-        if inner is None:
-            return strategy, frozenset()
-        strategy.put("kind", adopt("hedging"), DEFAULT, section.at("hedgingPolicy"))
-        draft = "maxRequests" in inner or "hedgingDelayMs" in inner
-        self.ignored(inner, _DRAFT_HEDGING if draft else _HEDGING)
-        self._attempts(inner, "maxRequests" if draft else "maxAttempts", strategy)
-        name = "hedgingDelayMs" if draft else "hedgingDelay"
-        delay = self.field(inner, name, as_milliseconds if draft else as_duration, required=False)
-        if delay is not None and delay < 0:
-            self.tell(inner.at(name), inner.path_of(name), "must not be below 0")
-        # A6: without a delay all requests go at once.
-        put(
-            strategy,
-            "hedging_delay",
-            spelled_seconds(max(0.0, delay or 0.0)),
-            inner.at(name) if delay is not None else DEFAULT,
-        )
-        codes = self._codes(inner, "nonFatalStatusCodes", required=False)
-        non_fatal = Seq(inner.at("nonFatalStatusCodes"))
-        for code in sorted(codes):
-            non_fatal.put(adopt(GRPC_STATUS_NAMES[code]), inner.at("nonFatalStatusCodes"))
-        strategy.put("non_fatal", non_fatal, non_fatal.mark, non_fatal.mark)
-        self.timeout(inner, "perAttemptRecvTimeout", timeouts, "attempt")
-        return strategy, codes
+    def get(self, name: str) -> Any:
+        """A field's value, None where it is absent."""
+        key = self._spelled.get(_plain(name))
+        return None if key is None else self.tree[key]
 
-    def _attempts(self, inner: Object, name: str, strategy: Map, plus: int = 0) -> None:
-        attempts = self.field(inner, name, as_whole)
-        if attempts is None:
-            return
-        if attempts + plus < 2:
-            self.tell(inner.at(name), inner.path_of(name), f"must be at least {2 - plus}")
-        elif attempts + plus > MOST_ATTEMPTS:
-            message = f"more than {MOST_ATTEMPTS} attempts are treated as {MOST_ATTEMPTS}"
-            self.problems.warn(inner.at(name), self.path(inner.path_of(name)), message)
-        put(strategy, "max_attempts", str(min(attempts + plus, MOST_ATTEMPTS)), inner.at(name))
+    def at(self, name: str) -> Mark:
+        """Where a field's value stands; the object, where it is absent."""
+        key = self._spelled.get(_plain(name))
+        return self.tree.mark if key is None else self.tree.values_at[key]
 
-    def _backoff(self, inner: Object, names: tuple[str, ...], read_time: Callable[[Any], float], strategy: Map) -> None:
-        ours = ("initial_backoff", "max_backoff", "multiplier")
-        for name, key, reader in zip(names, ours, (read_time, read_time, as_float), strict=True):
-            value = self.field(inner, name, reader)
-            if value is None:
-                continue
-            if value <= 0:
-                self.tell(inner.at(name), inner.path_of(name), "must be greater than 0")
-            else:
-                put(strategy, key, repr(value) if reader is as_float else spelled_seconds(value), inner.at(name))
+    def path_of(self, name: str) -> KeyPath:
+        """A field's path, in the user's spelling."""
+        return (*self.path, self._spelled.get(_plain(name), name))
 
-    def timeout(self, section: Object, name: str, timeouts: Map, key: str) -> None:
-        """A duration of the config as one of `timeouts`."""
-        timeout = self.field(section, name, as_duration, required=False)
-        if timeout is None:
-            return
-        if timeout <= 0:
-            self.tell(section.at(name), section.path_of(name), "must be greater than 0")
-        else:
-            put(timeouts, key, spelled_seconds(timeout), section.at(name))
+    def error(self, name: str, message: str) -> None:
+        """Tell what is wrong with a field."""
+        self.teller.error(self.at(name), self.path_of(name), message)
 
-    def _codes(self, inner: Object, name: str, *, required: bool) -> frozenset[int]:
-        value = inner.get(name)
-        if value is None:
-            if required:
-                self.tell(inner.at(name), inner.path_of(name), "is missing")
-            return frozenset()
-        if not isinstance(value, Seq):
-            self.tell(inner.at(name), inner.path_of(name), "is not an array")
-            return frozenset()
-        if not value and name == "retryableStatusCodes":
-            self.tell(inner.at(name), inner.path_of(name), "must not be empty")
-        found: set[int] = set()
-        for number, each in enumerate(value):
-            try:
-                found.add(as_code(each))
-            except BadError as error:
-                self.tell(value.marks[number], (*inner.path_of(name), number), str(error))
-        return frozenset(found)
-
-    # -- fields ------------------------------------------------------------------------------------------------------
-
-    def object_(self, section: Object, name: str) -> Object | None:
+    def inner(self, name: str) -> _Object | None:
         """An object that must be there."""
-        value = section.get(name)
+        value = self.get(name)
         if isinstance(value, Map):
-            return Object(value, section.path_of(name))
-        message = "is missing" if value is None else f"is not an object but {written(value)}"
-        self.tell(section.at(name), section.path_of(name), message)
+            return _Object(value, self.path_of(name), self.teller)
+        self.error(name, "is missing" if value is None else f"is not an object but {written(value)}")
         return None
 
-    def field(self, section: Object, name: str, reader: Callable[[Any], Any], *, required: bool = True) -> Any:
+    def array(self, name: str, *, required: bool = False) -> Seq | None:
+        """A list; None where it is absent, or none, which is told."""
+        value = self.get(name)
+        if isinstance(value, Seq):
+            return value
+        if value is not None or required:
+            self.error(name, "is missing" if value is None else "is not an array")
+        return None
+
+    def field(self, name: str, reader: Callable[[Any], Any], *, required: bool = True) -> Any:
         """What a reader makes of a field; None where it is absent, or wrong, which is told."""
-        value = section.get(name)
-        if value is None:
-            if required:
-                self.tell(section.at(name), section.path_of(name), "is missing")
+        value = self.get(name)
+        if value is None and not required:
             return None
         try:
+            if value is None:
+                raise ValueError("is missing")
             return reader(value)
-        except BadError as error:
-            self.tell(section.at(name), section.path_of(name), str(error))
+        except ValueError as error:
+            self.error(name, str(error))
             return None
 
-    def ignored(self, section: Object, known: tuple[str, ...], ignored: tuple[str, ...] = ()) -> None:
+    def positive(
+        self, name: str, reader: Callable[[Any], float], into: Map, key: str, *, required: bool = False
+    ) -> None:
+        """A number or a duration above zero as one of our own keys."""
+        value = self.field(name, reader, required=required)
+        if value is not None and value <= 0:
+            self.error(name, "must be greater than 0")
+        elif value is not None:
+            _put(into, key, repr(value) if reader is _as_float else _spelled_seconds(value), self.at(name))
+
+    def known(self, names: tuple[str, ...], ignored: tuple[str, ...] = ()) -> None:
         """Warn of fields that gRPC knows and we do not act on, and of those that nobody knows."""
-        names = {plain(name): name for name in known}
-        for short, key in section.spelled.items():
-            name = names.get(short)
-            if name is None:
-                message = f"is no field of a service config{did_you_mean(key, known)}"
-            elif name in ignored:
-                message = "has no effect here"
-            else:
-                continue
-            self.problems.warn(section.tree.keys_at[key], self.path((*section.path, key)), message)
+        published = {_plain(name): name for name in names}
+        for short, key in self._spelled.items():
+            name = published.get(short)
+            if name is None or name in ignored:
+                unknown = f"is no field of a service config{did_you_mean(key, names)}"
+                message = unknown if name is None else "has no effect here"
+                self.teller.warn(self.tree.keys_at[key], (*self.path, key), message)
 
-    def tell(self, mark: Mark, path: KeyPath, message: str) -> None:
-        """An error."""
-        self.bad = True
-        self.problems.add(mark, self.path(path), message)
 
-    def path(self, path: KeyPath) -> str:
-        """A path as problems name it."""
-        inner = dotted(path)
-        return f"{self._lead}.{inner}" if self._lead and inner else self._lead or inner
+# -- the config --------------------------------------------------------------------------------------------------------
+
+
+def _read_config(tree: Any, mark: Mark, teller: _Teller) -> list[MethodPolicy] | None:
+    if not isinstance(tree, Map):
+        teller.error(mark, (), f"a service config is an object, not {written(tree)}")
+        return None
+    top = _Object(tree, (), teller)
+    top.known(_TOP, _TOP_NO_EFFECT)
+    throttling = _throttling(top) if "retryThrottling" in top else None
+    found: dict[str | None, MethodPolicy] = {}
+    for number, each in enumerate(top.array("methodConfig") or ()):
+        path = (*top.path_of("methodConfig"), number)
+        if isinstance(each, Map):
+            _method(_Object(each, path, teller), throttling, found)
+        else:
+            teller.error(top.at("methodConfig"), path, f"is not an object but {written(each)}")
+    if None not in found:
+        found[None] = MethodPolicy(None, "", _layer(Map(), throttling), None)
+    if teller.bad:
+        return None
+    # Method before service before all; the one for all the rest ends the list.
+    return sorted(found.values(), key=lambda each: (each.glob is None, (each.glob or "").endswith("/*")))
+
+
+def _throttling(top: _Object) -> Map | None:
+    inner = top.inner("retryThrottling")
+    if inner is None:
+        return None
+    inner.known(("maxTokens", "tokenRatio"))
+    most, ratio = inner.field("maxTokens", _as_whole), inner.field("tokenRatio", _as_float)
+    if most is not None and not 0 < most <= 1000:
+        inner.error("maxTokens", "must be above 0 and at most 1000")
+    if ratio is not None and int(ratio * 1000 + 1e-9) <= 0:
+        inner.error("tokenRatio", "must be above 0, in thousandths")
+    if most is None or ratio is None:
+        return None
+    bucket = Map(inner.tree.mark)
+    bucket.put("kind", adopt("throttle"), DEFAULT, inner.tree.mark)
+    _put(bucket, "max_tokens", str(most), inner.at("maxTokens"))
+    _put(bucket, "token_ratio", repr(ratio), inner.at("tokenRatio"))
+    return bucket
+
+
+def _method(section: _Object, throttling: Map | None, found: dict[str | None, MethodPolicy]) -> None:
+    section.known(_METHOD, _NO_EFFECT)
+    timeouts = Map(section.tree.mark)
+    section.positive("timeout", _as_duration, timeouts, "total")
+    retried, hedged = "retryPolicy" in section, "hedgingPolicy" in section
+    if retried and hedged:
+        section.error("hedgingPolicy", "retryPolicy and hedgingPolicy exclude each other")
+    strategy = Map()
+    codes: frozenset[int] | None = None
+    if retried or hedged:
+        name, read_policy = ("retryPolicy", _retry) if retried else ("hedgingPolicy", _hedging)
+        strategy, codes = Map(section.at(name)), frozenset()
+        if inner := section.inner(name):
+            codes = read_policy(inner, strategy)
+            inner.positive("perAttemptRecvTimeout", _as_duration, timeouts, "attempt")
+    layer = _layer(strategy, throttling)
+    if timeouts:
+        layer.put("timeouts", timeouts, section.tree.mark)
+    for glob, at, path in _names(section):
+        if glob in found:
+            section.teller.error(at, path, "is named by two methodConfig entries")
+        found[glob] = MethodPolicy(glob, glob or "", layer, codes, retried, hedged and not retried)
+
+
+def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
+    """What a methodConfig is for: path globs, None for all the rest; each with its place."""
+    names, teller = section.array("name"), section.teller
+    if names is None and "name" in section:
+        return
+    if not names:
+        teller.warn(section.tree.mark, section.path, "has no name, so that it applies to nothing")
+        return
+    for number, each in enumerate(names):
+        path, at = (*section.path_of("name"), number), names.marks[number]
+        if not isinstance(each, Map):
+            teller.error(at, path, f"is not an object but {written(each)}")
+            continue
+        entry = _Object(each, path, teller)
+        entry.known(("service", "method"))
+        service, method = entry.get("service") or "", entry.get("method") or ""
+        if not _is_string(service) or not _is_string(method):
+            teller.error(at, path, "service and method are strings")
+        elif method and not service:
+            entry.error("method", "names a method without its service")
+        elif any(char in service + method for char in "/*"):
+            teller.error(at, path, "service and method are names, without / or *")
+        else:
+            yield f"/{service}/{method or '*'}" if service else None, at, path
+
+
+def _layer(strategy: Map, throttling: Map | None) -> Map:
+    """What a method's policy lays over its upstream's."""
+    layer = Map(strategy.mark)
+    if "kind" not in strategy:
+        strategy.put("kind", adopt("none"), DEFAULT)
+    layer.put("strategy", strategy, strategy.mark)
+    layer.put("bucket", throttling or adopt("off"), throttling.mark if throttling else DEFAULT)
+    return layer
+
+
+# -- a method's policy -------------------------------------------------------------------------------------------------
+
+
+def _retry(inner: _Object, strategy: Map) -> frozenset[int]:
+    """A method's retryPolicy as `strategy`, and its codes."""
+    draft = "maxRetryAttempts" in inner or "exponentialBackoff" in inner
+    strategy.put("kind", adopt("grpc"), DEFAULT, strategy.mark)
+    inner.known(_DRAFT_RETRY if draft else _RETRY)
+    _attempts(inner, "maxRetryAttempts" if draft else "maxAttempts", strategy, plus=1 if draft else 0)
+    backoff = inner.inner("exponentialBackoff") if draft else inner
+    if backoff is not None:
+        names, as_time = (_DRAFT_BACKOFF, _as_milliseconds) if draft else (_PUBLISHED, _as_duration)
+        if draft:
+            backoff.known(names)
+        backoff.positive(names[0], as_time, strategy, "initial_backoff", required=True)
+        backoff.positive(names[1], as_time, strategy, "max_backoff", required=True)
+        backoff.positive(names[2], _as_float, strategy, "multiplier", required=True)
+    _put(strategy, "jitter", "full" if draft else "proportional", DEFAULT)
+    return _codes(inner, "retryableStatusCodes", required="perAttemptRecvTimeout" not in inner)
+
+
+def _hedging(inner: _Object, strategy: Map) -> frozenset[int]:
+    """The same of a hedgingPolicy."""
+    strategy.put("kind", adopt("hedging"), DEFAULT, strategy.mark)
+    draft = "maxRequests" in inner or "hedgingDelayMs" in inner
+    inner.known(_DRAFT_HEDGING if draft else _HEDGING)
+    _attempts(inner, "maxRequests" if draft else "maxAttempts", strategy)
+    name, as_time = ("hedgingDelayMs", _as_milliseconds) if draft else ("hedgingDelay", _as_duration)
+    delay = inner.field(name, as_time, required=False)
+    if delay is not None and delay < 0:
+        inner.error(name, "must not be below 0")
+    # A6: without a delay all requests go at once.
+    at = DEFAULT if delay is None else inner.at(name)
+    _put(strategy, "hedging_delay", _spelled_seconds(max(0.0, delay or 0.0)), at)
+    codes = _codes(inner, "nonFatalStatusCodes")
+    at = inner.at("nonFatalStatusCodes")
+    strategy.put("non_fatal", adopt([GRPC_STATUS_NAMES[code] for code in sorted(codes)], at), at)
+    return codes
+
+
+def _attempts(inner: _Object, name: str, strategy: Map, plus: int = 0) -> None:
+    attempts = inner.field(name, _as_whole)
+    if attempts is None:
+        return
+    if attempts + plus < 2:
+        inner.error(name, f"must be at least {2 - plus}")
+    elif attempts + plus > MOST_ATTEMPTS:
+        message = f"more than {MOST_ATTEMPTS} attempts are treated as {MOST_ATTEMPTS}"
+        inner.teller.warn(inner.at(name), inner.path_of(name), message)
+    _put(strategy, "max_attempts", str(min(attempts + plus, MOST_ATTEMPTS)), inner.at(name))
+
+
+def _codes(inner: _Object, name: str, *, required: bool = False) -> frozenset[int]:
+    value = inner.array(name, required=required)
+    if value is None:
+        return frozenset()
+    if not value and name == "retryableStatusCodes":
+        inner.error(name, "must not be empty")
+    found: set[int] = set()
+    for number, each in enumerate(value):
+        try:
+            found.add(_as_code(each))
+        except ValueError as error:
+            inner.teller.error(value.marks[number], (*inner.path_of(name), number), str(error))
+    return frozenset(found)
+
+
+# -- values in proto3's JSON forms: a reader returns one, or raises ValueError with what is wrong ----------------------
+
+_NUMBER = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+#: proto3's JSON form of a Duration; grpc-go takes the leading zero as said.
+_DURATION = re.compile(r"(-?)([0-9]*)(\.[0-9]{1,9})?s")
+_LONGEST = 315_576_000_000  # seconds, as proto3 has it
+#: The longest that our own durations take (units.py): nobody lives to see the difference.
+_LONGEST_SPELLED = 1000 * 365 * 24 * 3600
+
+
+def _plain(name: str) -> str:
+    """A field's name without what spellings differ in."""
+    return name.replace("_", "").lower()
 
 
 def _is_string(value: Any) -> bool:
@@ -352,20 +363,56 @@ def _is_string(value: Any) -> bool:
     return isinstance(value, str) and isinstance(guess(value), str)
 
 
-def _layer(kind: str, strategy: Map, throttling: Map | None) -> Map:
-    """What a method's policy lays over its upstream's."""
-    layer = Map(strategy.mark)
-    if "kind" not in strategy:
-        strategy = Map(strategy.mark)
-        strategy.put("kind", adopt(kind), DEFAULT, DEFAULT)
-    layer.put("strategy", strategy, strategy.mark, strategy.mark)
-    if throttling is None:
-        layer.put("bucket", adopt("off"), DEFAULT, DEFAULT)
-    else:
-        layer.put("bucket", throttling, throttling.mark, throttling.mark)
-    return layer
+def _as_float(value: Any) -> float:
+    """A JSON number, or a string of one."""
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
+        raise ValueError(f"is not a number but {written(value)}")
+    number = float(value)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError("is too large")
+    return number
 
 
-def put(tree: Map, key: str, value: str, mark: Mark) -> None:
+def _as_whole(value: Any) -> int:
+    """A JSON integer, or a string of one."""
+    number = _as_float(value)
+    if number != int(number):
+        raise ValueError(f"must be a whole number, not {written(value)}")
+    return int(number)
+
+
+def _as_duration(value: Any) -> float:
+    """Seconds out of proto3's Duration: `1s`, `0.25s`."""
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not (match[2] or match[3]):
+        raise ValueError(f"is not a duration but {written(value)}; write seconds with an s, as 1s or 0.25s")
+    seconds = float(f"{match[2] or '0'}{match[3] or ''}")
+    if seconds > _LONGEST:
+        raise ValueError("is too long")
+    return -seconds if match[1] else seconds
+
+
+def _as_milliseconds(value: Any) -> float:
+    """Seconds out of the draft's milliseconds."""
+    return _as_float(value) / 1000
+
+
+def _as_code(value: Any) -> int:
+    """A status by name, in any case, or by number (A6)."""
+    if isinstance(value, str):
+        number = GRPC_STATUS_NUMBERS.get(value.upper())
+        if number is not None:
+            return number
+        if getattr(value, "plain", True) and value.isascii() and value.isdigit() and int(value) <= 16:
+            return int(value)
+    raise ValueError(f"is no gRPC status but {written(value)}{did_you_mean(str(value).upper(), GRPC_STATUS_NUMBERS)}")
+
+
+def _spelled_seconds(value: float) -> str:
+    """Seconds as our own durations are spelled."""
+    return f"{min(value, _LONGEST_SPELLED):.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def _put(tree: Map, key: str, value: str, mark: Mark) -> None:
     """Set a key as it would be written."""
-    tree.put(key, Text.make(value), mark, mark)
+    tree.put(key, Text.make(value), mark)

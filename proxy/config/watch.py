@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from proxy.config.garbage import uncollected
 from proxy.config.load import LoadResult, load
-from proxy.config.read import read_start
+from proxy.config.provenance import uncollected
+from proxy.config.yaml_tree import read_start
 
 #: Seconds between looks at how the files stand, and between looks at what they hold in any case.
 GLANCE, LOOK = 0.2, 1.0

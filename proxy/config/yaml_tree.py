@@ -1,4 +1,4 @@
-"""A YAML text as a tree that remembers where each value was written.
+"""A YAML file as a tree that remembers where each value was written.
 
 Nothing is guessed from a scalar's looks. YAML 1.1 reads `off` as false, `12:30` as 750, `1e3` as text and `010` as
 8; here every scalar stays the text that was written, and the key it stands for decides how to read it (units.py). A
@@ -8,6 +8,7 @@ to is counted, so that a few lines cannot stand for billions of values.
 
 from __future__ import annotations
 
+import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -153,8 +154,10 @@ def lay(over: Map, under: Map, worked_out: Mapping[str, Any] | None = None) -> M
     return result
 
 
-# -- from a text -------------------------------------------------------------------------------------------------------
+# -- from a file -------------------------------------------------------------------------------------------------------
 
+#: A configuration beyond this is a mistake (a log, an image), and reading it would stall the process.
+LARGEST = 64 * 1024 * 1024
 #: More values than any real file holds: 1,000 upstreams with ten routes each are some 200,000.
 MOST_VALUES = 2_000_000
 #: The deepest key of ours is at level 9; kwargs of a custom strategy may add some.
@@ -167,6 +170,49 @@ _TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "merge")
 ) | {None, "!"}
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, path: str = "") -> str | None:
+    """A file's text, or None where it cannot be read, which is told at `named_at` (where another file names it)."""
+    at = named_at if named_at is not None and named_at.line else Mark(file, 1, 1)
+    lead = "" if at.file == file else f"{file}: "
+    try:
+        data = read_start(file)
+        if len(data) > LARGEST:
+            problems.add(at, path, f"{lead}larger than {LARGEST // 1024 // 1024} MiB; this is no configuration")
+            return None
+    except IsADirectoryError:
+        problems.add(at, path, f"{lead}this is a directory, not a file")
+        return None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        problems.add(at, path, f"{lead}cannot be read: {reason[:1].lower()}{reason[1:]}")
+        return None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line = before.count(b"\n") + 1
+        column = error.start - (before.rfind(b"\n") + 1) + 1
+        kind = "UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else f"byte 0x{data[error.start]:02x}"
+        problems.add(Mark(file, line, column), "", f"this is not UTF-8 ({kind})")
+        return None
+
+
+def read_start(file: str) -> bytes:
+    """A file's bytes, no more than one above LARGEST. Its size is not asked for: a device has none, and no end either.
+    Raises OSError.
+    """
+    with pathlib.Path(file).open("rb") as source:
+        return source.read(LARGEST + 1)
+
+
+def is_file(name: str) -> bool:
+    """Whether there is a file of this name; a name that no file system would take names none."""
+    try:
+        return pathlib.Path(name).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def parse(text: str, file: str, problems: Problems) -> Any:

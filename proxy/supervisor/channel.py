@@ -130,7 +130,7 @@ PassedSocket = tuple[int, Address]
 
 
 class Begin(NamedTuple):
-    """The first message. `settings` are packed (`proxy.config.pickling`), `row` is the worker's row in shared memory,
+    """The first message. `settings` are packed (`proxy.config.settings`), `row` is the worker's row in shared memory,
     `own` where admin and probe listen.
     """
 

@@ -17,8 +17,8 @@ from typing import Any
 import uvloop
 
 from proxy.background import Background
-from proxy.config.garbage import let_go
-from proxy.config.pickling import unpack
+from proxy.config.provenance import let_go
+from proxy.config.settings import unpack
 from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.recent_calls import RecentCalls

@@ -17,8 +17,7 @@ import socket
 from typing import Any
 
 from proxy.background import Background, telling
-from proxy.config.pickling import pack
-from proxy.config.settings import Address, Settings
+from proxy.config.settings import Address, Settings, pack
 from proxy.observe.aggregate import Aggregate
 from proxy.observe.metrics import Wires
 from proxy.retry.registry import Registry

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from configs import settings
 
-from proxy.config.garbage import let_go
 from proxy.config.load import load
-from proxy.config.pickling import pack, unpack
-from proxy.config.provenance import Folded, fold
+from proxy.config.provenance import Folded, fold, let_go
+from proxy.config.settings import pack, unpack
 from proxy.config.watch import load_beside_calls
 from proxy.retry.policy import Policy
 

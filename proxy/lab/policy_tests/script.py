@@ -20,11 +20,10 @@ from proxy.config import addresses, units
 from proxy.config.load import LoadResult, load, load_tree
 from proxy.config.problems import Mark, Problem, Problems, did_you_mean
 from proxy.config.problems import Path as KeyPath
-from proxy.config.read import is_file, read_text
 from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Tell, Word
 from proxy.config.settings import Settings
 from proxy.config.units import scalar, written
-from proxy.config.yaml_tree import Map, Seq, parse
+from proxy.config.yaml_tree import Map, Seq, is_file, parse, read_text
 from proxy.lab.routing import AppRequest, Chosen, choose
 from proxy.lab.upstream import UpstreamStep
 from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS, FaultKind, Outcome

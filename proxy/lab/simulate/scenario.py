@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.config.problems import Mark, Problem, Problems
-from proxy.config.read import read_text
 from proxy.config.schema import duration, one_word, positive_duration, rate, share, token, whole, word
 from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
 from proxy.config.units import is_off
 from proxy.config.units import rate as read_rate
-from proxy.config.yaml_tree import Map, parse
+from proxy.config.yaml_tree import Map, parse, read_text
 from proxy.retry.facts import FaultKind
 
 Kind = int | FaultKind
