@@ -56,10 +56,6 @@ _REQUEST_NAMES = frozenset({b"host", b"max-forwards", *FRAMING, *REQUEST_CUT, *R
 _ANSWER_NAMES = frozenset({*FRAMING, *ANSWER_CUT, *ANSWER_TOLD})
 find_request = _specials(_REQUEST_NAMES, (b"authorization",)).findall
 find_answer = _specials(_ANSWER_NAMES, (b"www-authenticate", b"proxy-authenticate")).findall
-#: Fields of a request on which anything hangs at all.
-REQUEST_STEERS = _REQUEST_NAMES | {b"authorization"}
-#: The same of an answer; of a Date it matters whether there is one, not which.
-ANSWER_STEERS = _ANSWER_NAMES - {b"date"} | {b"www-authenticate", b"proxy-authenticate"}
 REQUEST_KEYS = {name.decode(): name for name in _REQUEST_NAMES}
 ANSWER_KEYS = {name.decode(): name for name in _ANSWER_NAMES}
 

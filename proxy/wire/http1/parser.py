@@ -1,10 +1,11 @@
 """An incremental reader of heads: bytes in, a head out as soon as it is whole. What requests and answers share of it.
 
 Law: what is refused, and why, does not depend on how the bytes were cut into packets. A whole head in one packet costs
-one match, and one that is like the head before it on this connection (most apps and upstreams repeat themselves) not
-even that. An unfinished one is kept, looked at once for what can never become a head, and searched on from three bytes
-before its old end; the expression runs again only when the empty line is there. Bytes behind a head stay in the reader
-until `leftover()` takes them, or the next `feed()` reads the next head from them.
+one match, and one that is the head before it on this connection again (most apps and upstreams repeat themselves), or
+its field lines behind another first line, not even that. An unfinished one is kept, looked at once for what can never
+become a head, and searched on from three bytes before its old end; the expression runs again only when the empty line
+is there. Bytes behind a head stay in the reader until `leftover()` takes them, or the next `feed()` reads the next head
+from them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from collections.abc import Callable
 from typing import ClassVar, Generic, TypeVar
 
 from proxy.wire.errors import BadAnswer, BadMessage, Refused, malformed
-from proxy.wire.field_names import ANSWER_STEERS, REQUEST_STEERS
-from proxy.wire.http1.head_template import HeadTemplate
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead
 from proxy.wire.http1.syntax import (
@@ -34,9 +33,6 @@ HEADERS = 256
 #: Larger heads are not kept for comparison.
 REPEATABLE = 8 * 1024
 
-#: How many heads of a connection that are not like the one before are compared with it, line by line.
-_STRANGE = 32
-
 TOO_LARGE = "Request Header Fields Too Large"
 
 Head = TypeVar("Head", RequestHead, ResponseHead)
@@ -49,14 +45,12 @@ class HeadParser(Generic[Head]):
     """
 
     __slots__ = (
-        *("_at", "_last", "_line_end", "_partial", "_repeatable", "_rest", "_roomy", "_skipped", "_strange"),
-        *("_template", "header_bytes", "headers"),
+        *("_at", "_last", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers"),
     )
 
     _match: ClassVar[Callable[..., re.Match[bytes] | None]]
     _make: Callable[..., Head]
     _may_skip: ClassVar[bool]
-    _steering: ClassVar[frozenset[bytes]]
 
     def __init__(self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS) -> None:
         self.header_bytes = header_bytes
@@ -64,38 +58,11 @@ class HeadParser(Generic[Head]):
         # The shortest field line is four bytes long, so that a head of up to `_roomy` bytes keeps both limits.
         self._roomy = min(header_bytes, 4 * headers)
         self._last: Head | None = None
-        self._template: HeadTemplate | None = None  # of the last head, and of those that were like it
-        self._repeatable = min(REPEATABLE, header_bytes)
-        self._strange = 0  # how many were not like the one before
         self._rest = b""  # what was fed last, where something stands behind the head
         self._at = 0  # where in it
         self._partial = bytearray()  # an unfinished head
         self._line_end = -1  # where its first line ends, once that was checked
         self._skipped = False  # an empty line in front of it
-
-    def _read_alike(self, last: Head, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
-        """Where the head ends that begins `data`, whose first line ends there, and what tells it from those that it is
-        like, the last one among them (`_template`); None: it is like none.
-        """
-        template = self._template
-        if template is None:
-            if self._strange >= _STRANGE:
-                return None
-            template = self._template = HeadTemplate(last.raw[:-4].split(b"\r\n"), self._steering)
-        return template.read(data, line_end) or self._widen(template, data, line_end)
-
-    def _widen(self, template: HeadTemplate, data: bytes, line_end: int) -> tuple[int, list[bytes]] | None:
-        """Have the head that begins `data` among those that are alike, if it can be."""
-        end = data.find(b"\r\n\r\n")
-        if self._strange >= _STRANGE or not 0 < end <= self._repeatable:
-            return None
-        self._strange += 1
-        wider = template.widened(data[:end])
-        found = wider.read(data, line_end) if wider is not None else None
-        if found is not None:
-            self._template = wider
-            self._strange = 0
-        return found
 
     def _hold_behind(self, data: bytes, end: int) -> bytes:
         """A head's bytes; what stands behind them is held."""
@@ -223,7 +190,6 @@ class RequestParser(HeadParser[RequestHead]):
     _match = REQUEST
     _make = RequestHead
     _may_skip = True
-    _steering = REQUEST_STEERS
 
     def feed(self, data: bytes) -> RequestHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
@@ -245,20 +211,18 @@ class RequestParser(HeadParser[RequestHead]):
         head = self._taken(data, 0, found)
         if head.common and len(head.raw) <= REPEATABLE:
             self._last = head
-            self._template = None
         return head
 
     def _alike(self, last: RequestHead, data: bytes) -> RequestHead | None:
-        """The head that begins `data`, where it is like the last one (`wire.http1.head_template`)."""
+        """The head that begins `data`, where its field lines are those of the last one; else None."""
         line_end = data.find(b"\r\n")
-        found = self._read_alike(last, data, line_end)
-        line = REQUEST_LINE(data, 0, line_end)
-        if found is None or line is None or found[0] > self._repeatable:
+        fields = last.raw[last.raw.find(b"\r\n") :]
+        if not data.startswith(fields, line_end) or line_end + len(fields) > self._roomy:
             return None
-        end, values = found
-        method, target = line.groups()
-        raw = self._hold_behind(data, end)
-        self._last = head = RequestHead.alike(last, raw, method, target, self._template, values)
+        line = REQUEST_LINE(data, 0, line_end)
+        if line is None:
+            return None
+        self._last = head = RequestHead.alike(last, self._hold_behind(data, line_end + len(fields)), *line.groups())
         return head
 
     def _bad(self, detail: str) -> Refused:
@@ -286,7 +250,6 @@ class ResponseParser(HeadParser[ResponseHead]):
     _match = RESPONSE
     _make = ResponseHead
     _may_skip = False
-    _steering = ANSWER_STEERS
 
     def feed(self, data: bytes) -> ResponseHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
@@ -299,29 +262,12 @@ class ResponseParser(HeadParser[ResponseHead]):
                 self._rest = data
                 self._at = end
             return last
-        if last is not None and last.common:
-            head = self._alike(last, data)
-            if head is not None:
-                return head
         found = RESPONSE(data)
         if found is None:
             return self._go_on(data)
         head = self._taken(data, 0, found)
         if len(head.raw) <= REPEATABLE:
             self._last = head
-            self._template = None
-        return head
-
-    def _alike(self, last: ResponseHead, data: bytes) -> ResponseHead | None:
-        """The head that begins `data`, where it is like the last one (`wire.http1.head_template`)."""
-        line_end = last.raw.find(b"\r\n")
-        if not data.startswith(last.raw[:line_end]):
-            return None
-        found = self._read_alike(last, data, line_end)
-        if found is None or self._template is None or found[0] > self._repeatable:
-            return None
-        end, values = found
-        self._last = head = ResponseHead.alike(last, self._hold_behind(data, end), self._template, values)
         return head
 
     def take(self, data: bytes) -> tuple[ResponseHead | None, bytes]:

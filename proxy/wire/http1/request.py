@@ -24,7 +24,6 @@ from proxy.wire.field_names import (
 )
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, edited, needle
 from proxy.wire.http1 import slow_path
-from proxy.wire.http1.head_template import HeadTemplate
 
 #: The recipient's maximum supported value for Max-Forwards, as RFC 9110 section 7.6.2 calls it.
 MOST_HOPS = 10**18
@@ -48,12 +47,11 @@ class RequestHead(slow_path.Head):
     specials: dict[bytes, bytes]   the names that matter which came (lower case) -> last value, in LOWER CASE
     """
 
-    __slots__ = ("_host", "_kept", "_values", "authority", "form", "method", "path", "scheme", "target")
+    __slots__ = ("_host", "_kept", "authority", "form", "method", "path", "scheme", "target")
 
     _cut, _keys = REQUEST_CUT, REQUEST_KEYS
     path: bytes
     form: str
-    _values: Sequence[bytes]  # what tells it from those that are alike
 
     #: Whether Host may be empty in origin form, where it alone says where the request goes.
     may_lack_host: ClassVar[bool] = False
@@ -68,7 +66,6 @@ class RequestHead(slow_path.Head):
         self.chunked = False
         self._slow_path = None
         self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the fields to send with it
-        self._template: HeadTemplate | None = None
         found: list[tuple[bytes, bytes]] = find_request(lowered)
         self.specials = specials = dict(found)
         if (
@@ -85,16 +82,8 @@ class RequestHead(slow_path.Head):
         self._locate()
 
     @classmethod
-    def alike(
-        cls,
-        like: RequestHead,
-        raw: bytes,
-        method: bytes,
-        target: bytes,
-        template: HeadTemplate | None = None,
-        values: Sequence[bytes] = (),
-    ) -> RequestHead:
-        """The head `raw`, which is that of `like`, a `common` one, but for the first line and these values."""
+    def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
+        """The head `raw`, which is that of `like`, a `common` one, but for the first line."""
         self = cls.__new__(cls)
         self.raw = raw
         self._lowered = None
@@ -107,16 +96,7 @@ class RequestHead(slow_path.Head):
         self.specials = like.specials
         self.keep_alive = True
         self.simple = like.simple
-        if values and template is not None:
-            self._kept = None
-            self._template, self._values = template, values
-            length = template.length(values)
-            if length is not None:
-                self.content_length = int(length)
-                self.specials = {**like.specials, b"content-length": length}
-        else:
-            self._kept = like._kept
-            self._template = None
+        self._kept = like._kept
         if like.form == "origin" and target[0] == 0x2F and method != b"CONNECT":  # as the other one is located
             self.form = "origin"
             self.path = target
@@ -220,19 +200,12 @@ class RequestHead(slow_path.Head):
         if drop <= REQUEST_CUT:
             kept = self._kept
             if kept is None or kept[0] != host:
-                self._kept = kept = (host, self._fields_with(host))
+                fields = self._simple_fields(host) if self.simple else self._fields(host, NO_NAMES)
+                self._kept = kept = (host, fields)
             fields = kept[1]
         else:
             fields = self._fields(host, drop)
         return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (self.method.encode("ascii"), target, fields, add)
-
-    def _fields_with(self, host: bytes | None) -> bytes:
-        """The field lines to send on, with this Host if there is one, and nothing dropped that is not always."""
-
-        def make() -> bytes:
-            return self._simple_fields(host) if self.simple else self._fields(host, NO_NAMES)
-
-        return make() if self._template is None else self._template.sent(host, self._values, make)
 
     def _simple_fields(self, host: bytes | None) -> bytes:
         """The field lines of a simple head to send on, with this Host if there is one."""

@@ -19,7 +19,6 @@ from proxy.wire.field_names import (
 )
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, edited
 from proxy.wire.http1 import slow_path
-from proxy.wire.http1.head_template import HeadTemplate
 
 
 class ResponseHead(slow_path.Head):
@@ -36,10 +35,9 @@ class ResponseHead(slow_path.Head):
     specials: dict[bytes, bytes]   the names that matter which came (lower case) -> last value, in LOWER CASE
     """
 
-    __slots__ = ("_kept", "_length_line", "_values", "status")
+    __slots__ = ("_kept", "_length_line", "status")
 
     _cut, _keys = ANSWER_CUT, ANSWER_KEYS
-    _values: Sequence[bytes]  # what tells it from those that are alike
 
     def __init__(self, raw: bytes, minor: bytes, status: bytes, reason: bytes | None) -> None:
         self.raw = raw
@@ -48,7 +46,6 @@ class ResponseHead(slow_path.Head):
         self.minor = 1
         self._slow_path = None
         self._kept: bytes | None = None  # the head to hand on, without the empty line
-        self._template: HeadTemplate | None = None
         found: list[tuple[bytes, bytes]] = find_answer(lowered)
         self.specials = specials = dict(found)
         if (
@@ -67,27 +64,6 @@ class ResponseHead(slow_path.Head):
         else:
             self._settle(found, minor)
 
-    @classmethod
-    def alike(cls, like: ResponseHead, raw: bytes, template: HeadTemplate, values: Sequence[bytes]) -> ResponseHead:
-        """The head `raw`, which is that of `like`, a `common` one, but for these values."""
-        self = cls.__new__(cls)
-        self.raw = raw
-        self._lowered = None
-        self.status = like.status
-        self.minor = 1
-        self._slow_path = None
-        self._kept = None
-        self._template, self._values = template, values
-        self.specials = like.specials
-        self.content_length = like.content_length
-        self.chunked = like.chunked
-        self.keep_alive = True
-        self.simple = like.simple
-        length = template.length(values)
-        if length is not None:
-            self.content_length = int(length)
-            self.specials = {**like.specials, b"content-length": length}
-        return self
 
     def _settle(self, found: slow_path.Found, minor: bytes) -> None:
         """Decide what is unusual about connection and framing; BadAnswer where it cannot be trusted."""
@@ -129,18 +105,10 @@ class ResponseHead(slow_path.Head):
         if drop <= ANSWER_CUT:
             kept = self._kept
             if kept is None:
-                self._kept = kept = self._usual_lines()
+                self._kept = kept = self._simple_lines() if self.simple else self._lines(NO_NAMES)
         else:
             kept = self._lines(drop)
         return b"%b%b\r\n" % (kept, add)
-
-    def _usual_lines(self) -> bytes:
-        """The head to hand on, without the empty line, and nothing dropped that is not always."""
-
-        def make() -> bytes:
-            return self._simple_lines() if self.simple else self._lines(NO_NAMES)
-
-        return make() if self._template is None else self._template.sent(None, self._values, make)
 
     def _simple_lines(self) -> bytes:
         """A simple head to hand on, without the empty line."""

@@ -160,7 +160,7 @@ class SlowPath(NamedTuple):
 class Head(FieldBlock):
     """What the heads of requests and of answers have in common."""
 
-    __slots__ = ("_slow_path", "_template", "chunked", "content_length", "keep_alive", "minor", "simple", "specials")
+    __slots__ = ("_slow_path", "chunked", "content_length", "keep_alive", "minor", "simple", "specials")
 
     _slow_path: SlowPath | None
     minor: int

@@ -18,9 +18,6 @@ TARGET = rb'[!"$-~\x80-\xff]'  # visible octets, without "#": a fragment is neve
 #: FIELDS of PARSER rule 1, without the empty line that ends them.
 LINES = rb"(?:" + TCHAR + rb"++:" + FVCHAR + rb"*+\r\n)*+"
 
-#: A field's value, white space and all.
-VALUE = re.compile(FVCHAR + rb"*+").fullmatch
-
 #: Groups: method, target, minor version.
 REQUEST = re.compile(rb"(" + TCHAR + rb"{1,64}+) (" + TARGET + rb"++) HTTP/1\.([0-9])\r\n" + LINES + rb"\r\n").match
 

@@ -149,7 +149,6 @@ class Request2(RequestHead):
         self._wired: tuple[bytes, bytes | None, bytes | None, bytes] | None = None
         self._slow_path = None
         self._kept = None
-        self._template = None
         self._host = None
         self._locate2()
         length = specials.get(b"content-length")
@@ -328,7 +327,6 @@ class Response2(ResponseHead):
         self._wired: bytes | None = None
         self._slow_path = None
         self._kept = None
-        self._template = None
         length = specials.get(b"content-length")
         self.content_length = None if length is None else _length(length)
         self.minor = 1

@@ -1,4 +1,4 @@
-"""A head that is read by its likeness to the one before is the head that reading it whole gives."""
+"""A head that follows another on its connection is the head that it would be alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.wire.errors import BadMessage
-from proxy.wire.http1.head_template import HeadTemplate
 from proxy.wire.http1.parser import RequestParser, ResponseParser
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead
@@ -175,34 +174,6 @@ def test_each_answer_of_a_connection_is_as_if_it_came_alone(
         assert found == read_answer(ResponseParser(), data)
         if found[0] == "refused":
             return
-
-
-def test_a_value_that_differs_is_all_that_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    parser = RequestParser()
-
-    def head(number: int) -> bytes:
-        return written(f"GET /{number} HTTP/1.1", [HOST, ("Accept", "*/*"), ("X-Request-Id", f"r{number}"), ("A", "b")])
-
-    for number in range(2):
-        parser.feed(head(number))
-    made: list[object] = []
-    whole = RequestHead.__init__
-    monkeypatch.setattr(RequestHead, "__init__", lambda self, *given: (made.append(given), whole(self, *given))[1])
-    for number in range(2, 50):
-        found = parser.feed(head(number))
-        assert found is not None
-        assert (found.path, found.get_all("x-request-id")) == (b"/%d" % number, [f"r{number}"])
-        assert found.render(host=b"there") == head(number).replace(b"Host:a", b"Host: there")
-    assert not made
-
-
-def test_heads_that_have_nothing_in_common_are_not_compared_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[int] = []
-    monkeypatch.setattr(HeadTemplate, "widened", lambda self, head: compared.append(1))
-    parser = RequestParser()
-    for number in range(200):
-        assert parser.feed(written("GET / HTTP/1.1", [HOST, ("X-A", str(number))])) is not None
-    assert len(compared) == 32
 
 
 def test_a_head_that_grows_meets_the_limits() -> None:
