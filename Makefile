@@ -40,6 +40,11 @@ dev: $(DEV) ## install what tests and checks need
 run: $(SERVE) ## serve config/redrive.yaml (CONFIG=FILE for another), with a small flaky upstream beside it
 	@$(BIN)/python -m proxy.lab.flaky --parent $$$$ & exec $(BIN)/redrive run -c "$(CONFIG)"
 
+.PHONY: core
+core: $(DEV) ## compile what of the package is compiled, for this checkout (a C compiler; REDRIVE_PURE=1 runs Python alone)
+	@$(BIN)/python setup.py -q build_ext --inplace
+	@$(BIN)/redrive --version | grep -q compiled || { echo "nothing was compiled: a C compiler is missing (Debian: gcc)" >&2; exit 2; }
+
 .PHONY: test
 test: $(DEV) ## install what the tests need, and run them (ARGS="-k name" for some)
 	@sh scripts/system-packages
@@ -48,6 +53,7 @@ test: $(DEV) ## install what the tests need, and run them (ARGS="-k name" for so
 .PHONY: fuzz
 fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)
 	@$(BIN)/python tests/conformance/fuzz_protocols.py --seconds $(FUZZ_SECONDS) $(ARGS)
+	@$(BIN)/python tests/wire/test_wire_compiled.py $(FUZZ_SECONDS) $$$$
 	@$(BIN)/python tests/wire/http2/frame_mutants.py --cases 1000000 --seconds $(FUZZ_SECONDS) --seed $$$$
 
 .PHONY: chaos
@@ -104,4 +110,5 @@ docs: $(DOCS) $(DEV) ## write the generated pages of docs/ anew, and make the si
 
 .PHONY: clean
 clean: ## remove the environment and everything that was generated
+	@find proxy -name '*.so' -delete
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

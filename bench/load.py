@@ -25,7 +25,8 @@ class Load:
 class Workload:
     """One row of the table. `via`: reverse or forward; `upstream`: plain, tls, flaky, or h2 and grpcio, which speak
     HTTP/2. `varied`: no two requests that follow each other are the same bytes; else the same one again and again, as
-    wrk sends it by itself. `streams`: calls at a time of an HTTP/2 connection; `deadline`: they bear a grpc-timeout.
+    wrk sends it by itself. `shapes`: a GET, a GET with other fields, a PUT with a body and a DELETE take turns, as the
+    calls of one SDK's pool do. `streams`: calls at a time of an HTTP/2 connection; `deadline`: they bear a grpc-timeout.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Workload:
     via: str = "reverse"
     upstream: str = "plain"
     varied: bool = False
+    shapes: bool = False
     streams: int = 8
     deadline: bool = False
 
@@ -54,12 +56,14 @@ WORKLOADS = [
     Workload(
         "small GET, 32 connections, 12 fields, queries, ids and answers' ids differ", path="own", fields=12, varied=True
     ),
+    Workload("GET, GET, PUT, DELETE in turn, everything differs", path="own", fields=12, varied=True, shapes=True),
     Workload("small GET, 1 connection", connections=1),
     Workload("small GET, 256 connections", connections=256),
     Workload("64 KiB GET", path="64k"),
     Workload("10 KiB POST", post=True),
     Workload("small GET, TLS upstream", upstream="tls"),
     Workload("small GET, 10 % of attempts fail", upstream="flaky"),
+    Workload("10 % of attempts fail, everything differs", path="own", fields=12, upstream="flaky", varied=True),
     Workload("small GET, forward", via="forward"),
     Workload("64 KiB GET, forward", path="64k", via="forward"),
     Workload("HTTP/2: gRPC unary, 4 connections of 8 streams", 4, "Say", upstream="h2"),
@@ -92,12 +96,21 @@ def script(folder: Path, work: Workload, url: str) -> Path:
     if work.fields > 5 and work.varied:
         lines += '  wrk.headers["X-Request-Id"] = string.format("7f1c2d3e-4b5a-6978-8796-%012x", n)\n'
     body = '  wrk.body = string.rep("x", 10240)\n' if work.post else ""
+    if work.shapes:
+        body += """  local shape = n % 4
+  wrk.method = shape == 2 and "PUT" or shape == 3 and "DELETE" or "GET"
+  wrk.headers["Accept-Language"] = shape == 0 and "en-GB,en;q=0.9" or nil
+  wrk.headers["If-None-Match"] = shape == 1 and string.format('"%x"', n) or nil
+  wrk.headers["Content-Type"] = shape == 2 and "application/json" or nil
+  wrk.body = shape == 2 and string.rep("x", 200 + n) or nil
+"""
+    method = "nil" if work.shapes else '"POST"' if work.post else '"GET"'
     file = folder / "request.lua"
     file.write_text(
         f"local made = {{}}\nlocal turn = 0\nlocal count = {64 if work.varied else 1}\n"
         "function init(args)\n for n = 1, count do\n"
         f"{lines}{body}"
-        f'  made[n] = wrk.format("{"POST" if work.post else "GET"}", "{url}?n=" .. n)\n end\nend\n'
+        f'  made[n] = wrk.format({method}, "{url}?n=" .. n)\n end\nend\n'
         "function request()\n  turn = turn % count + 1\n  return made[turn]\nend\n"
     )
     return file

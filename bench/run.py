@@ -51,6 +51,8 @@ server {{ listen 127.0.0.1:{plain} backlog=4096; root {folder}/www; client_max_b
 server {{ listen 127.0.0.1:{tls} ssl backlog=4096; listen [::1]:{tls} ssl; ssl_certificate {ca};
   ssl_certificate_key {key}; {small} }}
 server {{ listen 127.0.0.1:{flaky} backlog=4096; location /small {{ if ($fails) {{ return 503 "no\\n"; }}
+  return 200 "hello, world\\n"; }}
+  location /own {{ add_header X-Request-Id $request_id; if ($fails) {{ return 503 "no\\n"; }}
   return 200 "hello, world\\n"; }} }}
 """
     command = write_nginx(folder / "nginx-upstream", http, more="sendfile on; open_file_cache max=10;\n")

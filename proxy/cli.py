@@ -30,6 +30,16 @@ EXAMPLES = Path(__file__).parent / "examples"
 SHELLS = ("sh", "fish", "powershell", "dotenv")
 
 
+class _Version(argparse.Action):
+    """Says the version, and whether the compiled core runs or the one in Python."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from proxy.wire.http1.compiled import CORE
+
+        print(f"redrive {__version__} ({CORE} core)")
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
     """Tells bad usage in a line, with the verb that was meant where one is near."""
 
@@ -83,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"try it:         redrive demo\na verb's page:  redrive VERB --help\nexamples:       {EXAMPLES}",
     )
-    parser.add_argument("--version", action="version", version=f"redrive {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and which core runs")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
 
     def add(

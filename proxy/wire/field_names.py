@@ -52,12 +52,15 @@ def _specials(names: frozenset[bytes], logins: tuple[bytes, ...]) -> re.Pattern[
     return re.compile(rb"\n(" + b"|".join(branches) + rb"):[ \t]*+([^\r]*+)")
 
 
-_REQUEST_NAMES = frozenset({b"host", b"max-forwards", *FRAMING, *REQUEST_CUT, *REQUEST_TOLD})
-_ANSWER_NAMES = frozenset({*FRAMING, *ANSWER_CUT, *ANSWER_TOLD})
-find_request = _specials(_REQUEST_NAMES, (b"authorization",)).findall
-find_answer = _specials(_ANSWER_NAMES, (b"www-authenticate", b"proxy-authenticate")).findall
-REQUEST_KEYS = {name.decode(): name for name in _REQUEST_NAMES}
-ANSWER_KEYS = {name.decode(): name for name in _ANSWER_NAMES}
+#: The names that matter, but for those of logins, which do where NTLM or Negotiate is spoken.
+REQUEST_NAMES = frozenset({b"host", b"max-forwards", *FRAMING, *REQUEST_CUT, *REQUEST_TOLD})
+ANSWER_NAMES = frozenset({*FRAMING, *ANSWER_CUT, *ANSWER_TOLD})
+REQUEST_LOGINS = (b"authorization",)
+ANSWER_LOGINS = (b"www-authenticate", b"proxy-authenticate")
+find_request = _specials(REQUEST_NAMES, REQUEST_LOGINS).findall
+find_answer = _specials(ANSWER_NAMES, ANSWER_LOGINS).findall
+REQUEST_KEYS = {name.decode(): name for name in REQUEST_NAMES}
+ANSWER_KEYS = {name.decode(): name for name in ANSWER_NAMES}
 
 #: With one of these a head goes the slow path: they mean something beside being cut.
 REQUEST_SLOW = frozenset({b"te", b"upgrade", b"max-forwards"})

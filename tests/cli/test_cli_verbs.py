@@ -11,6 +11,7 @@ import pytest
 
 from proxy import __version__
 from proxy.cli import main
+from proxy.wire.http1.compiled import CORE
 
 SMALL = "upstreams: {a: {url: 'http://a.example'}, b: {url: 'http://b.example', strategy: none}}\n"
 
@@ -40,7 +41,8 @@ def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as left:
         main(["--version"])
     assert left.value.code == 0
-    assert capsys.readouterr().out == f"redrive {__version__}\n"
+    assert capsys.readouterr().out == f"redrive {__version__} ({CORE} core)\n"
+    assert CORE in ("compiled", "Python")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from proxy.retry.routing import Endpoint, Router, Upstream
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.admin.turns import gradually, in_turns
 from proxy.server.resources import Usage, enough_for, processes
+from proxy.wire.http1.compiled import CORE
 
 #: In which nobody waits.
 NO_ROOM = WaitingRoom()
@@ -77,7 +78,7 @@ class Readiness:
     """Whether calls should be sent here, and what is to be known besides.
 
     `warnings` are those of the configuration in force, `reload_errors` those of the last file that was refused ([] once
-    a good one has been loaded).
+    a good one has been loaded). `core`: whether heads are read by compiled code, or in Python.
     """
 
     ready: bool
@@ -87,6 +88,7 @@ class Readiness:
     reload_errors: list[str] = field(default_factory=list)
     listen: list[str] = field(default_factory=list)
     in_flight: int = 0
+    core: str = CORE
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import ClassVar, Generic, TypeVar
 
 from proxy.wire.errors import BadAnswer, BadMessage, Refused, malformed
+from proxy.wire.http1.compiled import ScanAnswer, ScanRequest, scan_answer, scan_request
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead
 from proxy.wire.http1.syntax import (
@@ -44,9 +45,7 @@ class HeadParser(Generic[Head]):
     `header_bytes` bounds a head, first line and fields together; `headers` the number of fields.
     """
 
-    __slots__ = (
-        *("_at", "_last", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers"),
-    )
+    __slots__ = (*("_at", "_last", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers"),)
 
     _match: ClassVar[Callable[..., re.Match[bytes] | None]]
     _make: Callable[..., Head]
@@ -186,10 +185,16 @@ class RequestParser(HeadParser[RequestHead]):
     section 2.2).
     """
 
-    __slots__ = ()
+    __slots__ = ("_scan",)
     _match = REQUEST
     _make = RequestHead
     _may_skip = True
+
+    def __init__(
+        self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS, scan: ScanRequest | None = scan_request
+    ) -> None:
+        super().__init__(header_bytes, headers)
+        self._scan = scan
 
     def feed(self, data: bytes) -> RequestHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
@@ -202,9 +207,12 @@ class RequestParser(HeadParser[RequestHead]):
                 if len(data) != len(last.raw):  # a body behind it
                     self._rest, self._at = data, len(last.raw)
                 return last
-            head = self._alike(last, data)
-            if head is not None:
+            if self._scan is None and (head := self._alike(last, data)) is not None:
                 return head
+        if self._scan is not None and (scanned := self._scan(data, self.header_bytes, self.headers)) is not None:
+            head = RequestHead.scanned(self._hold_behind(data, scanned[0]), scanned)
+            self._last = head if len(head.raw) <= REPEATABLE else None
+            return head
         found = REQUEST(data)
         if found is None:
             return self._go_on(data)
@@ -246,10 +254,16 @@ class ResponseParser(HeadParser[ResponseHead]):
     is for the caller to know.
     """
 
-    __slots__ = ()
+    __slots__ = ("_scan",)
     _match = RESPONSE
     _make = ResponseHead
     _may_skip = False
+
+    def __init__(
+        self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS, scan: ScanAnswer | None = scan_answer
+    ) -> None:
+        super().__init__(header_bytes, headers)
+        self._scan = scan
 
     def feed(self, data: bytes) -> ResponseHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
@@ -262,6 +276,9 @@ class ResponseParser(HeadParser[ResponseHead]):
                 self._rest = data
                 self._at = end
             return last
+        if self._scan is not None and (scanned := self._scan(data, self.header_bytes, self.headers)) is not None:
+            self._last = head = ResponseHead.scanned(self._hold_behind(data, scanned[0]), scanned)
+            return head
         found = RESPONSE(data)
         if found is None:
             return self._go_on(data)

@@ -8,7 +8,6 @@ decides by the same rules and refuses what is ambiguous. A head is a value: it n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from proxy.wire.authority import read_absolute, read_authority, read_connect
@@ -24,6 +23,7 @@ from proxy.wire.field_names import (
 )
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, edited, needle
 from proxy.wire.http1 import slow_path
+from proxy.wire.http1.compiled import ScannedRequest, splice
 
 #: The recipient's maximum supported value for Max-Forwards, as RFC 9110 section 7.6.2 calls it.
 MOST_HOPS = 10**18
@@ -66,6 +66,7 @@ class RequestHead(slow_path.Head):
         self.chunked = False
         self._slow_path = None
         self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the fields to send with it
+        self._edges = None
         found: list[tuple[bytes, bytes]] = find_request(lowered)
         self.specials = specials = dict(found)
         if (
@@ -80,6 +81,20 @@ class RequestHead(slow_path.Head):
         else:
             self._settle(found, minor)
         self._locate()
+
+    @classmethod
+    def scanned(cls, raw: bytes, found: ScannedRequest) -> RequestHead:
+        """The head `raw`, a `common` one, as compiled code read it."""
+        self = cls.__new__(cls)
+        self.raw = raw
+        self._lowered = None
+        _, self.method, self.target, self.specials, self.content_length, self.chunked, self.simple, self._edges = found
+        self.minor = 1
+        self._slow_path = None
+        self._kept = None
+        self.keep_alive = True
+        self._locate()
+        return self
 
     @classmethod
     def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
@@ -97,6 +112,7 @@ class RequestHead(slow_path.Head):
         self.keep_alive = True
         self.simple = like.simple
         self._kept = like._kept
+        self._edges = None
         if like.form == "origin" and target[0] == 0x2F and method != b"CONNECT":  # as the other one is located
             self.form = "origin"
             self.path = target
@@ -198,6 +214,9 @@ class RequestHead(slow_path.Head):
         if host is None:
             host = self._host
         if drop <= REQUEST_CUT:
+            if self._edges is not None and self.simple and splice is not None:
+                line = b"" if target is self.target else b"%b %b HTTP/1.1\r\n" % (self.method.encode("ascii"), target)
+                return splice(line, self.raw, self._edges, host, add)
             kept = self._kept
             if kept is None or kept[0] != host:
                 fields = self._simple_fields(host) if self.simple else self._fields(host, NO_NAMES)

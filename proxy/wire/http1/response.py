@@ -5,8 +5,6 @@ As for requests (`wire/http1/request.py`). What cannot be trusted is a BadAnswer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from proxy.wire.errors import BadAnswer
 from proxy.wire.field_names import (
     ANSWER_CUT,
@@ -19,6 +17,7 @@ from proxy.wire.field_names import (
 )
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, edited
 from proxy.wire.http1 import slow_path
+from proxy.wire.http1.compiled import ScannedAnswer, splice
 
 
 class ResponseHead(slow_path.Head):
@@ -45,6 +44,7 @@ class ResponseHead(slow_path.Head):
         self.status = code = int(status)
         self.minor = 1
         self._slow_path = None
+        self._edges = None
         self._kept: bytes | None = None  # the head to hand on, without the empty line
         found: list[tuple[bytes, bytes]] = find_answer(lowered)
         self.specials = specials = dict(found)
@@ -64,6 +64,18 @@ class ResponseHead(slow_path.Head):
         else:
             self._settle(found, minor)
 
+    @classmethod
+    def scanned(cls, raw: bytes, found: ScannedAnswer) -> ResponseHead:
+        """The head `raw`, a `common` one, as compiled code read it."""
+        self = cls.__new__(cls)
+        self.raw = raw
+        self._lowered = None
+        _, self.status, self.specials, self.content_length, self.chunked, self.simple, self._edges = found
+        self.minor = 1
+        self._slow_path = None
+        self._kept = None
+        self.keep_alive = True
+        return self
 
     def _settle(self, found: slow_path.Found, minor: bytes) -> None:
         """Decide what is unusual about connection and framing; BadAnswer where it cannot be trusted."""
@@ -103,6 +115,8 @@ class ResponseHead(slow_path.Head):
         have neither (RFC 9110 section 8.6, RFC 9112 section 6.1). A 101 or 426 keeps its upgrade.
         """
         if drop <= ANSWER_CUT:
+            if self._edges is not None and self.simple and splice is not None:
+                return splice(b"", self.raw, self._edges, None, add)
             kept = self._kept
             if kept is None:
                 self._kept = kept = self._simple_lines() if self.simple else self._lines(NO_NAMES)

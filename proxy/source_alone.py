@@ -1,0 +1,17 @@
+"""A finder of this package's modules that finds source alone: with it nothing that was compiled is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+
+
+def find_spec(name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
+    """Find a module of the package (`importlib.abc.MetaPathFinder`); ModuleNotFoundError where it has no source."""
+    if not name.startswith("proxy."):
+        return None
+    for folder in path or ():
+        spec = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(name)
+        if spec is not None:
+            return spec
+    raise ModuleNotFoundError(f"No module named {name!r} in source", name=name)

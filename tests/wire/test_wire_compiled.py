@@ -1,0 +1,159 @@
+"""What compiled code reads of a head is what Python reads of it, and both refuse the same with the same words."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from wire_cases import ANSWERS, REFUSED, TAKEN, answer, request
+from wire_mutants import mutated, seeds
+
+from proxy.wire.errors import BadMessage
+from proxy.wire.http1.compiled import scan_answer, scan_request
+from proxy.wire.http1.parser import RequestParser, ResponseParser
+from proxy.wire.http1.request import RequestHead
+from proxy.wire.http1.response import ResponseHead
+
+pytestmark = pytest.mark.skipif(scan_request is None, reason="the compiled reader is not built (make core)")
+
+WAYS: tuple[dict[str, Any], ...] = (
+    {},
+    {"add": b"Via: 1.1 us\r\n"},
+    {"drop": frozenset({b"x"})},
+    {"drop": frozenset({b"x-attempt-count"}), "add": b"X-Attempt-Count: 2\r\n"},
+)
+OF_REQUESTS: tuple[dict[str, Any], ...] = (
+    {"host": b"there"},
+    {"target": b"/t?u", "host": b"there:80", "add": b"A: b\r\n"},
+    {"target": b"/t"},
+)
+COMMON = [
+    request("GET /v1/items?q=1 HTTP/1.1", "Accept: */*", "X-Request-Id: 1-abc", "Connection: keep-alive"),
+    request("PUT http://h.example/v1 HTTP/1.1", "Connection: Keep-Alive", "Content-Type: a/b", "Content-Length: 3")
+    + b"abc",
+    b"DELETE / HTTP/1.1\r\nConnection: keep-alive\r\nA: b\r\nhOST:  h.example:80 \r\nVia: 1.1 a\r\n\r\n",
+    request("POST / HTTP/1.1", "Transfer-Encoding: chunked", "Content-Type: A/B", "authorization: Bearer n")
+    + b"0\r\n\r\n",
+    request("BREW /\xff HTTP/1.1", "X-Retry-Timeout: 3", "Idempotency-Key: K", "Origin: http://A", "cookie: a=b"),
+]
+TOLD = [
+    answer("HTTP/1.1 200 OK", "Content-Length: 3", "Date: Sun", "X: y", "Connection: keep-alive") + b"abc",
+    answer("HTTP/1.1 503 ", "transfer-encoding:chunked", "Retry-After: 1", "X-Attempt-Count: 3", "Server: s")
+    + b"0\r\n\r\n",
+    answer("HTTP/1.1 429 Too many", "Content-Length: 000", "RateLimit: A", "www-authenticate: Basic x"),
+]
+
+
+def seen(head: RequestHead | ResponseHead) -> dict[str, Any]:
+    """All that can be asked of a head."""
+    found: dict[str, Any] = {name: getattr(head, name) for name in type(head).__slots__ if not name.startswith("_")}
+    found |= {name: getattr(head, name) for name in ("raw", "common", "upgrade", "login_bound", "version", "lowered")}
+    ways = WAYS
+    if isinstance(head, RequestHead):
+        found |= {name: getattr(head, name) for name in ("body_size", "expect_continue", "max_forwards")}
+        ways += OF_REQUESTS
+    else:
+        found["sizes"] = [head.body_size(method) for method in ("GET", "HEAD", "CONNECT")]
+    found["types"] = {name: type(value) for name, value in found.items()}
+    found["values"] = [head.get_all(name) for name in ("host", "x", "connection", "content-length", "via", "date")]
+    return found | {"sent": [head.render(**way) for way in ways]}
+
+
+def read(parser: RequestParser | ResponseParser, packets: list[bytes]) -> list[object]:
+    """All heads of a stream, and what is left or why it is refused."""
+    heads: list[object] = []
+    try:
+        for packet in packets:
+            head = parser.feed(packet)
+            while head is not None:
+                heads.append(seen(head))
+                head = parser.feed(b"") if parser.pending and len(heads) < 20 else None
+    except BadMessage as bad:
+        return [*heads, type(bad), str(bad)]
+    return [*heads, parser.leftover()]
+
+
+def compare(data: bytes, random: Random, *, requests: bool, **limits: int) -> bool:
+    """Have both read it, whole or cut; whether compiled code took its first head."""
+    packets = [data]
+    if random.random() < 0.3:
+        cut = random.randrange(len(data) + 1)
+        packets = [data[:cut], data[cut:]]
+    if requests:
+        assert read(RequestParser(**limits), packets) == read(RequestParser(**limits, scan=None), packets), (
+            packets,
+            limits,
+        )
+    else:
+        assert read(ResponseParser(**limits), packets) == read(ResponseParser(**limits, scan=None), packets), (
+            packets,
+            limits,
+        )
+    scan = scan_request if requests else scan_answer
+    return (
+        scan is not None and scan(packets[0], limits.get("header_bytes", 65536), limits.get("headers", 256)) is not None
+    )
+
+
+def search(seed: int, rounds: int) -> int:
+    """Compare that many mutants of requests, and of answers; how many heads compiled code took."""
+    random = Random(seed)
+    asked, told = seeds(random)
+    pools = {True: asked + COMMON * 40, False: told + TOLD * 40}
+    taken = 0
+    for _ in range(rounds):
+        for requests, pool in pools.items():
+            data = mutated(random.choice(pool), random) if random.random() < 0.9 else random.choice(pool)
+            if random.random() < 0.2:
+                data += random.choice(pool)
+            limits = {"header_bytes": random.randrange(20, 200), "headers": random.randrange(1, 8)}
+            taken += compare(data, random, requests=requests, **(limits if random.random() < 0.1 else {}))
+    return taken
+
+
+def test_both_read_the_same_of_whatever_comes() -> None:
+    assert search(seed=1, rounds=4000) > 1000
+
+
+@pytest.mark.parametrize("data", [*COMMON, *(data for data, _ in (*TAKEN.values(), *REFUSED.values()))])
+def test_both_read_each_request_alike(data: bytes) -> None:
+    compare(data, Random(1), requests=True)
+
+
+@pytest.mark.parametrize("data", [*TOLD, *(data for data, _ in ANSWERS.values())])
+def test_both_read_each_answer_alike(data: bytes) -> None:
+    compare(data, Random(1), requests=False)
+
+
+@pytest.mark.parametrize("limit", [7, 8])
+def test_the_limits_are_the_same_to_the_byte(limit: int) -> None:
+    head = request("GET / HTTP/1.1", *(f"X-{n}: y" for n in range(limit - 1)))
+    for header_bytes in range(len(head) - 2, len(head) + 2):
+        for headers in (limit - 1, limit, limit + 1):
+            compare(head, Random(2), requests=True, header_bytes=header_bytes, headers=headers)
+
+
+def test_what_apps_commonly_send_is_read_by_compiled_code() -> None:
+    assert scan_request is not None
+    assert scan_answer is not None
+    assert all(scan_request(data, 65536, 256) is not None for data in COMMON)
+    assert all(scan_answer(data, 65536, 256) is not None for data in TOLD)
+
+
+def test_a_head_that_is_not_bytes_is_an_exception() -> None:
+    assert scan_request is not None
+    for wrong in (None, "GET / HTTP/1.1", bytearray(b"GET / HTTP/1.1\r\n\r\n")):
+        with pytest.raises(TypeError):
+            scan_request(wrong, 65536, 256)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":  # make fuzz
+    import sys
+    import time
+
+    seconds, seed = float(sys.argv[1]), int(sys.argv[2])
+    until, number = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        number += search(seed + number, 2000)
+    print(f"{number} heads taken by compiled code are what Python reads of them (seed {seed})")
