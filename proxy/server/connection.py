@@ -54,6 +54,8 @@ _CLOSE = b"Connection: close\r\n"
 _KEEP = b"Connection: keep-alive\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
+#: Plans that a connection keeps, of requests that take turns on it.
+PLANS = 4
 #: Methods whose answers are framed in their own ways.
 _BODILESS = frozenset({"HEAD", "CONNECT"})
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -72,9 +74,22 @@ class AppConnection(asyncio.Protocol):
 
     __slots__ = (
         *("_body", "_broken", "_buffer", "_chunked", "_close", "_dropped", "_fd", "_generation", "_half_closed"),
-        *("_held", "_informed", "_kept", "_like", "_like_add", "_like_request", "_lingered", "_parser", "_rendered"),
-        *("_running", "_secure", "_timer", "_tunnel", "_undecided", "acceptor", "blocked", "client", "exchange"),
-        *("has_pinned", "head", "inside", "own", "place", "plan", "since", "surplus", "transport", "watched", "wire"),
+        *("_held", "_informed", "_kept", "_like", "_like_add", "_like_request", "_lingered", "_parser", "_plans"),
+        *("_rendered", "_running", "_secure", "_timer", "_tunnel", "_undecided", "acceptor", "blocked", "client"),
+        *(
+            "exchange",
+            "has_pinned",
+            "head",
+            "inside",
+            "own",
+            "place",
+            "plan",
+            "since",
+            "surplus",
+            "transport",
+            "watched",
+            "wire",
+        ),
     )
 
     head: RequestHead
@@ -107,6 +122,7 @@ class AppConnection(asyncio.Protocol):
         self._like_request: Request | None = None  # the first of the requests alike that it was given to,
         self._rendered = b""  # and what it was rendered to
         self.plan: Plan | None = None  # of the last request, by these settings
+        self._plans: dict[tuple[str, str], Plan] | None = None  # of those before it, by method and authority
         self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
         self._buffer = b""  # what was pipelined
         self._half_closed = False
@@ -210,7 +226,7 @@ class AppConnection(asyncio.Protocol):
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
         """What comes next are requests inside a CONNECT: in the clear, or in TLS, which `secure` is told of."""
         self.inside = inside
-        self.plan = None
+        self.plan = self._plans = None
         self._undecided = b""
         self._secure = secure
         self.since = monotonic()
@@ -225,7 +241,7 @@ class AppConnection(asyncio.Protocol):
         self.wire = self.transport
         self.transport = tls
         self.inside = inside
-        self.plan = None
+        self.plan = self._plans = None
         self._undecided = b""
         self.since = monotonic()
 
@@ -291,8 +307,8 @@ class AppConnection(asyncio.Protocol):
         acceptor, plan = self.acceptor, self.plan
         if plan is None or plan.head is not head or self._generation != acceptor.generation or acceptor.refusing:
             if self._generation != acceptor.generation:
-                self._generation, self.plan = acceptor.generation, None
-            plan = self.plan = acceptor.admit(self, head)
+                self._generation, self.plan, self._plans = acceptor.generation, None, None
+            plan = self.plan = self._plan_for(head)
             if plan is None:
                 return
         exchange = self._kept
@@ -300,6 +316,17 @@ class AppConnection(asyncio.Protocol):
             exchange = acceptor.exchange(plan, self)
         self.exchange = exchange
         exchange.start(plan, monotonic(), payload, done, trailers)
+
+    def _plan_for(self, head: RequestHead) -> Plan | None:
+        """Where the request goes: as was decided for one like it on this connection, or decided now; None: answered."""
+        last = self.plan
+        if last is not None and (last.head.method != head.method or last.head.authority != head.authority):
+            plans = self._plans
+            if plans is None or len(plans) >= PLANS:
+                plans = self._plans = {}
+            plans[last.head.method, last.head.authority] = last
+            self.plan = plans.get((head.method, head.authority))
+        return self.acceptor.admit(self, head)
 
     def _await_head(self) -> None:
         if self.since == 0.0:
@@ -357,7 +384,7 @@ class AppConnection(asyncio.Protocol):
         """It carries requests again: cleartext ones, inside a CONNECT to this authority."""
         self._tunnel = self._close = False
         self.inside = Inside(authority, "http")
-        self.plan = None
+        self.plan = self._plans = None
         self._undecided = b""
         self._release(_BODY)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -96,3 +97,20 @@ async def test_a_request_behind_another_is_treated_as_one_alone(first: str) -> N
                 alone = await outcome(front, upstream, [data])
                 if stays:  # else nothing follows it
                     assert await outcome(front, upstream, [before, data]) == alone
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_requests_that_take_turns_are_treated_as_ones_alone(seed: int) -> None:
+    random = Random(seed)
+    async with Upstream(WHOLE) as upstream:
+        a = to("a", upstream.url, hosts=["named.example"])
+        routed = replace(a.policy, route="r", attempt_headers=frozenset({"envoy"}))
+        routes = (Route(Match(paths=("/routed/*",)), routed),)
+        async with Front(replace(a, routes=routes), to("b", upstream.url)) as front:
+            here, via = f"127.0.0.1:{front.port}", front.path.means.via
+            mine = [raw(text, here, upstream.authority, via) for text in REQUESTS if "HTTP/1.0" not in text]
+            alone = {data: await outcome(front, upstream, [data]) for data in mine}
+            some = random.sample(mine, 6)  # few, so that each comes again and finds what was decided for it
+            for _ in range(12):
+                row = random.choices(some, k=8)
+                assert await outcome(front, upstream, row) == alone[row[-1]], row
