@@ -17,15 +17,18 @@ RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/redrive
 # What redrive depends on first, from the lock: this layer stays as long as the lock does.
 COPY pyproject.toml constraints.txt ./
 COPY tools/requirements.py tools/
+# A C compiler, and the headers of a Debian's own Python: the reader of heads is compiled here, and both stay here.
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev \
+      $(test -e /usr/bin/python3 && echo python3-dev) >/dev/null && rm -rf /var/lib/apt/lists/*
 RUN python3 tools/requirements.py "$EXTRAS" > requirements.txt \
     && /opt/pip/bin/pip --python /opt/redrive/bin/python3 install --no-cache-dir -c constraints.txt -r requirements.txt
-COPY README.md LICENSE ./
+COPY README.md LICENSE setup.py ./
 COPY proxy proxy
 # Where proxy/examples leads to.
 COPY config/examples config/examples
 RUN /opt/pip/bin/pip --python /opt/redrive/bin/python3 install --no-cache-dir --no-deps . \
     && find /opt/redrive/lib -name '*.pyx' -delete -o -name '*.pxd' -delete -o -name '*.pyi' -delete \
-    && /opt/redrive/bin/redrive --version
+    && /opt/redrive/bin/redrive --version | grep compiled
 
 FROM ${PYTHON_IMAGE}
 ARG VERSION=0.1.0

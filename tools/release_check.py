@@ -56,7 +56,8 @@ def build() -> tuple[Path, Path]:
     for old in DIST.glob(f"redrive-{VERSION}*"):
         old.unlink()
     run(sys.executable, "-m", "build", "--outdir", DIST, ROOT, stderr=subprocess.DEVNULL)
-    return DIST / f"redrive-{VERSION}.tar.gz", DIST / f"redrive-{VERSION}-py3-none-any.whl"
+    (wheel,) = DIST.glob(f"redrive-{VERSION}-*.whl")
+    return DIST / f"redrive-{VERSION}.tar.gz", wheel
 
 
 def look(sdist: Path, wheel: Path) -> None:
@@ -68,9 +69,10 @@ def look(sdist: Path, wheel: Path) -> None:
     assert roots == {"proxy", f"redrive-{VERSION}.dist-info"}, roots
     tracked = {Path(line) for line in run("git", "-C", ROOT, "ls-files", "proxy").splitlines()}
     tracked |= {path.relative_to(ROOT) for path in (ROOT / "proxy/examples").rglob("*")}
-    left_out = {str(path) for path in tracked if (ROOT / path).is_file()} - names
+    left_out = {str(path) for path in tracked if (ROOT / path).is_file() and path.suffix != ".pyx"} - names
     assert not left_out, f"not in the wheel: {sorted(left_out)}"
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert any(name.startswith("proxy/wire/http1/scan.") and name.endswith(".so") for name in names), "nothing compiled"
     assert "License-Expression: Apache-2.0" in metadata
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
@@ -81,6 +83,8 @@ def look(sdist: Path, wheel: Path) -> None:
         "docs/README.md",
         "config/redrive.yaml",
         "Makefile",
+        "setup.py",
+        "proxy/wire/http1/scan.pyx",
     ):
         assert needed in inside, f"not in the source distribution: {needed}"
     stray = [name for name in inside if re.search(r"\.(pem|key|log|pyc)$|(^|/)(\.venv|build|\.git)/", name)]
