@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from proxy import __version__
 
@@ -26,8 +26,7 @@ FINE, DOES_NOT_HOLD, BAD_INPUT = 0, 1, 2
 #: config/examples of the checkout, installed with the package.
 EXAMPLES = Path(__file__).parent / "examples"
 
-#: Who may read what `redrive env` prints.
-SHELLS = ("sh", "fish", "powershell", "dotenv")
+Verb = Callable[[argparse.Namespace], int]
 
 
 class _Version(argparse.Action):
@@ -63,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a sign that a terminal does not have ends nothing
     parser = _parser()
     options = parser.parse_args(arguments)
-    verb: Callable[[argparse.Namespace], int] | None = getattr(options, "verb", None)
+    verb: Verb | None = getattr(options, "verb", None)
     if verb is None:
         parser.print_help(sys.stderr)
         return BAD_INPUT
@@ -96,74 +95,70 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and which core runs")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
 
-    def add(
-        name: str, verb: Callable[[argparse.Namespace], int], help_: str, *, config: bool = True
-    ) -> argparse.ArgumentParser:
-        made = verbs.add_parser(name, help=help_, description=help_)
+    def add(name: str, verb: Verb, told: str, *, config: bool = True) -> argparse.ArgumentParser:
+        made = verbs.add_parser(name, help=told, description=told)
         made.set_defaults(verb=verb)
         if config:
             _takes_config(made)
         return made
 
     add("run", run, "serve until SIGTERM or Ctrl-C; a file that changes is loaded again")
-    checked = add("check", check, "validate a configuration; print every error and warning")
-    checked.add_argument(
-        "--format",
-        choices=("text", "json", "github"),
-        default="text",
-        help="text for people, json for editors, github for annotations of a pull request; %(default)s unless named",
-    )
+    option = add("check", check, "validate a configuration; print every error and warning").add_argument
+    told = "text for people, json for editors, github for annotations of a pull request; %(default)s unless named"
+    option("--format", choices=("text", "json", "github"), default="text", help=told)
     asked = add("explain", explain, "which upstream, route, strategy, bucket apply, and what would happen next")
-    asked.add_argument("method", metavar="METHOD")
-    asked.add_argument("url", metavar="URL", help="http://…, /… as a base URL's path, or HOST:PORT for CONNECT")
-    end = asked.add_mutually_exclusive_group()
-    end.add_argument("--status", metavar="N", help="what every attempt is answered: an HTTP or gRPC status")
-    end.add_argument(
-        "--fail",
-        metavar="KIND",
-        help="how every attempt fails: connect_failure, refused_stream, reset, attempt_timeout",
-    )
-    asked.add_argument(
-        "-H",
-        dest="fields",
-        action="append",
-        default=[],
-        metavar="'Name: value'",
-        help="a field of the request and of the answer, each of which reads its own; as often as need be",
-    )
+    option = asked.add_argument
+    option("method", metavar="METHOD")
+    option("url", metavar="URL", help="http://…, /… as a base URL's path, or HOST:PORT for CONNECT")
+    either = asked.add_mutually_exclusive_group().add_argument
+    either("--status", metavar="N", help="what every attempt is answered: an HTTP or gRPC status")
+    told = "how every attempt fails: connect_failure, refused_stream, reset, attempt_timeout"
+    either("--fail", metavar="KIND", help=told)
+    field: dict[str, Any] = {"action": "append", "default": [], "metavar": "'Name: value'"}
+    told = "a field of the request and of the answer, each of which reads its own; as often as need be"
+    option("-H", dest="fields", help=told, **field)
     for side in ("request", "answer"):
-        asked.add_argument(
-            f"--{side}-header",
-            action="append",
-            default=[],
-            metavar="'Name: value'",
-            help=f"a field of the {side} alone",
-        )
-    asked.add_argument("--http2", action="store_true", help="the app speaks HTTP/2, as gRPC clients always do")
-    asked.add_argument("--json", action="store_true", help="print the same as one JSON object")
-    asked.add_argument("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
-    tests = add("test", test, "run policy tests", config=False)
-    tests.add_argument("files", nargs="+", metavar="FILE")
-    tests.add_argument("--json", action="store_true", help="print one JSON array")
-    played = add("simulate", simulate, "play a policy in an outage, beside no retries and immediate ones")
-    played.add_argument("--scenario", required=True, metavar="FILE", help="who calls, and what happens to the upstream")
-    played.add_argument("--json", action="store_true", help="print the figures as JSON")
-    played.add_argument("--plot", metavar="FILE", help="write a picture of it, as SVG")
-    shown = add("demo", demo, "a flaky upstream, the proxy in front, traffic, and a live view", config=False)
-    shown.add_argument("--seconds", type=_seconds, metavar="N", help="end after so many; else with Ctrl-C")
-    shown.add_argument("--json", action="store_true", help="print the figures alone (with --seconds)")
+        option(f"--{side}-header", dest=f"of_{side}", help=f"a field of the {side} alone", **field)
+    option("--http2", action="store_true", help="the app speaks HTTP/2, as gRPC clients always do")
+    option("--json", action="store_true", help="print the same as one JSON object")
+    option("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
+    option = add("test", test, "run policy tests", config=False).add_argument
+    option("files", nargs="+", metavar="FILE")
+    option("--json", action="store_true", help="print one JSON array")
+    option = add("simulate", simulate, "play a policy in an outage, beside no retries and immediate ones").add_argument
+    option("--scenario", required=True, metavar="FILE", help="who calls, and what happens to the upstream")
+    option("--json", action="store_true", help="print the figures as JSON")
+    option("--plot", metavar="FILE", help="write a picture of it, as SVG")
+    told = "a flaky upstream, the proxy in front, traffic, and a live view"
+    option = add("demo", demo, told, config=False).add_argument
+    option("--seconds", type=_seconds, metavar="N", help="end after so many; else with Ctrl-C")
+    option("--json", action="store_true", help="print the figures alone (with --seconds)")
     add("schema", schema, "print the JSON Schema of the configuration", config=False)
-    pointing = add("env", env, 'print the lines that point an app here: eval "$(redrive env)"')
-    pointing.add_argument(
-        "--shell", choices=SHELLS, default="sh", help="who reads the lines: %(choices)s; %(default)s unless named"
-    )
-    pointing.add_argument(
-        "--java", action="store_true", help="JAVA_TOOL_OPTIONS too, which every JVM tells of as it starts"
-    )
-    pointing.add_argument("--unset", action="store_true", help="print the lines that take the variables away again")
+    option = add("env", env, 'print the lines that point an app here: eval "$(redrive env)"').add_argument
+    told = "who reads the lines: %(choices)s; %(default)s unless named"
+    option("--shell", choices=("sh", "fish", "powershell", "dotenv"), default="sh", help=told)
+    option("--java", action="store_true", help="JAVA_TOOL_OPTIONS too, which every JVM tells of as it starts")
+    option("--unset", action="store_true", help="print the lines that take the variables away again")
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
-    _ca_verbs(add("ca", ca, "make, show or export the local CA for TLS interception", config=False))
+    local = add("ca", ca, "make, show or export the local CA for TLS interception", config=False)
+    of_ca = local.add_subparsers(title="verbs", metavar="VERB", dest="ca", required=True)
+    told = "make the CA, its key readable to its owner alone, and bundle.pem beside it"
+    made = of_ca.add_parser("init", help=told, description=told)
+    told = "for these hosts and their subdomains alone (name constraints)"
+    made.add_argument("--for", dest="hosts", nargs="+", action="extend", default=[], metavar="HOST", help=told)
+    told = "print where the CA is, its fingerprint, its hosts, and how long it is good"
+    shown = of_ca.add_parser("show", help=told, description=told)
+    told = "print the CA's certificate, for a trust store"
+    exported = of_ca.add_parser("export", help=told, description=told)
+    exported.add_argument("--bundle", action="store_true", help="print the machine's roots and the CA, made anew")
+    for verb in (made, shown, exported):
+        _takes_config(verb)
     return parser
+
+
+def _takes_config(verb: argparse.ArgumentParser) -> None:
+    places = "$REDRIVE_CONFIG, redrive.yaml, config/redrive.yaml, /etc/redrive/redrive.yaml, the defaults"
+    verb.add_argument("-c", "--config", metavar="FILE", help=f"the configuration; else {places}")
 
 
 def _seconds(text: str) -> float:
@@ -174,29 +169,6 @@ def _seconds(text: str) -> float:
     if not 1 <= value <= 86400:
         raise argparse.ArgumentTypeError(f"a number of seconds from 1 to 86400, not {text}")
     return value
-
-
-def _takes_config(verb: argparse.ArgumentParser) -> None:
-    told = (
-        "the configuration; else $REDRIVE_CONFIG, redrive.yaml, config/redrive.yaml, /etc/redrive/redrive.yaml, "
-        "the defaults"
-    )
-    verb.add_argument("-c", "--config", metavar="FILE", help=told)
-
-
-def _ca_verbs(local: argparse.ArgumentParser) -> None:
-    verbs = local.add_subparsers(title="verbs", metavar="VERB", dest="ca", required=True)
-    told = "make the CA, its key readable to its owner alone, and bundle.pem beside it"
-    made = verbs.add_parser("init", help=told, description=told)
-    only = "for these hosts and their subdomains alone (name constraints)"
-    made.add_argument("--for", dest="hosts", nargs="+", action="extend", default=[], metavar="HOST", help=only)
-    told = "print where the CA is, its fingerprint, its hosts, and how long it is good"
-    shown = verbs.add_parser("show", help=told, description=told)
-    told = "print the CA's certificate, for a trust store"
-    exported = verbs.add_parser("export", help=told, description=told)
-    exported.add_argument("--bundle", action="store_true", help="print the machine's roots and the CA, made anew")
-    for verb in (made, shown, exported):
-        _takes_config(verb)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -243,19 +215,9 @@ def explain(options: argparse.Namespace) -> int:
     """Say which policy a request gets, and what it would do."""
     from proxy.lab.explain import explain as answer
 
-    return answer(
-        options.config,
-        options.method,
-        options.url,
-        options.fields,
-        status=options.status,
-        fail=options.fail,
-        body=options.body,
-        of_request=options.request_header,
-        of_answer=options.answer_header,
-        http2=options.http2,
-        as_json=options.json,
-    )
+    named = ("status", "fail", "body", "of_request", "of_answer", "http2")
+    asked = {name: getattr(options, name) for name in named}
+    return answer(options.config, options.method, options.url, options.fields, as_json=options.json, **asked)
 
 
 def test(options: argparse.Namespace) -> int:
