@@ -33,9 +33,10 @@ from proxy.retry.registry import Factory
 from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
 from proxy.server.admin import views
 from proxy.server.admin.app import Access, admin_app, probe_app
+from proxy.server.admin.connections import Pages
 from proxy.server.admin.views import Readiness, View
 from proxy.server.banner import banner
-from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, Pages, where
+from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
 from proxy.server.resources import enough_for, limit, processes
 from proxy.shutdown import SIGNALS, Given, WorkerFailedError, leave, within
 from proxy.transport.clock import monotonic, wall

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 from aiohttp import web
@@ -33,7 +34,7 @@ from proxy.retry.http_date import http_date
 from proxy.server.connection_limit import ConnectionLimit, Seat
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Secured, Tell
-from proxy.server.routing import Exposure, Inside, Rejection, admit, admit_connect, tunnel_endpoints
+from proxy.server.routing import Exposure, Inside, Rejection, admit, admit_connect, denied, tunnel_endpoints
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.head import RequestHead
 
@@ -50,14 +51,12 @@ DRIP_TICK = 1.0
 
 class Asker(AppStream, Protocol):
     """Who has a request that may become a call: an HTTP/1 connection, or a stream of an HTTP/2 connection. `surplus`:
-    the connection is one too many.
+    the connection is one too many. `speaks`: the protocol. `plan`: of the request before, which may do for this one.
     """
 
     surplus: bool
-
-    @property
-    def speaks(self) -> str:
-        """The protocol that its requests come by."""
+    speaks: str
+    plan: Plan | None
 
     @property
     def place(self) -> Exposure:
@@ -66,10 +65,6 @@ class Asker(AppStream, Protocol):
     @property
     def inside(self) -> Inside | None:
         """The CONNECT that its requests are inside of."""
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan of the request before, which may do for this one."""
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
         """Answer a request that does not become a call."""
@@ -173,10 +168,6 @@ class Acceptor(web.Server):
         address = Address(*name[:2])
         return Exposure(address in self._listening and address.is_loopback)  # else it came by one on every address
 
-    def entered(self, connection: Seat) -> None:
-        """A connection was accepted."""
-        self.connection_limit.enter(connection)
-
     def handed_over(self, connection: Seat, to: Seat) -> None:
         """Another takes a connection's place: it speaks another protocol."""
         self.dripping.pop(connection, None)
@@ -190,14 +181,6 @@ class Acceptor(web.Server):
             if not self._emptied.done():  # it was waited for no longer
                 self._emptied.set_result(None)
             self._emptied = None
-
-    def take_place(self) -> bool:
-        """Take one more of `limits.connections`, for a stream in flight beyond its connection's first."""
-        return self.connection_limit.take()
-
-    def give_back(self, places: int) -> None:
-        """So many of those places are free again."""
-        self.connection_limit.give_back(places)
 
     @property
     def is_busy(self) -> bool:
@@ -241,7 +224,7 @@ class Acceptor(web.Server):
             return None
         try:
             if head.method == "CONNECT" and head.is_http2:
-                raise Rejection(501, "Not Implemented", "a CONNECT on an HTTP/2 stream")
+                raise Rejection(501, "a CONNECT on an HTTP/2 stream")
             if head.method == "CONNECT" and connection.inside is None:
                 return self._admit_connect(connection, head)
             admitted = admit(head, self.settings, place, self.means.via, connection.inside)
@@ -321,8 +304,7 @@ class Acceptor(web.Server):
         self, connection: Asker | Seat, status: int, title: str, detail: str, head: RequestHead | None = None
     ) -> None:
         """Answer what is no request, or has a `head` that is above the limits, and close."""
-        rejection = Rejection(status, title, detail)
-        self._reject(connection, head, rejection, close=True)
+        self._reject(connection, head, Rejection(status, detail, title=title), close=True)
 
     def _dismiss(self, connection: Seat, rejection: Rejection) -> None:
         """Answer a connection that another takes the place of, and close it without waiting for what it still sends."""
@@ -335,7 +317,7 @@ class Acceptor(web.Server):
         grpc = head is not None and is_grpc(head)
         status, lines, body = own_answer(
             rejection.status,
-            rejection.title,
+            rejection.title or HTTPStatus(rejection.status).phrase,
             rejection.detail,
             outcome=rejection.outcome,
             grpc=grpc,
@@ -406,25 +388,20 @@ class Acceptor(web.Server):
         self._drain_timer = self.means.loop.call_later(SAYS_SECONDS, self._close_rested)
 
 
-_FULL = Rejection(
-    503, "Service Unavailable", "too many connections are open", Outcome.OVERLOADED, "connection_limit_reached"
-)
+_FULL = Rejection(503, "too many connections are open", Outcome.OVERLOADED, "connection_limit_reached")
 #: RFC 9209 section 2.3.29: no upstream was asked.
-_ENDING = Rejection(
-    503, "Service Unavailable", "the proxy is shutting down", Outcome.OVERLOADED, "proxy_internal_response", UNAVAILABLE
-)
+_ENDING = Rejection(503, "the proxy is shutting down", Outcome.OVERLOADED, "proxy_internal_response", UNAVAILABLE)
 #: RFC 9110 section 15.5.9.
-_TOO_SLOW = Rejection(408, "Request Timeout", "the request's head did not come, and others had no connection left")
+_TOO_SLOW = Rejection(408, "the request's head did not come, and others had no connection left")
 
 
 def _cannot_intercept(why: CaError) -> Rejection:
     """A name that the CA is not for is refused; without a good CA the proxy itself is not set up for it (RFC 9209
     section 2.3.28).
     """
-    detail = str(why)
     if isinstance(why, NotForNameError):
-        return Rejection(403, "Forbidden", detail, Outcome.DENIED, "http_request_denied")
-    return Rejection(500, "Internal Server Error", detail, Outcome.NOT_RETRYABLE, "proxy_configuration_error")
+        return denied(str(why))
+    return Rejection(500, str(why), Outcome.NOT_RETRYABLE, "proxy_configuration_error")
 
 
 async def _no_handler(_: web.BaseRequest) -> web.StreamResponse:

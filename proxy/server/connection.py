@@ -137,14 +137,13 @@ class AppConnection(asyncio.Protocol):
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """An app has connected."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self._fd = transport.get_extra_info("socket").fileno()
         self.place = self.acceptor.place_of(transport.get_extra_info("sockname"))
         self.client = presence.address(transport.get_extra_info("peername"))
         self.since = monotonic()
-        self.acceptor.entered(self)
+        self.acceptor.connection_limit.enter(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request, of its body, of the next one, of a tunnel; or what nobody wants any more."""
@@ -182,7 +181,6 @@ class AppConnection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed, by whomever."""
         transport, self.transport = self.transport, None
         if exc is not None and self._tunnel and transport is not None and transport.can_write_eof():  # not TLS
             socket_close.read_last_words(self._fd, self.data_received, lambda: self.exchange is not None)
@@ -198,11 +196,9 @@ class AppConnection(asyncio.Protocol):
                     connection.abort()
 
     def pause_writing(self) -> None:
-        """The transport's write buffer is full: the app reads slowly."""
         self.blocked = True
 
     def resume_writing(self) -> None:
-        """The transport's write buffer drained."""
         self.blocked = False
         if self.exchange is not None:
             self.exchange.app_writable()
@@ -210,7 +206,6 @@ class AppConnection(asyncio.Protocol):
     # -- TLS ended here (proxy.server.intercept.interception.Secured) ----------------------------------------------
 
     def hand_over(self) -> tuple[asyncio.Transport, bytes]:
-        """The transport, from which nothing more is read, and what was read behind a CONNECT."""
         assert self.transport is not None
         self.transport.pause_reading()
         self._held = 0
@@ -218,7 +213,6 @@ class AppConnection(asyncio.Protocol):
         return self.transport, early
 
     def take_back(self, early: bytes) -> None:
-        """There is no TLS: read on as before."""
         if self.transport is not None:
             self._buffer = early
             self.transport.resume_reading()
@@ -236,7 +230,6 @@ class AppConnection(asyncio.Protocol):
                 self.data_received(early)
 
     def take_over(self, tls: asyncio.Transport, inside: Inside) -> None:
-        """TLS stands: what comes next are requests inside it."""
         tls.set_write_buffer_limits(high=HIGH_WATER)
         self.wire = self.transport
         self.transport = tls
@@ -336,7 +329,6 @@ class AppConnection(asyncio.Protocol):
 
     @property
     def dripping(self) -> bool:
-        """Whether a head has begun to come and is not whole."""
         return self.exchange is None and self._lingered < 0 and (self._parser.pending or bool(self._undecided))
 
     def _read_body(self, data: bytes, exchange: Exchange) -> None:
@@ -371,7 +363,6 @@ class AppConnection(asyncio.Protocol):
     # -- the app's stream (proxy.forward.streams.AppStream) --------------------------------------------------------
 
     def tunnel(self) -> None:
-        """Carry bytes from now on; those that came before are the tunnel's too."""
         self._tunnel = True
         early, self._buffer = self._buffer, b""
         self._release(_AHEAD)
@@ -381,7 +372,6 @@ class AppConnection(asyncio.Protocol):
             self.exchange.app_ended(None)  # the app had said all it would before the tunnel stood
 
     def leave_tunnel(self, authority: str) -> None:
-        """It carries requests again: cleartext ones, inside a CONNECT to this authority."""
         self._tunnel = self._close = False
         self.inside = Inside(authority, "http")
         self.plan = self._plans = None
@@ -398,15 +388,12 @@ class AppConnection(asyncio.Protocol):
             self._close_in_stages()
 
     def pause(self) -> None:
-        """Read no more of the request's body for now."""
         self._hold(_BODY)
 
     def resume(self) -> None:
-        """Read more of the request's body."""
         self._release(_BODY)
 
     def pin(self, stream: UpstreamStream, origin: Origin) -> None:
-        """Make a connection this app connection's own (NTLM, Negotiate)."""
         if isinstance(stream, Connection):
             self.has_pinned = True
             if self.own is None:
@@ -414,12 +401,10 @@ class AppConnection(asyncio.Protocol):
             stream.pin(self.own.setdefault(origin, []))
 
     def pinned(self, origin: Origin) -> UpstreamStream | None:
-        """Take a resting connection of this app connection's own."""
         resting = self.own.get(origin) if self.own is not None else None
         return resting.pop() if resting else None
 
     def done(self) -> None:
-        """The call is over; what was written is whole."""
         exchange, self.exchange = self.exchange, None
         self._kept = exchange if exchange is not None and not exchange.decided else None
         if self.transport is None or self._lingered >= 0:
@@ -464,7 +449,6 @@ class AppConnection(asyncio.Protocol):
         end: bool,
         trailers: Trailers | None,
     ) -> None:
-        """Hand an upstream's answer on, framed for the app's version."""
         transport = self.transport
         if transport is None:
             return
@@ -539,12 +523,10 @@ class AppConnection(asyncio.Protocol):
             self.transport.write(head if headless else head + body)
 
     def write(self, data: bytes) -> None:
-        """More of the body, or of a tunnel."""
         if self.transport is not None:
             self.transport.write(chunk(data) if self._chunked else data)
 
     def finish(self, trailers: Trailers | None) -> None:
-        """The body is whole; in a tunnel, the other end sends no more."""
         transport = self.transport
         if transport is None:
             return

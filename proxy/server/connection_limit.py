@@ -30,19 +30,13 @@ class HasRequest(Protocol):
 
 class Seat(Protocol):
     """A connection of an app. `surplus`: it is one too many, and held open only to be told so. `since`: resting from
-    then on, or its head has begun to come; 0: neither.
+    then on, or its head has begun to come; 0: neither. `client`: the app's address. `speaks`: the protocol.
     """
 
     surplus: bool
     since: float
-
-    @property
-    def client(self) -> str:
-        """The app's address."""
-
-    @property
-    def speaks(self) -> str:
-        """The protocol that its requests come by."""
+    client: str
+    speaks: str
 
     @property
     def exchange(self) -> Any:

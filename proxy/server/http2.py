@@ -158,7 +158,7 @@ class Http2Connection(asyncio.Protocol):
         """
         if len(self.session.streams) - 1 <= self._places:
             return True
-        taken = self.acceptor.take_place()
+        taken = self.acceptor.connection_limit.take()
         self._places += taken
         return taken
 
@@ -167,7 +167,7 @@ class Http2Connection(asyncio.Protocol):
         free = self._places - max(0, streams - 1)
         if free > 0:
             self._places -= free
-            self.acceptor.give_back(free)
+            self.acceptor.connection_limit.give_back(free)
 
     def changed(self) -> None:
         """A stream is over, or the connection drains."""

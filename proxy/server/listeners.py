@@ -14,22 +14,17 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-
-from aiohttp import web
 
 from proxy.background import Background
 from proxy.config.problems import Problem, dotted
 from proxy.config.settings import LONGEST_SOCKET, Address, Settings
 from proxy.config.yaml_tree import Map, Seq
 from proxy.config.yaml_tree import place as written_at
-from proxy.server.admin.connections import AdminRunner
 
-#: Seconds that pages under way get when their listener goes.
-ADMIN_END = 1.0
 #: Connections that may wait to be accepted.
 BACKLOG = 1024
 
@@ -138,33 +133,6 @@ def where(settings: Settings, error: CannotListenError) -> Problem:
     mark = written_at(top, path)
     file = mark.file if mark.line else settings.file or "redrive"
     return Problem(file, mark.line, mark.column, dotted(path), str(error))
-
-
-class Pages:
-    """An opener for the application of admin or probe, made anew for each listener."""
-
-    def __init__(
-        self,
-        make: Callable[[], web.Application],
-        opens: Callable[[Address], None],
-        leaves: Callable[[Address], None],
-    ) -> None:
-        self._make = make
-        self._opens = opens
-        self._leaves = leaves
-
-    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, AdminRunner]:
-        """Serve pages there."""
-        runner = AdminRunner(self._make(), ADMIN_END)
-        await runner.open(sock)
-        self._opens(address)
-        return address, runner
-
-    async def shut(self, opened: tuple[Address, AdminRunner]) -> None:
-        """Let the answers that are under way be given, for a moment."""
-        address, runner = opened
-        await runner.cleanup()
-        self._leaves(address)
 
 
 def bind(address: Address, what: str, *, ours: Collection[int] = ()) -> list[socket.socket]:

@@ -57,15 +57,20 @@ class Inside:
 @dataclass(slots=True)
 class Rejection(Exception):  # noqa: N818 - it is the answer to be given, and is called so
     """A request that goes nowhere. `error` is the RFC 9209 error type; `grpc_status`: told to gRPC calls in the
-    place of what `status` stands for.
+    place of what `status` stands for. `title`: in the place of the status's own phrase.
     """
 
     status: int
-    title: str
     detail: str
     outcome: Outcome = Outcome.BAD_REQUEST
     error: str = "http_request_error"
     grpc_status: int | None = None
+    title: str = ""
+
+
+def denied(detail: str) -> Rejection:
+    """The configuration, or what protects this machine, does not let it go there."""
+    return Rejection(403, detail, Outcome.DENIED, "http_request_denied")
 
 
 @dataclass(slots=True)
@@ -113,7 +118,10 @@ def admit(
             return None
         if found is None:
             by_service = head.is_http2 and is_grpc(head)
-            found, rest = _by_service(head, settings, place) if by_service else _by_prefix(head, settings, place)
+            found, rest = _by_service(head, settings) if by_service else _by_prefix(head, settings, place)
+            refused = _may_be_a_pages(head, found.name) if place.loopback and not place.unix else None
+            if refused is not None:
+                raise refused
         upstream = found
     path = head.path if rest is None else rest
     if (by_service or rest is not None) and upstream.target.endpoints:
@@ -123,29 +131,19 @@ def admit(
     request = Request(head.method, authority, head.path.decode("latin-1"), head, plain, timed)
     policy = upstream.policy if not upstream.routes else upstream.policy_for(head.method, path, head)
     if policy.target.protocol == "http/1.1" and head.is_http2 and is_grpc(head):
-        raise Rejection(
-            501, "Not Implemented", f"gRPC needs HTTP/2, and `protocol` of the upstream {upstream.name} is http/1.1"
-        )
+        raise Rejection(501, f"gRPC needs HTTP/2, and `protocol` of the upstream {upstream.name} is http/1.1")
     return Admitted(upstream, request, policy, scheme, rest, by_service, asked or authority)
 
 
 def looping() -> Rejection:
     """The request has been here before."""
-    return Rejection(
-        508, "Loop Detected", "the request came back to the proxy that sent it", error="proxy_loop_detected"
-    )
+    return Rejection(508, "the request came back to the proxy that sent it", error="proxy_loop_detected")
 
 
 def _unmatched(authority: str, settings: Settings, place: Exposure) -> Upstream:
     if settings.unmatched_on(loopback=place.loopback) == "deny":
         where = "" if settings.unmatched_set else " on a listener off loopback"
-        raise Rejection(
-            403,
-            "Forbidden",
-            f"no upstream names {authority}, and `unmatched` is deny{where}: name it in an upstream's `hosts`",
-            Outcome.DENIED,
-            "http_request_denied",
-        )
+        raise denied(f"no upstream names {authority}, and `unmatched` is deny{where}: name it in an upstream's `hosts`")
     return settings.router.unmatched(authority)
 
 
@@ -153,13 +151,13 @@ def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposu
     """What the request is for, and its upstream: the CONNECT's authority decides (contract, section 6)."""
     absolute = head.form == "absolute"
     if head.method == "CONNECT":
-        raise Rejection(400, "Bad Request", "a CONNECT inside a CONNECT")
+        raise Rejection(400, "a CONNECT inside a CONNECT")
     port = _PORTS[inside.scheme]
     upstream = settings.router.by_authority(inside.authority, port) or _unmatched(inside.authority, settings, place)
     is_its = inside.same(head.authority) or (head.is_http2 and _is_another_of(upstream, head, inside, settings))
     if not is_its or (absolute and head.scheme != inside.scheme):
         asked = f"{head.scheme}://{head.authority}" if absolute else f"Host {head.authority}"
-        raise Rejection(421, "Misdirected Request", f"{asked} inside a CONNECT to {inside.authority}")
+        raise Rejection(421, f"{asked} inside a CONNECT to {inside.authority}")
     return head.authority or inside.authority, upstream
 
 
@@ -179,41 +177,24 @@ def _is_another_of(upstream: Upstream, head: RequestHead, inside: Inside, settin
 
 
 def _by_prefix(head: RequestHead, settings: Settings, place: Exposure) -> tuple[Upstream, bytes]:
-    """The upstream whose prefix the path begins with. What a web page could have sent is refused on loopback."""
+    """The upstream whose prefix the path begins with, and the path behind it."""
     try:
         found = settings.router.by_prefix(head.path)
     except ClimbsOut:
-        raise Rejection(400, "Bad Request", "the path climbs above its prefix") from None
+        raise Rejection(400, "the path climbs above its prefix") from None
     if found is None:
-        raise Rejection(
-            404,
-            "Not Found",
-            "no upstream has this host, or a prefix that the path begins with" + _prefixes(head, settings, place),
-            error="destination_not_found",
-        )
-    _not_a_pages(head, found[0].name, place)
+        told = "no upstream has this host, or a prefix that the path begins with" + _prefixes(head, settings, place)
+        raise Rejection(404, told, error="destination_not_found")
     return found
 
 
-def _by_service(head: RequestHead, settings: Settings, place: Exposure) -> tuple[Upstream, None]:
-    """The upstream that names a gRPC call's service, under the same checks as by prefix. The path stays whole."""
+def _by_service(head: RequestHead, settings: Settings) -> tuple[Upstream, None]:
+    """The upstream that names a gRPC call's service. The path stays whole."""
     found = settings.router.by_service(head.path)
     if found is None:
-        raise Rejection(
-            404,
-            "Not Found",
-            "no upstream has this authority, or names this gRPC service in `services`",
-            error="destination_not_found",
-        )
-    _not_a_pages(head, found.name, place)
+        told = "no upstream has this authority, or names this gRPC service in `services`"
+        raise Rejection(404, told, error="destination_not_found")
     return found, None
-
-
-def _not_a_pages(head: RequestHead, upstream: str, place: Exposure) -> None:
-    """Refuse what a web page could have sent to a listener on loopback. Raises Rejection."""
-    refused = _may_be_a_pages(head, upstream) if place.loopback and not place.unix else None
-    if refused is not None:
-        raise refused
 
 
 def _may_be_a_pages(head: RequestHead, upstream: str) -> Rejection | None:
@@ -233,7 +214,6 @@ def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str],
     if authority and not is_literal(authority):
         return Rejection(
             421,
-            "Misdirected Request",
             f"Host {authority} is neither an IP address nor localhost: "
             f"list the name in `hosts` of the upstream {upstream}",
         )
@@ -241,13 +221,9 @@ def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str],
     if "cross-site" in told or (
         told.isdisjoint(_NOT_CROSS) and not all(is_own_origin(origin, authority, "http") for origin in origins)
     ):
-        return Rejection(
-            403,
-            "Forbidden",
+        return denied(
             "a page of another site asks for this (Sec-Fetch-Site, or an Origin that is not this listener's): "
-            f"list a name in `hosts` of the upstream {upstream} and call it by that, or leave Origin out",
-            Outcome.DENIED,
-            "http_request_denied",
+            f"list a name in `hosts` of the upstream {upstream} and call it by that, or leave Origin out"
         )
     return None
 
@@ -308,18 +284,10 @@ def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: s
     port = named[1] if named is not None else 0
     ports = settings.connect_ports_on(loopback=place.loopback)
     if ports is not None and port not in ports and port not in router.named_ports:
-        raise Rejection(
-            403,
-            "Forbidden",
-            f"port {port} is not one of `limits.connect_ports`",
-            Outcome.DENIED,
-            "http_request_denied",
-        )
+        raise denied(f"port {port} is not one of `limits.connect_ports`")
     upstream = router.by_authority(authority, port) or _unmatched(authority, settings, place)
     if upstream.connect == "deny":
-        raise Rejection(
-            403, "Forbidden", f"`connect` is deny for {upstream.name}", Outcome.DENIED, "http_request_denied"
-        )
+        raise denied(f"`connect` is deny for {upstream.name}")
     request = Request("CONNECT", authority, "", head, plain=_STEERING.isdisjoint(head.specials))
     return Admitted(upstream, request, upstream.policy, "http")
 

@@ -122,20 +122,16 @@ class Workers:
     # -- listeners ------------------------------------------------------------------------------------------------
 
     async def open(self, address: Address, sock: socket.socket) -> list[int]:
-        """Serve on a listening socket, and on another beside it for each further worker."""
         return self._slots.open(address, sock)
 
     async def shut(self, opened: list[int]) -> None:
-        """Close the sockets at an address, once nobody accepts on them."""
         await self._slots.shut(opened, list(self._all.values()))
 
     def is_own(self, address: Address) -> None:
-        """Admin or probe listens there."""
         self._own.append(address)
         self._say(Own(address))
 
     def left(self, address: Address) -> None:
-        """Admin or probe listens there no more."""
         self._own.remove(address)
         self._say(Own(address, gone=True))
 
@@ -198,7 +194,6 @@ class Workers:
     # -- configurations -------------------------------------------------------------------------------------------
 
     def use(self, settings: Settings) -> list[object]:
-        """Hand a new configuration to all."""
         self._settings = settings
         self._generation += 1
         self._packed = pack(settings)
@@ -276,12 +271,10 @@ class Workers:
             await worker.until(lambda: worker.over)
 
     def drain(self) -> None:
-        """Calls end with their connections; new ones are served."""
         self._draining = True
         self._say(Do("drain"))
 
     def refuse(self) -> None:
-        """Calls that come now are refused."""
         self._refusing = True
         self._say(Do("refuse"))
 
@@ -318,26 +311,21 @@ class Workers:
 
     @property
     def usage(self) -> Usage:
-        """What calls use."""
         return self._rows.total()
 
     @property
     def wires(self) -> Wires:
-        """What is open in all, as they told last, and HTTP/2's errors."""
         return self._gathered.wires
 
     @property
     def seen(self) -> int:
-        """Calls that have ended."""
         return self._rows.seen
 
     @property
     def open_files(self) -> int:
-        """File descriptors in use, of all processes."""
         return self._rows.files + open_files()
 
     def workers(self) -> list[tuple[str, float]]:
-        """Processes by state."""
         every = list(self._all.values())
         retiring = sum(worker.retiring for worker in every)
         ready = sum(worker.is_ready and not worker.retiring for worker in every)

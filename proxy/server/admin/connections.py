@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
+from proxy.config.settings import Address
 from proxy.server.admin.turns import rest
 
 #: Connections at once: with those of another port, and the process's own files, fewer descriptors than calls leave
@@ -25,6 +27,8 @@ MOST = 16
 REST = 75.0
 #: Seconds after which a reader who has taken nothing of an answer is given up, as nginx's send_timeout.
 STALLED = 60.0
+#: Seconds that pages under way get when their listener goes.
+END = 1.0
 #: Seconds that what still comes is read and dropped behind a last answer.
 LINGER = 2.0
 #: What aiohttp bounds. A field has room for the cookies of everything else that a browser knows on this host.
@@ -55,6 +59,33 @@ class AdminRunner(web.AppRunner):
         return AdminServer(await super()._make_server())
 
 
+class Pages:
+    """An opener for the application of admin or probe, made anew for each listener."""
+
+    def __init__(
+        self,
+        make: Callable[[], web.Application],
+        opens: Callable[[Address], None],
+        leaves: Callable[[Address], None],
+    ) -> None:
+        self._make = make
+        self._opens = opens
+        self._leaves = leaves
+
+    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, AdminRunner]:
+        """Serve pages there."""
+        runner = AdminRunner(self._make(), END)
+        await runner.open(sock)
+        self._opens(address)
+        return address, runner
+
+    async def shut(self, opened: tuple[Address, AdminRunner]) -> None:
+        """Let the answers that are under way be given, for a moment."""
+        address, runner = opened
+        await runner.cleanup()
+        self._leaves(address)
+
+
 class AdminServer(web.Server):
     """Every connection of one port. `made` is aiohttp's server for the application."""
 
@@ -65,11 +96,9 @@ class AdminServer(web.Server):
         self._resting: dict[AdminConnection, None] = {}  # those that wait for a request, the longest first
 
     def __call__(self) -> AdminConnection:
-        """Make the protocol of a new connection."""
         return AdminConnection(self, loop=asyncio.get_running_loop(), access_log=None, **_LIMITS)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Take a connection in: whoever comes is heard."""
         connection = cast(AdminConnection, handler)
         if len(self._open) >= MOST:
             self._give_up(next(iter(self._resting or self._open)))
@@ -78,7 +107,6 @@ class AdminServer(web.Server):
         super().connection_made(handler, transport)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
-        """Forget a connection that is closed."""
         self._forget(cast(AdminConnection, handler))
         super().connection_lost(handler, exc)
 
@@ -161,7 +189,6 @@ class AdminConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Write an answer to its end."""
         try:
             return await super().finish_response(request, resp, start_time)
         finally:
@@ -179,7 +206,6 @@ class AdminConnection(web.RequestHandler):
         self._watch(self._left())
 
     def resume_writing(self) -> None:
-        """All has been taken."""
         self._stop_watching()
         super().resume_writing()
 
@@ -230,7 +256,6 @@ class AdminConnection(web.RequestHandler):
         await rest(self._ended, LINGER)
 
     def data_received(self, data: bytes) -> None:
-        """Read what comes, but for what stands behind what is no HTTP."""
         if not self._leaving:
             super().data_received(data)
 
