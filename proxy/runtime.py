@@ -58,8 +58,6 @@ OUT = 1
 #: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop, which asks for
 #: it some five times a call. Python's own are 5 ms.
 _SWITCH = 0.00005
-#: A listener: its address, what aiohttp serves it by, its socket.
-Opened = tuple[Address, web.SockSite, socket.socket]
 #: Seconds between looks at the wall's clock, which may be set while the other goes on.
 _CLOCK = 10.0
 #: Seconds that a step of the end may take: less than a parent waits for a worker.
@@ -152,6 +150,7 @@ class DataPath:
         self._clock: asyncio.TimerHandle | None = None
         self._guard = Guard(settings.deny_destinations)
         self._own: Counter[Address] = Counter()
+        self._opened: dict[web.SockSite, tuple[Address, socket.socket]] = {}
         dialer = Dialer(loop, Resolver(loop, settings.pool.dns_ttl), self._guard, Contexts())
         pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
         _limit(pool, settings)
@@ -176,7 +175,7 @@ class DataPath:
 
     # -- listeners ------------------------------------------------------------------------------------------------
 
-    async def open(self, address: Address, sock: socket.socket) -> Opened:
+    async def open(self, address: Address, sock: socket.socket) -> web.SockSite:
         """Serve on a socket that listens at this address."""
         if self._runner.server is None:
             await self._runner.setup()
@@ -184,18 +183,22 @@ class DataPath:
         self.is_own(address)
         site = web.SockSite(self._runner, sock, backlog=BACKLOG)
         await site.start()
-        return address, site, sock
+        self._opened[site] = address, sock
+        return site
 
-    async def shut(self, opened: Opened) -> None:
+    async def shut(self, site: web.SockSite) -> None:
         """Accept no more there, but what had come."""
-        await self.close_listener(await self.leave(opened))
+        await self.close_listener(await self.leave(site))
 
-    async def leave(self, opened: Opened) -> socket.socket:
-        """Accept no more there; the socket on which connections may wait still (`close_listener`)."""
-        address, site, sock = opened
+    async def leave(self, site: web.SockSite, *, gone: bool = True) -> socket.socket:
+        """Accept no more there; the socket on which connections may wait still (`close_listener`). Unless it is `gone`,
+        the address stays ours: another process serves there.
+        """
+        address, sock = self._opened.pop(site)
         rest = sock.dup()
         await site.stop()
-        self.left(address)
+        if gone:
+            self.left(address)
         return rest
 
     def is_own(self, address: Address) -> None:

@@ -204,7 +204,7 @@ class Acceptor(web.Server):
                 self.dripping.pop(connection, None)
             elif now - connection.since >= HEAD_SECONDS:
                 self.dripping.pop(connection, None)
-                self.refuse(connection, 408, "Request Timeout", "the request's head did not come in time")
+                self.refuse(connection, 408, "the request's head did not come in time")
         if self.dripping:
             self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
 
@@ -296,12 +296,12 @@ class Acceptor(web.Server):
     def _answer_here(self, connection: Asker, head: RequestHead, detail: str) -> None:
         """The app wants this proxy to be the last recipient (RFC 9110 sections 7.6.2 and 9.3.7)."""
         lines, body = last_recipient(head, answers_for_nobody(Outcome.SUCCESS, "", detail))
-        self._tell_refused(connection, head, 200, Outcome.SUCCESS, detail, len(body))
+        self._tell_refused(connection, head, 200, len(body), Rejection(200, detail, Outcome.SUCCESS))
         connection.answer(200, lines, body)
         connection.done()
 
     def refuse(
-        self, connection: Asker | Seat, status: int, title: str, detail: str, head: RequestHead | None = None
+        self, connection: Asker | Seat, status: int, detail: str, head: RequestHead | None = None, *, title: str = ""
     ) -> None:
         """Answer what is no request, or has a `head` that is above the limits, and close."""
         self._reject(connection, head, Rejection(status, detail, title=title), close=True)
@@ -312,25 +312,22 @@ class Acceptor(web.Server):
         connection.close_written()
 
     def _reject(
-        self, connection: Asker | Seat, head: RequestHead | None, rejection: Rejection, *, close: bool = False
+        self, connection: Asker | Seat, head: RequestHead | None, why: Rejection, *, close: bool = False
     ) -> None:
         grpc = head is not None and is_grpc(head)
         status, lines, body = own_answer(
-            rejection.status,
-            rejection.title or HTTPStatus(rejection.status).phrase,
-            rejection.detail,
-            outcome=rejection.outcome,
+            why.status,
+            why.title or HTTPStatus(why.status).phrase,
+            why.detail,
+            outcome=why.outcome,
             grpc=grpc,
-            changes=answers_for_nobody(rejection.outcome, rejection.error, rejection.detail),
+            changes=answers_for_nobody(why.outcome, why.error, why.detail),
             retry_after=1.0,
-            grpc_status=rejection.grpc_status,
+            grpc_status=why.grpc_status,
         )
         headless = head is not None and head.method == "HEAD"
-        size = 0 if headless else len(body)
-        told = None
-        if grpc:
-            told = own_grpc_status(rejection.status) if rejection.grpc_status is None else rejection.grpc_status
-        self._tell_refused(connection, head, status, rejection.outcome, rejection.detail, size, told)
+        told = own_grpc_status(why.status) if grpc and why.grpc_status is None else why.grpc_status
+        self._tell_refused(connection, head, status, 0 if headless else len(body), why, told if grpc else None)
         connection.reject(status, lines, body, close=close, headless=headless)
 
     def _tell_refused(
@@ -338,26 +335,13 @@ class Acceptor(web.Server):
         connection: Asker | Seat,
         head: RequestHead | None,
         status: int,
-        outcome: Outcome,
-        detail: str,
         size: int,
+        why: Rejection,
         grpc_status: int | None = None,
     ) -> None:
-        self.means.observer.call_ended(
-            refused(
-                wall=wall(),
-                client=connection.client,
-                status=status,
-                outcome=outcome,
-                detail=detail,
-                method=head.method if head is not None else "",
-                authority=head.authority if head is not None else "",
-                path=head.path.decode("latin-1") if head is not None else "",
-                bytes_out=size,
-                protocol=connection.speaks,
-                grpc_status=grpc_status,
-            )
-        )
+        named = ("", "", "") if head is None else (head.method, head.authority, head.path.decode("latin-1"))
+        own = (wall(), connection.client, status, why.outcome, why.detail)
+        self.means.observer.call_ended(refused(*own, *named, size, connection.speaks, grpc_status))
 
     def date_line(self) -> bytes:
         """A Date line, made once a second (RFC 9110 section 6.6.1: a proxy adds one where the upstream has not)."""

@@ -282,10 +282,10 @@ class AppConnection(asyncio.Protocol):
             assert body is not None
             payload, done, self._buffer = body.feed(rest)
         except Refused as refused:
-            self.acceptor.refuse(self, refused.status, refused.title, refused.detail)
+            self.acceptor.refuse(self, refused.status, refused.detail, title=refused.title)
             return
         except BadMessage as bad:
-            self.acceptor.refuse(self, 400, "Bad Request", bad.detail)
+            self.acceptor.refuse(self, 400, bad.detail)
             return
         if done:
             self._body = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proxy.background import Background
 from proxy.config.settings import Settings
@@ -42,7 +42,7 @@ class Fleet(Factory):
         self, inner: Factory, settings: Settings, tell: Tell, *, met: Met | None = None, observes: bool = False
     ) -> None:
         self._inner = inner
-        self._tell = tell
+        self._tell = (lambda *_, **facts: None) if observes else tell
         self._met = met
         self._observes = observes
         self._redis: RedisFactory | None = None
@@ -73,27 +73,24 @@ class Fleet(Factory):
             if self._redis is not None:
                 self._past_outages += self._redis.store.outages
                 self._background.begin(self._redis.close())
-            self._redis = None if says is None else self._make(settings)
+            self._redis = None
+            if says is not None:
+                from proxy.stores.redis.factory import RedisFactory
+                from proxy.stores.redis.store import RedisStore
+
+                store = RedisStore(
+                    says.url,
+                    timeout=says.timeout,
+                    denies=says.on_outage == "deny",
+                    clock=monotonic,
+                    tell=self._tell,
+                    observes=self._observes,
+                )
+                self._redis = RedisFactory(self._inner, store, says.prefix, monotonic)
         if self._redis is not None and not self._observes:
             self._redis.upstreams = settings.redis_upstreams
             if self._redis.store.client is not None:
                 self._redis.listen()
-
-    def _make(self, settings: Settings) -> RedisFactory:
-        from proxy.stores.redis.factory import RedisFactory
-        from proxy.stores.redis.store import RedisStore
-
-        redis = settings.redis
-        tell = _nothing if self._observes else self._tell
-        store = RedisStore(
-            redis.url,
-            timeout=redis.timeout,
-            denies=redis.on_outage == "deny",
-            clock=monotonic,
-            tell=tell,
-            observes=self._observes,
-        )
-        return RedisFactory(self._inner, store, redis.prefix, monotonic)
 
     async def close(self) -> None:
         """Give leases back, and let go."""
@@ -175,7 +172,3 @@ class Outages:
     def is_out(self) -> bool:
         """Whether any worker is without Redis."""
         return bool(self._out)
-
-
-def _nothing(event: str, lines: list[str], **facts: Any) -> None:
-    """Who only observes has nothing to say."""

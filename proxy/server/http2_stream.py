@@ -131,7 +131,7 @@ class Http2AppStream(wire.Stream):
     def on_too_large(self, head: Request2, detail: str) -> None:
         """The head is above the limits."""
         self._is_grpc = is_grpc(head)
-        self._home.acceptor.refuse(self, 431, "Request Header Fields Too Large", detail, head)
+        self._home.acceptor.refuse(self, 431, detail, head)
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
         """The app left, or broke the rules."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import os
 import resource
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from proxy.config.settings import MOST_WORKERS
 from proxy.server.connection_limit import TOLD
@@ -24,8 +24,7 @@ MOST = 1024 * 1024
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """What calls use of what has limits: calls, parked calls, bytes kept for another attempt.
 
     `busy`, while draining: the processes in which anything is under way (`Acceptor.is_busy`).
@@ -35,14 +34,6 @@ class Usage:
     waiting: int = 0
     buffered: int = 0
     busy: int = 0
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.in_flight + other.in_flight,
-            self.waiting + other.waiting,
-            self.buffered + other.buffered,
-            self.busy + other.busy,
-        )
 
 
 def enough_for(descriptors: int) -> int:

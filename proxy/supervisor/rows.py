@@ -12,8 +12,7 @@ from proxy.server.connection_limit import Others
 from proxy.server.resources import Usage
 from proxy.stores.shared_memory.records import WORKERS, Memory
 
-_IN_FLIGHT, _CONNECTIONS, _SURPLUS, _WAITING, _BUFFERED, _BUSY, _SEEN, _FILES = range(8)
-_WORDS = 8
+_CONNECTIONS, _SURPLUS, _SEEN, _FILES, *_USAGE = range(4 + len(Usage._fields))
 
 
 class Neighbours(Others):
@@ -54,36 +53,34 @@ class Rows:
     def write(self, row: int, usage: Usage, seen: int, files: int | None) -> None:
         """Write one's own row, but for connections (`Neighbours`). `files` None: as before."""
         at, words = self._memory.row(row), self._memory.words
-        words[at + _IN_FLIGHT], words[at + _WAITING] = usage.in_flight, usage.waiting
-        words[at + _BUFFERED], words[at + _BUSY] = usage.buffered, usage.busy
+        for word, used in zip(_USAGE, usage, strict=True):
+            words[at + word] = used
         words[at + _SEEN] = seen
         if files is not None:
             words[at + _FILES] = files
+
+    def total(self, *, but: int = 0) -> Usage:
+        """What all use, but the worker of one row."""
+        return Usage(*(self._sum(word, but) for word in _USAGE))
+
+    @property
+    def seen(self) -> int:
+        """Calls that ended in those that are there."""
+        return self._sum(_SEEN)
+
+    @property
+    def files(self) -> int:
+        """File descriptors in use by workers."""
+        return self._sum(_FILES)
+
+    def _sum(self, word: int, but: int = 0) -> int:
+        memory = self._memory
+        return sum(memory.words[memory.row(row) + word] for row in range(1, memory.rows + 1) if row != but)
 
     def free(self, row: int) -> None:
         """The worker of a row is no more: what it used is free, and so is the row."""
         self._taken.discard(row)
         self._clear(row)
-
-    def _clear(self, row: int) -> None:
-        at = self._memory.row(row)
-        for word in range(at, at + _WORDS):
-            self._memory.words[word] = 0
-        self._memory.wipe_page(row)
-
-    def total(self, *, but: int = 0) -> Usage:
-        """What all use, but the worker of one row."""
-        return sum((self._usage(row) for row in self._rows() if row != but), Usage())
-
-    @property
-    def seen(self) -> int:
-        """Calls that ended in those that are there."""
-        return sum(self._memory.words[self._memory.row(row) + _SEEN] for row in self._rows())
-
-    @property
-    def files(self) -> int:
-        """File descriptors in use by workers."""
-        return sum(self._memory.words[self._memory.row(row) + _FILES] for row in self._rows())
 
     def take(self) -> int:
         """A free row for a new worker, which nobody else gets until it is freed. Only the parent asks."""
@@ -94,14 +91,8 @@ class Rows:
         self._memory.words[count] = max(self._memory.words[count], row)
         return row
 
-    def _rows(self) -> range:
-        return range(1, self._memory.rows + 1)
-
-    def _usage(self, row: int) -> Usage:
-        at, words = self._memory.row(row), self._memory.words
-        return Usage(
-            words[at + _IN_FLIGHT],
-            words[at + _WAITING],
-            words[at + _BUFFERED],
-            words[at + _BUSY],
-        )
+    def _clear(self, row: int) -> None:
+        at = self._memory.row(row)
+        for word in (_CONNECTIONS, _SURPLUS, _SEEN, _FILES, *_USAGE):
+            self._memory.words[at + word] = 0
+        self._memory.wipe_page(row)

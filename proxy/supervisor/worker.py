@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import uvloop
+from aiohttp import web
 
 from proxy.background import Background
 from proxy.config.provenance import let_go
@@ -23,7 +24,7 @@ from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
-from proxy.runtime import OUT, DataPath, Opened, data_path, settle_in
+from proxy.runtime import OUT, DataPath, data_path, settle_in
 from proxy.server.resources import open_files
 from proxy.shutdown import leave
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
@@ -78,7 +79,7 @@ class Worker:
         self._memory = memory
         self._rows = Rows(memory)
         self._factory = SharedFactory(memory)
-        self._opened: dict[int, Opened] = {}
+        self._opened: dict[int, web.SockSite] = {}
         self._left: dict[int, socket.socket] = {}  # nobody accepts there any more, but connections may wait
         self._metrics, self._recent = Metrics(), RecentCalls()
         self._path: DataPath  # from Begin on
@@ -168,11 +169,12 @@ class Worker:
 
     async def _leave(self, leave: Leave) -> None:
         for number in leave.numbers:
-            opened = self._opened.pop(number, None)
-            if opened is not None and leave.gone:
-                self._left[number] = await self._path.leave(opened)
-            elif opened is not None:
-                await opened[1].stop()
+            if number in self._opened:
+                rest = await self._path.leave(self._opened.pop(number), gone=leave.gone)
+                if leave.gone:
+                    self._left[number] = rest
+                else:
+                    rest.close()
         self._channel.send(Left(leave.numbers))
 
     async def _shut(self, shut: Shut) -> None:

@@ -23,7 +23,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from proxy.server.admin import handlers
 from proxy.server.admin.handlers import Handlers, refusal
-from proxy.server.admin.live_board import CLOSING, Events, LiveBoard, keep_sampling
+from proxy.server.admin.live_board import CLOSING, LiveBoard
 from proxy.server.admin.turns import a_turn
 from proxy.server.admin.views import View
 from proxy.server.routing import is_literal, is_own_origin
@@ -73,7 +73,7 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
     app = bare_app(known_host, token, own_site)
     app[ACCESS] = access
     board = LiveBoard(view, asyncio.get_running_loop().time, secrets.token_hex(4))
-    page, events = Handlers(view), Events(view, board)
+    page = Handlers(view)
     app.add_routes(
         [
             get("/", handlers.page, name="dashboard"),
@@ -87,17 +87,20 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
             get("/upstreams", page.upstreams),
             get("/buckets", page.buckets),
             get("/requests", page.requests),
-            get("/events", events.stream),
+            get("/events", board.stream),
             post("/reload", page.reload),
             post("/drain", page.drain),
         ]
     )
 
     async def sampling(app: web.Application) -> AsyncIterator[None]:
-        """Sample the board's levels for as long as the application runs."""
-        task = asyncio.create_task(keep_sampling(view, board, app[CLOSING]))
+        """Sample the board's levels for as long as the application runs, and tell of what went wrong with it."""
+        task = asyncio.create_task(board.keep_sampling(app[CLOSING]))
         yield
-        await _until_ended(task)
+        (error,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(error, Exception):
+            told = {"message": "the dashboard's samples", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
 
     app.cleanup_ctx.append(sampling)
     return app
@@ -236,10 +239,3 @@ async def _add_fields(request: web.Request, response: web.StreamResponse) -> Non
     for name, value in _FIELDS.items():
         response.headers.setdefault(name, value)
     response.headers.popall("Server", None)
-
-
-async def _until_ended(task: asyncio.Task[None]) -> None:
-    """Wait for a task that has been told to end, and tell of what went wrong with it."""
-    (error,) = await asyncio.gather(task, return_exceptions=True)
-    if isinstance(error, Exception):
-        asyncio.get_running_loop().call_exception_handler({"message": "the dashboard's samples", "exception": error})

@@ -73,6 +73,13 @@ class LiveBoard:
 
     # -- all the time -----------------------------------------------------------------------------------------------
 
+    async def keep_sampling(self, closing: asyncio.Event) -> None:
+        """Sample until the application shuts down."""
+        while not closing.is_set():
+            await self._view.refresh()
+            await self.sample()
+            await rest(closing, SAMPLE)
+
     async def sample(self) -> None:
         """Note the levels, and now and then where the window begins. To be called every SAMPLE seconds."""
         if self._sample % _WINDOW == 0:
@@ -124,6 +131,30 @@ class LiveBoard:
         head = json.dumps(message, separators=(",", ":"))
         upstreams, buckets = _changed(self._rows, after), _changed(self._buckets, after)
         return f'{head[:-1]},"upstreams":[{upstreams}],"buckets":[{buckets}]}}', self._version
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """`/events`. `Last-Event-ID` goes on where a reader left off, as far as the ring of last calls reaches back."""
+        await self._view.refresh()
+        reader = EventReader(request, self._view, self)
+        if reader.most and not is_count(reader.most):
+            return refusal(400, "most is a whole number.")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        if request.version < (1, 1):  # such a stream ends with its connection
+            response.force_close()
+        await response.prepare(request)
+        if request.method == "HEAD":
+            return response
+        await response.write(b"retry: 1000\n\n")
+        closing, quiet = request.app[CLOSING], 0.0
+        while not closing.is_set() and not has_said_all(request):  # one that goes fails a write, or this is cancelled
+            news = await reader.news()
+            if not news and quiet >= _ALIVE:
+                news = ": alive\n\n"
+            if news:
+                await write_in_pieces(response, news.encode())
+            quiet = 0.0 if news else quiet + reader.wait
+            await rest(closing, reader.wait)
+        return response
 
     async def _take(self, version: int, known: dict[str, _Row], found: Iterable[tuple[str, dict[str, Any]]]) -> None:
         names = set(await in_turns(_bring(version, known, name, seen) for name, seen in found))
@@ -189,59 +220,19 @@ async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(lowest.values())
 
 
-class Events:
-    """The page. `board` is the one that all readers share."""
-
-    def __init__(self, view: View, board: LiveBoard) -> None:
-        self._view = view
-        self._board = board
-
-    async def stream(self, request: web.Request) -> web.StreamResponse:
-        """`/events`. `Last-Event-ID` goes on where a reader left off, as far as the ring of last calls reaches back."""
-        await self._view.refresh()
-        reader = EventReader(request, self._view, self._board)
-        if not reader.asks_well:
-            return refusal(400, "most is a whole number.")
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        if request.version < (1, 1):  # such a stream ends with its connection
-            response.force_close()
-        await response.prepare(request)
-        if request.method != "HEAD":
-            await response.write(b"retry: 1000\n\n")
-            await self._follow(request, response, reader)
-        return response
-
-    async def _follow(self, request: web.Request, response: web.StreamResponse, reader: EventReader) -> None:
-        """Write a reader's events until it goes (then a write fails, or this is cancelled) or the application ends."""
-        closing, quiet = request.app[CLOSING], 0.0
-        while not closing.is_set() and not has_said_all(request):
-            news = await reader.news()
-            if not news and quiet >= _ALIVE:
-                news = ": alive\n\n"
-            if news:
-                await write_in_pieces(response, news.encode())
-            quiet = 0.0 if news else quiet + reader.wait
-            await rest(closing, reader.wait)
-
-
 class EventReader:
-    """One reader: what it has had, and what it gets next. `request` says what it asked for."""
+    """One reader: what it has had, and what it gets next. `request` says what it asked for, `most` as it said it."""
 
     def __init__(self, request: web.Request, view: View, board: LiveBoard) -> None:
         self._view = view
         self._board = board if "board" in request.query else None
-        self._most = request.query.get("most", str(_MOST) if self._board is not None else "")
+        self.most = request.query.get("most", str(_MOST) if self._board is not None else "")
         self._version = 0
         self._skipped = 0
         last = request.headers.get("Last-Event-ID", "")
         self._at = view.recent.seen
         if is_count(last):  # a number beyond all seen is from before a restart
             self._at = int(last) if int(last) <= view.recent.seen else 0
-
-    @property
-    def asks_well(self) -> bool:
-        """Whether what it asked for can be read."""
-        return not self._most or is_count(self._most)
 
     @property
     def wait(self) -> float:
@@ -261,19 +252,11 @@ class EventReader:
     def _calls(self) -> Iterator[NumberedCall]:
         recent, at = self._view.recent, self._at
         self._at = recent.seen
-        if not self._most:
+        if not self.most:
             return recent.show(recent.choose(at))
-        chosen = recent.choose_news(at, int(self._most))
+        chosen = recent.choose_news(at, int(self.most))
         self._skipped += recent.seen - at - len(chosen)
         return recent.show(chosen)
-
-
-async def keep_sampling(view: View, board: LiveBoard, closing: asyncio.Event) -> None:
-    """Sample the board until the application shuts down."""
-    while not closing.is_set():
-        await view.refresh()
-        await board.sample()
-        await rest(closing, SAMPLE)
 
 
 def _event(name: str, data: str, number: int | None = None) -> str:

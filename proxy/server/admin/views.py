@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any
 
-from proxy.config.provenance import EffectiveValue, Provenance
+from proxy.config.provenance import Provenance
 from proxy.config.settings import Settings
 from proxy.observe import masking
 from proxy.observe.exposition import Gauges
@@ -48,28 +48,19 @@ class Live:
     cooldown: float = 0.0
     held: int = 0
 
+    @property
+    def failed(self) -> int:
+        """Calls that did not succeed."""
+        return self.calls - self.at_once - self.after_retries
+
     def figures(self) -> dict[str, int]:
         """What is counted."""
-        return {
-            "calls": self.calls,
-            "at_once": self.at_once,
-            "after_retries": self.after_retries,
-            "failed": self.calls - self.at_once - self.after_retries,
-            "attempts": self.attempts,
-        }
+        counted = ("calls", "at_once", "after_retries", "failed", "attempts")
+        return {name: getattr(self, name) for name in counted}
 
 
-def _no_places(upstream: str, route: str) -> list[dict[str, str]]:
-    """There are none."""
-    return []
-
-
-async def _nothing() -> None:
-    """Everything is counted in this process."""
-
-
-async def _nobody() -> list[Live]:
-    """Nothing is counted."""
+async def _nothing() -> Any:
+    """Stand for what is counted elsewhere, or shown, where there is nothing."""
     return []
 
 
@@ -111,8 +102,8 @@ class View:
     reload: Callable[[], Awaitable[list[str]]]
     drain: Callable[[], None]
     refresh: Callable[[], Awaitable[None]] = _nothing
-    live: Callable[[], Awaitable[list[Live]]] = _nobody
-    places: Callable[[str, str], list[dict[str, str]]] = _no_places
+    live: Callable[[], Awaitable[list[Live]]] = _nothing
+    places: Callable[[str, str], list[dict[str, str]]] = lambda upstream, route: []
     loads: Callable[[], int] = int
 
 
@@ -126,7 +117,7 @@ async def upstreams(
 ) -> list[dict[str, Any]]:
     """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
     counted = await _counted({}, metrics)
-    held = dict(await cooldowns(router, registry, now))
+    held = await cooldowns(router, registry, now)
     chosen = [upstream for upstream in router.upstreams if only in (None, upstream.name)]
     fallback = router.fallback
     if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
@@ -139,7 +130,7 @@ async def live(
 ) -> list[Live]:
     """The counters of every named upstream in file order, then those of labels that have been counted besides."""
     counted = await _counted({upstream.label: [] for upstream in router.upstreams}, metrics)
-    held = dict(await cooldowns(router, registry, now))
+    held = await cooldowns(router, registry, now)
     return await in_turns(_live(label, series, held.get(label, 0.0), room) for label, series in counted.items())
 
 
@@ -166,20 +157,24 @@ def _live(label: str, counted: list[Series], cooldown: float, room: WaitingRoom)
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
     """Every effective value of a policy, or of the top level where no upstream is named, and who says so."""
     origins = provenance.of(upstream, route) if upstream else provenance.of_top()
-    return [{"path": each.path, "value": _value(each), "from": str(each.mark)} for each in origins]
-
-
-def _value(origin: EffectiveValue) -> str:
-    return masking.place(origin.path, origin.plain, argument=origin.argument)
+    return [
+        {
+            "path": each.path,
+            "value": masking.place(each.path, each.plain, argument=each.argument),
+            "from": str(each.mark),
+        }
+        for each in origins
+    ]
 
 
 def _upstream(
     upstream: Upstream, counted: list[Series], registry: Registry, held: dict[str, float], room: WaitingRoom
 ) -> dict[str, Any]:
-    calls = sum(series.calls for series in counted)
-    attempts = sum(series.attempts for series in counted)
-    at_once = sum(sum(series.at_once) for series in counted)
-    retried = sum(n for series in counted for (outcome, _), n in series.outcomes.items() if outcome == "success")
+    seen = _live(upstream.label, counted, held.get(upstream.label, 0.0), room)
+    outcomes: Counter[str] = Counter(success=seen.at_once)
+    for series in counted:
+        for (outcome, _), count in series.outcomes.items():
+            outcomes[outcome.value] += count
     return {
         "name": upstream.name,
         "endpoints": [endpoint_url(endpoint) for endpoint in upstream.target.endpoints],
@@ -191,29 +186,20 @@ def _upstream(
         "label": upstream.label,
         **_policy(upstream.policy, registry),
         "routes": [_policy(route.policy, registry) for route in upstream.routes],
-        "calls": calls,
-        "succeeded_at_once": at_once,
-        "succeeded_after_retries": retried,
-        "failed": calls - at_once - retried,
-        "attempts": attempts,
-        "attempts_per_call": round(attempts / calls, 3) if calls else None,
-        "outcomes": _outcomes(counted),
-        "results": dict(sum((series.results for series in counted), Counter(success=at_once))),
+        "calls": seen.calls,
+        "succeeded_at_once": seen.at_once,
+        "succeeded_after_retries": seen.after_retries,
+        "failed": seen.failed,
+        "attempts": seen.attempts,
+        "attempts_per_call": round(seen.attempts / seen.calls, 3) if seen.calls else None,
+        "outcomes": {outcome: count for outcome, count in outcomes.items() if count},
+        "results": dict(sum((series.results for series in counted), Counter(success=seen.at_once))),
         "denied": {why.value: n for why, n in sum((series.denied for series in counted), Counter()).items()},
         "app_retries": sum(series.app_retries for series in counted),
         "likely_app_retries": sum(series.likely_app_retries for series in counted),
-        "cooldown_seconds": round(held.get(upstream.label, 0.0), 3),
-        "held_calls": room.held_for(upstream.label),
+        "cooldown_seconds": round(seen.cooldown, 3),
+        "held_calls": seen.held,
     }
-
-
-def _outcomes(counted: list[Series]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for series in counted:
-        found["success"] += sum(series.at_once)
-        for (outcome, _), count in series.outcomes.items():
-            found[outcome.value] += count
-    return {outcome: count for outcome, count in found.items() if count}
 
 
 def _policy(policy: Policy, registry: Registry) -> dict[str, Any]:
@@ -278,12 +264,12 @@ def _all_buckets(
             yield name, RateBucket(spec) if isinstance(spec, RateSpec) else make_bucket(spec)
 
 
-async def cooldowns(router: Router, registry: Registry, now: float) -> list[tuple[str, float]]:
+async def cooldowns(router: Router, registry: Registry, now: float) -> dict[str, float]:
     """Each upstream's longest cooldown in force, in seconds; 0 for the others that are named."""
     longest = {upstream.label: 0.0 for upstream in router.upstreams}
     for upstream, _, left in await in_turns(registry.cooldowns(now)):
         longest[upstream] = max(left, longest.get(upstream, 0.0))
-    return list(longest.items())
+    return longest
 
 
 async def copied(metrics: Metrics) -> Metrics:
@@ -318,7 +304,7 @@ async def gauges(
     return Gauges(
         levels=list(levels.items()),
         capacities=list(capacities.items()),
-        cooldowns=await cooldowns(settings.router, registry, now),
+        cooldowns=list((await cooldowns(settings.router, registry, now)).items()),
         buffered_bytes=usage.buffered,
         waiting_calls=usage.waiting,
         limits=[
