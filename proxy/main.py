@@ -54,9 +54,8 @@ _STEP = 15.0
 
 
 def serve(file: str | None, loaded: Callable[[], LoadResult]) -> NoReturn:
-    """Run a process until it is told to end, and end it with its exit status.
-
-    `loaded` gives a result that has settings, once.
+    """Run a process until it is told to end, and end it with its exit status. `loaded` gives a result that has
+    settings, once.
     """
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     leave(runner.run(_serve(file, loaded)))
@@ -126,7 +125,8 @@ class House:
 
     def _begin_log(self, sink: LineSink) -> None:
         console = is_for_people(self.settings.log.format, OUT)
-        self._sink, self._notices = sink, Notices(sink, self._tell_people, wall, console=console)
+        self._sink = sink
+        self._notices = Notices(sink, lambda line: self._people.add_now(f"{line}\n"), wall, console=console)
 
     # -- beginning ------------------------------------------------------------------------------------------------
 
@@ -222,10 +222,6 @@ class House:
                 self._notices.tell("reload", lines, result="success", why=why, warnings=told)
             finally:
                 taken.set()
-
-    def _tell_people(self, line: str) -> None:
-        """Say a line on standard error."""
-        self._people.add_now(f"{line}\n")
 
     # -- ending ---------------------------------------------------------------------------------------------------
 

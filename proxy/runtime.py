@@ -82,10 +82,6 @@ def draw_via() -> str:
     return f"redrive-{secrets.token_hex(4)}"
 
 
-def _to_nobody(event: str, lines: list[str], **facts: Any) -> None:
-    """Where nobody is told of what the proxy port has to say."""
-
-
 def data_path(
     settings: Settings, sink: LineSink, tell: Tell, metrics: Metrics, factory: Factory, **of_worker: Any
 ) -> DataPath:
@@ -132,7 +128,7 @@ class DataPath:
         observer: Observer,
         *,
         via: str | None = None,
-        tell: Tell = _to_nobody,
+        tell: Tell = lambda *_, **facts: None,
         factory: Factory | None = None,
         descriptors: int = sys.maxsize,
         tracer: Tracer | None = None,

@@ -62,12 +62,10 @@ _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class AppConnection(asyncio.Protocol):
-    """See the module. Implements `proxy.forward.streams.AppStream`.
-
-    `head` is that of the request in progress, `exchange` its call, `inside` the CONNECT that it is inside of.
-    `blocked`: what is written should wait. `since`: when the head that is awaited began to come, or the connection to
-    rest; 0 while neither is so. `wire` is the transport that has the socket, where `transport` is the TLS that it
-    carries.
+    """See the module. Implements `proxy.forward.streams.AppStream`. `head` is that of the request in progress,
+    `exchange` its call, `inside` the CONNECT that it is inside of. `blocked`: what is written should wait. `since`:
+    when the head that is awaited began to come, or the connection to rest; 0 while neither is so. `wire` is the
+    transport that has the socket, where `transport` is the TLS that it carries.
     """
 
     speaks = HTTP1
@@ -500,11 +498,10 @@ class AppConnection(asyncio.Protocol):
         transport.write(whole)
 
     def _is_a_last_word(self, head: ResponseHead) -> bool:
-        """Whether an answer that comes before its request is whole says that the rest of it is not wanted.
-
-        RFC 9110 section 10.1.1 and RFC 9112 section 9.5: then the app is told that the connection closes, and may stop.
-        An app that waits for a 100 in vain may send its next request in the place of the body, or the body: nobody
-        could tell. Any other answer may go on beside the request, and what is left of that is read over behind it.
+        """Whether an answer that comes before its request is whole says that the rest of it is not wanted. RFC 9110
+        section 10.1.1 and RFC 9112 section 9.5: then the app is told that the connection closes, and may stop. An app
+        that waits for a 100 in vain may send its next request in the place of the body, or the body: nobody could tell.
+        Any other answer may go on beside the request, and what is left of that is read over behind it.
         """
         waits = not self._informed and b"expect" in self.head.specials
         return waits or head.status >= 400 or not head.keep_alive
@@ -690,9 +687,8 @@ class AppConnection(asyncio.Protocol):
     # -- the app going away -------------------------------------------------------------------------------------------
 
     def glance(self, *, closely: bool) -> None:
-        """While nothing is read, or the app has half-closed, nobody tells that it went away: look.
-
-        `closely`: also whether its end is stuck behind bytes of it that nobody reads.
+        """While nothing is read, or the app has half-closed, nobody tells that it went away: look. `closely`: also
+        whether its end is stuck behind bytes of it that nobody reads.
         """
         if self._tunnel or self.exchange is None:
             return  # what was said in a tunnel before the app left is still on its way

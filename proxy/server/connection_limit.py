@@ -97,7 +97,9 @@ class ConnectionLimit:
     def enter(self, connection: Seat) -> None:
         """A connection was accepted: it is served, or marked as one to be told, or told at once."""
         self.open[connection] = None
-        if not self.admit(connection) and self._has_told_enough():
+        if self.admit(connection):
+            return
+        if self._surplus > self.told or self._surplus + self.others.count()[1] > TOLD:  # enough are told already
             self.leave(connection)
             self.turn_away(connection)
 
@@ -150,12 +152,8 @@ class ConnectionLimit:
         held, surplus = self.others.count()
         return served <= self.most and served + self._streams + held - surplus <= self.limit
 
-    def _has_told_enough(self) -> bool:
-        return self._surplus > self.told or self._surplus + self.others.count()[1] > TOLD
-
     def _make_room(self) -> bool:
         """Close the connection whose head is the slowest to come; else the one that has rested longest, if it has long.
-
         Who sends heads by halves would else keep everybody out; a head comes in one packet from nearly all.
         """
         for connection in self.half:

@@ -32,10 +32,9 @@ Met = Callable[[str, Key, BucketSpec | None], None]
 
 
 class Fleet(Factory):
-    """Makes what calls share: in Redis what says so, by `inner` what does not.
-
-    `met` is told of every bucket in Redis that this process comes to use, for who adds workers up. One that only
-    `observes` looks at levels when asked to, and neither hears of cooldowns nor says anything.
+    """Makes what calls share: in Redis what says so, by `inner` what does not. `met` is told of every bucket in Redis
+    that this process comes to use, for who adds workers up. One that only `observes` looks at levels when asked to, and
+    neither hears of cooldowns nor says anything.
     """
 
     def __init__(
@@ -50,8 +49,6 @@ class Fleet(Factory):
         self._past_outages = 0
         self._background = Background()
         self._change(settings)
-
-    # -- configurations -------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Reach Redis before the first call, if that is quickly done."""
@@ -99,8 +96,6 @@ class Fleet(Factory):
         if self._background.tasks:
             await asyncio.wait(self._background.tasks, timeout=_START)
 
-    # -- being watched --------------------------------------------------------------------------------------------
-
     async def refresh(self) -> None:
         """Hear the levels of all buckets, for a page: one round trip, or none where Redis can't be had."""
         if self._redis is not None:
@@ -115,8 +110,6 @@ class Fleet(Factory):
     def outages(self) -> int:
         """How many times it could not be had any more."""
         return self._past_outages + (self._redis.store.outages if self._redis is not None else 0)
-
-    # -- proxy.retry.registry.Factory ------------------------------------------------------------------------------
 
     @property
     def _factory(self) -> Factory:

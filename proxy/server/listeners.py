@@ -136,10 +136,9 @@ def where(settings: Settings, error: CannotListenError) -> Problem:
 
 
 def bind(address: Address, what: str, *, ours: Collection[int] = ()) -> list[socket.socket]:
-    """Sockets that listen at an address: one, or one for each family of a name. `what` is the setting's name.
-
-    Others of this program may listen there too (`again`, or after a reload another address with the same port):
-    SO_REUSEPORT. That nobody else does is asked first, but where a port is in `ours`. Raises CannotListenError.
+    """Sockets that listen at an address: one, or one for each family of a name. `what` is the setting's name. Others of
+    this program may listen there too (`again`, or after a reload another address with the same port): SO_REUSEPORT.
+    That nobody else does is asked first, but where a port is in `ours`. Raises CannotListenError.
     """
     try:
         if address.unix is not None:

@@ -25,9 +25,8 @@ _NO_COOKIE = b"\xff" * 8
 
 
 def is_held(peer: tuple[str, int], local: tuple[str, int], family: int) -> bool | None:
-    """Whether the socket at the other end of a TCP connection of this machine is still held by a process.
-
-    None where it is gone, or not on this machine, or where the kernel does not say.
+    """Whether the socket at the other end of a TCP connection of this machine is still held by a process. None where it
+    is gone, or not on this machine, or where the kernel does not say.
     """
     try:
         packed = (socket.inet_pton(family, host.partition("%")[0]).ljust(16, b"\0") for host in (peer[0], local[0]))

@@ -25,9 +25,8 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class Usage(NamedTuple):
-    """What calls use of what has limits: calls, parked calls, bytes kept for another attempt.
-
-    `busy`, while draining: the processes in which anything is under way (`Acceptor.is_busy`).
+    """What calls use of what has limits: calls, parked calls, bytes kept for another attempt. `busy`, while draining:
+    the processes in which anything is under way (`Acceptor.is_busy`).
     """
 
     in_flight: int = 0

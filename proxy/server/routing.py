@@ -92,9 +92,8 @@ class Admitted:
 def admit(
     head: RequestHead, settings: Settings, place: Exposure, via: str, inside: Inside | None = None
 ) -> Admitted | None:
-    """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection.
-
-    None: `OPTIONS *` with a Host that no upstream has asks the server that it came to: us (RFC 9110 section 9.3.7).
+    """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection. None:
+    `OPTIONS *` with a Host that no upstream has asks the server that it came to: us (RFC 9110 section 9.3.7).
     """
     specials = head.specials
     if b"via" in specials and went_through(head.get_all("via"), via):
@@ -206,7 +205,6 @@ def _may_be_a_pages(head: RequestHead, upstream: str) -> Rejection | None:
 
 def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str], upstream: str) -> Rejection | None:
     """Why a request for a prefix, on a loopback listener, is refused as one that a web page may have sent, or None.
-
     `authority` is its Host, `sites` and `origins` are the values of its Sec-Fetch-Site and Origin lines (contract,
     section 3, "Which policy"). Browsers send no Sec-Fetch-Site to what they hold for untrustworthy, http://0.0.0.0 for
     one, so a foreign Origin alone tells of a page too; what no browser says does not stand in for the missing field.
@@ -256,10 +254,8 @@ def shortened(prefix: str) -> str:
 
 @lru_cache(maxsize=1024)
 def is_literal(authority: str) -> bool:
-    """Whether a Host is an IP literal or localhost: what no web page's name can be made to point at.
-
-    The unspecified addresses are none, whichever way they are written: they reach this machine, and browsers treat
-    them as strangers.
+    """Whether a Host is an IP literal or localhost: what no web page's name can be made to point at. The unspecified
+    addresses are none, whichever way they are written: they reach this machine, and browsers treat them as strangers.
     """
     place = split_authority(authority, 80)
     if place is None:
@@ -293,10 +289,9 @@ def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: s
 
 
 def tunnel_endpoints(upstream: Upstream, authority: str) -> tuple[Endpoint, ...]:
-    """Where a tunnel to this authority is dialled: () for the authority itself.
-
-    Inside is the app's own TLS with the name that it asked for, so an endpoint takes the place of the authority only
-    where it is that very place, or where the name is one that the configuration maps to the endpoints.
+    """Where a tunnel to this authority is dialled: () for the authority itself. Inside is the app's own TLS with the
+    name that it asked for, so an endpoint takes the place of the authority only where it is that very place, or where
+    the name is one that the configuration maps to the endpoints.
     """
     endpoints = upstream.target.endpoints
     place = split_authority(authority, 443)

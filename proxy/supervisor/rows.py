@@ -41,9 +41,8 @@ class Neighbours(Others):
 
 
 class Rows:
-    """The rows of all workers; row 0 is the parent's, whose first word says how many there are.
-
-    The parent alone gives them out: which are taken is known to its own `Rows` only.
+    """The rows of all workers; row 0 is the parent's, whose first word says how many there are. The parent alone gives
+    them out: which are taken is known to its own `Rows` only.
     """
 
     def __init__(self, memory: Memory) -> None:

@@ -46,10 +46,8 @@ FIRST_PAUSE, LAST_PAUSE = 0.1, 10.0
 
 class WorkerProcess:
     """A process that was begun. `number` is its own for the parent's life, `row` its row in shared memory; `heard` is
-    handed what it says.
-
-    `generation` is that of the configuration it uses; `retiring`: its end is wanted; `cut`: calls that it cut short;
-    `over`: it is no more.
+    handed what it says. `generation` is that of the configuration it uses; `retiring`: its end is wanted; `cut`: calls
+    that it cut short; `over`: it is no more.
     """
 
     def __init__(self, number: int, row: int, heard: Callable[[WorkerProcess, Any], None]) -> None:
@@ -191,10 +189,6 @@ class Slot:
         """The sockets that go with `places`."""
         return [sock.fileno() for _, sock in self.sockets.values()]
 
-    def enter(self, worker: WorkerProcess, now: float) -> None:
-        """A worker has this place from now on."""
-        self.worker, self.started = worker, now
-
     def failed(self, now: float) -> float:
         """Its worker ended unasked; seconds until another should be begun."""
         self.failures = self.failures + 1 if now - self.started < TRIAL else 1
@@ -212,8 +206,6 @@ class Slots:
     def of(self, worker: WorkerProcess) -> Slot | None:
         """The place that a worker has."""
         return next((slot for slot in self.every if slot.worker is worker), None)
-
-    # -- sockets --------------------------------------------------------------------------------------------------
 
     def open(self, address: Address, sock: socket.socket) -> list[int]:
         """Give each place a socket at an address, the first one this; their numbers."""
@@ -233,9 +225,8 @@ class Slots:
         return number
 
     async def shut(self, opened: Sequence[int], workers: Iterable[WorkerProcess]) -> None:
-        """Close the sockets of these numbers, once none of the workers accepts on them.
-
-        A worker closes them last, and takes what had come meanwhile: the address may be served by another socket still.
+        """Close the sockets of these numbers, once none of the workers accepts on them. A worker closes them last, and
+        takes what had come meanwhile: the address may be served by another socket still.
         """
         self._open = [entry for entry in self._open if entry[2] is not opened]
         workers = list(workers)
@@ -248,7 +239,6 @@ class Slots:
 
     def resize(self, count: int) -> tuple[list[Slot], list[Slot]]:
         """More places get sockets of their own; those of fewer are the first one's from then on. (new, given up).
-
         Served places are kept rather than others. Raises OSError where no more sockets can be had; nothing has changed.
         """
         new = [Slot() for _ in range(count - len(self.every))]
@@ -277,8 +267,6 @@ class Slots:
         for slot in self.every:
             for _, sock in slot.sockets.values():
                 sock.close()
-
-    # -- standing in ----------------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
         """Have somebody accept on the sockets of every place whose worker is not ready."""

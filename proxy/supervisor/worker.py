@@ -91,7 +91,8 @@ class Worker:
         self._retiring = self._ending = False
         self.ended = asyncio.Event()
         self._beside = Background(_defect)
-        self._channel = Channel(self._loop, sock, self._told, self._orphaned)
+        # Where the parent is dead, by whatever, nobody watches over us any more: the end.
+        self._channel = Channel(self._loop, sock, self._told, lambda: self._beside.begin(self._end()))
         self._beside.begin(self._follow())
 
     def _told(self, message: Any, descriptors: list[int]) -> None:
@@ -99,10 +100,6 @@ class Worker:
             self._channel.send(self._count(message.number, message.since))
         else:
             self._work.put_nowait((message, descriptors))
-
-    def _orphaned(self) -> None:
-        """The parent is dead, by whatever: nobody watches over us any more."""
-        self._beside.begin(self._end())
 
     async def _follow(self) -> None:
         while True:
@@ -118,8 +115,9 @@ class Worker:
                     await self._listen(message.places, descriptors)
                 case Leave():
                     await self._leave(message)
-                case Shut():
-                    await self._shut(message)
+                case Shut(numbers):
+                    for number in self._left.keys() & {*numbers}:
+                        await self._path.close_listener(self._left.pop(number))
                 case Own(address, gone):
                     (self._path.left if gone else self._path.is_own)(address)
                 case Do("drain" | "retire"):
@@ -132,8 +130,6 @@ class Worker:
                 case Do("end"):
                     await self._end()
                     return
-
-    # -- beginning ------------------------------------------------------------------------------------------------
 
     async def _begin(self, begin: Begin, descriptors: list[int]) -> None:
         settings = self._settings = unpack(begin.settings)
@@ -177,11 +173,6 @@ class Worker:
                     rest.close()
         self._channel.send(Left(leave.numbers))
 
-    async def _shut(self, shut: Shut) -> None:
-        for number in shut.numbers:
-            if number in self._left:
-                await self._path.close_listener(self._left.pop(number))
-
     async def _use(self, use: Use) -> None:
         try:
             settings = await asyncio.to_thread(unpack, use.settings)
@@ -194,8 +185,6 @@ class Worker:
         parts += self._path.use(settings)
         self._beside.begin(asyncio.to_thread(let_go, parts))
         self._channel.send(Using(use.generation))
-
-    # -- being watched --------------------------------------------------------------------------------------------
 
     def _count(self, number: int, since: int | None) -> Counted:
         calls = None if since is None else self._recent.since(since)
@@ -218,8 +207,6 @@ class Worker:
         if not self._ending:
             self._look()
             self._loop.call_later(self._look_every, self._look_again)
-
-    # -- ending ---------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
         if self._ending:

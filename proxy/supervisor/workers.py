@@ -104,7 +104,7 @@ class Workers:
             worker.kill()
             return worker
         if not takes_over:
-            slot.enter(worker, monotonic())
+            slot.worker, slot.started = worker, monotonic()
         worker.generation = self._generation
         begin = Begin(row, self._generation, self._packed, self._via, slot.places, tuple(self._own))
         worker.send(begin, slot.descriptors)
@@ -244,7 +244,7 @@ class Workers:
                     self._tell("worker", [f"worker {new.pid} ended before it was ready"], pid=new.pid, ended=new.how)
                     return
                 if slot.worker is old and slot in self._slots.every:
-                    slot.enter(new, monotonic())
+                    slot.worker, slot.started = new, monotonic()
                     await self._retire(old)
                 else:  # the old one died meanwhile, and was replaced
                     await self._retire(new)

@@ -131,9 +131,8 @@ def bare_app(*guards: Middleware) -> web.Application:
 
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn what a page or aiohttp raises into a line of plain text, and tell of a page that failed.
-
-    Between two requests of a connection everybody else has a turn.
+    """Turn what a page or aiohttp raises into a line of plain text, and tell of a page that failed. Between two
+    requests of a connection everybody else has a turn.
     """
     await a_turn()
     try:

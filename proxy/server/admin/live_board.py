@@ -71,8 +71,6 @@ class LiveBoard:
         self._looking = asyncio.Lock()
         self.wait = _LOOK
 
-    # -- all the time -----------------------------------------------------------------------------------------------
-
     async def keep_sampling(self, closing: asyncio.Event) -> None:
         """Sample until the application shuts down."""
         while not closing.is_set():
@@ -91,8 +89,6 @@ class LiveBoard:
             self._history.setdefault(label, deque(maxlen=SAMPLES)).append(level)
         for label in self._history.keys() - levels.keys():
             del self._history[label]
-
-    # -- while somebody watches -------------------------------------------------------------------------------------
 
     async def look(self) -> None:
         """Bring the rows up to date, unless that was done just now."""

@@ -19,9 +19,8 @@ CHEAP_AT_A_STRETCH = 100
 
 
 async def in_turns(items: Iterable[_T]) -> list[_T]:
-    """Make a list of items that are made as they are iterated over, AT_A_STRETCH between two turns of the loop.
-
-    What the items are made from may change in between: iterate over a copy of a table, not over the table.
+    """Make a list of items that are made as they are iterated over, AT_A_STRETCH between two turns of the loop. What
+    the items are made from may change in between: iterate over a copy of a table, not over the table.
     """
     return [item async for item in gradually(items, AT_A_STRETCH)]
 

@@ -66,10 +66,9 @@ async def _nothing() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether calls should be sent here, and what is to be known besides.
-
-    `warnings` are those of the configuration in force, `reload_errors` those of the last file that was refused ([] once
-    a good one has been loaded). `core`: whether heads are read by compiled code, or in Python.
+    """Whether calls should be sent here, and what is to be known besides. `warnings` are those of the configuration in
+    force, `reload_errors` those of the last file that was refused ([] once a good one has been loaded). `core`: whether
+    heads are read by compiled code, or in Python.
     """
 
     ready: bool

@@ -7,6 +7,7 @@ modules below it (`ca`, `leaves`) do, and `needed()` says in one line what to in
 
 from __future__ import annotations
 
+from proxy.config.settings import Settings
 from proxy.extras import is_installed, remedy
 
 
@@ -16,6 +17,11 @@ class CaError(Exception):
 
 class NotForNameError(CaError):
     """The local CA is fine, and not for the name that was asked for: its constraints or the name itself forbid it."""
+
+
+def intercepts(settings: Settings) -> bool:
+    """Whether any upstream's TLS is ended here."""
+    return any(upstream.connect == "intercept" for upstream in settings.router.upstreams)
 
 
 def needed() -> None:

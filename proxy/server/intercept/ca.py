@@ -66,9 +66,8 @@ def bundle_path(cert: Path) -> Path:
 
 
 def init(cert: Path, key: Path, hosts: list[str], now: datetime, environ: Mapping[str, str]) -> Made:
-    """Make a CA and its bundle. Raises CaError where one is there already, or the place cannot be written.
-
-    `hosts`: the CA is for these and their subdomains alone; none: for any. `now` is aware.
+    """Make a CA and its bundle. Raises CaError where one is there already, or the place cannot be written. `hosts`: the
+    CA is for these and their subdomains alone; none: for any. `now` is aware.
     """
     for path in (key, cert):
         if path.exists() or path.is_symlink():
@@ -78,7 +77,7 @@ def init(cert: Path, key: Path, hosts: list[str], now: datetime, environ: Mappin
     try:
         for path in (key, cert):
             path.parent.mkdir(parents=True, exist_ok=True)
-        write_new(key, _key_pem(made_key), 0o600)
+        write_new(key, key_pem(made_key), 0o600)
         try:
             replace(cert, made.public_bytes(serialization.Encoding.PEM), 0o644)
             roots = refresh_bundle(cert, environ)
@@ -219,7 +218,8 @@ def _key_state(key: Path) -> str:
     return "only its owner can read it" if not mode & 0o077 else f"mode {mode:04o}: others can read it, chmod 600"
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A key in PEM, without a passphrase."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from proxy.config.settings import Settings
-from proxy.server.intercept import needed
+from proxy.server.intercept import intercepts, needed
 from proxy.transport.clock import wall
 
 #: They replace an app's roots, so they name the bundle: OpenSSL's and Go's, requests', curl's, the AWS SDKs', gRPC's.
@@ -25,11 +25,6 @@ BUNDLE_NAMES = (
 )
 #: It adds to an app's roots.
 CA_NAME = "NODE_EXTRA_CA_CERTS"
-
-
-def intercepts(settings: Settings) -> bool:
-    """Whether any upstream's TLS is ended here."""
-    return any(upstream.connect == "intercept" for upstream in settings.router.upstreams)
 
 
 def variables(settings: Settings) -> dict[str, str]:

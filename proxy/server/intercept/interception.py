@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from proxy.background import Background
 from proxy.config.settings import CertificateAuthority, Settings
 from proxy.retry.routing import split_authority
-from proxy.server.intercept import CaError, needed
+from proxy.server.intercept import CaError, intercepts, needed
 from proxy.server.routing import Inside
 from proxy.transport.clock import monotonic, wall
 
@@ -108,7 +108,7 @@ class Interception:
     def use(self, settings: Settings) -> None:
         """Take a configuration. What is wrong with its CA is told, and holds up nothing but interception."""
         self._told.clear()
-        if not any(upstream.connect == "intercept" for upstream in settings.router.upstreams):
+        if not intercepts(settings):
             self._of = self._leaves = self._files = None
             self.problem = ""
             return
@@ -165,8 +165,6 @@ class Interception:
         connection.take_over(tls, Inside(way.authority, "https", shown))
         stand_in.give_way(tls, cast(asyncio.Protocol, connection))
 
-    # -- the CA ---------------------------------------------------------------------------------------------------
-
     def _read(self) -> None:
         """Read the CA's files; `problem` is what is wrong with them."""
         self._look_again = monotonic() + AGAIN
@@ -185,8 +183,6 @@ class Interception:
         except (CaError, OSError) as error:
             self._leaves = self._files = None
             self.problem = str(error)
-
-    # -- telling --------------------------------------------------------------------------------------------------
 
     def _tell_why(self, authority: str, error: Exception) -> None:
         """Say once what is the matter with an app's handshake."""
@@ -249,9 +245,8 @@ class StandIn(asyncio.Protocol):
 async def shake(
     transport: asyncio.Transport, context: ssl.SSLContext, early: bytes
 ) -> tuple[asyncio.Transport, StandIn]:
-    """End TLS on this transport. `early` was read already and is TLS.
-
-    Raises ssl.SSLError or OSError (its timeout is one) where the handshake fails; the transport is closed then.
+    """End TLS on this transport. `early` was read already and is TLS. Raises ssl.SSLError or OSError (its timeout is
+    one) where the handshake fails; the transport is closed then.
     """
     loop = asyncio.get_running_loop()
     stand_in = StandIn()

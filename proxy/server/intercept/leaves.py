@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from proxy.server.intercept import CaError, NotForNameError
-from proxy.server.intercept.ca import BACKDATED, Authority, key_usage, limits_of
+from proxy.server.intercept.ca import BACKDATED, Authority, key_pem, key_usage, limits_of
 from proxy.server.intercept.naming import covers, shown, subject_alternative
 
 LEAF_LIFE = timedelta(days=30)
@@ -60,9 +60,7 @@ class Leaves:
         self._limits = limits_of(authority.cert)
         self._wall = wall
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._key_pem = self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        self._key_pem = key_pem(self._key)
         self._kept: OrderedDict[str, Leaf] = OrderedDict()
         self._flying: dict[str, asyncio.Future[Leaf]] = {}
         self.minted = 0
@@ -95,7 +93,9 @@ class Leaves:
         context.host = host.lower()
         # In the order of preference: only clients that offer nothing else speak HTTP/2, which gRPC's are.
         context.set_alpn_protocols(["http/1.1", "h2"])
-        _load(context, b"".join([_pem(cert), *map(_pem, self._above()), self._key_pem]))
+        # What a client needs between the leaf and a root: roots themselves it has, or they are worth nothing.
+        above = [each for each in self._authority.chain if each.subject != each.issuer]
+        _load(context, b"".join([_pem(cert), *map(_pem, above), self._key_pem]))
         good_for = (cert.not_valid_after_utc - now) * 2 / 3
         return Leaf(context, (now + good_for).timestamp())
 
@@ -127,10 +127,6 @@ class Leaves:
             .add_extension(_issuer_key(self._authority), critical=False)
         )
         return builder.sign(self._authority.key, hashes.SHA256())
-
-    def _above(self) -> list[x509.Certificate]:
-        """What a client needs between the leaf and a root: roots themselves it has, or they are worth nothing."""
-        return [cert for cert in self._authority.chain if cert.subject != cert.issuer]
 
     def _choose(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Show the leaf for the name that the app asks for, where the CA may vouch for it. It is asked in the middle of

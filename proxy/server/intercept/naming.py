@@ -60,10 +60,9 @@ def permitted(text: str) -> x509.DNSName | x509.IPAddress:
 
 
 def constraints(hosts: list[str]) -> x509.NameConstraints:
-    """The name constraints of a CA that is for these hosts alone.
-
-    A kind of name that no permitted subtree mentions is not constrained at all (RFC 5280 section 4.2.1.10), so a CA
-    for names excludes every address, and a CA for addresses permits no name but one that cannot exist.
+    """The name constraints of a CA that is for these hosts alone. A kind of name that no permitted subtree mentions is
+    not constrained at all (RFC 5280 section 4.2.1.10), so a CA for names excludes every address, and a CA for addresses
+    permits no name but one that cannot exist.
     """
     subtrees = list(dict.fromkeys(permitted(host) for host in hosts))
     excluded = None

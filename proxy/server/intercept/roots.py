@@ -41,7 +41,7 @@ class Roots:
 def system_roots(environ: Mapping[str, str], bundle: Path) -> Roots:
     """What this machine trusts. `bundle` is our own file, which is not asked."""
     for source in _sources(environ):
-        if source.exists() and not _same(source, bundle):
+        if source.exists() and not (bundle.exists() and bundle.samefile(source)):
             blocks = _blocks(source)
             if blocks:
                 return Roots(blocks, str(source))
@@ -80,7 +80,3 @@ def _blocks(source: Path) -> tuple[str, ...]:
             continue
         found.update(dict.fromkeys(_PEM.findall(text)))
     return tuple(found)
-
-
-def _same(one: Path, other: Path) -> bool:
-    return other.exists() and one.samefile(other)
