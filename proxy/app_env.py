@@ -53,23 +53,16 @@ def _java(address: Address) -> str:
 def lines(values: Mapping[str, str], shell: str, *, unset: bool = False) -> Iterator[str]:
     """What `shell` (sh, fish, powershell, dotenv) is to read, a line a variable. Raises NotWritableError."""
     for name, value in values.items():
-        if shell == "fish":
-            yield f"set -e {name};" if unset else f"set -gx {name} {_fish(value)};"
+        if shell == "fish":  # between single quotes it knows two escapes
+            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+            yield f"set -e {name};" if unset else f"set -gx {name} '{escaped}';"
         elif shell == "powershell":
-            yield f"Remove-Item Env:{name} -ErrorAction Ignore" if unset else f"$env:{name} = {_powershell(value)}"
+            doubled = _POWERSHELL_QUOTES.sub(r"\1\1", value)
+            yield f"Remove-Item Env:{name} -ErrorAction Ignore" if unset else f"$env:{name} = '{doubled}'"
         elif shell == "dotenv":
             yield f"{name}={_dotenv(name, value)}"
         else:
             yield f"unset {name}" if unset else f"export {name}={shlex.quote(value)}"
-
-
-def _fish(value: str) -> str:
-    r"""Between single quotes fish knows two escapes, \\ and \'."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _powershell(value: str) -> str:
-    return "'" + _POWERSHELL_QUOTES.sub(r"\1\1", value) + "'"
 
 
 def _dotenv(name: str, value: str) -> str:

@@ -175,7 +175,7 @@ class DataPath:
         """Serve on a socket that listens at this address."""
         if self._runner.server is None:
             await self._runner.setup()
-        self.acceptor.listens(address)
+        self.acceptor.listening[address] += 1
         self.is_own(address)
         site = web.SockSite(self._runner, sock, backlog=BACKLOG)
         await site.start()
@@ -212,7 +212,7 @@ class DataPath:
                 except OSError:  # nobody waits, or no descriptor is left
                     break
                 await self.means.loop.connect_accepted_socket(self.acceptor, accepted)
-            self.acceptor.forgets(bound(sock))
+            self.acceptor.listening[bound(sock)] -= 1
 
     def left(self, address: Address) -> None:
         """A listener at this address is closed; another may be there already."""

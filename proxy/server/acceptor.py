@@ -98,7 +98,7 @@ class Acceptor(web.Server):
         self.dripping = self.connection_limit.half
         self.connection_limit.turn_away = partial(self._dismiss, rejection=_FULL)
         self.connection_limit.cut_short = partial(self._dismiss, rejection=_TOO_SLOW)
-        self._listening: Counter[Address] = Counter()
+        self.listening: Counter[Address] = Counter()  # listeners of the proxy port, until none may wait to be accepted
         self._drip_timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
@@ -151,22 +151,12 @@ class Acceptor(web.Server):
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    def listens(self, address: Address) -> None:
-        """A listener of the proxy port is bound here."""
-        self._listening[address] += 1
-
-    def forgets(self, address: Address) -> None:
-        """A listener is closed that was bound here, and what had come to it was accepted."""
-        self._listening[address] -= 1
-        if not self._listening[address]:
-            del self._listening[address]
-
     def place_of(self, name: Any) -> Exposure:
         """How the listener can be reached that a connection with this local address came by."""
         if not isinstance(name, tuple):
             return Exposure(loopback=True, unix=True)
         address = Address(*name[:2])
-        return Exposure(address in self._listening and address.is_loopback)  # else it came by one on every address
+        return Exposure(self.listening[address] > 0 and address.is_loopback)  # else it came by one on every address
 
     def handed_over(self, connection: Seat, to: Seat) -> None:
         """Another takes a connection's place: it speaks another protocol."""
