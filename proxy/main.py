@@ -13,14 +13,16 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import uvloop
 
+from proxy import __version__
 from proxy.background import Background, telling
 from proxy.config.load import LoadResult
 from proxy.config.provenance import let_go
+from proxy.config.settings import Address, Settings
 from proxy.config.watch import Watcher
 from proxy.observe.access_log import is_for_people
 from proxy.observe.exposition import render
@@ -30,12 +32,12 @@ from proxy.observe.notices import Notices
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.retry.registry import Factory
+from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
 from proxy.server.admin import views
 from proxy.server.admin.app import Access, admin_app, probe_app
 from proxy.server.admin.connections import Pages
 from proxy.server.admin.views import Readiness, View
-from proxy.server.banner import banner
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
 from proxy.server.resources import enough_for, limit, processes
 from proxy.shutdown import SIGNALS, Given, WorkerFailedError, leave, within
@@ -44,6 +46,8 @@ from proxy.transport.clock import monotonic, wall
 if TYPE_CHECKING:  # with one process nothing of workers is on a call's way, or loaded
     from proxy.supervisor.workers import Workers
 
+#: Upstreams named at most in the first lines of a process.
+_NAMED = 8
 #: Standard error, where people are told.
 _ERRORS = 2
 #: Seconds between looks at whether the last call has ended; and seconds without a call that are quiet: an app that is
@@ -330,3 +334,44 @@ def warnings(loaded: LoadResult) -> list[str]:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def banner(file: str | None, settings: Settings, listening: Mapping[str, Sequence[Address]]) -> list[str]:
+    """The first lines of a process, for people: where it listens, whom it knows, and one thing to try. A few, whatever
+    the configuration holds, and nothing secret.
+    """
+    lines = [f"redrive {__version__}, configured by {file or 'the defaults alone'}"]
+    lines.append(f"listening on {_urls(listening['listen'])}")
+    for what in ("admin", "probe"):
+        if listening[what]:
+            lines[-1] += f", {what} on {_urls(listening[what])}"
+    upstreams = settings.router.upstreams
+    named = [_line(upstream) for upstream in upstreams[:_NAMED]]
+    if len(upstreams) > _NAMED:
+        named.append(f"and {len(upstreams) - _NAMED} more")
+    lines.append("upstreams: " + ("; ".join(named) or "none named; any host is forwarded under the defaults"))
+    example = _try(settings, listening["listen"])
+    return [*lines, f"try: {example}"] if example else lines
+
+
+def _urls(addresses: Sequence[Address]) -> str:
+    return " and ".join(str(a) if a.unix is not None else f"http://{a.nearby}" for a in addresses)
+
+
+def _line(upstream: Upstream) -> str:
+    endpoints = upstream.target.endpoints[:2]
+    where = ", ".join(map(views.endpoint_url, endpoints)) or "where the request says"
+    more = ", …" if len(upstream.target.endpoints) > 2 else ""
+    under = f", prefix {upstream.prefix}" if upstream.prefix is not None else ""
+    return f"{upstream.name} ({where}{more}{under})"
+
+
+def _try(settings: Settings, listening: Sequence[Address]) -> str:
+    """A curl line; to an upstream on this machine where there is one, since that needs no internet."""
+    address = next((address for address in listening if address.unix is None), None)
+    reachable = [u for u in settings.router.upstreams if u.prefix is not None and u.target.endpoints]
+    if address is None or not reachable:
+        return ""
+    local = [u for u in reachable if all(Address(end.host).is_loopback for end in u.target.endpoints)]
+    prefix = (local or reachable)[0].prefix or ""
+    return f"curl -i http://{address.nearby}{prefix.rstrip('/')}/hello"

@@ -16,9 +16,19 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from proxy.server.intercept import CaError
-from proxy.server.intercept.ca import Authority, Made, bundle_path, describe, init, load, refresh_bundle
+from proxy.server.intercept.ca import (
+    Authority,
+    Made,
+    bundle_path,
+    constraints,
+    covers,
+    describe,
+    init,
+    load,
+    refresh_bundle,
+    subject_alternative,
+)
 from proxy.server.intercept.leaves import KEPT, LEAF_LIFE, Leaves
-from proxy.server.intercept.naming import constraints, covers, subject_alternative
 from proxy.server.intercept.roots import system_roots
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -26,8 +26,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from proxy.server.intercept import CaError, NotForNameError
-from proxy.server.intercept.ca import BACKDATED, Authority, key_pem, key_usage, limits_of
-from proxy.server.intercept.naming import covers, shown, subject_alternative
+from proxy.server.intercept.ca import (
+    BACKDATED,
+    Authority,
+    covers,
+    key_pem,
+    key_usage,
+    limits_of,
+    shown,
+    subject_alternative,
+)
 
 LEAF_LIFE = timedelta(days=30)
 #: Contexts kept; one is about 20 KiB, and a glob such as *.amazonaws.com stands for many names.
