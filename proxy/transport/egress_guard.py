@@ -33,17 +33,15 @@ class Guard:
     address of this machine.
     """
 
-    __slots__ = ("_networks", "_own")
-
     def __init__(self, denied: Iterable[Network] = (), own: Iterable[tuple[str, int]] = ()) -> None:
-        self._networks = (*ALWAYS_DENIED, *denied)
+        self.deny(denied)
         self._own: dict[int, set[Address]] = {}
         for host, port in own:
             self.add_own(host, port)
 
     def deny(self, denied: Iterable[Network]) -> None:
         """Deny these networks, beside those that always are."""
-        self._networks = (*ALWAYS_DENIED, *denied)
+        self._networks: tuple[Network, ...] = (*ALWAYS_DENIED, *denied)
 
     def add_own(self, host: str, port: int) -> None:
         """A listener of this process is never a destination. Names stand for both loopback addresses."""
@@ -77,13 +75,11 @@ class Guard:
         listening = self._own[port]
         if address in listening or address.is_unspecified:
             return True
-        return any(own.is_unspecified for own in listening) and is_local(address)
+        return any(own.is_unspecified for own in listening) and (address.is_loopback or _is_local(address))
 
 
-def is_local(address: Address) -> bool:
+def _is_local(address: Address) -> bool:
     """Whether the address is one of this machine: it is then also the source that the kernel chooses towards it."""
-    if address.is_loopback:
-        return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -113,8 +109,6 @@ def _named(host: str) -> tuple[Address, ...]:
 #: One number of inet_aton, in lower case.
 _NUMBER = r"(?:0x[0-9a-f]*+|[0-9]++)"
 _NUMBERS = re.compile(rf"{_NUMBER}(?:\.{_NUMBER})*+").fullmatch
-#: Digits of the longest number below 2**32, in the base that needs most.
-_DIGITS = 11
 _IPV4 = 0xFFFFFFFF
 
 #: IPv6 prefixes whose last 32 bits are an IPv4 address: compatible and mapped (RFC 4291 sections 2.5.5.1 and 2.5.5.2),
@@ -192,10 +186,8 @@ def _plain(host: str) -> str:
 
 def _inet_aton(host: str, *, octal: bool) -> ipaddress.IPv4Address | None:
     """One to four numbers as an address, or None. `octal`: a leading zero says so."""
-    parts = host.split(".")
-    values = [_number(part, octal=octal) for part in parts]
-    *bytes_, last = values
-    if len(values) > 4 or last >= 1 << 8 * (5 - len(values)) or any(value > 255 for value in bytes_):
+    *bytes_, last = (_number(part, octal=octal) for part in host.split("."))
+    if len(bytes_) > 3 or last >= 1 << 8 * (4 - len(bytes_)) or any(value > 255 for value in bytes_):
         return None
     for place, value in enumerate(bytes_):
         last += value << 8 * (3 - place)
@@ -205,10 +197,7 @@ def _inet_aton(host: str, *, octal: bool) -> ipaddress.IPv4Address | None:
 def _number(text: str, *, octal: bool) -> int:
     """One number; 2**32 where it is none, or is larger than an address can be."""
     base = 16 if text.startswith("0x") else 8 if octal and text.startswith("0") else 10
-    digits = text.removeprefix("0x").lstrip("0") or "0"
-    if len(digits) > _DIGITS:
-        return 1 << 32
     try:
-        return int(digits, base)
-    except ValueError:  # an 8 or 9 in an octal number
+        return min(int(text.removeprefix("0x").lstrip("0") or "0", base), 1 << 32)
+    except ValueError:  # an 8 or 9 in an octal number, or more digits than Python reads
         return 1 << 32

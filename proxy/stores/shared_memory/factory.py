@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from struct import Struct
+from typing import Any, TypeVar
 
 from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.cooldown import Cooldown
@@ -16,19 +17,11 @@ from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import Factory, Key, SeenKeys
 from proxy.retry.token_bucket import TokenBucket
-from proxy.stores.shared_memory import ring
-from proxy.stores.shared_memory.buckets import (
-    SEEN_ROWS,
-    SEEN_WAYS,
-    SharedBudget,
-    SharedLimiter,
-    SharedQuota,
-    SharedRate,
-    SharedSeen,
-    SharedThrottle,
-)
+from proxy.stores.shared_memory import buckets, ring
 from proxy.stores.shared_memory.cooldown import QUIET, SharedCooldown
 from proxy.stores.shared_memory.records import STATE, Definition, Former, Memory, Number, Record, Rings, digest
+
+Made = TypeVar("Made", Bucket, RateBucket)
 
 #: Budgets are large: three windows of slices.
 _BUDGET_WORDS = STATE + 3 * ring.WORDS
@@ -37,7 +30,7 @@ _BUDGETS = 1024
 
 def open_memory(descriptor: int) -> Memory:
     """The memory behind a descriptor of `records.descriptor`, laid out for what is here."""
-    return Memory(descriptor, large=_BUDGET_WORDS, larges=_BUDGETS, seen=SEEN_ROWS * SEEN_WAYS)
+    return Memory(descriptor, large=_BUDGET_WORDS, larges=_BUDGETS, seen=buckets.SEEN_ROWS * buckets.SEEN_WAYS)
 
 
 class SharedFactory(Factory):
@@ -52,38 +45,41 @@ class SharedFactory(Factory):
         self.made: list[tuple[str, Key, BucketSpec | None]] = []
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        if self._is_kept("bucket", key, spec, before) and before is not None:
-            return before
+        kept = self._kept("bucket", key, spec, before)
+        if kept is not None:
+            return kept
         memory = self.memory
         match spec:
             case QuotaSpec():
                 wanted, begin = self._definition("bucket", key, spec, spec.capacity), partial(self._begin, spec, now)
                 record = Record(memory.small, wanted, begin, 3) if spec.refill else Number(memory.small, wanted, begin)
-                return SharedQuota(spec, record)
+                return buckets.SharedQuota(spec, record)
             case ThrottleSpec():
                 wanted = self._definition("bucket", key, spec, ThrottleBucket(spec)._most)
-                return SharedThrottle(spec, Number(memory.small, wanted, partial(self._begin, spec, now)))
+                return buckets.SharedThrottle(spec, Number(memory.small, wanted, partial(self._begin, spec, now)))
             case BudgetSpec():
                 wanted = self._definition("bucket", key, spec)
-                return SharedBudget(spec, Rings(memory.large, wanted, self._begin_budget), memory)
+                return buckets.SharedBudget(spec, Rings(memory.large, wanted, self._begin_budget), memory)
             case _:
                 raise TypeError("a bucket of kind rate is a gate for attempts: `rate`")
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        if self._is_kept("rate", key, spec, before) and before is not None:
-            return before
+        kept = self._kept("rate", key, spec, before)
+        if kept is not None:
+            return kept
 
         def begin(at: int, former: Former | None) -> None:
             instead = None if former is None else TokenBucket(0.0, former.size, *self._numbers(former, 2))
             self._write(at, RateBucket(spec, instead_of=instead, started=now).state())
 
-        return SharedRate(spec, Record(self.memory.small, self._definition("rate", key, spec, spec.burst), begin, 2))
+        wanted = self._definition("rate", key, spec, spec.burst)
+        return buckets.SharedRate(spec, Record(self.memory.small, wanted, begin, 2))
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
         self.made.append(("limiter", key, None))
         fresh = CubicLimiter(now).state()
-        wanted = self._definition("limiter", key)
-        return SharedLimiter(Record(self.memory.small, wanted, lambda at, _: self._write(at, fresh), len(fresh)))
+        wanted, begin = self._definition("limiter", key), lambda at, _: self._write(at, fresh)
+        return buckets.SharedLimiter(Record(self.memory.small, wanted, begin, len(fresh)))
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         key, table = (upstream, value), self.memory.small
@@ -99,13 +95,13 @@ class SharedFactory(Factory):
         return SharedCooldown(quiet, attach)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
-        return SharedSeen(self.memory, digest("seen", upstream, value))
+        return buckets.SharedSeen(self.memory, digest("seen", upstream, value))
 
-    def _is_kept(self, sort: str, key: Key, spec: BucketSpec, before: Bucket | RateBucket | None) -> bool:
-        """Whether what this process has had there until now is of this definition; its record is looked up anew."""
-        record = getattr(before, "record", None)
-        kept = before is not None and before.spec == spec and isinstance(record, Record)
-        if not kept or (isinstance(record, Record) and record.renew(self.generation)):
+    def _kept(self, sort: str, key: Key, spec: BucketSpec, before: Made | None) -> Made | None:
+        """What this process has had there until now, if it is of this definition; its record is looked up anew."""
+        record: Any = getattr(before, "record", None)
+        kept = before if before is not None and before.spec == spec and isinstance(record, Record) else None
+        if kept is None or record.renew(self.generation):
             self.made.append((sort, key, spec))
         return kept
 

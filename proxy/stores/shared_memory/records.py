@@ -120,11 +120,6 @@ class Memory:
         self.words[at] = 0
         self.map[at * 8 : (at + _PAGE) * 8] = bytes(_PAGE * 8)
 
-    def next_stamp(self) -> int:
-        """A stamp that no record has had. Only under the directory's lock."""
-        self.words[_NEXT] += 1
-        return self.words[_NEXT] << 1
-
 
 class LogTurn:
     """Whose turn it is to write to the log that all share (`proxy.observe.sink.Turn`)."""
@@ -244,7 +239,8 @@ class Table:
             with Mutex(memory.map, newest * 8):
                 state = newest + STATE + COPY * (words[newest + SEQUENCE] & 1)
                 begin(at + STATE, Former(doubles[newest + SIZE], state))
-        words[at + STAMP] = memory.next_stamp()
+        words[_NEXT] += 1
+        words[at + STAMP] = words[_NEXT] << 1  # one that no record has had
 
 
 class Record:
