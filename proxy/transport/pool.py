@@ -144,23 +144,19 @@ class Pool:
         """
         if connection.generation == self.generation:
             return True
-        conforms = self._would_open(connection)
-        if conforms:
-            connection.generation = self.generation
-        return conforms
-
-    def _would_open(self, connection: Pooled) -> bool:
         way, endpoint, transport = connection.origin.way, connection.origin.endpoint, connection.transport
         if transport is None or (self._reaches is not None and way.reach not in self._reaches):
             return False
         context = transport.get_extra_info("sslcontext")
         if isinstance(context, ResumingContext) and context.stale:
             return False
-        if way.named or endpoint.unix is not None:
-            return True
-        peer = transport.get_extra_info("peername")
-        host = endpoint.host if way.parent is not None else peer[0] if peer else ""
-        return bool(host) and not self.dialer.guard.refuses(host, endpoint.port, strict=way.strict)
+        if not way.named and endpoint.unix is None:
+            peer = transport.get_extra_info("peername")
+            host = endpoint.host if way.parent is not None else peer[0] if peer else ""
+            if not host or self.dialer.guard.refuses(host, endpoint.port, strict=way.strict):
+                return False
+        connection.generation = self.generation
+        return True
 
     # -- connections ----------------------------------------------------------------------------------------------
 
