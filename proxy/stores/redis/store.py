@@ -171,7 +171,9 @@ class RedisStore:
                 self.soon(bucket, -math.inf)
             with contextlib.suppress(Exception):
                 await self.round_trip()
-        for task in (*self._tasks, *([self._trip] if self._trip is not None else [])):
+        if self._trip is not None:
+            self._leave_beside(self._trip)
+        for task in self._tasks:
             task.cancel()
         await self._drop()
 
@@ -228,14 +230,13 @@ class RedisStore:
         beside = list(self._beside)
         self._beside.clear()
         try:
-            for again in (False, True):
-                try:
-                    await self._exchange(buckets, beside)
-                    break
-                except (LostConnectionError, OSError):
-                    await self._drop()
-                    if again or self.out:
-                        raise
+            try:
+                await self._exchange(buckets, beside)
+            except (LostConnectionError, OSError):
+                await self._drop()
+                if self.out:
+                    raise
+                await self._exchange(buckets, beside)
         except Exception as error:
             await self._drop()
             now = self._clock()
@@ -284,22 +285,20 @@ class RedisStore:
             if done:
                 return task.result()
         task.cancel()
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
+        self._leave_beside(task)
         raise TooSlowError(f"no reply within {seconds * 1000:g} ms")
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
+    def _leave_beside(self, task: asyncio.Task[Any]) -> None:
+        """Nobody waits for it any more; how it ends is of no interest."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _drop(self) -> None:
         """Close the client beside: whatever comes on it is not ours any more."""
         client, self.client = self.client, None
         if client is not None:
-            task = asyncio.get_running_loop().create_task(client.close())
-            self._tasks.add(task)
-            task.add_done_callback(self._forget)
+            self._leave_beside(asyncio.get_running_loop().create_task(client.close()))
 
     # -- there and back ---------------------------------------------------------------------------------------------
 
@@ -317,9 +316,9 @@ class RedisStore:
         self.out = True
         self.outages += 1
         self._since = now
-        way = "grant no retry" if self.denies else "carry on by themselves"
+        way, on_outage = ("grant no retry", "deny") if self.denies else ("carry on by themselves", "local")
         lines = [f"Redis can't be had ({why}): buckets with store: redis {way} (on_outage)"]
-        self._tell("redis", lines, state="out", why=why, on_outage="deny" if self.denies else "local")
+        self._tell("redis", lines, state="out", why=why, on_outage=on_outage)
         for bucket in list(self._known):
             bucket.parted(now)
 
