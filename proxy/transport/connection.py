@@ -354,7 +354,10 @@ class Connection(asyncio.Protocol):
             listener.on_head(head, data[:size], True, None)
         else:
             self._body = body_reader(size)
-            self._read_body(data, listener, head)
+            if data:
+                self._read_body(data, listener, head)
+            else:
+                listener.on_head(head, b"", False, None)
 
     def _read_body(self, data: bytes, listener: Listener, head: ResponseHead | None = None) -> None:
         """More of the body; with its head, what of it came in the same packet."""
@@ -393,9 +396,10 @@ class Connection(asyncio.Protocol):
         transport = self.transport
         if transport is None:
             return
-        context = transport.get_extra_info("sslcontext") if self._tls and self.exchanges == 1 else None
-        if isinstance(context, ResumingContext):
-            context.keep(self.origin.endpoint.host, transport.get_extra_info("ssl_object"))
+        if self._tls and self.exchanges == 1:
+            context = transport.get_extra_info("sslcontext")
+            if isinstance(context, ResumingContext):
+                context.keep(self.origin.endpoint.host, transport.get_extra_info("ssl_object"))
         if self._paused:
             self.resume()
         if not self._sent_all or rest:
