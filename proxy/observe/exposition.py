@@ -7,8 +7,9 @@ upstreams make 60,000 lines and a third of a second: that is done in a thread, o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -66,73 +67,45 @@ class _Collector:
     def collect(self) -> Iterator[Any]:
         """Every family."""
         every = self._metrics.all()
-        yield from _labelled_counters(every)
-        yield from _plain_counters(every)
+        yield from _by_place(every)
         yield _histogram("redrive_call_duration_seconds", "From a call's head to its end.", every, "call_seconds")
         yield _histogram("redrive_attempt_duration_seconds", "From sending to its end.", every, "attempt_seconds")
-        yield _counter(
-            "redrive_config_reloads",
-            "Configurations loaded after start.",
-            ("result",),
-            (((result,), count) for result, count in self._metrics.reloads.items()),
-        )
-        lost = self._metrics.lines_lost
-        yield _counter("redrive_log_lines_lost", "Lines that could not be written to the log.", (), [((), lost)])
+        reloads, lost = self._metrics.reloads.items(), self._metrics.lines_lost
+        yield _counter("redrive_config_reloads", "Configurations loaded after start.", "result", reloads)
+        yield _counter("redrive_log_lines_lost", "Lines that could not be written to the log.", "", lost)
         yield from _gauges(self._gauges)
 
 
-def _labelled_counters(every: list[Series]) -> Iterator[Any]:
-    yield _counter(
-        "redrive_calls",
-        "Calls by outcome.",
-        (*LABELS, "outcome", "code_class"),
-        (((*_place(s), outcome, code), n) for s in every for (outcome, code), n in _calls(s)),
-    )
-    yield _counter(
-        "redrive_grpc_calls",
-        "gRPC calls by the status that they ended with for the app.",
-        (*LABELS, "grpc_status"),
-        (((*_place(s), str(status)), n) for s in every for status, n in s.grpc.items()),
-    )
-    yield _counter(
-        "redrive_attempts",
-        "Attempts by what came of them.",
-        (*LABELS, "result"),
-        (((*_place(s), result), n) for s in every for result, n in _attempts(s)),
-    )
-    yield _counter(
-        "redrive_retries",
-        "Retries by what they were for.",
-        (*LABELS, "reason"),
-        (((*_place(s), reason), n) for s in every for reason, n in s.reasons.items()),
-    )
-    yield _counter(
-        "redrive_retry_attempts",
-        "Retries by their number, each in exactly one class (gRPC A6).",
-        (*LABELS, "ge"),
-        (((*_place(s), str(ge)), n) for s in every for ge, n in zip(GE, s.ge, strict=True)),
-    )
-    denied: dict[tuple[str, ...], float] = {}
+def _by_place(every: list[Series]) -> Iterator[Any]:
+    """What is counted by upstream and route."""
+
+    def made(name: str, help_: str, read: Callable[[Series], Iterable[tuple[Any, float]]], *labels: str) -> Any:
+        samples = (((s.upstream, s.route, *_several(of)), count) for s in every for of, count in read(s))
+        return _counter(name, help_, (*LABELS, *labels), samples)
+
+    yield made("redrive_calls", "Calls by outcome.", _calls, "outcome", "code_class")
+    ended = "gRPC calls by the status that they ended with for the app."
+    yield made("redrive_grpc_calls", ended, lambda series: series.grpc.items(), "grpc_status")
+    yield made("redrive_attempts", "Attempts by what came of them.", _attempts, "result")
+    yield made("redrive_retries", "Retries by what they were for.", lambda series: series.reasons.items(), "reason")
+    once = "Retries by their number, each in exactly one class (gRPC A6)."
+    yield made("redrive_retry_attempts", once, lambda series: zip(GE, series.ge, strict=True), "ge")
+    denied: Counter[tuple[str, str]] = Counter()
     for series in every:
-        for why, count in series.denied.items():
-            labels = (series.upstream, why.value)
-            denied[labels] = denied.get(labels, 0) + count
+        denied.update({(series.upstream, why.value): count for why, count in series.denied.items()})
     yield _counter("redrive_retries_denied", "Failures not retried.", ("upstream", "why"), denied.items())
-
-
-def _plain_counters(every: list[Series]) -> Iterator[Any]:
-    for name, help_, read in (
+    for name, help_, of in (
         ("redrive_retries_failed", "Retries that failed.", "retries_failed"),
         ("redrive_hedges", "Retries begun before the earlier attempt had answered.", "hedges"),
         ("redrive_transparent_retries", "Requests that never left or were refused, sent again at once.", "transparent"),
         ("redrive_backoff_seconds", "Seconds of waiting decided on between attempts.", "backoff_seconds"),
     ):
-        yield _counter(name, help_, LABELS, ((_place(s), getattr(s, read)) for s in every))
-    yield _counter(
+        yield made(name, help_, lambda series, of=of: [((), getattr(series, of))])  # type: ignore[misc]
+    yield made(
         "redrive_app_retries",
         'Calls that were an app\'s own retry; sure="no": that most likely were, though nothing in them says so.',
-        (*LABELS, "sure"),
-        (((*_place(s), sure), n) for s in every for sure, n in (("yes", s.app_retries), ("no", s.likely_app_retries))),
+        lambda series: (("yes", series.app_retries), ("no", series.likely_app_retries)),
+        "sure",
     )
 
 
@@ -143,31 +116,19 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_buffered_bytes", "Request bodies kept for another attempt.", "", gauges.buffered_bytes)
     yield _gauge("redrive_waiting_calls", "Calls in a backoff or a queue.", "", gauges.waiting_calls)
     wires = gauges.wires
-    yield _gauge(
-        "redrive_connections",
-        "Connections by side and protocol.",
-        ("side", "protocol"),
-        (((side, spoken), wires.connections[side, spoken]) for side in SIDES for spoken in (HTTP1, HTTP2)),
-    )
-    streams = (((side,), wires.streams[side]) for side in SIDES)
-    yield _gauge("redrive_streams", "HTTP/2 streams in flight.", ("side",), streams)
-    yield _counter(
-        "redrive_http2_errors",
-        "HTTP/2 streams reset and connections given up, by either end.",
-        ("side", "code"),
-        wires.errors.items(),
-    )
+    both = (((side, spoken), wires.connections[side, spoken]) for side in SIDES for spoken in (HTTP1, HTTP2))
+    yield _gauge("redrive_connections", "Connections by side and protocol.", ("side", "protocol"), both)
+    streams = ((side, wires.streams[side]) for side in SIDES)
+    yield _gauge("redrive_streams", "HTTP/2 streams in flight.", "side", streams)
+    failed = "HTTP/2 streams reset and connections given up, by either end."
+    yield _counter("redrive_http2_errors", failed, ("side", "code"), wires.errors.items())
     yield _gauge("redrive_open_files", "File descriptors in use.", "", gauges.open_files)
     yield _gauge("redrive_limit", "What the gauges of these names may come to.", "of", gauges.limits)
     yield _gauge("redrive_workers", "Worker processes by state; 0 without workers.", "state", gauges.workers)
-    yield _counter("redrive_worker_restarts", "Workers that ended unasked.", (), [((), gauges.worker_restarts)])
+    yield _counter("redrive_worker_restarts", "Workers that ended unasked.", "", gauges.worker_restarts)
     if gauges.redis_up is not None:
         yield _gauge("redrive_redis_up", "Whether buckets in Redis are kept there now.", "", float(gauges.redis_up))
-        yield _counter("redrive_redis_outages", "Times Redis could not be had.", (), [((), gauges.redis_outages)])
-
-
-def _place(series: Series) -> tuple[str, ...]:
-    return (series.upstream, series.route)
+        yield _counter("redrive_redis_outages", "Times Redis could not be had.", "", gauges.redis_outages)
 
 
 def _calls(series: Series) -> Iterator[tuple[tuple[str, str], float]]:
@@ -184,25 +145,24 @@ def _attempts(series: Series) -> Iterator[tuple[str, float]]:
     yield from ((result, count) for result, count in series.results.items() if result != "success")
 
 
-def _counter(name: str, help_: str, labels: tuple[str, ...], samples: Iterable[tuple[Any, float]]) -> Any:
-    from prometheus_client.core import CounterMetricFamily
-
-    family = CounterMetricFamily(name, help_, labels=labels)
-    for values, count in samples:
-        family.add_metric(list(values), count)
-    return family
+def _several(of: Any) -> tuple[Any, ...]:
+    return of if isinstance(of, tuple) else (of,)
 
 
-def _gauge(name: str, help_: str, labels: str | tuple[str, ...], value: float | Iterable[tuple[Any, float]]) -> Any:
-    """A gauge: one number, or one for each value of a label, or of several."""
-    from prometheus_client.core import GaugeMetricFamily
+def _family(kind: str, name: str, help_: str, labels: str | tuple[str, ...], value: Any) -> Any:
+    """One number, or pairs of a label's value (of several labels': a tuple) and a number."""
+    from prometheus_client import core
 
+    make = getattr(core, f"{kind}MetricFamily")
     if isinstance(value, (int, float)):
-        return GaugeMetricFamily(name, help_, value=value)
-    family = GaugeMetricFamily(name, help_, labels=(labels,) if isinstance(labels, str) else labels)
+        return make(name, help_, value=value)
+    family = make(name, help_, labels=_several(labels))
     for of, amount in value:
-        family.add_metric((of,) if isinstance(of, str) else of, amount)
+        family.add_metric([str(each) for each in _several(of)], amount)
     return family
+
+
+_counter, _gauge = partial(_family, "Counter"), partial(_family, "Gauge")
 
 
 def _histogram(name: str, help_: str, every: list[Series], attribute: str) -> Any:
@@ -213,5 +173,5 @@ def _histogram(name: str, help_: str, every: list[Series], attribute: str) -> An
         durations: Durations = getattr(series, attribute)
         upto = [str(bound) for bound in BOUNDS] + ["+Inf"]
         counts = list(zip(upto, accumulate(durations.slots), strict=True))
-        family.add_metric(list(_place(series)), buckets=counts, sum_value=durations.total)
+        family.add_metric([series.upstream, series.route], buckets=counts, sum_value=durations.total)
     return family

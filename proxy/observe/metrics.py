@@ -75,16 +75,11 @@ class Durations:
         self.slots = [0] * (len(BOUNDS) + 1)
         self.total = 0.0
 
-    def copy(self) -> Durations:
-        """The same numbers, which stay as they are."""
+    def __add__(self, other: Durations) -> Durations:
         made = Durations()
-        made.slots, made.total = self.slots.copy(), self.total
+        made.slots = [a + b for a, b in zip(self.slots, other.slots, strict=True)]
+        made.total = self.total + other.total
         return made
-
-    def plus(self, other: Durations) -> None:
-        """Count what another has counted."""
-        self.slots = [a + b for a, b in zip(self.slots, other.slots, strict=True)]
-        self.total += other.total
 
     def add(self, seconds: float) -> None:
         """Count one duration."""
@@ -98,26 +93,6 @@ class Series:
     `at_once` counts calls that succeeded with their first attempt by status // 100; they are left out of `outcomes`
     and `results`, and added when read. `grpc`: gRPC calls by what they ended with for the app.
     """
-
-    __slots__ = (
-        "app_retries",
-        "at_once",
-        "attempt_seconds",
-        "backoff_seconds",
-        "call_seconds",
-        "denied",
-        "ge",
-        "grpc",
-        "hedges",
-        "likely_app_retries",
-        "outcomes",
-        "reasons",
-        "results",
-        "retries_failed",
-        "route",
-        "transparent",
-        "upstream",
-    )
 
     def __init__(self, upstream: str, route: str) -> None:
         self.upstream = upstream
@@ -137,34 +112,19 @@ class Series:
     def copy(self) -> Series:
         """The same numbers, which stay as they are."""
         made = Series(self.upstream, self.route)
-        made.at_once, made.ge = self.at_once.copy(), self.ge.copy()
-        made.outcomes, made.results = self.outcomes.copy(), self.results.copy()
-        made.reasons, made.denied = self.reasons.copy(), self.denied.copy()
-        made.grpc = self.grpc.copy()
-        made.retries_failed, made.hedges = self.retries_failed, self.hedges
-        made.transparent, made.app_retries = self.transparent, self.app_retries
-        made.likely_app_retries = self.likely_app_retries
-        made.backoff_seconds = self.backoff_seconds
-        made.call_seconds, made.attempt_seconds = self.call_seconds.copy(), self.attempt_seconds.copy()
+        made.add(self)
         return made
 
     def add(self, other: Series) -> None:
         """Count what another process counted too."""
-        self.at_once = [a + b for a, b in zip(self.at_once, other.at_once, strict=True)]
-        self.ge = [a + b for a, b in zip(self.ge, other.ge, strict=True)]
-        self.outcomes.update(other.outcomes)
-        self.results.update(other.results)
-        self.reasons.update(other.reasons)
-        self.denied.update(other.denied)
-        self.grpc.update(other.grpc)
-        self.retries_failed += other.retries_failed
-        self.hedges += other.hedges
-        self.transparent += other.transparent
-        self.app_retries += other.app_retries
-        self.likely_app_retries += other.likely_app_retries
-        self.backoff_seconds += other.backoff_seconds
-        self.call_seconds.plus(other.call_seconds)
-        self.attempt_seconds.plus(other.attempt_seconds)
+        mine = vars(self)
+        for name, counted in vars(other).items():
+            if isinstance(counted, Counter):
+                mine[name].update(counted)
+            elif isinstance(counted, list):
+                mine[name] = [a + b for a, b in zip(mine[name], counted, strict=True)]
+            elif name not in ("upstream", "route"):
+                mine[name] += counted
 
     @property
     def calls(self) -> int:
@@ -218,10 +178,7 @@ class Metrics:
 
     def labelled(self, upstream: str, route: str) -> Series:
         """The series of these labels, made where there is none."""
-        found = self._series.get((upstream, route))
-        if found is None:
-            found = self._series[upstream, route] = Series(upstream, route)
-        return found
+        return self._series.setdefault((upstream, route), Series(upstream, route))
 
     def add(self, calls: Iterable[CallRecord]) -> None:
         """Count calls, and requests that no policy applied to; the labels of those are empty."""
@@ -281,8 +238,10 @@ def _count_history(series: Series, call: CallRecord) -> None:
         last, ended = record, ended + 1
         if record.delay is not None and record.decision == "retried":
             series.backoff_seconds += record.delay
-    if call.attempts and last is not None and _denied(call.outcome, last):
-        series.denied[call.outcome] += 1
+    if call.attempts and last is not None:
+        refused = call.outcome is Outcome.NOT_RETRYABLE and last.cls is not None and last.cls.retryable
+        if refused or call.outcome in _DENIALS:
+            series.denied[call.outcome] += 1
 
 
 def _count_retry(
@@ -302,10 +261,6 @@ def _count_retry(
     series.ge[ge_class(record.attempt - 1)] += 1
     if record.cls is not _SUCCESS and record.decision not in _NOBODYS_FAULT:
         series.retries_failed += 1
-
-
-def _denied(outcome: Outcome, last: AttemptRecord) -> bool:
-    return outcome in _DENIALS or (outcome is Outcome.NOT_RETRYABLE and last.cls is not None and last.cls.retryable)
 
 
 def result(record: AttemptRecord) -> str:
