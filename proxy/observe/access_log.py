@@ -1,20 +1,31 @@
 """One line a call, with its attempts in it: the call's JSON (`proxy.observe.call_record`), or a short form for people.
 
 It never waits for whoever reads it (`proxy.observe.sink`). Query values and user info are masked.
+
+One failure a thousand times over is told a thousand times, and then counted. The first MOST lines of a second that tell
+of the same failure (upstream, route, outcome, status) are written; what comes beyond is left out, and a line at the
+second's end says how many were. An upstream that goes down under load fills no disk with what was known after the first
+lines, and no number is lost.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii as quote
 from typing import Literal
 
 from proxy.observe import masking
 from proxy.observe.call_record import NO_POLICY, SUCCESS, CallRecord, call_json, timestamp
-from proxy.observe.sampling import FailureKind, FailureSampler, Later
-from proxy.observe.sink import Sink
+from proxy.observe.sink import Later, Sink
 from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.facts import Outcome
+
+#: Lines a second about the same failure.
+MOST = 1000
+#: Seconds from the first failure of a kind until what was left out is told.
+WINDOW = 1.0
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -27,14 +38,15 @@ def is_for_people(form: str, descriptor: int) -> bool:
 class AccessLog:
     """An observer that writes lines into a sink.
 
-    `later` is the loop's `call_later`: with it, one failure that repeats thousands of times a second is sampled
-    (`proxy.observe.sampling`). `level`: debug and info log every call, warning those that did not succeed, error those
-    that came to 5xx or nothing.
+    `later(seconds, function)` is the loop's `call_later`: with it, one failure that repeats thousands of times a second
+    is counted. `level`: debug and info log every call, warning those that did not succeed, error those that came to 5xx
+    or nothing.
     """
 
     def __init__(self, sink: Sink, *, console: bool = False, level: Level = "info", later: Later | None = None) -> None:
         self._sink = sink
-        self._sampler = FailureSampler(later, self._left_out) if later is not None else None
+        self._later = later
+        self._repeated: Counter[tuple[str, str, Outcome, int]] = Counter()
         self._last = 0.0  # when the latest failure began
         self.catch_up: Callable[[], None] = lambda: None  # logs what is gathered (`proxy.observe.observers`)
         self.configure(console=console, level=level)
@@ -58,25 +70,33 @@ class AccessLog:
         if self._level == "error" and 0 < call.status < 500:
             return False
         self._last = call.wall_started
-        kind = FailureKind(call.policy.upstream, call.policy.route, call.outcome, call.status)
-        return self._sampler is None or self._sampler.is_wanted(kind)
+        if self._later is None:
+            return True
+        if not self._repeated:
+            self._later(WINDOW, self._tell_repeated)
+        kind = call.policy.upstream, call.policy.route, call.outcome, call.status
+        self._repeated[kind] += 1
+        return self._repeated[kind] <= MOST
 
     def close(self) -> None:
         """Tell what was left out, or gathered, so far."""
         self.catch_up()
-        if self._sampler is not None:
-            self._sampler.end()
+        self._tell_repeated()
 
-    def _left_out(self, kind: FailureKind, lines: int) -> None:
-        upstream, route, outcome, status = kind
-        if self._console:
-            where = f"{upstream or 'requests'}{'/' + route if route else ''}"
-            self._sink.add(f"… {lines} more like it within a second: {where} -> {status or 'no answer'} {outcome}\n")
-            return
-        self._sink.add(
-            f'{{"time":"{timestamp(self._last)}","event":"repeated","upstream":{quote(upstream)},"route":{quote(route)},'
-            f'"outcome":"{outcome}","status":{status},"lines":{lines}}}\n'
-        )
+    def _tell_repeated(self) -> None:
+        """The second is over: tell what was left out."""
+        counts, self._repeated = self._repeated, Counter()
+        for (upstream, route, outcome, status), count in counts.items():
+            lines = count - MOST
+            if lines > 0 and self._console:
+                where = f"{upstream or 'requests'}{'/' + route if route else ''}"
+                told = f"… {lines} more like it within a second: {where} -> {status or 'no answer'} {outcome}"
+                self._sink.add(f"{told}\n")
+            elif lines > 0:
+                self._sink.add(
+                    f'{{"time":"{timestamp(self._last)}","event":"repeated","upstream":{quote(upstream)},'
+                    f'"route":{quote(route)},"outcome":"{outcome}","status":{status},"lines":{lines}}}\n'
+                )
 
 
 def _console_line(call: CallRecord) -> str:

@@ -85,12 +85,11 @@ class Spans:
         parent = None
         if trace.parent is not None:
             parent = SpanContext(trace.identity, trace.parent, is_remote=True, trace_flags=flags)
-        method = call.method
         ended = call.ended if record.ended is None else record.ended
         offset = call.wall_started - call.started
         attributes = _attributes(call, trace, record)
         return ReadableSpan(
-            method if method in _METHODS else "HTTP",
+            call.method if call.method in _METHODS else "HTTP",
             context=SpanContext(trace.identity, identity, is_remote=False, trace_flags=flags),
             parent=parent,
             resource=self._provider.resource,
@@ -119,49 +118,31 @@ def _sendings(call: CallRecord, trace: Trace) -> Iterator[tuple[int, AttemptReco
 
 
 def _attributes(call: CallRecord, trace: Trace, record: AttemptRecord) -> dict[str, Value]:
-    method = call.method
-    found: dict[str, Value] = {
+    method, status = call.method, record.status
+    endpoint = record.endpoint or call.endpoint
+    host, _, port = endpoint.rpartition(":")
+    if not port.isdigit():
+        host, port = endpoint, ""
+    ends = getattr(call.policy.target, "endpoints", ())
+    scheme, path = trace.urls.get(record.attempt, (str(ends[0].scheme) if ends else "http", call.path))
+    failed = str(status) if status is not None and status >= 400 else None
+    found: dict[str, Value | None] = {
         "http.request.method": method if method in _METHODS else "_OTHER",
         "redrive.upstream": call.policy.upstream,
         "redrive.decision": record.decision,
+        "http.request.method_original": None if method in _METHODS else method,
+        "server.address": host.strip("[]") or None,
+        "server.port": int(port or 0) or None,
+        "url.full": f"{scheme}://{masking.authority(call.authority)}{masking.target(path)}",
+        "redrive.route": call.policy.route or None,
+        "http.request.resend_count": record.attempt - 1 if record.attempt > 1 else None,
+        "http.response.status_code": status,
+        "rpc.grpc.status_code": record.grpc_status,
+        "redrive.because": record.because or None,
+        "redrive.why": record.why or None,
+        "error.type": failed if record.fault is None else record.fault.value,
     }
-    if method not in _METHODS:
-        found["http.request.method_original"] = method
-    host, port = _place(record.endpoint or call.endpoint)
-    if host:
-        found["server.address"] = host
-    if port:
-        found["server.port"] = port
-    scheme, path = trace.urls.get(record.attempt, (_scheme(call), call.path))
-    found["url.full"] = f"{scheme}://{masking.authority(call.authority)}{masking.target(path)}"
-    if call.policy.route:
-        found["redrive.route"] = call.policy.route
-    if record.attempt > 1:
-        found["http.request.resend_count"] = record.attempt - 1
-    if record.status is not None:
-        found["http.response.status_code"] = record.status
-    if record.grpc_status is not None:
-        found["rpc.grpc.status_code"] = record.grpc_status
-    if record.because:
-        found["redrive.because"] = record.because
-    if record.why:
-        found["redrive.why"] = record.why
-    if record.fault is not None:
-        found["error.type"] = record.fault.value
-    elif record.status is not None and record.status >= 400:
-        found["error.type"] = str(record.status)
-    return found
-
-
-def _scheme(call: CallRecord) -> str:
-    target = call.policy.target
-    endpoints = getattr(target, "endpoints", ())
-    return str(endpoints[0].scheme) if endpoints else "http"
-
-
-def _place(endpoint: str) -> tuple[str, int]:
-    host, _, port = endpoint.rpartition(":")
-    return (host.strip("[]"), int(port)) if port.isdigit() else (endpoint, 0)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _exporter() -> OTLPSpanExporter:

@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 from observed import WALL, ended, retried, shown
 
 from proxy.observe import call_record
-from proxy.observe.access_log import AccessLog
+from proxy.observe.access_log import MOST, AccessLog
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.call_record import refused
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
-from proxy.observe.sampling import MOST
 from proxy.observe.sink import LineSink
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, FaultKind, Outcome, Request
