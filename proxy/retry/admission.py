@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.retry.buckets import ASK, Bucket
-from proxy.retry.checks import HAIR, NEVER
 from proxy.retry.facts import Outcome, Request
+from proxy.retry.plans import HAIR, NEVER
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import held_in_vain
 from proxy.retry.registry import ScopeState

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.retry.checks import Failure
-from proxy.retry.facts import Class, Fault, FaultKind, Reply
+from proxy.retry.facts import Class, Failure, Fault, FaultKind, Reply
 
 
 @dataclass(slots=True)

@@ -287,3 +287,20 @@ class Pushback:
 
 
 NO_PUSHBACK = Pushback()
+
+
+@dataclass(slots=True)
+class Failure:
+    """A failed attempt, as it is judged. Exactly one of `status` and `fault` is set. `sent`: when it was (seconds)."""
+
+    attempt: int
+    verdict: Verdict
+    pushback: Pushback
+    status: int | None = None
+    fault: Fault | None = None
+    sent: float = 0.0
+
+    @property
+    def price_class(self) -> Class:
+        """The class that a retry after this failure pays for: what nothing names pays as a transient one."""
+        return self.verdict.cls if self.verdict.cls.retryable else Class.TRANSIENT

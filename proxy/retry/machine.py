@@ -31,10 +31,9 @@ from proxy.retry.admission import Admission, Alarm, Payment
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
-from proxy.retry.checks import HAIR, Failure, first_no
 from proxy.retry.classification import NeedsBody, classify, classify_fault
-from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
-from proxy.retry.plans import Hedged, Next, Sequential, failure_of, goes_on
+from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
+from proxy.retry.plans import HAIR, Hedged, Next, Sequential, failure_of, first_no, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import (
@@ -402,7 +401,6 @@ class Call:
 
     @property
     def _next(self) -> Next | None:
-        """The attempt that comes next."""
         state = self.state
         return state.next if type(state) is Flying else state if type(state) is Next else None
 
@@ -740,7 +738,6 @@ class Call:
         return (Deliver(failure.attempt, no),)
 
     def _refuse(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """The proxy's own answer ends the call."""
         fault = self.failure.fault if self.failure is not None else None
         left = status = None
         if no is Outcome.COOLING:
@@ -784,7 +781,7 @@ class Call:
         failure = failure_of(self, attempt, whole, verdict, flight.since, now + self.env.wall_offset)
         on = goes_on(self, failure)
         self._tell_of(failure, on, now)
-        no = first_no(failure, retryable=on, committed=True, disabled=False, safe=True, left=True)
+        no = first_no(self, failure, goes_on=on, disabled=False, safe=True)
         assert no is not None  # it is committed
         self._note_no(failure, flight, no, now, delivered=True)
         return self._finish(no, now)
@@ -828,7 +825,6 @@ class Call:
         return why_not(no, failure, self, now, due=due, goes_on=goes_on(self, failure), delivered=delivered)
 
     def _note_no(self, failure: Failure, flight: Flight, no: Outcome, now: float, *, delivered: bool = False) -> None:
-        """Write down a failure that is not followed by another attempt."""
         why = self._why_not(no, failure, now, delivered=delivered)
         self._note(failure.attempt, flight, now, no.value, failure).why = why
 
@@ -849,7 +845,6 @@ class Call:
     def _note(
         self, attempt: int, flight: Flight, now: float, decision: str, failure: Failure | None = None
     ) -> AttemptRecord:
-        """Write down what became of a sending."""
         payment, admission = flight.payment, self._admission
         price = 0.0 if payment is None else payment.price or 0.0
         record = AttemptRecord(attempt, flight.since, now, decision=decision, price=price)

@@ -1,7 +1,8 @@
 """What tells a call that goes one attempt after another from one that is hedged: when the next attempt is due.
 
 A plan is asked after each launch and after each failure, and decides with the checks in the contract's order (section
-4, "Order of checks"). It takes nothing: what its word costs, the machine pays at once (`proxy.retry.machine`).
+4, "Order of checks"): one sequence (`first_no`) serves both, and each *no* is a value. It takes nothing: what its word
+costs, the machine pays at once (`proxy.retry.machine`), after the last check has passed.
 
 Hedging (gRPC A6). The first attempt goes at once, the next every `hedging_delay`. A non-fatal failure brings the next
 hedge forward to now, or, where it carries a pushback, puts it exactly that much later; a fatal one ends the call. A
@@ -11,19 +12,23 @@ answer goes to the app with the last *no*.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance, WaitSeries
 from proxy.retry.buckets import Bucket
-from proxy.retry.checks import HAIR, NEVER, Failure, first_no, safe_until, too_long
 from proxy.retry.classification import names
-from proxy.retry.facts import NO_PUSHBACK, Class, Fault, Outcome, Pushback, Reply, Request, Verdict
+from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Outcome, Progress, Pushback, Reply, Request, Verdict
 from proxy.retry.plugins import CustomToken
-from proxy.retry.policy import Policy, Strategy
+from proxy.retry.policy import Policy, Strategy, UnsafeMethods
 from proxy.retry.pushback import read_pushback
 from proxy.retry.request_hints import RequestHints
+
+#: Sums of floating-point seconds may miss a deadline that they meet exactly; a wait that ends at it is begun.
+HAIR = 1e-9
+
+NEVER = float("inf")
 
 
 @dataclass(slots=True)
@@ -97,6 +102,62 @@ def _pushback_of(call: Standing, reply: Reply, cls: Class, wall: float) -> Pushb
     return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=trailers, peeked=reply.peeked)
 
 
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def is_safe(verdict: Verdict, fault: Fault | None, *, idempotent: bool, unsafe_methods: UnsafeMethods) -> bool:
+    """Whether repeating the request can do no harm that the policy does not allow (contract, "Safety", 1 to 3)."""
+    if fault is not None and fault.progress is Progress.NEVER_SENT:
+        return True
+    if idempotent or unsafe_methods == "always":
+        return True
+    if unsafe_methods == "never":
+        return False
+    if verdict.repeated_by:
+        return True
+    return verdict.unprocessed or (fault is not None and fault.progress is Progress.REFUSED)
+
+
+def safe_until(failure: Failure, first_sent: float, *, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
+    """Until when another attempt is safe (seconds): never if it is not, and for ever, but where it is only since the
+    provider's own client repeats the call, and that client does so for a while alone (AWS: its signature expires).
+    """
+    verdict, fault = failure.verdict, failure.fault
+    if not is_safe(verdict, fault, idempotent=idempotent, unsafe_methods=unsafe_methods):
+        return -NEVER
+    if verdict.repeated_within is None or is_safe(
+        replace(verdict, repeated_by=""), fault, idempotent=idempotent, unsafe_methods=unsafe_methods
+    ):
+        return NEVER
+    return first_sent + verdict.repeated_within
+
+
+def first_no(call: Standing, failure: Failure, *, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
+    """The checks from the stop pushback to the attempts left; None where none of them says no.
+
+    `disabled`: by the mode, or by X-Retry-Disable; `safe`: see `is_safe`.
+    """
+    if failure.pushback.stop:
+        return Outcome.PUSHBACK_STOP
+    if not goes_on:
+        return Outcome.NOT_RETRYABLE
+    if call.committed:
+        return Outcome.COMMITTED
+    if disabled:
+        return Outcome.DISABLED
+    if not safe:
+        return Outcome.NOT_RETRYABLE
+    return None if call.attempts < call.policy.strategy.max_attempts else Outcome.ATTEMPTS_EXHAUSTED
+
+
+def too_long(pushback: Pushback, policy: Policy) -> bool:
+    """Whether the delay, as it was named, is above `max_delay`."""
+    return pushback.delay is not None and pushback.delay > policy.pushback.max_delay
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+
 class Sequential(WaitSeries):
     """One attempt after another: nothing is sent beside an attempt, and after a failure the strategy's wait comes.
     `due`: when the attempt that was thought of last would begin, whatever was decided of it.
@@ -119,14 +180,7 @@ class Sequential(WaitSeries):
         until = safe_until(
             failure, first_sent, idempotent=call.idempotent, unsafe_methods=policy.classify.unsafe_methods
         )
-        no = first_no(
-            failure,
-            retryable=goes_on,
-            committed=call.committed,
-            disabled=disabled,
-            safe=now <= until + HAIR,
-            left=call.attempts < policy.strategy.max_attempts,
-        )
+        no = first_no(call, failure, goes_on=goes_on, disabled=disabled, safe=now <= until + HAIR)
         if no is not None:
             return no
         bucket = call.bucket
@@ -174,14 +228,7 @@ class Hedged:
         """
         delay = failure.pushback.delay
         self.due = max(now + (delay or 0.0), self._pushed_until)
-        no = first_no(
-            failure,
-            retryable=goes_on,
-            committed=call.committed,
-            disabled=disabled,
-            safe=True,
-            left=call.attempts < call.policy.strategy.max_attempts,
-        )
+        no = first_no(call, failure, goes_on=goes_on, disabled=disabled, safe=True)
         no = no or self.stopped
         bucket = call.bucket
         price = bucket.price(failure.price_class) if bucket is not None else 0.0

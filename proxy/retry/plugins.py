@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from proxy.retry.checks import Failure
-from proxy.retry.facts import Class, Outcome
+from proxy.retry.facts import Class, Failure, Outcome
 
 
 class RetryError(Exception):

@@ -109,6 +109,8 @@ class _PushbackReader:
             self.read_delays(grpc_delays, cls, dialects)
         if stop and failed:
             return Pushback(self.delay, stop=True, cooldown=self.cooldown, source=stop)
+        if self.delay is None and not retry:
+            return NO_PUSHBACK
         return Pushback(self.delay, retry=bool(retry), cooldown=self.cooldown, source=self.source or retry)
 
     def values(self, name: str) -> list[str]:

@@ -9,8 +9,7 @@ answers are as in the contract, section 4, "The answer"; their `error` values th
 from __future__ import annotations
 
 from proxy.retry.actions import Answer
-from proxy.retry.checks import Failure
-from proxy.retry.facts import Class, Fault, FaultKind, Outcome
+from proxy.retry.facts import Class, Failure, Fault, FaultKind, Outcome
 from proxy.retry.plans import Standing
 
 #: What holds calls, by what it is called in records.

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
-from proxy.retry.checks import Failure
 from proxy.retry.cooldown import Cooldown, digest
 from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.facts import Fields, Request
+from proxy.retry.facts import Failure, Fields, Request
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, PushbackPolicy, RateSpec, Strategy
 from proxy.retry.token_bucket import TokenGate
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.retry import RetryError
-from proxy.retry.checks import Failure
-from proxy.retry.facts import NO_PUSHBACK, Class, Outcome, Pushback, Verdict
+from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Pushback, Verdict
 from proxy.retry.plugins import CustomToken
 
 FAILURE = Failure(1, Verdict(Class.TRANSIENT, "transient: 503"), NO_PUSHBACK, status=503)

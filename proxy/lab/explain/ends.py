@@ -23,10 +23,10 @@ from proxy.lab.routing import Chosen
 from proxy.observe import masking
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.buckets import Bucket
-from proxy.retry.checks import is_safe
 from proxy.retry.classification import NeedsBody, classify, classify_fault
 from proxy.retry.facts import FaultKind, Outcome, Verdict
 from proxy.retry.machine import Env
+from proxy.retry.plans import is_safe
 from proxy.retry.pushback import read_pushback
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
