@@ -56,6 +56,10 @@ class AttemptOwner(Protocol):
         """
         ...
 
+    def hand_on_whole(self, attempt: Attempt, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
+        """The same of a whole answer with trailers."""
+        ...
+
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
         """A head came, of which something has to be decided; on this stream, which may be done with it."""
         ...
@@ -179,6 +183,10 @@ class Attempt:
             self.kept_size = len(data)
         says_nothing = trailers is None and _PUSHBACK.isdisjoint(head.specials)
         owner.answered(self, Reply(head.status, head, end and not data, trailers, says_nothing), stream)
+
+    def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
+        """The final head, with all that follows it; False where something has to be decided of any of it."""
+        return self.owner.hand_on_whole(self, head, data, trailers)
 
     def on_data(self, data: bytes) -> None:
         """More of the answer's body."""

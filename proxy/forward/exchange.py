@@ -73,10 +73,7 @@ class Exchange:
             "_body",
             "_failed",
             "_first",
-            "_head_seen",
             "_key",
-            "_lines",
-            "_request_seen",
             "_scope",
         ),
         *("_verdict", "grpc_status"),
@@ -113,9 +110,6 @@ class Exchange:
         self._alarm: Alarm | None = None
         self._key: str | None = None  # the idempotency key that was made for this call
         self._verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
-        self._head_seen = b""  # the head of the last answer that was handed on without a `Call`,
-        self._request_seen: Request | None = None  # to which request,
-        self._lines = b""  # and with which lines
 
     # -- from the app ---------------------------------------------------------------------------------------------
 
@@ -259,12 +253,9 @@ class Exchange:
             return False
         app, plan = self.app, self.plan
         try:
-            if head.raw != self._head_seen or plan.first is not self._request_seen:
-                if head.login_bound or not is_plain_success(plan.policy.classify, head.status, head):
-                    return False
-                self._head_seen, self._request_seen = head.raw, plan.first
-                self._lines = plain_lines(self.means.via, head.version, 1)
-            app.respond(head, _NO_NAMES, self._lines, data, end, None)
+            if head is not plan.answered and not self._is_plain(head):
+                return False
+            app.respond(head, _NO_NAMES, plan.answer_lines, data, end, None)
             self.status = head.status
             self.bytes_out = len(data)
             if end:
@@ -278,6 +269,39 @@ class Exchange:
                 self._stream_on(attempt, attempt.arrived)
         except Exception as error:
             self.break_down(error, monotonic())
+        return True
+
+    def hand_on_whole(self, attempt: Attempt, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
+        """Hand on an answer with trailers, of which nothing has to be decided either."""
+        if self.decided:
+            return False
+        plan = self.plan
+        try:
+            if head is not plan.answered and not self._is_plain(head):
+                return False
+            end = plan.ends.get(trailers) or plan.plain_end(head, trailers)
+            if end is None:
+                return False
+            told, status = end
+            self.app.respond(head, _NO_NAMES, plan.answer_lines, data, True, told)
+            self.status = head.status
+            self.bytes_out = len(data)
+            attempt.stream = None
+            if plan.is_grpc:
+                self.grpc_status = grpc_status_of_http(head.status) if status is None else status
+            self._succeed(monotonic())
+        except Exception as error:
+            self.break_down(error, monotonic())
+        return True
+
+    def _is_plain(self, head: ResponseHead) -> bool:
+        """Whether nothing has to be decided of an answer's head: the plan remembers it then."""
+        plan = self.plan
+        if plan.answered is None or not head.is_same(plan.answered):
+            if head.login_bound or not is_plain_success(plan.policy.classify, head.status, head):
+                return False
+            plan.answer_lines = plain_lines(self.means.via, head.version, 1)
+        plan.answered = head
         return True
 
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:

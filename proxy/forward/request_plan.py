@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.forward.headers import answers_plainly, attempt_fields, is_plain, plain_lines, via_line
+from proxy.retry.classification import is_plain_end
 from proxy.retry.facts import Request
 from proxy.retry.policy import Policy
 from proxy.retry.request_hints import may_start_undecided, read_grpc_timeout
 from proxy.retry.routing import Router, Upstream
 from proxy.transport.origins import Destination, Origin
 from proxy.wire.first_bytes import HTTP1, HTTP2
-from proxy.wire.head import CHUNKED, Asked, RequestHead
+from proxy.wire.head import CHUNKED, Asked, RequestHead, ResponseHead, Trailers
 
 _NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
+_new = object.__new__
+#: Fields of which another value leads nowhere else.
+_ASIDE = frozenset({b"content-length", b"grpc-timeout"})
+#: Trailers that a plan remembers: those of one method are few.
+_ENDS = 16
 
 
 class Plan:
@@ -23,13 +29,17 @@ class Plan:
     `rest` is the path behind the prefix in prefix use, else None. `plain`: a call of it may start undecided, and both
     heads go on with nothing but the count and Via put in. `upstream` is whose it is, where others may follow it (see
     `follow`), and `first` the first request in such a row. `traced`: its attempts are spans of a trace.
-    `protocol`: what the app spoke (`wire.first_bytes`).
+    `protocol`: what the app spoke (`wire.first_bytes`). `answered`: the head of an answer of which nothing had to be
+    decided, and `answer_lines`, what it went on with; `ends`: trailers of which nothing had to be.
     """
 
     __slots__ = (
+        "answer_lines",
+        "answered",
         "asked",
         "by_service",
         "destination",
+        "ends",
         "first",
         "head",
         "is_grpc",
@@ -40,7 +50,6 @@ class Plan:
         "protocol",
         "request",
         "rest",
-        "silence",
         "upstream",
     )
 
@@ -63,12 +72,11 @@ class Plan:
         self.by_service = False  # chosen by its gRPC service: the path stays whole, the authority is the endpoint's
         self.first = request
         self.asked: Asked | None = None  # as a first attempt sends it to the only origin
-        total, attempt = policy.timeouts.total, policy.timeouts.attempt
+        self.answered: ResponseHead | None = None
+        self.answer_lines = b""
+        self.ends: dict[Trailers, tuple[Trailers | None, int | None]] = {}
         #: Seconds until the first thing can be due of a call that was sent.
-        self.patience = min(_NEVER if total is None else total, _NEVER if attempt is None else attempt)
-        if request.timed:
-            timeout = read_grpc_timeout(head.get_all("grpc-timeout")[0])
-            self.patience = min(self.patience, _NEVER if timeout is None else timeout)
+        self.patience = _patience(policy, head, timed=request.timed)
         self.login_bound = head.login_bound
         self.is_grpc = request.is_grpc
         self.protocol = HTTP2 if head.is_http2 else HTTP1
@@ -106,18 +114,49 @@ class Plan:
             rest = router.behind(upstream, head.path)
             if rest is None:
                 return False
-        if self.by_service and router.by_service(head.path) is not upstream:
+        led_alike = head.path == old.path
+        if self.by_service and not led_alike and router.by_service(head.path) is not upstream:
             return False
         if upstream.routes:
             path = head.path if rest is None else rest
             if upstream.policy_for(head.method, path, head) is not self.policy:
                 return False
-        self.head, self.rest = head, rest
         request = self.request
+        if request.timed:
+            self.patience = _patience(self.policy, head, timed=True)
+            if self.patience <= 0:
+                return False
+        self.head, self.rest = head, rest
         self.request = Request(
             request.method, request.authority, head.path.decode("latin-1"), head, request.plain, request.timed
         )
         return True
+
+    def alike(self, head: RequestHead, router: Router) -> Plan | None:
+        """The plan of another request that is under way at the same time, where that can `follow` this one."""
+        plan = _new(Plan)
+        plan.head, plan.request, plan.policy, plan.destination = self.head, self.request, self.policy, self.destination
+        plan.rest, plan.upstream, plan.by_service, plan.first = self.rest, self.upstream, self.by_service, self.first
+        plan.asked = None
+        plan.answered, plan.answer_lines, plan.ends = self.answered, self.answer_lines, self.ends
+        plan.patience, plan.login_bound, plan.is_grpc = self.patience, self.login_bound, self.is_grpc
+        plan.protocol, plan.plain = self.protocol, self.plain
+        return plan if plan.follow(head, router) else None
+
+    def plain_end(self, head: ResponseHead, trailers: Trailers) -> tuple[Trailers | None, int | None] | None:
+        """What of these trailers goes on behind a head that was `answered`, and the gRPC status that they tell; None
+        where something has to be decided of them.
+        """
+        end = self.ends.get(trailers)
+        if end is None:
+            told = head.trailers_to_hand_on(trailers)
+            if told is not None and not is_plain_end(self.policy.classify, told):
+                return None
+            if len(self.ends) >= _ENDS:
+                self.ends.clear()
+            status = 0 if told is not None and told.get_all("grpc-status") else None
+            end = self.ends[trailers] = told, status
+        return end
 
     def first_request(self, origin: Origin, via: str) -> Asked:
         """The request as the first attempt of a `plain` plan sends it. To the only origin, it is the one that the last
@@ -172,8 +211,18 @@ class Plan:
 
 
 def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:
-    """Whether the fields that anything is decided by are the same; how long a body is decides nothing."""
+    """Whether the fields that anything is decided by are the same; how long a body is decides nothing, and how long the
+    app waits is for who asks to find out.
+    """
     return some == others or (
-        some.keys() == others.keys()
-        and all(value == others[name] for name, value in some.items() if name != b"content-length")
+        some.keys() == others.keys() and all(value == others[name] or name in _ASIDE for name, value in some.items())
     )
+
+
+def _patience(policy: Policy, head: RequestHead, *, timed: bool) -> float:
+    total, attempt = policy.timeouts.total, policy.timeouts.attempt
+    patience = min(_NEVER if total is None else total, _NEVER if attempt is None else attempt)
+    if timed:
+        timeout = read_grpc_timeout((head.get(b"grpc-timeout") or b"").decode("latin-1"))
+        return patience if timeout is None else min(patience, timeout)
+    return patience

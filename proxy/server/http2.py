@@ -33,7 +33,19 @@ class Http2Connection(asyncio.Protocol):
     speaks = HTTP2
 
     __slots__ = (
-        *("_fd", "_generation", "_places", "_plans", "_timer", "acceptor", "client", "inside", "place", "session"),
+        *(
+            "_fd",
+            "_generation",
+            "_last",
+            "_places",
+            "_plans",
+            "_timer",
+            "acceptor",
+            "client",
+            "inside",
+            "place",
+            "session",
+        ),
         *("since", "surplus", "transport"),
     )
 
@@ -74,6 +86,7 @@ class Http2Connection(asyncio.Protocol):
         self._fd = transport.get_extra_info("socket").fileno()
         self._timer: asyncio.TimerHandle | None = None
         self._plans: dict[Request2, Plan] = {}  # of heads that came lately, by the settings of
+        self._last: Plan | None = None  # the one that was made last
         self._generation = acceptor.generation
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
@@ -115,6 +128,8 @@ class Http2Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Write what was gathered."""
         transport, outbox = self.transport, self.session.outbox
+        if self._places:
+            self._give_back(len(self.session.streams))
         while transport is not None and (data := outbox.take()):
             transport.write(data)
             if outbox.blocked:
@@ -137,14 +152,20 @@ class Http2Connection(asyncio.Protocol):
         """
         acceptor = self.acceptor
         if self._generation != acceptor.generation:
-            self._generation, self._plans = acceptor.generation, {}
+            self._generation, self._plans, self._last = acceptor.generation, {}, None
+        if acceptor.refusing or self.surplus:
+            return acceptor.admit(stream, head)
         plan = self._plans.get(head)
-        if plan is None or acceptor.refusing or self.surplus:
-            plan = acceptor.admit(stream, head)
-            if plan is not None:
-                if len(self._plans) >= PLANS:
-                    self._plans.clear()
-                self._plans[head] = plan
+        if plan is None:
+            if self._last is not None:
+                plan = self._last.alike(head, acceptor.settings.router)
+            if plan is None:
+                plan = acceptor.admit(stream, head)
+            if plan is None:
+                return None
+            if len(self._plans) >= PLANS:
+                self._plans.clear()
+            self._plans[head] = self._last = plan
         return plan
 
     def opened(self) -> None:
@@ -170,9 +191,9 @@ class Http2Connection(asyncio.Protocol):
             self.acceptor.connection_limit.give_back(free)
 
     def changed(self) -> None:
-        """A stream is over, or the connection drains."""
-        if self._places:
-            self._give_back(len(self.session.streams))
+        """A stream is over, or the connection drains. It is flushed in this turn of the loop, whatever the stream said
+        last; then its place is given back.
+        """
         if not self.session.streams:
             self.since = monotonic()
             if self.session.drained:

@@ -56,18 +56,17 @@ class Http2AppStream(wire.Stream):
 
     speaks = HTTP2
 
-    __slots__ = ("_home", "_is_grpc", "exchange", "head", "plan", "watched")
+    __slots__ = ("_home", "exchange", "head", "plan", "watched")
 
     head: Request2
     has_pinned = False
 
     def __init__(self, home: Home) -> None:
-        super().__init__()
+        wire.Stream.__init__(self)
         self._home = home
         self.exchange: Exchange | None = None
         self.plan: Plan | None = None
         self.watched = False
-        self._is_grpc = False
 
     # -- as the acceptor sees it ----------------------------------------------------------------------------------
 
@@ -109,7 +108,6 @@ class Http2AppStream(wire.Stream):
         """A request, with what of its body stood behind its head."""
         self.head = request = cast(Request2, head)
         self.bodiless = request.method == "HEAD"
-        self._is_grpc = is_grpc(request)
         if not self._home.takes_one_more():
             self._home.acceptor.turn_down(self, request)
             return
@@ -130,7 +128,7 @@ class Http2AppStream(wire.Stream):
 
     def on_too_large(self, head: Request2, detail: str) -> None:
         """The head is above the limits."""
-        self._is_grpc = is_grpc(head)
+        self.head = head
         self._home.acceptor.refuse(self, 431, detail, head)
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
@@ -143,6 +141,13 @@ class Http2AppStream(wire.Stream):
         """What was written has gone."""
         if self.exchange is not None:
             self.exchange.app_writable()
+
+    @property
+    def _is_grpc(self) -> bool:
+        """Whether its head came, and is that of a gRPC call."""
+        if self.plan is not None:
+            return self.plan.is_grpc
+        return is_grpc(self.head)
 
     # -- asked by the exchange ------------------------------------------------------------------------------------
 
@@ -162,12 +167,13 @@ class Http2AppStream(wire.Stream):
         trailers: Trailers | None,
     ) -> None:
         """Hand an upstream's answer on."""
-        if not self._is_grpc and b"date" not in head.specials:
+        if b"date" not in head.specials and not self._is_grpc:
             add += self._home.acceptor.date_line()
-        self.send_head(answer_block(head, drop, add), end and not data and trailers is None)
-        if end and (data or trailers is not None):
-            self.send_end(data, trailers_block(trailers))
-        elif data:
+        block = answer_block(head, drop, add)
+        if end:
+            self.send_message(block, data, trailers_block(trailers))
+        else:
+            self.send_head(block, False)
             self.send_data(data)
         self._home.send_soon()
 
@@ -204,10 +210,9 @@ class Http2AppStream(wire.Stream):
     def done(self) -> None:
         """The call is over; what was written is whole."""
         self.exchange = None
-        self.refuse_rest()
         if not self.over:
+            self.refuse_rest()
             self.resume()
-        self._home.send_soon()
 
     def resume(self) -> None:
         """Take more of the request's body."""

@@ -76,7 +76,7 @@ class UpstreamConnection(asyncio.Protocol):
     @property
     def is_free(self) -> bool:
         """Whether another stream can be opened."""
-        return self.session.places > 0
+        return self.session.is_free
 
     @property
     def is_resting(self) -> bool:
@@ -209,7 +209,7 @@ class Http2UpstreamStream(wire.Stream):
     __slots__ = ("_connection", "_listener", "_reused")
 
     def __init__(self, connection: UpstreamConnection) -> None:
-        super().__init__()
+        wire.Stream.__init__(self)
         self._connection = connection
         self._listener: Listener | None = None
         self._reused = False
@@ -229,7 +229,7 @@ class Http2UpstreamStream(wire.Stream):
     @property
     def unsent(self) -> int:
         """Bytes of the body that wait here."""
-        return 0 if self.over else self.lane.queued
+        return 0 if self.over else self.queued
 
     def send(self, listener: Listener, asked: Asked, body: bytes, end: bool, trailers: Trailers | None) -> None:
         """Send a request's head and what there is of its body."""
@@ -244,10 +244,10 @@ class Http2UpstreamStream(wire.Stream):
         self.bodiless = asked.head.method == "HEAD"
         self._reused = connection.session.used
         connection.session.open(self)
-        self.send_head(block, end and not body and trailers is None)
-        if end and (body or trailers is not None):
-            self.send_end(body, trailers_block(trailers))
-        elif body:
+        if end:
+            self.send_message(block, body, trailers_block(trailers))
+        else:
+            self.send_head(block, False)
             self.send_data(body)
         connection.send_soon()
 
@@ -283,7 +283,7 @@ class Http2UpstreamStream(wire.Stream):
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
         """The final head, with what stood behind it. Trailers are told apart, however near they stand: a successful
-        head commits its call, whatever they say (gRPC A6).
+        head commits its call, whatever they say (gRPC A6). But where they say nothing, all is told in one.
         """
         listener = self._listener
         if listener is None:
@@ -291,6 +291,9 @@ class Http2UpstreamStream(wire.Stream):
         if end and trailers is None:
             self._over()
             listener.on_head(cast(Response2, head), data, True, None)
+            return
+        if end and trailers is not None and listener.on_whole(cast(Response2, head), data, trailers):
+            self._over()
             return
         listener.on_head(cast(Response2, head), data, False, None)
         if end:

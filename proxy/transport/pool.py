@@ -167,10 +167,14 @@ class Pool:
         are taken only where there is no other.
         """
         if origin.way.http2:
-            free = [shared for shared in origin.shared if shared.is_free]
-            if free:
-                others = [shared for shared in free if shared not in not_on] if not_on else free
-                return (others or free)[0].stream()
+            used: SharedConnection | None = None
+            for shared in origin.shared:
+                if shared.is_free:
+                    if not not_on or shared not in not_on:
+                        return shared.stream()
+                    used = used or shared
+            if used is not None:
+                return used.stream()
             if not origin.way.either:
                 return None
         idle = origin.idle

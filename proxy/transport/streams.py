@@ -27,6 +27,12 @@ class Listener(Protocol):
     def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
         """The final head has come, with what of the body came beside it; all of it if `end`, and its trailers."""
 
+    def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
+        """A final head, its body and trailers have come, all of them. False: they are to be told one after the other,
+        and nothing has happened; True stands for all of that, and the end.
+        """
+        ...
+
     def on_data(self, data: bytes) -> None:
         """More of the body has come."""
 

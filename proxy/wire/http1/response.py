@@ -77,6 +77,10 @@ class ResponseHead(slow_path.Head):
         self.keep_alive = True
         return self
 
+    def is_same(self, other: ResponseHead) -> bool:
+        """Whether the same came as another head; False where that would cost more than it is worth."""
+        return self.raw == other.raw
+
     def _settle(self, found: slow_path.Found, minor: bytes) -> None:
         """Decide what is unusual about connection and framing; BadAnswer where it cannot be trusted."""
         self.simple = False

@@ -16,68 +16,14 @@ CONTINUATIONS: Final = 64
 HEAD_SECONDS: Final = 60.0
 
 
-class Block:
-    """A whole header block of the stream `number`; `end`: END_STREAM came with it.
-
-    Reading it raises `heads.Malformed`, and Broken.
-    """
-
-    __slots__ = ("_data", "_fields", "_most", "end", "number")
-
-    def __init__(self, number: int, end: bool, data: bytes, fields: list[Field] | None, most: int) -> None:
-        self.number = number
-        self.end = end
-        self._data = data
-        self._fields = fields
-        self._most = most  # fields
-
-    def request(self) -> Request2:
-        """It as a request's head."""
-        if self._fields is None and len(self._data) <= SHORT:
-            try:
-                return read_request(self._data, self.end)
-            except Unreadable as bad:
-                raise Broken(COMPRESSION_ERROR, str(bad)) from None
-        return Request2(self.fields(), self.end)
-
-    def answer(self) -> Response2:
-        """It as an answer's head."""
-        if self._fields is None and len(self._data) <= SHORT:
-            try:
-                return read_answer(self._data, self.end)
-            except Unreadable as bad:
-                raise Broken(COMPRESSION_ERROR, str(bad)) from None
-        return Response2(self.fields(), self.end)
-
-    def trailers(self) -> Trailers2:
-        """It as trailers."""
-        if self._fields is None and len(self._data) <= SHORT:
-            try:
-                return read_trailers(self._data)
-            except Unreadable as bad:
-                raise Broken(COMPRESSION_ERROR, str(bad)) from None
-        return Trailers2(self.fields())
-
-    def fields(self) -> list[Field]:
-        """Its fields."""
-        if self._fields is None:
-            try:
-                self._fields = walk(self._data, most=self._most)
-            except Unreadable as bad:
-                raise Broken(COMPRESSION_ERROR, str(bad)) from None
-            except TooMuch:
-                raise Broken(ENHANCE_YOUR_CALM, "a header list above twice the limit") from None
-        return self._fields
-
-
 class HeadReader:
     """See the module. `header_bytes` is the limit of a header list; twice that ends the connection.
 
     `acknowledged`: the peer has taken our SETTINGS, and so has no table. `number`: the stream whose head is coming, 0
-    for none. `since`: when it began.
+    for none. `end`: END_STREAM came with it; `since`: when it began.
     """
 
-    __slots__ = ("_end", "_fragments", "_frames", "_most", "_size", "_table", "acknowledged", "number", "since")
+    __slots__ = ("_fragments", "_frames", "_most", "_size", "_table", "acknowledged", "end", "number", "since")
 
     def __init__(self, header_bytes: int) -> None:
         self._most = 2 * header_bytes
@@ -87,16 +33,16 @@ class HeadReader:
         self.since = 0.0
         self._fragments: list[bytes] = []
         self._frames = self._size = 0
-        self._end = False
+        self.end = False
 
     def begin(self, number: int, fragment: bytes, end: bool, now: float) -> None:
         """A HEADERS frame that CONTINUATIONs follow."""
-        self.number, self._end, self.since = number, end, now
+        self.number, self.end, self.since = number, end, now
         self._fragments = [fragment]
         self._size = len(fragment)
         self._frames = 0
 
-    def go_on(self, fragment: bytes, whole: bool) -> Block | None:
+    def go_on(self, fragment: bytes, whole: bool) -> bytes | None:
         """A CONTINUATION; the block, where that is the last. Raises Broken."""
         if not self.number:
             raise Broken(PROTOCOL_ERROR, "a CONTINUATION of nothing")
@@ -107,37 +53,73 @@ class HeadReader:
             raise Broken(ENHANCE_YOUR_CALM, "a header list without end")
         if not whole:
             return None
-        number, self.number = self.number, 0
-        data, self._fragments = b"".join(self._fragments), []
-        return self.block(number, data, self._end)
+        self.number = 0
+        block, self._fragments = b"".join(self._fragments), []
+        return block
 
-    def block(self, number: int, data: bytes, end: bool) -> Block:
-        """A whole block. Raises Broken where it cannot be read."""
-        if len(data) > self._most:
+    # -- whole blocks; reading one raises Malformed, and Broken -----------------------------------------------------
+
+    def request(self, block: bytes, end: bool) -> Request2:
+        """A block as a request's head. `end`: END_STREAM came with it."""
+        fields = self._begin_block(block)
+        if fields is None:
+            try:
+                return read_request(block, end)
+            except Unreadable as bad:
+                raise Broken(COMPRESSION_ERROR, str(bad)) from None
+        return Request2(fields, end)
+
+    def answer(self, block: bytes, end: bool) -> Response2:
+        """A block as an answer's head."""
+        fields = self._begin_block(block)
+        if fields is None:
+            try:
+                return read_answer(block, end)
+            except Unreadable as bad:
+                raise Broken(COMPRESSION_ERROR, str(bad)) from None
+        return Response2(fields, end)
+
+    def trailers(self, block: bytes) -> Trailers2:
+        """A block as trailers."""
+        fields = self._begin_block(block)
+        if fields is None:
+            try:
+                return read_trailers(block)
+            except Unreadable as bad:
+                raise Broken(COMPRESSION_ERROR, str(bad)) from None
+        return Trailers2(fields)
+
+    def pass_over(self, block: bytes) -> None:
+        """A block that nobody wants: that it can be read is for the next ones to rely on."""
+        if self._begin_block(block) is None:
+            self._fields(block, 0)
+
+    def _begin_block(self, block: bytes) -> list[Field] | None:
+        """The fields of a block; None for one that is read without a table, from its beginning, and short."""
+        if self._table is None and len(block) <= SHORT and (not block or block[0] & 0xE0 != 0x20):
+            return None
+        if len(block) > self._most:
             raise Broken(ENHANCE_YOUR_CALM, "a header list above twice the limit")
         at = 0
-        fields: list[Field] | None = None
         try:
             table = self._table
-            if table is None:
-                if data and data[0] & 0xE0 == 0x20:
-                    at = self._begins_anew(data)
-            elif not self.acknowledged:
-                fields = table.read(data)
-            else:
-                if not table.is_empty or (data and data[0] & 0xE0 == 0x20):
-                    at = self._begins_anew(data)
-                self._table = None
+            if table is not None and not self.acknowledged:
+                return table.read(block)
+            if (table is not None and not table.is_empty) or (block and block[0] & 0xE0 == 0x20):
+                empty, at = starts_without_table(block)
+                if not empty:
+                    raise Unreadable("no update to a table of size 0 after the acknowledgement")
+            self._table = None
         except Unreadable as bad:
             raise Broken(COMPRESSION_ERROR, str(bad)) from None
         except TooMuch:
             raise Broken(ENHANCE_YOUR_CALM, "a header list above twice the limit") from None
-        return Block(number, end, data[at:] if at else data, fields, self._most // 32)
+        return self._fields(block, at)
 
-    @staticmethod
-    def _begins_anew(data: bytes) -> int:
-        """Where the size updates of a block end that must leave a table of size 0."""
-        empty, at = starts_without_table(data)
-        if not empty:
-            raise Unreadable("no update to a table of size 0 after the acknowledgement")
-        return at
+    def _fields(self, block: bytes, at: int) -> list[Field]:
+        try:
+            return walk(block, at, self._most // 32)
+        except Unreadable as bad:
+            raise Broken(COMPRESSION_ERROR, str(bad)) from None
+        except TooMuch:
+            raise Broken(ENHANCE_YOUR_CALM, "a header list above twice the limit") from None

@@ -17,7 +17,7 @@ from typing import Final
 
 from proxy.wire.authority import read_authority, without_empty_port
 from proxy.wire.errors import BadAnswer, malformed
-from proxy.wire.field_names import ANSWER_CUT, ANSWER_KEYS, REQUEST_CUT, REQUEST_KEYS, REQUEST_MERELY_CUT
+from proxy.wire.field_names import ANSWER_CUT, ANSWER_KEYS, REQUEST_CUT, REQUEST_KEYS
 from proxy.wire.fields import NO_NAMES, Trailers
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead
@@ -52,12 +52,19 @@ def _get_all(fields: Sequence[Field], name: str) -> Sequence[str]:
     return [field.value.strip(b" \t").decode("latin-1") for field in fields if field.name == wanted]
 
 
+def _get(fields: Sequence[Field], name: bytes) -> bytes | None:
+    for field in fields:
+        if field.name == name:
+            return field.value.strip(b" \t")
+    return None
+
+
 def _lines(fields: Iterable[Field]) -> bytes:
     """Fields as HTTP/1 lines; `cookie` lines joined into one, where the first stood (RFC 9113 section 8.2.3)."""
     lines: list[bytes] = []
     cookies: list[bytes] = []
-    for name, value, _, _ in fields:
-        text = value.strip(b" \t")
+    for field in fields:
+        name, text = field.name, field.value.strip(b" \t")
         if name != b"cookie":
             lines.append(b"%b: %b\r\n" % (name, text))
             continue
@@ -69,8 +76,12 @@ def _lines(fields: Iterable[Field]) -> bytes:
     return b"".join(lines)
 
 
-def _wire(fields: Iterable[Field], cut: frozenset[bytes]) -> bytes:
+def _wire(fields: Iterable[Field], cut: Set[bytes]) -> bytes:
     return b"".join([field.wire for field in fields if field.name not in cut])
+
+
+def _whole_wire(fields: Iterable[Field]) -> bytes:
+    return b"".join([field.wire for field in fields])
 
 
 def _length(value: bytes) -> int:
@@ -80,18 +91,38 @@ def _length(value: bytes) -> int:
 
 
 class Trailers2(Trailers):
-    """Trailers that came on HTTP/2. `fields` as they came; `list_size`: what they count for in a header list."""
+    """Trailers that came on HTTP/2. `fields` as they came, and `block` as they go on; `list_size`: what they count for
+    in a header list.
+    """
 
-    __slots__ = ("fields", "list_size")
+    __slots__ = ("_names", "block", "fields", "list_size")
 
     def __init__(self, fields: Sequence[Field]) -> None:
-        self.list_size = 0
-        for name, value, _, fault in fields:
-            self.list_size += len(name) + len(value) + 32
-            if fault or name[0] == 0x3A or name in CONNECTION_SPECIFIC or (name == b"te" and value != b"trailers"):
-                raise Malformed(fault or f"{name.decode('latin-1')} in trailers")
-        super().__init__(b"\r\n" + _lines(fields))
+        size = 0
+        for field in fields:
+            size += field.size
+            if field.steers:
+                name = field.name
+                if field.fault or name[0] == 0x3A or name in CONNECTION_SPECIFIC:
+                    raise Malformed(field.fault or f"{name.decode('latin-1')} in trailers")
+                if name == b"te" and field.value != b"trailers":
+                    raise Malformed("te in trailers")
+        self.list_size = size
         self.fields = fields
+        self.block = _whole_wire(fields)
+        self._names = frozenset([field.name for field in fields])
+        self._lowered = None
+
+    def __getattr__(self, name: str) -> bytes:
+        """`raw`, HTTP/1 text, is made when it is first asked for."""
+        if name != "raw":
+            raise AttributeError(name)
+        self.raw = b"\r\n" + _lines(self.fields)
+        return self.raw
+
+    def get(self, name: bytes) -> bytes | None:
+        """The first value of the field of this lower-case name, stripped; None where there is none."""
+        return _get(self.fields, name)
 
     def get_all(self, name: str) -> Sequence[str]:
         """Every value of the field of this lower-case name, in order, as latin-1."""
@@ -99,9 +130,9 @@ class Trailers2(Trailers):
 
     def without(self, names: Set[bytes]) -> Trailers2 | None:
         """Those to send on, as they came: all but these lower-case names. None where nothing is left."""
-        left = [field for field in self.fields if field.name not in names]
-        if len(left) == len(self.fields):
+        if names.isdisjoint(self._names):
             return self
+        left = [field for field in self.fields if field.name not in names]
         return Trailers2(left) if left else None
 
 
@@ -119,26 +150,29 @@ class Request2(RequestHead):
         pseudo: dict[bytes, Field] = {}
         specials: dict[bytes, bytes] = {}
         size = 0
-        regular = -1  # where the regular fields begin
-        for at, field in enumerate(fields):
-            name, value, _, fault = field
-            size += len(name) + len(value) + 32
-            if fault:
-                raise Malformed(fault)
+        begun = False  # the regular fields have
+        for field in fields:
+            size += field.size
+            if not field.steers:
+                begun = True
+                continue
+            name = field.name
+            if field.fault:
+                raise Malformed(field.fault)
             if name[0] == 0x3A:
-                if regular >= 0 or name in pseudo or name not in _PSEUDO:
+                if begun or name in pseudo or name not in _PSEUDO:
                     raise Malformed(f"{name.decode('latin-1')} is unknown, repeated, or behind a field")
                 pseudo[name] = field
                 continue
-            if regular < 0:
-                regular = at
+            begun = True
             if name in _REQUEST_NAMES:
+                value = field.value
                 if name in CONNECTION_SPECIFIC or (name == b"te" and value != b"trailers"):
                     raise Malformed(f"{name.decode('latin-1')} is no field of HTTP/2")
                 if name in specials and name in (b"content-length", b"host"):
                     raise Malformed(f"more than one {name.decode('latin-1')}")
                 specials[name] = value.lower()
-        self.fields = fields[regular:] if regular >= 0 else ()
+        self.fields = fields[len(pseudo) :]
         self.list_size = size
         self.count = len(fields)
         self.whole = whole
@@ -158,7 +192,7 @@ class Request2(RequestHead):
         self.minor = 1
         self.keep_alive = True
         self.chunked = not whole and length is None
-        self.simple = REQUEST_MERELY_CUT.isdisjoint(specials) and b"te" not in specials
+        self.simple = _REQUEST_CUT.isdisjoint(specials)
 
     def _locate2(self) -> None:
         """Find out where the request goes, from its pseudo-fields, and Host (RFC 9113 section 8.3.1)."""
@@ -172,21 +206,19 @@ class Request2(RequestHead):
                 raise Malformed("CONNECT takes :method and :authority")
         except KeyError as missing:
             raise Malformed(f"{missing.args[0].decode('ascii')} is missing") from None
-        if _METHOD(method) is None:
-            raise Malformed(":method is malformed")
-        self.method = method.decode("ascii")
+        self.method = _method(method)
         self.scheme = ""
         host = self.specials.get(b"host")
         place = host or b""
         if named is not None and named.value:
             place = named.value.lower()
-        self.authority = read_authority(without_empty_port(place))
+        self.authority = _authority(place)
         if place and not self.authority:
             raise Malformed(":authority is not a host with an optional port")
         if method == b"CONNECT":
             self.form, self.path, self.target = "authority", b"", place
             return
-        if _SCHEME(scheme) is None:
+        if scheme not in _PORTS and _SCHEME(scheme) is None:
             raise Malformed(":scheme is malformed")
         if _PATH(path) is None or (path == b"*" and method != b"OPTIONS"):
             raise Malformed(":path is malformed")
@@ -221,6 +253,14 @@ class Request2(RequestHead):
     def expect_continue(self) -> bool:
         """Whether the app waits for 100 Continue before it sends the body."""
         return self.specials.get(b"expect") == b"100-continue"
+
+    def get(self, name: bytes) -> bytes | None:
+        """The first value of the field of this lower-case name, stripped; None where there is none."""
+        return _get(self.fields, name)
+
+    def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
+        """Trailers of the body to send on: nothing but their names is against any."""
+        return trailers.without(REQUEST_CUT)
 
     def get_all(self, name: str) -> Sequence[str]:
         """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
@@ -259,30 +299,53 @@ class Request2(RequestHead):
         scheme: what the endpoint speaks, http or https. authority, target: in the place of what came; None keeps it.
         drop: lower-case names of fields to leave out, beside those that are always.
         """
-        usual = drop <= REQUEST_CUT
+        usual = not drop or drop <= REQUEST_CUT
         kept = self._wired
         if usual and kept is not None and kept[0] == scheme and kept[1] == authority and kept[2] == target:
             return kept[3] + encoded_lines(add) if add else kept[3]
-        cut = _REQUEST_CUT if usual else _REQUEST_CUT | (drop - {b"te"})
         put = {b":scheme": scheme, b":authority": authority, b":path": target}
         parts: list[bytes] = []
         for name, field in self._pseudo.items():
             value = put.get(name)
-            parts.append(field.wire if value is None or value == field.value else literal(name, value))
+            if value is None or value == field.value:
+                parts.append(field.wire)
+            else:
+                parts.append(literal(name, value) if name == b":path" else _put(name, value))
+        cut = _REQUEST_CUT if usual else _REQUEST_CUT | (drop - {b"te"})
         if authority is not None:
-            cut |= {b"host"}
+            if b"host" in self.specials:
+                cut |= {b"host"}
             if b":authority" not in self._pseudo:
-                parts.append(literal(b":authority", authority))
+                parts.append(_put(b":authority", authority))
         hops = self.max_forwards
         if hops is not None and b"max-forwards" not in cut:
-            cut |= {b"max-forwards"}
-            parts.append(_wire(self.fields, cut) + literal(b"max-forwards", b"%d" % max(hops - 1, 0)))
+            parts += [_wire(self.fields, cut | {b"max-forwards"}), literal(b"max-forwards", b"%d" % max(hops - 1, 0))]
+        elif usual and cut.isdisjoint(self.specials):
+            parts.append(_whole_wire(self.fields))
         else:
             parts.append(_wire(self.fields, cut))
         block = b"".join(parts)
         if usual:
             self._wired = (scheme, authority, target, block)
         return block + encoded_lines(add) if add else block
+
+
+@lru_cache(maxsize=256)
+def _put(name: bytes, value: bytes) -> bytes:
+    """A pseudo-field in the place of what came: an endpoint's, which come again."""
+    return literal(name, value)
+
+
+@lru_cache(maxsize=64)
+def _method(method: bytes) -> str:
+    if _METHOD(method) is None:
+        raise Malformed(":method is malformed")
+    return method.decode("ascii")
+
+
+@lru_cache(maxsize=1024)
+def _authority(place: bytes) -> str:
+    return read_authority(without_empty_port(place))
 
 
 def _same_place(host: bytes, place: bytes, scheme: bytes) -> bool:
@@ -302,10 +365,13 @@ class Response2(ResponseHead):
         size = 0
         if not fields or fields[0].name != b":status" or _STATUS(fields[0].value) is None:
             raise Malformed(":status is missing, or malformed")
-        for at, (name, value, _, fault) in enumerate(fields):
-            size += len(name) + len(value) + 32
-            if fault:
-                raise Malformed(fault)
+        for at, field in enumerate(fields):
+            size += field.size
+            if not field.steers:
+                continue
+            name, value = field.name, field.value
+            if field.fault:
+                raise Malformed(field.fault)
             if name[0] == 0x3A and at:
                 raise Malformed(f"{name.decode('latin-1')} is unknown, repeated, or behind a field")
             if name in CONNECTION_SPECIFIC or (name == b"te" and value != b"trailers"):
@@ -344,6 +410,10 @@ class Response2(ResponseHead):
         self.raw = b"HTTP/1.1 %d \r\n%b%b\r\n" % (self.status, _lines(self.fields), framing)
         return self.raw
 
+    def is_same(self, other: ResponseHead) -> bool:
+        """False: one block makes one head."""
+        return False
+
     @property
     def version(self) -> str:
         """The version of HTTP that it came by."""
@@ -353,6 +423,14 @@ class Response2(ResponseHead):
     def login_bound(self) -> bool:
         """Never: NTLM and Negotiate are no schemes of HTTP/2."""
         return False
+
+    def get(self, name: bytes) -> bytes | None:
+        """The first value of the field of this lower-case name, stripped; None where there is none."""
+        return _get(self.fields, name)
+
+    def trailers_to_hand_on(self, trailers: Trailers) -> Trailers | None:
+        """Trailers of the body to hand on: nothing but their names is against any."""
+        return trailers.without(ANSWER_CUT)
 
     def get_all(self, name: str) -> Sequence[str]:
         """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
@@ -373,7 +451,7 @@ class Response2(ResponseHead):
 
     def block(self, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
         """The head to hand on as HPACK: fields as they were encoded, then `add`, ready-made lines with their CRLF."""
-        if drop <= ANSWER_CUT:
+        if not drop or drop <= ANSWER_CUT:
             block = self._wired
             if block is None:
                 block = self._wired = _status(self.status) + _wire(self.fields, _ANSWER_CUT)
@@ -450,7 +528,7 @@ def trailers_block(trailers: Trailers | None) -> bytes:
     if trailers is None:
         return b""
     if isinstance(trailers, Trailers2):
-        return b"".join([field.wire for field in trailers.fields])
+        return trailers.block
     return b"".join([literal(name, value) for name, value in _translated(trailers.lines)])
 
 

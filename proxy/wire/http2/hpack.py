@@ -13,11 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
 
 from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderListError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
+
+from proxy.wire.field_names import ANSWER_KEYS, HOP_BY_HOP, REQUEST_KEYS
 
 #: The update to a table of size 0, with which the first block on each connection begins.
 NO_TABLE = b"\x20"
@@ -39,32 +40,57 @@ class TooMuch(Exception):  # noqa: N818 - named by what happened
     """A block whose fields are more than anybody reads here."""
 
 
-class Field(NamedTuple):
-    """One field. `wire`: how it is encoded to go on. `fault`: what is wrong with it in itself, "" for nothing."""
+class Name:
+    """How fields of one name begin. `wire`: so it goes on; `kept`: what is never indexed is never kept. `fault` and
+    `steers`: see `Field`.
+    """
 
-    name: bytes
-    value: bytes
-    wire: bytes
-    fault: str
+    __slots__ = ("fault", "kept", "name", "steers", "wire")
+
+    def __init__(self, name: bytes, wire: bytes, *, kept: bool = True) -> None:
+        self.name = name
+        self.wire = wire
+        self.kept = kept
+        self.fault = ""
+        if _NAME(name) is None:
+            self.fault = "a field name is not in lower case" if name.lower() != name else "a field name is malformed"
+        self.steers = bool(self.fault) or name[0] == 0x3A or name in _STEERING
 
 
-def _fault(name: bytes, value: bytes) -> str:
-    if _NAME(name) is None:
-        return "a field name is not in lower case" if name.lower() != name else "a field name is malformed"
-    return "a field value has CR, LF or NUL" if _FORBIDDEN(value) else ""
+class Field:
+    """One field. `wire`: how it is encoded to go on. `fault`: what is wrong with it in itself, "" for nothing. `size`:
+    what it counts for in a header list. `steers`: something hangs on its name, or it is no field at all; most do not.
+    """
+
+    __slots__ = ("fault", "name", "size", "steers", "value", "wire")
+
+    def __init__(self, name: Name, value: bytes, wire: bytes) -> None:
+        self.name = name.name
+        self.value = value
+        self.wire = wire
+        self.size = len(self.name) + len(value) + 32
+        self.fault = name.fault
+        self.steers = name.steers
+        if not self.fault and _FORBIDDEN(value) is not None:
+            self.fault, self.steers = "a field value has CR, LF or NUL", True
 
 
+_STEERING = frozenset({*REQUEST_KEYS.values(), *ANSWER_KEYS.values(), *HOP_BY_HOP})
 _STATIC = HeaderTable.STATIC_TABLE
 #: Fields by the first byte of their representation, where it is that of an indexed one of the static table.
 _INDEXED: tuple[Field | None, ...] = tuple(
-    Field(*_STATIC[byte - 0x81], bytes((byte,)), "") if 0x81 <= byte <= 0x80 + len(_STATIC) else None
+    Field(Name(_STATIC[byte - 0x81][0], b""), _STATIC[byte - 0x81][1], bytes((byte,)))
+    if 0x81 <= byte <= 0x80 + len(_STATIC)
+    else None
     for byte in range(256)
 )
 _NAMES: dict[bytes, int] = {}
 for _index, (_name, _) in enumerate(_STATIC, 1):
     _NAMES.setdefault(_name, _index)
 
+#: What was read, by the bytes that encode it.
 _known: dict[bytes, Field] = {}
+_names: dict[bytes, Name] = {}
 
 
 def integer(value: int, prefix: int, pattern: int = 0) -> bytes:
@@ -171,6 +197,7 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
                     at += length
                 else:
                     at += 1 + length
+            middle = at
             length = block[at] & 0x7F
             if length == 0x7F:
                 length, at = _read_integer(block, at, 7)
@@ -179,8 +206,7 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
                 at += 1 + length
             if at > end:
                 raise Unreadable("a block is cut short")
-            raw = block[begin:at]
-            fields.append(known.get(raw) or _read(raw))
+            fields.append(known.get(block[begin:at]) or _read(block[begin:middle], block[middle:at]))
             if len(fields) > most:
                 raise TooMuch
     except IndexError:
@@ -188,34 +214,38 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
     return fields
 
 
-def _read(raw: bytes) -> Field:
-    """The field that these bytes, a whole literal, encode."""
-    first = raw[0]
-    incremental = first >= 0x40
-    index, at = _read_integer(raw, 0, 6 if incremental else 4)
-    if index > len(_STATIC):
-        raise Unreadable("an index beyond the static table")
-    behind = at
-    if index:
-        name = _STATIC[index - 1][0]
-    else:
-        name, at = _read_string(raw, at)
-    value, _ = _read_string(raw, at)
-    wire = integer(index, 4) + raw[behind:] if incremental else raw
-    field = Field(name, value, wire, _fault(name, value))
-    if len(raw) <= _SHORT and (incremental or not first & 0x10):  # what is never indexed is never kept
+def _read(start: bytes, coded: bytes) -> Field:
+    """The field of a literal: how it begins, with its name, and its value as it is encoded."""
+    name = _names.get(start) or _read_name(start)
+    field = Field(name, _read_string(coded, 0), name.wire + coded)
+    if name.kept and len(start) + len(coded) <= _SHORT:
         if len(_known) >= _REMEMBERED:
             _known.clear()
-        _known[raw] = field
+        _known[start + coded] = field
     return field
 
 
-def _read_string(raw: bytes, at: int) -> tuple[bytes, int]:
-    coded = raw[at] >= 0x80
-    length, at = _read_integer(raw, at, 7)
-    end = at + length
-    text = raw[at:end]
-    return (_unhuffed(text) if coded else text), end
+def _read_name(start: bytes) -> Name:
+    first = start[0]
+    incremental = first >= 0x40
+    index, at = _read_integer(start, 0, 6 if incremental else 4)
+    if index > len(_STATIC):
+        raise Unreadable("an index beyond the static table")
+    text = _STATIC[index - 1][0] if index else _read_string(start, at)
+    wire = integer(index, 4) + start[at:] if incremental else start
+    name = Name(text, wire, kept=incremental or not first & 0x10)
+    if len(start) <= _SHORT:
+        if len(_names) >= _REMEMBERED:
+            _names.clear()
+        _names[start] = name
+    return name
+
+
+def _read_string(raw: bytes, at: int) -> bytes:
+    """The string whose length is at `at`, and which ends with `raw`."""
+    first = raw[at]
+    text = raw[at + 1 :] if first & 0x7F != 0x7F else raw[_read_integer(raw, at, 7)[1] :]
+    return _unhuffed(text) if first >= 0x80 else text
 
 
 def _unhuffed(text: bytes) -> bytes:
@@ -253,4 +283,4 @@ class PeerTable:
     def _field(pair: tuple[bytes, bytes]) -> Field:
         name, value = pair
         never = isinstance(pair, NeverIndexedHeaderTuple)
-        return Field(name, value, literal(name, value, never=never), _fault(name, value))
+        return Field(Name(name, b""), value, literal(name, value, never=never))

@@ -10,8 +10,19 @@ from collections.abc import Callable
 from typing import Final
 
 from proxy.wire.http2 import frames
-from proxy.wire.http2.flow import HIGH_WATER, LOW_WATER
-from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, FIRST_WINDOW, HEADER_SIZE, SMALLEST_LIMIT, Broken
+from proxy.wire.http2.flow import HIGH_WATER, LOW_WATER, Lane
+from proxy.wire.http2.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    FIRST_WINDOW,
+    HEADER,
+    HEADER_SIZE,
+    HEADERS,
+    SMALLEST_LIMIT,
+    Broken,
+)
 from proxy.wire.http2.hpack import NO_TABLE
 from proxy.wire.http2.stream import Stream
 
@@ -109,12 +120,43 @@ class Outbox:
         if end:
             self._ended(stream)
 
+    def message(self, stream: Stream, block: bytes, data: bytes, trailers: bytes) -> None:
+        """Have a whole message of `stream` sent, of which nothing is yet: at once where there is room for all of it."""
+        head, size, tail = len(block), len(data), len(trailers)
+        if (
+            not data
+            or size > stream.window
+            or size > self.window
+            or head + size + tail > self.frame_limit
+            or self._size >= GATHERED
+            or self.blocked
+            or not self._begun
+        ):
+            self.block(stream, block, not data and not trailers)
+            if data:
+                self.data(stream, data, not trailers)
+            if trailers:
+                self.end(stream, trailers)
+            return
+        number = stream.id
+        stream.window -= size
+        self.window -= size
+        opening = HEADER.pack(head >> 8, head & 0xFF, HEADERS, END_HEADERS, number)
+        if trailers:
+            middle = HEADER.pack(size >> 8, size & 0xFF, DATA, 0, number)
+            ending = HEADER.pack(tail >> 8, tail & 0xFF, HEADERS, END_HEADERS | END_STREAM, number)
+            self._out += (opening, block, middle, data, ending, trailers)
+        else:
+            self._out += (opening, block, HEADER.pack(size >> 8, size & 0xFF, DATA, END_STREAM, number), data)
+        self._size += head + size + tail + 3 * HEADER_SIZE
+        self._ended(stream)
+
     def data(self, stream: Stream, data: bytes, end: bool) -> None:
         """Have DATA of `stream` sent: at once where there is room for all of it, else in its turn."""
         lane, size = stream.lane, len(data)
         if (
-            not lane.queued
-            and size <= lane.window
+            (lane is None or not lane.queued)
+            and size <= stream.window
             and size <= self.window
             and size <= self.frame_limit
             and self._size < GATHERED
@@ -124,6 +166,8 @@ class Outbox:
             if end:
                 self._ended(stream)
             return
+        if lane is None:
+            lane = stream.lane = Lane()
         lane.put(data)
         stream.ending = end
         self._waiting[stream] = None
@@ -132,7 +176,7 @@ class Outbox:
 
     def end(self, stream: Stream, trailers: bytes) -> None:
         """Have END_STREAM sent, with trailers or an empty DATA, behind what is queued."""
-        if stream.lane.queued:
+        if stream.queued:
             stream.ending, stream.trailers_queued = True, trailers
         elif trailers:
             self.block(stream, trailers, True)
@@ -142,7 +186,7 @@ class Outbox:
 
     def _frame(self, stream: Stream, data: bytes, end: bool) -> None:
         size = len(data)
-        stream.lane.window -= size
+        stream.window -= size
         self.window -= size
         self._out.append(frames.data_header(stream.id, size, end))
         self._out.append(data)
@@ -150,16 +194,14 @@ class Outbox:
 
     def grant(self, stream: Stream, increment: int) -> None:
         """The peer's window of `stream` has grown, or shrunk."""
-        lane = stream.lane
-        lane.window += increment
-        if lane.queued and lane.window > 0:
+        stream.window += increment
+        if stream.window > 0 and stream.queued:
             self._waiting[stream] = None
 
     def leave(self, stream: Stream) -> None:
         """Nothing of `stream` is to be sent any more."""
-        if stream.lane.queued:
-            stream.lane.clear()
-            self._waiting.pop(stream, None)
+        stream.lane = None
+        self._waiting.pop(stream, None)
 
     def clear(self) -> None:
         """Nothing of any stream is to be sent any more."""
@@ -172,8 +214,8 @@ class Outbox:
             stream = next(iter(waiting))
             del waiting[stream]
             lane = stream.lane
-            room = min(lane.window, self.window, self.frame_limit)
-            if room <= 0 or not lane.queued:
+            room = min(stream.window, self.window, self.frame_limit)
+            if room <= 0 or lane is None or not lane.queued:
                 continue  # the window's growth brings it back
             data = lane.cut(room)
             last = stream.ending and not lane.queued

@@ -17,12 +17,12 @@ from collections import Counter
 from typing import Final, NamedTuple, Protocol
 
 from proxy.wire.http2 import frames
-from proxy.wire.http2.flow import Credit, Lane
 from proxy.wire.http2.frames import (
     ACK,
     CANCEL,
     CODES,
     CONTINUATION,
+    DATA,
     END_HEADERS,
     END_STREAM,
     ENHANCE_YOUR_CALM,
@@ -51,8 +51,8 @@ from proxy.wire.http2.frames import (
     code_name,
     flaw,
 )
-from proxy.wire.http2.head_reader import HEAD_SECONDS, Block, HeadReader
-from proxy.wire.http2.heads import Malformed, Request2, Response2
+from proxy.wire.http2.head_reader import HEAD_SECONDS, HeadReader
+from proxy.wire.http2.heads import Malformed, Request2, Response2, Trailers2
 from proxy.wire.http2.outbox import Outbox
 from proxy.wire.http2.stream import Stream
 
@@ -60,8 +60,10 @@ from proxy.wire.http2.stream import Stream
 CONNECTION_WINDOW: Final = 16 * 1024 * 1024
 #: Seconds from the GOAWAY that announces draining to the one that names the last stream, where no PING is answered.
 DRAIN_SECONDS: Final = 1.0
-#: Streams that are over, and still known by how they ended.
-_REMEMBERED: Final = 1024
+#: Bytes of it that are owed before they are credited.
+_LEAST_CREDIT: Final = CONNECTION_WINDOW // 4
+#: Streams that are over, and still known by how they ended: at least so many, and at most twice.
+_REMEMBERED: Final = 512
 #: Interim answers of one stream, in all, as header lists count: they pass at once and nothing else bounds them.
 _INTERIM: Final = 256 * 1024
 _DRAINING: Final = b"redrive\0"
@@ -112,21 +114,10 @@ class Session:
     """
 
     __slots__ = (
-        *("_begun", "_budget", "_budget_at", "_coming", "_credit", "_drain_due", "_errors", "_has_changed", "_heads"),
-        *("_highest", "_last_named"),
-        *(
-            "_need",
-            "_next",
-            "_over_ids",
-            "_partial_since",
-            "_peer_streams",
-            "_peer_window",
-            "_preface",
-            "_reading",
-            "_rest",
-            "_started",
-        ),
-        *("_withheld", "client", "draining", "ended", "held", "limits", "outbox", "owner", "streams"),
+        *("_begun", "_budget", "_budget_at", "_coming", "_drain_due", "_errors", "_has_changed", "_heads"),
+        *("_highest", "_last_named", "_left", "_need", "_next", "_over_before", "_over_ids", "_owed", "_partial_since"),
+        *("_most_streams", "_peer_window", "_preface", "_reading", "_rest", "_started", "_withheld"),
+        *("client", "draining", "ended", "held", "limits", "outbox", "owner", "streams"),
     )
 
     def __init__(
@@ -142,12 +133,14 @@ class Session:
         self.held = 0  # bytes that wait for owners of streams that paused
         self.outbox = Outbox(self._sent)
         self._peer_window = FIRST_WINDOW  # of a new stream
-        self._peer_streams = MOST  # that the peer takes at once
+        self._most_streams = limits.streams  # that we may open at once: the peer's limit, and ours
         self._next = 1  # the id of the next stream that we open
         self._highest = 0  # of those that the peer opened
         self._last_named = False  # our last GOAWAY says which stream is the last
-        self._over_ids: dict[int, bool] = {}  # streams that are over -> whether we broke them off
-        self._credit = Credit(CONNECTION_WINDOW)
+        self._over_ids: dict[int, bool] = {}  # streams that are over -> whether we broke them off,
+        self._over_before: dict[int, bool] = {}  # and those that were before them
+        self._left = CONNECTION_WINDOW  # bytes that the peer may still send
+        self._owed = 0  # that were taken, and are not credited yet
         self._withheld = 0  # of it, until less is held
         self._heads = HeadReader(limits.header_bytes)
         self._begun: dict[Stream, Request2 | Response2] = {}  # heads to tell, with what stands behind them
@@ -183,32 +176,36 @@ class Session:
     @property
     def places(self) -> int:
         """How many streams more may be opened now; below 0 where the peer has taken some back."""
-        if self.draining or not self._coming:
-            return 0
-        return min(self._peer_streams, self.limits.streams) - len(self.streams)
+        return self._most_streams - len(self.streams) if self._coming and not self.draining else 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there are `places`."""
+        return len(self.streams) < self._most_streams and self._coming and not self.draining
 
     @property
     def used(self) -> bool:
         """Whether a stream of it is over."""
-        return bool(self._over_ids)
+        return bool(self._over_ids)  # as soon as one is, there is always one in it
 
     def broke_off(self, stream: Stream) -> bool:
         """Whether it was us who broke a stream off that is over, and not the peer."""
-        return self._over_ids.get(stream.id, True)
+        return self._was_reset(stream.id) is not False
 
     def open(self, stream: Stream) -> None:
         """Make `stream` one of ours, where there are `places`; its head is to be sent next."""
-        self._enter(stream, self._next)
-        self._next += 2
-        if self._next > MOST:
+        number = self._next
+        self._enter(stream, number)
+        self._next = number + 2
+        if number + 2 > MOST:
             self.draining = True
 
     def _enter(self, stream: Stream, number: int) -> None:
         stream.id = number
         stream.session = self
         stream.over = stream.sent_all = False
-        stream.lane = Lane(self._peer_window)
-        stream.credit = Credit(self.limits.window)
+        stream.window = self._peer_window
+        stream.left = self.limits.window
         self.streams[number] = stream
 
     def _sent(self, stream: Stream) -> None:
@@ -230,10 +227,15 @@ class Session:
             stream.drop_held()
         stream.over = stream.sent_all = True
         stream.blocked = False
-        del self.streams[stream.id]
-        self.outbox.leave(stream)
-        self._remember(stream.id, was_reset)
-        self._tell_changed()
+        number = stream.id
+        del self.streams[number]
+        if stream.lane is not None:
+            self.outbox.leave(stream)
+        self._remember(number, was_reset)
+        if self._reading:
+            self._has_changed = True
+        else:
+            self.owner.changed()
 
     def _tell_changed(self) -> None:
         """Tell the owner, who may close the connection then: not before all that was read is told to its streams."""
@@ -243,10 +245,13 @@ class Session:
             self.owner.changed()
 
     def _remember(self, number: int, was_reset: bool) -> None:
-        over = self._over_ids
-        over[number] = was_reset
-        if len(over) > _REMEMBERED:
-            del over[next(iter(over))]
+        if len(self._over_ids) >= _REMEMBERED:
+            self._over_before, self._over_ids = self._over_ids, {}
+        self._over_ids[number] = was_reset
+
+    def _was_reset(self, number: int) -> bool | None:
+        """Whether we broke a stream off that is over; None: it never was, or is forgotten."""
+        return self._over_ids.get(number, self._over_before.get(number))
 
     def reset(self, stream: Stream, code: int) -> None:
         """Break a stream off with a RST_STREAM."""
@@ -288,16 +293,25 @@ class Session:
     def _credit_stream(self, stream: Stream, size: int) -> None:
         if stream.received_all or stream.over:
             return
+        owed = stream.owed + size
+        window = self.limits.window
         # Until it acknowledges, a peer may think that a window is what RFC 9113 begins with.
-        least = (stream.credit.window if self._heads.acknowledged else FIRST_WINDOW) // 4
-        increment = stream.credit.give(size, min(least, stream.credit.window // 4))
-        if increment:
-            self.outbox.put(frames.window_update(stream.id, increment))
+        if not owed or owed < (window if self._heads.acknowledged else min(window, FIRST_WINDOW)) // 4:
+            stream.owed = owed
+            return
+        stream.owed = 0
+        stream.left += owed
+        self.outbox.put(frames.window_update(stream.id, owed))
 
     def _credit_connection(self, size: int) -> None:
-        increment = self._credit.give(size, CONNECTION_WINDOW // 4)
-        if increment and not self.ended:
-            self.outbox.put(frames.window_update(0, increment))
+        owed = self._owed + size
+        if owed < _LEAST_CREDIT:
+            self._owed = owed
+            return
+        self._owed = 0
+        self._left += owed
+        if not self.ended:
+            self.outbox.put(frames.window_update(0, owed))
 
     # -- what came ------------------------------------------------------------------------------------------------
 
@@ -307,10 +321,10 @@ class Session:
             return
         rest = self._rest
         if rest:
-            rest += data
-            if len(rest) < self._need:
+            if len(rest) + len(data) < self._need:
+                rest += data
                 return
-            data = bytes(rest)
+            data = b"".join((rest, data))
         self._reading = True
         try:
             at = self._read(data, now)
@@ -354,10 +368,14 @@ class Session:
             if behind > size:
                 self._need = HEADER_SIZE + length
                 return at
-            if kind < KNOWN:
+            if kind == DATA:
+                self._data(flags, number, data[at + HEADER_SIZE : behind], now)
+            elif kind == HEADERS:
+                self._headers(flags, number, data[at + HEADER_SIZE : behind], now)
+            elif kind < KNOWN:
                 _READERS[kind](self, flags, number, data[at + HEADER_SIZE : behind], now)
-                if self.ended:
-                    return size
+            if self.ended:
+                return size
             at = behind
         self._need = HEADER_SIZE
         return at
@@ -378,21 +396,21 @@ class Session:
     def _tell_begun(self) -> None:
         """Tell the heads that waited for what might stand behind them, with what does."""
         while self._begun:
-            self._tell_head(next(iter(self._begun)))
+            self._tell_head(next(iter(self._begun)), None)
 
-    def _tell_head(self, stream: Stream) -> None:
+    def _tell_head(self, stream: Stream, trailers: Trailers2 | None) -> None:
         """Tell the head of a stream, with what stood behind it."""
         head = self._begun.pop(stream)
         body, stream.begun = stream.begun or (), None
         stream.told = True
-        trailers, stream.trailers_behind = stream.trailers_behind, None
         stream.on_head(head, body[0] if len(body) == 1 else b"".join(body), stream.received_all, trailers)
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
     def _data(self, flags: int, number: int, payload: bytes, now: float) -> None:
         size = len(payload)
-        if not self._credit.spend(size):
+        self._left -= size
+        if self._left < 0:
             raise Broken(FLOW_CONTROL_ERROR, "more DATA than the connection's window")
         stream = self.streams.get(number)
         if flags & PADDED:
@@ -403,19 +421,20 @@ class Session:
         if stream is None:
             self._credit_connection(size)
             self._check_known(number)
-            if not self._over_ids.get(number, False):
+            if not self._was_reset(number):
                 self._spend(now)
                 self._refuse(number, STREAM_CLOSED)
             return
         if stream.received_all:
             wrong = STREAM_CLOSED, "DATA behind the end"
-        elif not stream.credit.spend(size):
+        elif size > stream.left:
             wrong = FLOW_CONTROL_ERROR, "more DATA than the stream's window"
         elif not stream.told and stream.begun is None:
             wrong = PROTOCOL_ERROR, "DATA before a head"
-        elif not _fits(stream, len(payload), end):
+        elif stream.expected >= 0 and not _fits(stream, len(payload), end):
             wrong = PROTOCOL_ERROR, "DATA unlike content-length"
         else:
+            stream.left -= size
             if end:
                 self._received(stream)
             self._arrived(stream, payload, size, end)
@@ -425,7 +444,8 @@ class Session:
 
     def _arrived(self, stream: Stream, payload: bytes, size: int, end: bool) -> None:
         """DATA as it should be, of `size` bytes with its padding: told, held, or kept to be told with its head."""
-        if stream.holds and payload and stream.begun is None:
+        begun = stream.begun
+        if begun is None and payload and stream.holds:
             stream.hold(payload)
             self.held += len(payload)
             self._credit_stream(stream, size - len(payload))
@@ -433,17 +453,20 @@ class Session:
                 self._withheld += len(payload)
                 size -= len(payload)
             self._credit_connection(size)
-        else:
-            self._credit_connection(size)
+            if end:
+                stream.tell_end(None)
+            return
+        self._credit_connection(size)
+        if not end:
             self._credit_stream(stream, size)
-            if stream.begun is not None:
-                if payload:
-                    stream.begun.append(payload)
-                if end:
-                    self._tell_head(stream)
-                return
+        if begun is not None:
             if payload:
-                stream.tell_data(payload)
+                begun.append(payload)
+            if end:
+                self._tell_head(stream, None)
+            return
+        if payload:
+            stream.tell_data(payload)
         if end:
             stream.tell_end(None)
 
@@ -457,100 +480,101 @@ class Session:
             if len(payload) < start:
                 raise Broken(FRAME_SIZE_ERROR, "a head is shorter than its priority")
             payload = payload[start:]
-        end = bool(flags & END_STREAM)
         if flags & END_HEADERS:
-            self._head(self._heads.block(number, payload, end), now)
+            self._head(number, payload, bool(flags & END_STREAM), now)
         else:
-            self._heads.begin(number, payload, end, now)
+            self._heads.begin(number, payload, bool(flags & END_STREAM), now)
 
     def _continuation(self, flags: int, number: int, payload: bytes, now: float) -> None:
         block = self._heads.go_on(payload, bool(flags & END_HEADERS))
         if block is not None:
-            self._head(block, now)
+            self._head(number, block, self._heads.end, now)
 
-    def _head(self, block: Block, now: float) -> None:
-        number = block.number
+    def _head(self, number: int, block: bytes, end: bool, now: float) -> None:
+        """A header block is whole. Each is read, whatever becomes of it."""
         stream = self.streams.get(number)
         if stream is None:
             if self.client or not number & 1 or number <= self._highest:
-                self._stray_head(block, now)
+                self._stray_head(number, block, now)
             else:
-                self._request(block, now)
+                self._request(number, block, end, now)
             return
         try:
             if stream.received_all:
-                block.fields()
+                self._heads.pass_over(block)
                 self._break(stream, STREAM_CLOSED, "a head behind the end", now)
             elif self.client and not stream.answered:
-                self._answer(stream, block, now)
+                self._answer(stream, block, end, now)
             else:
-                self._trailers(stream, block, now)
+                self._trailers(stream, block, end, now)
         except Malformed as bad:
             self._break(stream, PROTOCOL_ERROR, str(bad), now)
 
-    def _stray_head(self, block: Block, now: float) -> None:
+    def _stray_head(self, number: int, block: bytes, now: float) -> None:
         """A head on a stream that is over, or never was."""
-        was_reset = self._over_ids.get(block.number)
+        was_reset = self._was_reset(number)
         if was_reset is None:
-            raise Broken(PROTOCOL_ERROR, f"a head on the stream {block.number}")
-        block.fields()
+            raise Broken(PROTOCOL_ERROR, f"a head on the stream {number}")
+        self._heads.pass_over(block)
         if not was_reset:
             self._spend(now)
-            self._refuse(block.number, STREAM_CLOSED)
+            self._refuse(number, STREAM_CLOSED)
 
-    def _request(self, block: Block, now: float) -> None:
-        """An app opens a stream."""
-        number = self._highest = block.number
+    def _request(self, number: int, block: bytes, end: bool, now: float) -> None:
+        """An app opens a stream; it is one once its head was read."""
+        limits = self.limits
         if self._last_named:  # its client knows that nobody serves it
-            block.fields()
+            self._heads.pass_over(block)
+            self._highest = number
             self._remember(number, True)
             return
-        if len(self.streams) >= self.limits.streams:
-            block.fields()
+        if len(self.streams) >= limits.streams:
+            self._heads.pass_over(block)
+            self._highest = number
             self._refuse(number, REFUSED_STREAM)
             return
         try:
-            head = block.request()
+            head = self._heads.request(block, end)
+            self._highest = number
         except Malformed:
+            self._highest = number
             self._spend(now)
             self._refuse(number, PROTOCOL_ERROR)
             return
         stream = self.owner.accept()
         self._enter(stream, number)
-        stream.received_all = block.end
+        stream.received_all = end
         if head.content_length is not None:
             stream.expected = head.content_length
-        large = self._too_large(head.list_size, head.count)
-        if large:
+        if head.list_size > limits.header_bytes or head.count > limits.headers:
+            large = self._too_large(head.list_size)
             stream.told = True
             stream.on_too_large(head, large)
-            return
-        self._begin(stream, head)
+        elif end:
+            stream.told = True
+            stream.on_head(head, b"", True, None)
+        else:
+            self._begun[stream] = head
+            stream.begun = []
 
-    def _begin(self, stream: Stream, head: Request2 | Response2) -> None:
-        self._begun[stream] = head
-        stream.begun = []
-        if stream.received_all:
-            self._tell_head(stream)
-
-    def _too_large(self, size: int, count: int) -> str:
-        """How a header list passes the limits; "" where it does not. Raises Broken for one that is twice as large."""
+    def _too_large(self, size: int) -> str:
+        """How a header list passes the limits. Raises Broken for one that is twice as large."""
         most = self.limits.header_bytes
         if size > 2 * most:
             raise Broken(ENHANCE_YOUR_CALM, "a header list above twice the limit")
         if size > most:
             return f"the header is longer than {most} bytes"
-        return f"more than {self.limits.headers} header fields" if count > self.limits.headers else ""
+        return f"more than {self.limits.headers} header fields"
 
-    def _answer(self, stream: Stream, block: Block, now: float) -> None:
+    def _answer(self, stream: Stream, block: bytes, end: bool, now: float) -> None:
         """An answer's head, interim or final."""
-        head = block.answer()
-        large = self._too_large(head.list_size, head.count)
-        if large:
-            self._break(stream, ENHANCE_YOUR_CALM, large, now)
+        head = self._heads.answer(block, end)
+        limits = self.limits
+        if head.list_size > limits.header_bytes or head.count > limits.headers:
+            self._break(stream, ENHANCE_YOUR_CALM, self._too_large(head.list_size), now)
         elif head.status < 200:
             stream.interim += head.list_size
-            if block.end or stream.interim > _INTERIM:
+            if end or stream.interim > _INTERIM:
                 raise Malformed("an interim answer that ends the stream, or too many of them")
             stream.on_info(head)
         else:
@@ -560,26 +584,27 @@ class Session:
                 stream.expected = 0
             elif length is not None:
                 stream.expected = length
-            if block.end:
-                if stream.expected > 0:
-                    raise Malformed("content-length on an answer without a body")
+            if end and stream.expected > 0:
+                raise Malformed("content-length on an answer without a body")
+            self._begun[stream] = head
+            stream.begun = []
+            if end:
                 self._received(stream)
-            self._begin(stream, head)
+                self._tell_head(stream, None)
 
-    def _trailers(self, stream: Stream, block: Block, now: float) -> None:
-        if not block.end:
+    def _trailers(self, stream: Stream, block: bytes, end: bool, now: float) -> None:
+        trailers = self._heads.trailers(block)
+        if not end:
             raise Malformed("trailers that end nothing")
-        trailers = block.trailers()
-        large = self._too_large(trailers.list_size, len(trailers.fields))
-        if large:
-            self._break(stream, ENHANCE_YOUR_CALM, large, now)
+        limits = self.limits
+        if trailers.list_size > limits.header_bytes or len(trailers.fields) > limits.headers:
+            self._break(stream, ENHANCE_YOUR_CALM, self._too_large(trailers.list_size), now)
             return
-        if not _fits(stream, 0, True):
+        if stream.expected >= 0 and not _fits(stream, 0, True):
             raise Malformed("DATA unlike content-length")
         self._received(stream)
         if stream.begun is not None:
-            stream.trailers_behind = trailers
-            self._tell_head(stream)
+            self._tell_head(stream, trailers)
         else:
             stream.tell_end(trailers)
 
@@ -634,7 +659,7 @@ class Session:
                 raise Broken(PROTOCOL_ERROR, "a limit of frames out of range")
             self.outbox.frame_limit = min(value, FRAME_LIMIT)
         elif key == frames.MAX_CONCURRENT_STREAMS:
-            self._peer_streams = value
+            self._most_streams = min(value, self.limits.streams)
         elif key == frames.ENABLE_PUSH and (value > 1 or (value and self.client)):
             raise Broken(PROTOCOL_ERROR, "ENABLE_PUSH out of range")
 
@@ -642,7 +667,7 @@ class Session:
         """The window of every stream has grown, or shrunk."""
         for stream in self.streams.values():
             self.outbox.grant(stream, increment)
-            if stream.lane.window > MOST:
+            if stream.window > MOST:
                 raise Broken(FLOW_CONTROL_ERROR, "a window above 2^31-1")
         self.outbox.pump()
 
@@ -687,7 +712,7 @@ class Session:
             if not increment:
                 self._break(stream, PROTOCOL_ERROR, "a WINDOW_UPDATE of 0", now)
                 return
-            if stream.lane.window > MOST:
+            if stream.window > MOST:
                 self._break(stream, FLOW_CONTROL_ERROR, "a window above 2^31-1", now)
                 return
         self.outbox.pump()
@@ -774,8 +799,6 @@ def _unpadded(payload: bytes, start: int) -> bytes:
 
 def _fits(stream: Stream, size: int, end: bool) -> bool:
     """Whether so many bytes more are what content-length says."""
-    if stream.expected < 0:
-        return True
     stream.received += size
     return stream.received == stream.expected if end else stream.received <= stream.expected
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from proxy.wire.http2.flow import Credit, Lane
+from proxy.wire.http2.flow import Lane
 from proxy.wire.http2.frames import NO_ERROR
 from proxy.wire.http2.heads import Request2, Response2, Trailers2
 
@@ -22,6 +22,10 @@ class StreamOutbox(Protocol):
 
     def end(self, stream: Stream, trailers: bytes) -> None:
         """Have END_STREAM sent behind all of it."""
+        ...
+
+    def message(self, stream: Stream, block: bytes, data: bytes, trailers: bytes) -> None:
+        """Have a whole message of `stream` sent."""
         ...
 
     def resumed(self, stream: Stream) -> None:
@@ -53,24 +57,27 @@ class Stream:
 
     For its owner: `id`; `blocked`, what is written should wait for `on_writable`; `bodiless`, to be set where the
     request's method is HEAD; `over`, it is not opened yet, or has ended both ways.
-    For its session: `answered`, a final head has come, or was sent; `lane` and `credit`, its windows; `received_all`
-    and `sent_all`, which sides have ended; `begun`, what is told together with its head; `expected`, bytes of body that
-    content-length names, -1 for any number; `received`, those that came; `interim`, the size of interim answers;
-    `unwanted`, it is reset once our side has ended.
+    For its session: `answered`, a final head has come, or was sent; `window`, the bytes that the peer takes now, below
+    0 where it took some back; `lane`, what waits for it, where anything has had to; `left`, the bytes that the peer may
+    still send, and `owed`, those that were taken and not credited yet; `received_all` and `sent_all`, which sides have
+    ended; `begun`, what is told together with its head; `expected`, bytes of body that content-length names, -1 for any
+    number; `received`, those that came; `interim`, the size of interim answers; `unwanted`, it is reset once our side
+    has ended.
     """
 
     __slots__ = (
-        *("answered", "begun", "blocked", "bodiless", "credit", "ending", "expected", "id", "interim", "lane", "over"),
-        *("received", "received_all", "sent_all", "session", "told", "trailers_behind", "trailers_queued", "unwanted"),
+        *("answered", "begun", "blocked", "bodiless", "ending", "expected", "id", "interim", "lane", "left", "over"),
+        *("owed", "received", "received_all", "sent_all", "session", "told", "trailers_behind", "trailers_queued"),
+        *("unwanted", "window"),
         *("_held", "_left", "_paused", "_whole_held"),
     )
 
     session: StreamSession
-    lane: Lane
-    credit: Credit
 
     def __init__(self) -> None:
         self.id = 0
+        self.window = self.left = self.owed = 0
+        self.lane: Lane | None = None
         self.over = True
         self.answered = False
         self.blocked = False
@@ -146,6 +153,19 @@ class Stream:
         if trailers or not data:
             outbox.end(self, trailers)
 
+    def send_message(self, block: bytes, data: bytes, trailers: bytes = b"") -> None:
+        """Send the head, the whole body, and trailers, a block, where there are any."""
+        if self.sent_all:
+            return
+        if not self.session.client:
+            self.answered = True
+        self.session.outbox.message(self, block, data, trailers)
+
+    @property
+    def queued(self) -> int:
+        """Bytes of the body that wait here."""
+        return 0 if self.lane is None else self.lane.queued
+
     def reset(self, code: int) -> None:
         """Break it off. Nothing more is told of it."""
         self._left = True
@@ -220,8 +240,8 @@ class Stream:
         while self._held is not None and not self._paused:
             data, self._held = b"".join(self._held), None
             self.session.taken(self, len(data))
-            if data:
-                self.tell_data(data)
+            if data and not self._left:
+                self.on_data(data)
         if self._whole_held and not self._paused:
             self._whole_held = False
             self.tell_end(self.trailers_behind)

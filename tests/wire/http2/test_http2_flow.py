@@ -119,7 +119,7 @@ def test_what_one_side_writes_the_other_reads(
         held = sum(side.session.held for side in talk.sides)
         assert held <= sum(windows) * len(bodies)
         for each in (*asking, *answering):
-            assert each.stream.lane.queued <= HIGH_WATER + 30_000 or each.done
+            assert each.stream.queued <= HIGH_WATER + 30_000 or each.done
         return False
 
     for what, which, size in steps:
