@@ -1,19 +1,38 @@
-"""The environment variables that point an app here, as each shell reads them (`redrive env`; contract, section 2)."""
+"""What points an app here and has it trust the local CA: `redrive env`, `redrive ca` (contract, sections 2 and 6).
+
+What a program may read goes to standard output, what people are told about it to standard error, and nothing of the
+CA's key to either.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 
 from proxy.config.settings import Address, Settings
-from proxy.server.intercept.command import variables as of_certificates
+from proxy.server.intercept import intercepts, needed
+from proxy.transport.clock import wall
 
 #: Where a proxy must not be asked for: this machine, and the clouds' metadata services (credentials live there).
 NO_PROXY = (
     "localhost,127.0.0.1,::1,169.254.169.254,169.254.170.2,fd00:ec2::254,168.63.129.16,100.100.100.200,"
     "metadata.google.internal"
 )
+#: They replace an app's roots, so they name the bundle: OpenSSL's and Go's, requests', curl's, the AWS SDKs', gRPC's.
+BUNDLE_NAMES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "AWS_CA_BUNDLE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+)
+#: It adds to an app's roots.
+CA_NAME = "NODE_EXTRA_CA_CERTS"
 #: What every reader of .env files takes as it stands, without quotes.
 _PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 #: PowerShell ends a single-quoted string at any of these, and takes two of one for one of it.
@@ -37,7 +56,7 @@ def variables(settings: Settings, *, java: bool = False) -> dict[str, str]:
         **dict.fromkeys(("NO_PROXY", "no_proxy", "no_grpc_proxy"), NO_PROXY),
         "NODE_USE_ENV_PROXY": "1",  # Node heeds the others from 22.21 or 24 on, and only then
         **({"JAVA_TOOL_OPTIONS": _java(address.nearby)} if java else {}),
-        **of_certificates(settings),
+        **_of_certificates(settings),
     }
 
 
@@ -72,3 +91,74 @@ def _dotenv(name: str, value: str) -> str:
     if re.search(r"['\\\r\n]", value):
         raise NotWritableError(f"{name} has a quote, a backslash or a line end, which readers of .env take differently")
     return f"'{value}'"
+
+
+def _of_certificates(settings: Settings) -> dict[str, str]:
+    """What makes apps trust the local CA; nothing where nobody's TLS is ended here."""
+    if not intercepts(settings):
+        return {}
+    cert = Path(settings.ca.cert)
+    bundle = str(cert.with_name("bundle.pem"))
+    return {**dict.fromkeys(BUNDLE_NAMES, bundle), CA_NAME: str(cert)}
+
+
+def tell_if_missing(settings: Settings) -> None:
+    """Say so where apps are about to be told of files that are not there."""
+    missing = sorted({path for path in _of_certificates(settings).values() if not Path(path).exists()})
+    if missing:
+        _tell(f"not there yet: {' and '.join(missing)}: redrive ca init makes them, apps fail until then")
+
+
+def init(settings: Settings, hosts: list[str]) -> None:
+    """Make the CA, and say what to do with it. Raises CaError."""
+    needed()
+    from proxy.server.intercept import ca
+
+    made = ca.init(Path(settings.ca.cert), Path(settings.ca.key), hosts, _now(), os.environ)
+    _print_description(settings)
+    _tell_of_roots(len(made.roots.blocks), made.roots.source)
+    _tell('what apps need to trust it: eval "$(redrive env)", where an upstream says connect: intercept')
+
+
+def show(settings: Settings) -> None:
+    """Say which CA there is. Raises CaError."""
+    needed()
+    _print_description(settings)
+
+
+def export(settings: Settings, *, bundle: bool) -> None:
+    """Print the CA's certificate, or the bundle made anew from what the machine trusts now. Raises CaError."""
+    needed()
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    from proxy.server.intercept import ca
+
+    cert = Path(settings.ca.cert)
+    if not bundle:
+        print(ca.load_chain(cert)[0].public_bytes(Encoding.PEM).decode("ascii"), end="")
+        return
+    roots, text = ca.bundle(cert, os.environ)
+    print(text, end="")
+    _tell_of_roots(len(roots.blocks), roots.source)
+
+
+def _print_description(settings: Settings) -> None:
+    from proxy.server.intercept import ca
+
+    for label, value in ca.describe(Path(settings.ca.cert), Path(settings.ca.key), _now()):
+        print(f"{label + ':':<13}{value}")
+
+
+def _tell_of_roots(count: int, source: str) -> None:
+    if count:
+        _tell(f"the bundle has the {count} roots of {source}, and this CA")
+    else:
+        _tell("this machine has no root certificates (install ca-certificates): the bundle has this CA alone")
+
+
+def _tell(text: str) -> None:
+    print(f"redrive: {text}", file=sys.stderr)
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(wall(), UTC)

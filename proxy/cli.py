@@ -173,7 +173,7 @@ def _seconds(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to end."""
-    from proxy.shutdown import end_early
+    from proxy.process import end_early
 
     end_early()
     file, loaded = _load(options, "error", "warning", told=False)  # the banner names the file
@@ -255,8 +255,7 @@ def schema(options: argparse.Namespace) -> int:
 
 def env(options: argparse.Namespace) -> int:
     """Print the lines that set, or unset, an app's variables."""
-    from proxy.app_env import NotWritableError, lines, variables
-    from proxy.server.intercept.command import tell_if_missing
+    from proxy.app_env import NotWritableError, lines, tell_if_missing, variables
 
     if options.unset and options.shell == "dotenv":
         return _refuse("a .env file can't take a variable away: leave its lines out")
@@ -278,15 +277,16 @@ def ca(options: argparse.Namespace) -> int:
     settings = _load(options)[1].settings
     if settings is None:
         return BAD_INPUT
-    from proxy.server.intercept import CaError, command
+    from proxy.app_env import export, init, show
+    from proxy.server.intercept import CaError
 
     try:
         if options.ca == "init":
-            command.init(settings, options.hosts)
+            init(settings, options.hosts)
         elif options.ca == "show":
-            command.show(settings)
+            show(settings)
         else:
-            command.export(settings, bundle=options.bundle)
+            export(settings, bundle=options.bundle)
     except CaError as error:
         return _refuse(str(error))
     return FINE

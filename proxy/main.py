@@ -3,7 +3,7 @@
 Everything is bound before anything is served. What lives over reloads (buckets, connections, counters) is made
 once; what a configuration says is taken in one step, for calls that start after it. The first SIGTERM or SIGINT lets
 calls run out, the second ends at once; both are a clean end, and nothing that hangs keeps it from coming
-(`proxy.shutdown`). With workers this process is their parent, and carries no calls itself.
+(`proxy.process`). With workers this process is their parent, and carries no calls itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import uvloop
 
 from proxy import __version__
-from proxy.background import Background, telling
 from proxy.config.load import LoadResult
 from proxy.config.provenance import let_go
 from proxy.config.settings import Address, Settings
@@ -31,6 +30,7 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.notices import Notices
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
+from proxy.process import SIGNALS, Background, Given, WorkerFailedError, leave, telling, within
 from proxy.retry.registry import Factory
 from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
@@ -40,7 +40,6 @@ from proxy.server.admin.connections import Pages
 from proxy.server.admin.views import Readiness, View
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
 from proxy.server.resources import enough_for, limit, processes
-from proxy.shutdown import SIGNALS, Given, WorkerFailedError, leave, within
 from proxy.transport.clock import monotonic, wall
 
 if TYPE_CHECKING:  # with one process nothing of workers is on a call's way, or loaded

@@ -29,6 +29,7 @@ from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.observe.tracing import Tracer, tracer
+from proxy.process import within
 from proxy.retry.machine import Env
 from proxy.retry.registry import Factory, PoliciesOf, Registry
 from proxy.retry.waiting_room import WaitingRoom
@@ -40,7 +41,6 @@ from proxy.server.http2 import Http2Connection
 from proxy.server.intercept.interception import Tell
 from proxy.server.listeners import BACKLOG, bound
 from proxy.server.resources import RESERVED, Usage, enough_for, limit, open_files
-from proxy.shutdown import within
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import Guard

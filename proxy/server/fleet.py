@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from proxy.background import Background
 from proxy.config.settings import Settings
 from proxy.extras import is_installed
+from proxy.process import Background
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from proxy.background import Background
 from proxy.config.problems import Problem, dotted
 from proxy.config.settings import LONGEST_SOCKET, Address, Settings
 from proxy.config.yaml_tree import Map, Seq
 from proxy.config.yaml_tree import place as written_at
+from proxy.process import Background
 
 #: Connections that may wait to be accepted.
 BACKLOG = 1024

@@ -17,16 +17,15 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from proxy.background import Background
 from proxy.config.provenance import let_go
 from proxy.config.settings import unpack
 from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
+from proxy.process import Background, leave
 from proxy.runtime import OUT, DataPath, data_path, settle_in
 from proxy.server.resources import open_files
-from proxy.shutdown import leave
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.records import LogTurn, Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom

@@ -16,17 +16,16 @@ import asyncio
 import socket
 from typing import Any
 
-from proxy.background import Background, telling
 from proxy.config.settings import Address, Settings, pack
 from proxy.observe.aggregate import Aggregate
 from proxy.observe.metrics import Wires
+from proxy.process import Background, WorkerFailedError, telling
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.runtime import policies_of
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
 from proxy.server.resources import Usage, open_files, processes
-from proxy.shutdown import WorkerFailedError
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom

@@ -336,7 +336,7 @@ async def test_a_listener_on_every_address_takes_the_place_of_one_on_loopback() 
         assert path.acceptor.place_of(("127.0.0.1", front.port)).loopback
         (beside,) = bind(Address("127.0.0.1", 0), "listen")
         away = bound(beside)
-        (await path.leave(await path.open(away, beside.dup()))).close()
+        await (await path.open(away, beside.dup())).stop()
         assert path.acceptor.place_of((away.host, away.port)).loopback  # what had come to it is still accepted
         await path.close_listener(beside)
         assert not path.acceptor.place_of((away.host, away.port)).loopback

@@ -27,8 +27,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from proxy.background import Background
 from proxy.config.settings import CertificateAuthority, Settings
+from proxy.process import Background
 from proxy.retry.routing import split_authority
 from proxy.server.intercept import CaError, intercepts, needed
 from proxy.server.routing import Inside
