@@ -142,12 +142,10 @@ class Connection(asyncio.Protocol):
         return early
 
     def write(self, data: bytes) -> None:
-        """Send more of the body; in a tunnel, bytes."""
         if self.transport is not None:
             self.transport.write(chunk(data) if self._chunked else data)
 
     def finish(self, trailers: Trailers | None) -> None:
-        """The body is whole; in a tunnel: nothing more comes this way."""
         self._sent_all = True
         if self.transport is None:
             return
@@ -159,7 +157,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes that were written here and that the kernel has not taken."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def pause(self) -> None:
@@ -169,7 +166,6 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Read from the socket again."""
         if self._paused:
             self._paused = False
             if self.transport is not None and not self.transport.is_closing():
@@ -188,22 +184,18 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def close(self) -> None:
-        """Close once what was written has gone; nothing more is heard of it."""
         self._listener = None
         if self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once; what was not sent is thrown away."""
         if self.transport is not None:
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """The transport's write buffer is full."""
         self.blocked = True
 
     def resume_writing(self) -> None:
-        """The transport's write buffer has drained."""
         self.blocked = False
         if self._listener is not None:
             self._listener.on_writable()
@@ -220,7 +212,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be written to."""
         return self.transport is not None and not self.transport.is_closing()
 
     def is_sound(self, rested: float) -> bool:
@@ -237,7 +228,6 @@ class Connection(asyncio.Protocol):
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there, its TLS handshake done."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self._fd = transport.get_extra_info("socket").fileno()

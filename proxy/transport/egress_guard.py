@@ -45,11 +45,11 @@ class Guard:
 
     def add_own(self, host: str, port: int) -> None:
         """A listener of this process is never a destination. Names stand for both loopback addresses."""
-        self._own.setdefault(port, set()).update(_named(host))
+        self._own.setdefault(port, set()).update(readings(host) or _LOOPBACK)
 
     def drop_own(self, host: str, port: int) -> None:
         """Forget a listener that is closed."""
-        self._own.get(port, set()).difference_update(_named(host))
+        self._own.get(port, set()).difference_update(readings(host) or _LOOPBACK)
 
     def refuses(self, host: str, port: int, *, strict: bool) -> str:
         """Why a host may not be connected to, as far as its text says which address it is, or "".
@@ -92,11 +92,6 @@ def _is_local(address: Address) -> bool:
 def names_address(host: str) -> bool:
     """Whether a url's host spells an address out, rather than a name that anybody may point anywhere."""
     return host == "localhost" or bool(readings(host))  # RFC 6761: localhost is never anything but loopback
-
-
-def _named(host: str) -> tuple[Address, ...]:
-    """The addresses of a listener's host; a name stands for both loopback addresses."""
-    return readings(host) or _LOOPBACK
 
 
 # -- addresses as hosts spell them -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from proxy.wire.head import Trailers
 
@@ -21,15 +22,13 @@ SMALL = 4096
 PIECE = 256 * 1024
 
 
+@dataclass(slots=True)
 class ReplayStore:
     """What replay buffers may take: `per_request` bytes each, `total` in all. One for each worker."""
 
-    __slots__ = ("per_request", "total", "used")
-
-    def __init__(self, per_request: int, total: int) -> None:
-        self.per_request = per_request
-        self.total = total
-        self.used = 0
+    per_request: int
+    total: int
+    used: int = 0
 
 
 class Replay:

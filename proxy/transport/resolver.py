@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from itertools import zip_longest
 from typing import NamedTuple
 
 from proxy.transport.clock import monotonic
@@ -92,7 +93,4 @@ def interleaved(addresses: list[str]) -> tuple[str, ...]:
     sixes = [address for address in unique if ":" in address]
     fours = [address for address in unique if ":" not in address]
     first, second = (sixes, fours) if unique and ":" in unique[0] else (fours, sixes)
-    mixed: list[str] = []
-    for turn in range(max(len(first), len(second))):
-        mixed += first[turn : turn + 1] + second[turn : turn + 1]
-    return tuple(mixed)
+    return tuple(address for pair in zip_longest(first, second) for address in pair if address)

@@ -73,11 +73,9 @@ class Mutex:
     def attempt(self) -> bool:
         """Take it if that needs no waiting."""
         answer = self.take()
-        if answer == errno.EBUSY:
-            return False
-        if answer:
+        if answer not in (0, errno.EBUSY):
             self._own(answer)
-        return True
+        return answer != errno.EBUSY
 
     def _own(self, answer: int) -> None:
         """It was neither free nor held: the holder died, and the lock is ours. Raises OSError for anything else."""

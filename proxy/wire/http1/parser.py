@@ -48,6 +48,8 @@ class HeadParser(Generic[Head]):
     __slots__ = (*("_at", "_last", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers"),)
 
     _match: ClassVar[Callable[..., re.Match[bytes] | None]]
+    _check_line: ClassVar[Callable[..., None]]
+    _bad: ClassVar[Callable[..., BadMessage]]
     _make: Callable[..., Head]
     _may_skip: ClassVar[bool]
 
@@ -164,12 +166,6 @@ class HeadParser(Generic[Head]):
         if raw.count(b"\n") - 2 > self.headers:
             raise self._too_many()
 
-    def _bad(self, detail: str) -> BadMessage:
-        raise NotImplementedError
-
-    def _check_line(self, line: bytes) -> None:
-        raise NotImplementedError
-
     def _too_large(self, in_line: bool) -> BadMessage:
         return self._bad(f"the {'first line' if in_line else 'header'} is longer than {self.header_bytes} bytes")
 
@@ -186,7 +182,7 @@ class RequestParser(HeadParser[RequestHead]):
     """
 
     __slots__ = ("_scan",)
-    _match = REQUEST
+    _match, _check_line, _bad = REQUEST, staticmethod(check_request_line), staticmethod(malformed)
     _make = RequestHead
     _may_skip = True
 
@@ -233,12 +229,6 @@ class RequestParser(HeadParser[RequestHead]):
         self._last = head = RequestHead.alike(last, self._hold_behind(data, line_end + len(fields)), *line.groups())
         return head
 
-    def _bad(self, detail: str) -> Refused:
-        return malformed(detail)
-
-    def _check_line(self, line: bytes) -> None:
-        check_request_line(line)
-
     def _too_large(self, in_line: bool) -> Refused:
         detail = super()._too_large(in_line).detail
         return Refused(414, "URI Too Long", detail) if in_line else Refused(431, TOO_LARGE, detail)
@@ -255,7 +245,7 @@ class ResponseParser(HeadParser[ResponseHead]):
     """
 
     __slots__ = ("_scan",)
-    _match = RESPONSE
+    _match, _check_line, _bad = RESPONSE, staticmethod(check_status_line), staticmethod(BadAnswer)
     _make = ResponseHead
     _may_skip = False
 
@@ -294,9 +284,3 @@ class ResponseParser(HeadParser[ResponseHead]):
             return last, data[len(last.raw) :]
         head = self.feed(data)
         return head, self.leftover() if head is not None else b""
-
-    def _bad(self, detail: str) -> BadAnswer:
-        return BadAnswer(detail)
-
-    def _check_line(self, line: bytes) -> None:
-        check_status_line(line)
