@@ -58,7 +58,7 @@ class Guard:
         judged. `strict`: the call came in by a listener off loopback, so loopback is denied too.
         """
         addresses = readings(host)
-        if not addresses and is_localhost(host):
+        if not addresses and f".{_plain(host)}".endswith(".localhost"):  # never anything else (RFC 6761 section 6.3)
             addresses = _LOOPBACK
         elif not addresses and is_numeric(host):
             return "it is neither a name nor an address"
@@ -133,12 +133,6 @@ def readings(host: str) -> tuple[Address, ...]:
 def is_numeric(host: str) -> bool:
     """Whether a host is made of numbers and dots alone: an address, or what only a careless reader takes for one."""
     return _NUMBERS(_plain(host)) is not None
-
-
-def is_localhost(host: str) -> bool:
-    """Whether a host is `localhost` or a name below it: never anything but loopback (RFC 6761 section 6.3)."""
-    host = _plain(host)
-    return host == "localhost" or host.endswith(".localhost")
 
 
 def meanings(address: Address) -> tuple[Address, ...]:

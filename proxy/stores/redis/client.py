@@ -65,14 +65,19 @@ class RedisClient:
         self._connecting = connecting
         self._closing: list[Any] = []
         self._cluster = form == "cluster"
+        self._plain = options
         if form == "cluster":
-            self._client: Any = _cluster_of(places, options)
+            # What is moved is followed; nothing else is tried again.
+            named = ("host", "port", "db", "connection_class")
+            kept = {name: value for name, value in options.items() if name not in named}
+            if options.get("connection_class") is SSLConnection:
+                kept["ssl"] = True
+            nodes = [ClusterNode(host, port) for host, port in places]
+            self._client: Any = RedisCluster(startup_nodes=nodes, **kept)
         elif form == "sentinel":
             self._client = self._master_of(places, rest, options)
         else:
-            pool = client_library.ConnectionPool(**options)
-            self._client = client_library.Redis.from_pool(pool)
-        self._plain = options
+            self._client = client_library.Redis.from_pool(client_library.ConnectionPool(**options))
 
     def _master_of(self, places: list[tuple[str, int]], rest: str, options: dict[str, Any]) -> Any:
         service, _, db = rest.partition("/")
@@ -162,14 +167,6 @@ class RedisClient:
 def _spelled(command: Command, known: bool) -> list[object]:
     start = ("EVALSHA", SHAS[command.script]) if known else ("EVAL", SCRIPTS[command.script])
     return [*start, 1, command.key, *command.arguments]
-
-
-def _cluster_of(places: list[tuple[str, int]], options: dict[str, Any]) -> Any:
-    kept = {name: value for name, value in options.items() if name not in ("host", "port", "db", "connection_class")}
-    if options.get("connection_class") is SSLConnection:
-        kept["ssl"] = True
-    # What is moved is followed; nothing else is tried again.
-    return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in places], **kept)
 
 
 def _read(url: str) -> tuple[str, str, list[tuple[str, int]], str]:

@@ -130,8 +130,8 @@ class RequestHead(slow_path.Head):
         if sum(name == b"host" for name, _ in found) > 1:
             raise malformed("more than one Host")
         self.content_length, self.chunked = slow_path.request_framing(found, self.minor)
-        trailers = slow_path.wants_trailers(found)
-        self._settle_connection(found, malformed, may_upgrade=bool(self.minor), trailers=trailers)
+        members = [member.strip(b" \t") for name, value in found if name == b"te" for member in value.split(b",")]
+        self._settle_connection(found, malformed, may_upgrade=bool(self.minor), trailers=b"trailers" in members)
 
     def _locate(self) -> None:
         """Find out where the request goes, from target and Host (RFC 9112 sections 3.2 and 3.3)."""

@@ -127,12 +127,6 @@ def switches_as_asked(offered: bytes | None, chosen: bytes | None) -> bool:
     return all(protocol.partition(b"/")[0].strip(b" \t") in offers for protocol in chosen.lower().split(b","))
 
 
-def wants_trailers(found: Found) -> bool:
-    """Whether TE lists `trailers`, in any of its fields."""
-    members = [member.strip(b" \t") for name, value in found if name == b"te" for member in value.split(b",")]
-    return b"trailers" in members
-
-
 class SlowPath(NamedTuple):
     """What rendering must know of a head that took the slow path.
 
