@@ -56,7 +56,7 @@ class Http2AppStream(wire.Stream):
 
     speaks = HTTP2
 
-    __slots__ = ("_home", "exchange", "head", "plan", "watched")
+    __slots__ = ("_has_continued", "_home", "exchange", "head", "plan", "watched")
 
     head: Request2
     has_pinned = False
@@ -67,6 +67,7 @@ class Http2AppStream(wire.Stream):
         self.exchange: Exchange | None = None
         self.plan: Plan | None = None
         self.watched = False
+        self._has_continued = False
 
     # -- as the acceptor sees it ----------------------------------------------------------------------------------
 
@@ -152,10 +153,15 @@ class Http2AppStream(wire.Stream):
     # -- asked by the exchange ------------------------------------------------------------------------------------
 
     def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
-        """Pass an interim answer on. A 100 to a request that was sent again was asked for by the proxy itself."""
-        if not (head.status == 100 and resent):
-            self.send_info(answer_block(head, add=add))
-            self._home.send_soon()
+        """Pass an interim answer on. Where the request was sent again, a 100 is only for an app that still waits for
+        one: the proxy asked for it itself.
+        """
+        if head.status == 100:
+            if resent and (self._has_continued or self.received_all):
+                return
+            self._has_continued = True
+        self.send_info(answer_block(head, add=add))
+        self._home.send_soon()
 
     def respond(
         self,
