@@ -410,7 +410,7 @@ class AppConnection(asyncio.Protocol):
         if self._held:
             self._release(_BODY)
         if self._tunnel:
-            self._close_written(self.transport)
+            self.close_written()
         elif self._body is not None:
             if self._close:
                 self._close_in_stages()
@@ -544,7 +544,7 @@ class AppConnection(asyncio.Protocol):
         if self.head.keep_alive and not self._half_closed:
             self._close_in_stages()  # the app does not expect it: a request may be on its way
         else:
-            self._close_written(self.transport)
+            self.close_written()
 
     def _close_in_stages(self) -> None:
         """Say that nothing more comes, and read on for a while what the app is still sending."""
@@ -556,7 +556,7 @@ class AppConnection(asyncio.Protocol):
             self._held = 0
             transport.resume_reading()
         if not transport.can_write_eof():
-            self._close_written(transport)
+            self.close_written()
             return
         self._lingered = 0
         transport.write_eof()
@@ -565,16 +565,13 @@ class AppConnection(asyncio.Protocol):
     def close_written(self) -> None:
         """Close once what was written has gone, whatever the app still sends."""
         self._stop_timer()
-        if self.transport is not None:
-            self.transport.close()
-
-    def _close_written(self, transport: asyncio.Transport) -> None:
-        """Close once all has gone."""
-        self._lingered = 0
-        left = transport.get_write_buffer_size()
-        transport.close()
-        if left:
-            self._look_again(left, STALLED)
+        transport = self.transport
+        if transport is not None:
+            self._lingered = 0
+            left = transport.get_write_buffer_size()
+            transport.close()
+            if left:
+                self._look_again(left, STALLED)
 
     def _look_again(self, left: int, looks: int) -> None:
         self._timer = asyncio.get_running_loop().call_later(LINGER, self._see_off, left, looks)

@@ -21,9 +21,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -74,31 +72,13 @@ class Secured(Protocol):
         """The connection ended in between."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    cert: bytes
-    key: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """A connection on its way to TLS. `refuse` answers its CONNECT with what is wrong."""
-
-    connection: Secured
-    authority: str
-    host: str
-    refuse: Callable[[CaError], None]
-
-
 class Interception:
     """The local CA in force, and the connections that are on their way to TLS. `tell` says things to who runs us."""
-
-    __slots__ = ("_beside", "_files", "_leaves", "_look_again", "_of", "_tell", "_told", "problem")
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._of: CertificateAuthority | None = None
-        self._files: _Files | None = None
+        self._files: tuple[bytes, bytes] | None = None  # certificate and key, as they were read
         self._leaves: Leaves | None = None
         self._look_again = 0.0
         self._beside = Background()
@@ -124,45 +104,46 @@ class Interception:
         if self._leaves is None:
             refuse(CaError(self.problem))
             return
-        place = split_authority(authority, 443)
-        assert place is not None  # it was admitted
-        self._beside.begin(self._answer(_Way(connection, authority, place[0], refuse), self._leaves))
+        self._beside.begin(self._answer(connection, authority, refuse, self._leaves))
 
     async def ended(self) -> None:
         """Wait for handshakes in progress; their connections are closed already."""
         self._beside.cancel()
         await asyncio.gather(*self._beside.tasks, return_exceptions=True)
 
-    async def _answer(self, way: _Way, leaves: Leaves) -> None:
-        """Answer the CONNECT, once there is a leaf for its host."""
-        connection = way.connection
+    async def _answer(
+        self, connection: Secured, authority: str, refuse: Callable[[CaError], None], leaves: Leaves
+    ) -> None:
+        """Answer the CONNECT, once there is a leaf for its host; `refuse` answers it with what is wrong."""
+        place = split_authority(authority, 443)
+        assert place is not None  # it was admitted
         transport, early = connection.hand_over()
         try:
-            context = await leaves.context(way.host)
+            context = await leaves.context(place[0])
         except CaError as error:
             connection.take_back(early)
-            way.refuse(error)
+            refuse(error)
             return
         if not transport.is_closing():
             transport.write(ESTABLISHED)
-            secure = partial(self._secure, way, context)
-            connection.take_inside(early, Inside(way.authority, "http"), secure)
 
-    def _secure(self, way: _Way, context: ssl.SSLContext, hello: bytes) -> None:
-        """The app begins TLS, with these bytes."""
-        transport, _ = way.connection.hand_over()
-        self._beside.begin(self._shake(way, transport, context, hello))
+            def secure(hello: bytes) -> None:
+                transport, _ = connection.hand_over()  # at once: what follows these bytes is not for us
+                self._beside.begin(self._shake(connection, transport, authority, context, hello))
 
-    async def _shake(self, way: _Way, transport: asyncio.Transport, context: ssl.SSLContext, hello: bytes) -> None:
-        connection = way.connection
+            connection.take_inside(early, Inside(authority, "http"), secure)
+
+    async def _shake(
+        self, connection: Secured, transport: asyncio.Transport, authority: str, context: ssl.SSLContext, hello: bytes
+    ) -> None:
         try:
             tls, stand_in = await shake(transport, context, hello)
         except (OSError, ssl.SSLError) as error:
-            self._tell_why(way.authority, error)
+            self._tell_why(authority, error)
             connection.connection_lost(None)
             return
         shown = getattr(tls.get_extra_info("ssl_object").context, "host", "")
-        connection.take_over(tls, Inside(way.authority, "https", shown))
+        connection.take_over(tls, Inside(authority, "https", shown))
         stand_in.give_way(tls, cast(asyncio.Protocol, connection))
 
     def _read(self) -> None:
@@ -176,7 +157,7 @@ class Interception:
 
             cert, key = Path(self._of.cert), Path(self._of.key)
             authority = ca.load(cert, key, datetime.fromtimestamp(wall(), UTC))
-            files = _Files(cert.read_bytes(), key.read_bytes())
+            files = cert.read_bytes(), key.read_bytes()
             if self._leaves is None or files != self._files:
                 self._leaves, self._files = Leaves(authority, wall), files
             self.problem = ""
