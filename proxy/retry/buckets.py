@@ -92,15 +92,13 @@ def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: floa
     """A bucket for this definition; in place of one whose definition changed, it starts with the share that one has
     `now` (seconds of the driver's clock; without it, time begins with the first question).
     """
-    match spec:
-        case QuotaSpec():
-            return QuotaBucket(spec, instead_of=instead_of, now=now)
-        case ThrottleSpec():
-            return ThrottleBucket(spec, instead_of=instead_of, now=now)
-        case BudgetSpec():
-            return BudgetBucket(spec, instead_of=instead_of)
-        case _:
-            raise TypeError("a bucket of kind rate is a gate for attempts: RateBucket")
+    if isinstance(spec, QuotaSpec):
+        return QuotaBucket(spec, instead_of=instead_of, now=now)
+    if isinstance(spec, ThrottleSpec):
+        return ThrottleBucket(spec, instead_of=instead_of, now=now)
+    if isinstance(spec, BudgetSpec):
+        return BudgetBucket(spec, instead_of=instead_of)
+    raise TypeError("a bucket of kind rate is a gate for attempts: RateBucket")
 
 
 class QuotaBucket(Bucket):
@@ -314,9 +312,8 @@ class RateBucket(TokenBucket):
 
     def __init__(self, spec: RateSpec, *, instead_of: TokenBucket | None = None, started: float = 0.0) -> None:
         self.spec = spec
-        share = None if instead_of is None else _share(instead_of._level, instead_of.capacity)
         level = spec.initial if spec.initial is not None else spec.burst
-        if share is not None and instead_of is not None:
+        if instead_of is not None and (share := _share(instead_of._level, instead_of.capacity)) is not None:
             level, started = (share * spec.burst if share else 0.0), instead_of._at
         super().__init__(spec.rate, spec.burst, min(level, spec.burst), started)
         self.gate = TokenGate(self, rejects=spec.when_empty == "reject")

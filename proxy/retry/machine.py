@@ -36,16 +36,7 @@ from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Fields, Outcom
 from proxy.retry.plans import HAIR, Hedged, Next, Sequential, failure_of, first_no, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
-from proxy.retry.reasons import (
-    GATES,
-    NO_LONGER_SAFE,
-    OUT_OF_TIME,
-    OUTGREW,
-    SHUT_DOWN,
-    held_too_long,
-    own_answer,
-    why_not,
-)
+from proxy.retry.reasons import GATES, NO_LONGER_SAFE, OUTGREW, SHUT_DOWN, TOO_LATE, held_too_long, own_answer, why_not
 from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import NO_HINTS, RequestHints, read_request_hints
 from proxy.retry.states import Delivering, Done, Flight, Flying, New, State
@@ -273,7 +264,7 @@ class Call:
         """The alarm has rung, or the deadline has come."""
         state = self.state
         if type(state) is Flying and self.deadline is not None and now >= self.deadline - HAIR:
-            return self._end_flight(state, Outcome.DEADLINE, OUT_OF_TIME, now)
+            return self._end_flight(state, Outcome.DEADLINE, TOO_LATE, now)
         next = self._next
         if next is None:
             return ()

@@ -20,7 +20,7 @@ GATES = {
 }
 
 OUTGREW = "the request's body outgrew its replay buffer"
-OUT_OF_TIME = "the deadline came first"
+TOO_LATE = "the deadline came first"
 NO_LONGER_SAFE = "the provider's own client would not repeat it any more: its signature may have expired"
 SHUT_DOWN = "the proxy shut down, and waited for it no longer"
 

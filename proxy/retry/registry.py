@@ -159,12 +159,7 @@ class Registry:
         self._limiters: OrderedDict[Key, CubicLimiter] = OrderedDict()
         self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
-        self._policies_of: PoliciesOf = _unknown
-        self._named: Mapping[str, BucketRef] = {}
-        #: Buckets whose definition may not be in force any more.
-        self._outdated: dict[str, set[Key]] = {"bucket": set(), "rate": set()}
-        self._in_force: dict[str, dict[Key, BucketSpec]] = {}  # of an upstream's own buckets, as far as looked up
-        self._definitions: dict[str, dict[str, list[Strategy]]] = {}
+        self.forget_policies()
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
         """The shared state for this policy and this request's scope value. `now`: what is made anew begins here."""
@@ -193,11 +188,12 @@ class Registry:
         """
         forgotten: list[object] = [state for states in self._by_policy.values() for state in states.values()]
         self._by_policy.clear()
-        self._definitions = {}
         self._policies_of = policies_of or _unknown
         self._named = named or {}
-        self._outdated = {"bucket": set(self._buckets), "rate": set(self._rates)}
-        self._in_force = {}
+        self._definitions: dict[str, dict[str, list[Strategy]]] = {}
+        #: Buckets whose definition may not be in force any more.
+        self._outdated: dict[str, set[Key]] = {"bucket": set(self._buckets), "rate": set(self._rates)}
+        self._in_force: dict[str, dict[Key, BucketSpec]] = {}  # of an upstream's own buckets, as far as looked up
         return forgotten
 
     def shared(self, now: float) -> Iterator[Shared]:
@@ -284,9 +280,8 @@ class Registry:
         The number is the order in the file, or of first use, not a digest: a definition that is edited finds its state
         again.
         """
-        defined = self._definitions.get(policy.upstream)
-        if defined is None:
-            defined = self._definitions[policy.upstream] = {}
+        defined = self._definitions.setdefault(policy.upstream, {})
+        if not defined:
             for each in self._policies_of(policy.upstream):
                 _placed(each.strategy, defined)
         name, place = policy.strategy.name, _placed(policy.strategy, defined)
@@ -308,19 +303,15 @@ class Registry:
         return bucket
 
     def _limiter(self, own: Key, now: float) -> CubicLimiter:
-        found = self._limiters.get(own)
-        if found is None:
-            found = self._factory.limiter(own, now)
-            _keep(self._limiters, own, found)
-        return found
+        if own not in self._limiters:
+            _keep(self._limiters, own, self._factory.limiter(own, now))
+        return self._limiters[own]
 
     def _place(self, upstream: str, value: str) -> tuple[Cooldown, SeenKeys]:
-        found = self._places.get((upstream, value))
-        if found is None:
-            factory = self._factory
-            found = factory.cooldown(upstream, value), factory.seen(upstream, value)
-            _keep(self._places, (upstream, value), found)
-        return found
+        key = upstream, value
+        if key not in self._places:
+            _keep(self._places, key, (self._factory.cooldown(*key), self._factory.seen(*key)))
+        return self._places[key]
 
 
 def _unknown(upstream: str) -> Iterable[Policy]:

@@ -237,10 +237,8 @@ class Router:
         if named is None:
             return None
         service = named[1].decode("latin-1")
-        found = exact.get(service)
-        if found is None:
-            found = next((upstream for glob, upstream in globs if host_glob(glob).fullmatch(service)), None)
-        return found
+        fits = (upstream for glob, upstream in globs if host_glob(glob).fullmatch(service))
+        return exact.get(service) or next(fits, None)
 
     def behind(self, upstream: Upstream, path: bytes) -> bytes | None:
         """What `by_prefix` leaves of a raw path, if it finds this upstream for it and does not raise; else None."""

@@ -68,17 +68,15 @@ class ReplyEvidence:
 
     def header(self, name: str) -> list[str]:
         """Every value of a field."""
-        values = self._found.get(name)
-        if values is None:
-            values = self._found[name] = list(self._reply.fields.get_all(name))
-        return values
+        if name not in self._found:
+            self._found[name] = list(self._reply.fields.get_all(name))
+        return self._found[name]
 
     def json(self, path: tuple[str, ...]) -> list[str]:
         """The scalars at a path of the body."""
-        values = self._found.get(path)
-        if values is None:
-            values = self._found[path] = self._scalars(path)
-        return values
+        if path not in self._found:
+            self._found[path] = self._scalars(path)
+        return self._found[path]
 
     def _scalars(self, path: tuple[str, ...]) -> list[str]:
         if self._document is _UNREAD:
@@ -95,12 +93,12 @@ class ReplyEvidence:
 
     def xml(self, element: str) -> list[str]:
         """The texts of all elements of this name."""
-        values = self._found.get(key := ("", element))
-        if values is None:
+        key = "", element
+        if key not in self._found:
             if self._text is None:
                 self._text = (self.body or b"").decode("utf-8", "replace")
-            values = self._found[key] = [_resolved(text.strip()) for text in _element(element).findall(self._text)]
-        return values
+            self._found[key] = [_resolved(text.strip()) for text in _element(element).findall(self._text)]
+        return self._found[key]
 
 
 def _decoded(body: bytes, coding: str) -> bytes:

@@ -78,9 +78,5 @@ class SlidingCount:
 
     def _expire(self, now: float) -> None:
         slices = self._slices
-        while slices:
-            oldest = slices[0]
-            if (oldest.last if self._late else oldest.first) + self.window > now:
-                return
-            self._total -= oldest.count
-            slices.popleft()
+        while slices and (slices[0].last if self._late else slices[0].first) + self.window <= now:
+            self._total -= slices.popleft().count

@@ -130,7 +130,14 @@ class SlowStart:
 
     def ask(self, waiter: Waiter, now: float) -> float:
         """Now: go; else when to ask again at the latest, infinity where it will be told."""
-        if waiter in self._admitted or self._is_free_to_go(waiter, now):
+        if waiter in self._admitted:
+            return now
+        if waiter is self._starter and self.share >= 1 and (now >= self.until or self.until == self._own_until):
+            self._starter = None  # it met the word in force itself
+            self._admitted[waiter] = None
+            self._occupy(waiter, now)
+            return now
+        if self.is_over(now):
             return now
         if waiter is self._starter:  # a longer word came: it is held like the others, before them
             self._starter = None
@@ -142,15 +149,6 @@ class SlowStart:
         if waiter in self._admitted:
             return now
         return self._next(now) if waiter is next(iter(self.queue)) else _NEVER
-
-    def _is_free_to_go(self, waiter: Waiter, now: float) -> bool:
-        """Whether it need not queue: nobody is held, or it met the word in force itself."""
-        if waiter is self._starter and self.share >= 1 and (now >= self.until or self.until == self._own_until):
-            self._starter = None
-            self._admitted[waiter] = None
-            self._occupy(waiter, now)
-            return True
-        return self.is_over(now)
 
     def has(self, waiter: Waiter) -> bool:
         """Whether it stands in the queue, or has a place."""
