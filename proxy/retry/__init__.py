@@ -4,14 +4,7 @@ Exported here are the Smithy interfaces and the strategies by class (contract, s
 """
 
 from proxy.retry.backoff import ExponentialRetryBackoffStrategy
-from proxy.retry.plugins import (
-    ErrorRetryInfo,
-    HasFault,
-    RetryBackoffStrategy,
-    RetryError,
-    RetryStrategy,
-    RetryToken,
-)
+from proxy.retry.plugins import ErrorRetryInfo, HasFault, RetryBackoffStrategy, RetryError, RetryStrategy, RetryToken
 from proxy.retry.smithy import (
     AdaptiveRetryStrategy,
     GrpcRetryStrategy,
