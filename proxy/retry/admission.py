@@ -3,9 +3,9 @@
 The cooldown is asked first, then the rate, then the adaptive limiter. Whatever is held there is left again by `leave`,
 and nothing else leaves anything.
 
-Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter) is either sent with
-the attempt or given back, exactly once, and nothing is taken where anything refuses. A bucket that is kept elsewhere is
-asked; its answer counts while it is waited for, and what it grants too late goes back to it.
+Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place to wait in)
+is either sent with the attempt or given back, exactly once, and nothing is taken where anything refuses. A bucket that
+is kept elsewhere is asked; its answer counts while it is waited for, and what it grants too late goes back to it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from proxy.retry.policy import Policy
 from proxy.retry.reasons import held_in_vain
 from proxy.retry.registry import ScopeState
 from proxy.retry.token_bucket import REJECTED, TokenGate, Waiter
+from proxy.retry.waiting_room import WaitingRoom
 
 #: Moves the one alarm of a call, to a time in seconds.
 Alarm = Callable[[float], None]
@@ -33,12 +34,30 @@ class Payment:
     """
 
     bucket: Bucket | None
+    room: WaitingRoom
+    upstream: str
     price: float | None = None
     owed: float | None = None
     asked: bool = False
     limit: float = 0.0
     _taken_at: float = 0.0
     _tokens: tuple[TokenGate, ...] = ()
+    _place: str = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
+
+    def wait(self, place: str) -> bool:
+        """Take a place in the waiting room ("backoff" or "held"), for the one had before; False: there is none."""
+        if self._place != place:
+            self.leave_room()
+            if not self.room.enter(self.upstream, held=place == "held"):
+                return False
+            self._place = place
+        return True
+
+    def leave_room(self) -> None:
+        """Nothing is waited for any more."""
+        if self._place:
+            self.room.leave(self.upstream, held=self._place == "held")
+            self._place = ""
 
     def take(self, price: float, now: float) -> bool:
         """Take the price of a retry, if the bucket has it; whether it has."""
@@ -87,6 +106,7 @@ class Payment:
 
     def give_back(self, now: float) -> None:
         """The attempt is not sent: all that was taken for it comes back."""
+        self.leave_room()
         if self.price is not None and self.bucket is not None:
             self.bucket.give_back(self.price, now, taken_at=self._taken_at)
         for gate in self._tokens:

@@ -93,7 +93,6 @@ class Call:
     _plan: Sequential | Hedged | None = None
     _payment: Payment | None = None  # for the attempt that comes next
     _admission: Admission | None = None
-    _place: str = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
     _flight: Flight | None = None  # the attempt whose answer is delivered
     _processed: bool = False  # an attempt may have been processed: a refusal is not transparent any more
     _shared: bool = False  # the body outgrew its buffer, but everything that is to be sent has it
@@ -395,20 +394,11 @@ class Call:
         state = self.state
         return state.next if type(state) is Flying else state if type(state) is Next else None
 
-    def _take_place(self, place: str) -> bool:
-        """Take a place in the waiting room ("backoff" or "held"), for the one held before; False: there is none."""
-        if self._place == place:
-            return True
-        self._leave_room()
-        if not self.env.waiting.enter(self.policy.upstream, held=place == "held"):
-            return False
-        self._place = place
-        return True
-
-    def _leave_room(self) -> None:
-        if self._place:
-            self.env.waiting.leave(self.policy.upstream, held=self._place == "held")
-            self._place = ""
+    def _payable(self) -> Payment:
+        """The payment for the attempt that comes next, made when it is needed."""
+        if self._payment is None:
+            self._payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
+        return self._payment
 
     def _in_flight(self, attempt: int) -> Flight | None:
         state = self.state
@@ -416,11 +406,9 @@ class Call:
 
     def _admit(self, next: Next, now: float) -> Actions:
         """An attempt is due: launch it, or wait where a gate says so."""
-        payment = self._payment
         if self._admission is None and self.scope.admits(now) and now <= next.until + HAIR:
             return self._launch(now)
-        if payment is None:
-            payment = self._payment = Payment(self.bucket)
+        payment = self._payable()
         at, no, gate = self._gates.ask(payment, now, self.deadline, first=self.attempts == 0)
         if no is None and at <= now <= next.until + HAIR:
             return self._launch(now)
@@ -429,7 +417,7 @@ class Call:
             no, why = Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
         if no is None and self.deadline is not None and at > self.deadline + HAIR:
             no, why = Outcome.DEADLINE, held_too_long(gate, at - now, self.deadline - now)
-        if no is None and not self._take_place("held"):
+        if no is None and not payment.wait("held"):
             no, why = Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
         if no is not None:
             return self._stop_waiting(no, now, why)
@@ -446,9 +434,8 @@ class Call:
         attempt = self.attempts = self.attempts + 1
         payment = self._payment
         if payment is not None:
+            payment.leave_room()
             self._paid, self._payment = payment.price, None
-        if self._place:
-            self._leave_room()
         if self._admission is not None:
             self._admission.sent(attempt, now)
         flight = Flight(now, payment)
@@ -588,7 +575,8 @@ class Call:
         decided = plan.after_failure(self, failure, now, goes_on=on, disabled=False)
         if isinstance(decided, Next):
             decided = self._pay_for(decided, now)
-            self._leave_room()
+            if self._payment is not None:
+                self._payment.leave_room()
             self._payment = None
         if isinstance(decided, Next):
             what = f"would retry after {decided.due - now:.3f} s"
@@ -599,14 +587,14 @@ class Call:
 
     def _pay_for(self, next: Next, now: float) -> Next | Outcome:
         """A retry that the plan grants takes a place for its wait and its price, or comes to a *no* after all."""
-        payment = Payment(self.bucket)
-        if next.due > now and not self._take_place("backoff"):
+        payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
+        if next.due > now and not payment.wait("backoff"):
             return Outcome.OVERLOADED
         if not payment.take(next.price, now):
             if not payment.owe(next.price, next.due + PATIENCE, now):
-                self._leave_room()
+                payment.leave_room()
                 return Outcome.BUCKET_EMPTY
-            if not self._take_place("backoff"):
+            if not payment.wait("backoff"):
                 return Outcome.OVERLOADED
         self._payment = payment
         return next
@@ -626,9 +614,7 @@ class Call:
 
     def _hedge(self, next: Next, now: float) -> Actions:
         """A hedge is due: it pays, the rate lets it go, and it is sent; or it waits, or there are no more."""
-        payment, bucket = self._payment, self.bucket
-        if payment is None:
-            payment = self._payment = Payment(bucket)
+        payment, bucket = self._payable(), self.bucket
         if bucket is not None and not bucket.affords(next.price, now):
             return self._no_more(Outcome.BUCKET_EMPTY, now)
         at, no, _ = self._gates.ask(payment, now, self.deadline, first=False)
@@ -688,7 +674,7 @@ class Call:
         state = self.state
         if type(state) is not Flying or not state.flights:
             self.state = next
-            if not self._take_place(place):
+            if not self._payable().wait(place):
                 return self._no_more(Outcome.OVERLOADED, now)
         payment = self._payment
         return (WakeAt(next.due if payment is None or payment.owed is None else payment.limit),)
@@ -798,14 +784,13 @@ class Call:
             self._payment = None
         if self._admission is not None:
             self._admission.leave(now)
-        self._leave_room()
 
     def _finish(self, outcome: Outcome, now: float) -> Actions:
         self.state, admission = _DONE[outcome], self._admission
         if admission is not None and admission.cooled:
             admission.leave(now)
-        if self._place:
-            self._leave_room()
+        if self._payment is not None:
+            self._payment.leave_room()
         return _FINISH[outcome]
 
     # -- what is written down ---------------------------------------------------------------------------------------
