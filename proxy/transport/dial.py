@@ -11,9 +11,7 @@ import asyncio
 import base64
 import re
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -26,8 +24,6 @@ from proxy.transport.tls import Contexts
 
 #: RFC 8305 section 5: Connection Attempt Delay.
 HEAD_START = 0.25
-
-Wire = TypeVar("Wire", bound=asyncio.Protocol)
 
 _TUNNEL_OPEN = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")
 #: A parent's answer to CONNECT longer than this is none.
@@ -70,8 +66,8 @@ class Dialer:
         self.guard = guard
         self.contexts = contexts
 
-    async def open(self, endpoint: Endpoint, way: Way, make: Callable[[], Wire], *, tunnel: bool = False) -> Wire:
-        """Connect `make()` to the endpoint, by TLS where its scheme says so; not with a blind `tunnel`.
+    async def open(self, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, *, tunnel: bool = False) -> None:
+        """Connect a protocol to the endpoint, by TLS where its scheme says so; not with a blind `tunnel`.
 
         A parent proxy gets cleartext requests in absolute form, and is asked for a tunnel by CONNECT for all else.
         Raises DeniedError, OSError, ssl.SSLError or ParentRefusedError.
@@ -83,11 +79,10 @@ class Dialer:
                 await self._ask_tunnel(sock, endpoint, parent_credentials(way.parent))
             context = self.contexts.get(way.verify, way.client_cert, way.protocols) if secure else None
             name = endpoint.host if secure else None
-            _, wire = await self._loop.create_connection(make, sock=sock, ssl=context, server_hostname=name)
+            await self._loop.create_connection(lambda: protocol, sock=sock, ssl=context, server_hostname=name)
         except BaseException:
             sock.close()
             raise
-        return wire
 
     async def _places(self, endpoint: Endpoint, way: Way) -> tuple[list[str], int]:
         """The addresses that may be connected to, at least one, and the port: the endpoint's, or the parent's.

@@ -271,7 +271,7 @@ class Pool:
         self._dialling += 1
         try:
             async with asyncio.timeout(within):
-                await self.dialer.open(origin.endpoint, way, lambda: dialled, tunnel=tunnel)
+                await self.dialer.open(origin.endpoint, way, dialled, tunnel=tunnel)
                 connection = dialled.made if isinstance(dialled, Greeting) else dialled
                 assert connection is not None  # its handshake is done
                 if isinstance(connection, UpstreamConnection):

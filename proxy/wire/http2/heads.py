@@ -21,7 +21,7 @@ from proxy.wire.field_names import ANSWER_CUT, ANSWER_KEYS, REQUEST_CUT, REQUEST
 from proxy.wire.fields import NO_NAMES, Trailers
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead
-from proxy.wire.http1.syntax import REQUEST, RESPONSE, TARGET
+from proxy.wire.http1.syntax import REQUEST, RESPONSE, TARGET, TCHAR
 from proxy.wire.http2.hpack import Field, encoded_lines, literal, walk
 
 #: Blocks of up to so many bytes are remembered with the head that they make.
@@ -37,7 +37,7 @@ _ANSWER_NAMES = frozenset(ANSWER_KEYS.values())
 _PSEUDO = frozenset({b":method", b":scheme", b":authority", b":path"})
 _PORTS = {b"http": b":80", b"https": b":443"}
 
-_METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}+").fullmatch
+_METHOD = re.compile(TCHAR + rb"{1,64}+").fullmatch
 _SCHEME = re.compile(rb"[A-Za-z][A-Za-z0-9+\-.]*+").fullmatch
 _STATUS = re.compile(rb"[1-9][0-9][0-9]").fullmatch
 _PATH = re.compile(rb"(?:/" + TARGET + rb"*+|\*)").fullmatch
