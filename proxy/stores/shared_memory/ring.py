@@ -150,20 +150,10 @@ class RingCount(SlidingCount):
             header.amended = _NONE
         return header
 
-    def _publish(self, header: _Header) -> None:
+    def _publish(self, h: _Header) -> None:
         sequence = self._words[self._at] + 1
-        _HEAD.pack_into(
-            self._map,
-            self._copy(sequence),
-            header.head,
-            header.tail,
-            header.total,
-            header.first,
-            header.last,
-            header.count,
-            header.amended,
-            header.amended_count,
-        )
+        at = self._copy(sequence)
+        _HEAD.pack_into(self._map, at, h.head, h.tail, h.total, h.first, h.last, h.count, h.amended, h.amended_count)
         self._words[self._at] = sequence
 
     def _copy(self, sequence: int) -> int:
