@@ -249,9 +249,9 @@ class Exchange:
 
     def hand_on_success(self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool) -> bool:
         """Hand on an answer that nothing has to be decided of."""
-        if self.decided:
-            return False
         app, plan = self.app, self.plan
+        if self.decided or (end and plan.is_grpc):  # gRPC has no success that ends with its head but with a status
+            return False
         try:
             if head is not plan.answered and not self._is_plain(head):
                 return False

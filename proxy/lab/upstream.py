@@ -35,7 +35,8 @@ _GRPC_PUSHBACK = frozenset({"grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"
 @dataclass(frozen=True, slots=True)
 class UpstreamStep:
     """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where nobody said it.
-    `code`: the HTTP/2 error code of a reset.
+    `code`: the HTTP/2 error code of a reset. `ends_bare`: the answer's head is all of it, and has no grpc-status; else
+    a status below 400 is a success of a gRPC call too.
     """
 
     status: int = 200
@@ -46,6 +47,7 @@ class UpstreamStep:
     grpc_status: int | None = None
     trailers: tuple[tuple[str, str], ...] = ()
     code: int | None = None
+    ends_bare: bool = False
 
     def sending(self, attempt_timeout: float | None) -> Sending:
         """The same for the virtual clock: at once, but for a timeout (`attempt_timeout`, seconds), unless `after` says
@@ -63,5 +65,6 @@ class UpstreamStep:
             # A pushback comes where the status comes (gRPC A6: in the trailing metadata).
             trailers += [field for field in head if field[0].lower() in _GRPC_PUSHBACK]
             head = [field for field in head if field[0].lower() not in _GRPC_PUSHBACK]
-        reply = Reply(self.status, MappingFields(head), end=not self.body and not trailers)
+        is_all = not self.body and not trailers and (self.ends_bare or self.status >= 400)
+        reply = Reply(self.status, MappingFields(head), end=is_all)
         return Sending(after, reply, self.body, trailers=MappingFields(trailers) if trailers else None)

@@ -7,16 +7,17 @@ that an upstream sends makes this raise or take long.
 Theory. In a rule every part is optional and all given must match; the first match wins. A rule's parts about an answer
 (status, header, json, xml) match no fault. Bodies are looked at on status 400 and above, where no content coding hides
 them. In the lists an answer has two names, its HTTP status and its grpc-status; the stronger class wins (throttling,
-timeout, transient). What nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed.
+timeout, transient). What nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed; of a gRPC
+call none will do only where something follows the head.
 
 gRPC: the dialect `grpc` names UNAVAILABLE on every call. On application/grpc calls (with a service config, on all
 calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a lost connection count as
-it, and a grpc-status beats the HTTP status. There other errors without a grpc-status count as what a gRPC client makes
-of them, and a stream that was reset with a code as that code's status alone: the lists' `reset` does not name it. 429
-is named as itself. A service config's codes take the place of the lists and of the dialect's own class:
-what they name is transient, an HTTP 429 (UNAVAILABLE to a gRPC client) is throttling where UNAVAILABLE is named, and
-under a retryPolicy an attempt timeout is a timeout, as grpc-core retries one whatever the codes are. Sources: gRPC A6;
-grpc/doc/http-grpc-status-mapping.md.
+it, and a grpc-status beats the HTTP status. There other errors without a grpc-status, and a success's head without one
+that is all of its answer, count as what a gRPC client makes of them, and a stream that was reset with a code as that
+code's status alone: the lists' `reset` does not name it. 429 is named as itself. A service config's codes take the
+place of the lists and of the dialect's own class: what they name is transient, an HTTP 429 (UNAVAILABLE to a gRPC
+client) is throttling where UNAVAILABLE is named, and under a retryPolicy an attempt timeout is a timeout, as grpc-core
+retries one whatever the codes are. Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md.
 
 `unprocessed` (section 4, safety 2): throttling; 425 to a request without Early-Data; a grpc-status that the upstream
 itself sent and that something here names; a made-up one where a service config names it.
@@ -83,13 +84,14 @@ def is_plain_end(rules: Classify, trailers: Fields) -> bool:
 
 def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None) -> Verdict | NeedsBody:
     """The class of an answer. `body`: what was peeked of it (b"" where it has none), None where nobody has looked."""
-    if reply.trailers is None and is_plain_success(rules, reply.status, reply.fields):
+    ends_bare = reply.end and request.is_grpc
+    if reply.trailers is None and not ends_bare and is_plain_success(rules, reply.status, reply.fields):
         return SUCCESS  # what nearly every call comes to
-    known = rules.known if reply.plain else None
+    known = rules.known if reply.plain and not ends_bare else None
     if known is not None and reply.status in known:
         return known[reply.status]
     own = reply.grpc_status
-    grpc = _status_of_reply(rules, request, reply.status, own)
+    grpc = _status_of_reply(rules, request, reply, own)
     verdict = _by_rules(rules, reply, body, grpc, own) or _by_lists_of_reply(rules, request, reply.status, grpc, own)
     if isinstance(verdict, NeedsBody):
         return verdict
@@ -134,7 +136,7 @@ def names(
     if reply is None:
         return False
     own = reply.grpc_status
-    grpc = _status_of_reply(rules, request, reply.status, own)
+    grpc = _status_of_reply(rules, request, reply, own)
     if grpc is not None and GRPC_STATUS_NAMES[grpc] in listed:
         return True
     if own is not None and (rules.service_codes is not None or _speaks_grpc(rules, request)):
@@ -147,9 +149,10 @@ def names(
 # -- gRPC's second status -----------------------------------------------------------------------------------------
 
 
-def _status_of_reply(rules: Classify, request: Request, status: int, own: int | None) -> int | None:
+def _status_of_reply(rules: Classify, request: Request, reply: Reply, own: int | None) -> int | None:
     """The upstream's own grpc-status, or the one that its HTTP status stands for."""
-    if own is not None or status < 400 or status == 429:
+    status = reply.status
+    if own is not None or status == 429 or (status < 400 and not reply.end):
         return own
     if _speaks_grpc(rules, request):
         return grpc_status_of_http(status)
@@ -205,7 +208,7 @@ def _by_lists_of_reply(rules: Classify, request: Request, status: int, grpc: int
         named = _by_service_codes(rules.service_codes, grpc)
         if named is None and status == 429 and own is None and UNAVAILABLE in rules.service_codes:
             named = Verdict(Class.THROTTLING, "service config: UNAVAILABLE, for 429")
-        return named or _unnamed(status, own)
+        return named or _unnamed(status, grpc, own)
     speaks = _speaks_grpc(rules, request)
     if grpc == UNAVAILABLE and rules.grpc_dialect:  # said in so many words, or, of a gRPC call, by its HTTP status
         because = "dialect grpc: UNAVAILABLE" if own is not None else f"dialect grpc: UNAVAILABLE, for {status}"
@@ -221,7 +224,7 @@ def _by_lists_of_reply(rules: Classify, request: Request, status: int, grpc: int
     if by_status is not None:
         # The grpc-status is named too, by a weaker class: that alone proves what safety asks.
         return Verdict(by_status, f"{by_status}: {status}", unprocessed=proven)
-    return _unnamed(status, own)
+    return _unnamed(status, grpc, own)
 
 
 def _by_lists_of_fault(rules: Classify, request: Request, fault: Fault, grpc: int | None) -> Verdict:
@@ -244,9 +247,11 @@ def _by_service_codes(codes: frozenset[int], grpc: int | None) -> Verdict | None
     return Verdict(Class.TRANSIENT, f"service config: {GRPC_STATUS_NAMES[grpc]}", unprocessed=True)
 
 
-def _unnamed(status: int, own: int | None) -> Verdict:
-    if status < 400 and own in (None, OK):
+def _unnamed(status: int, grpc: int | None, own: int | None) -> Verdict:
+    if status < 400 and grpc in (None, OK):
         return SUCCESS
+    if own is None and status < 400:
+        return Verdict(Class.UNNAMED, f"not named: UNKNOWN, for {status} without a grpc-status")
     return Verdict(Class.UNNAMED, f"not named: {status}" if own is None else f"not named: {GRPC_STATUS_NAMES[own]}")
 
 

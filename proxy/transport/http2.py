@@ -17,6 +17,7 @@ from proxy.transport.clock import monotonic
 from proxy.transport.connection import HIGH_WATER
 from proxy.transport.faults import WrongProtocolError
 from proxy.transport.flusher import Flusher
+from proxy.transport.http2_protocol import Http2Protocol
 from proxy.transport.origins import Origin
 from proxy.transport.streams import Listener
 from proxy.wire.head import Asked, Trailers
@@ -48,24 +49,25 @@ class Http2Keeper(Protocol):
         ...
 
 
-class UpstreamConnection(asyncio.Protocol):
+class UpstreamConnection(Http2Protocol):
     """See the module. `since`: without streams from then on. `generation` is that of the configuration that it was
     opened, or looked at, under. `pinned`: never; that is HTTP/1's.
     """
 
-    __slots__ = ("_keeper", "_settled", "generation", "origin", "pinned", "session", "since", "transport")
+    __slots__ = ("_keeper", "_settled", "generation", "origin", "pinned", "since")
 
     def __init__(self, keeper: Http2Keeper, origin: Origin, limits: PeerLimits, generation: int) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(loop, keeper.flusher)
         self._keeper = keeper
         self.origin = origin
         self.generation = generation
         self.session = Session(
             self, limits._replace(window=WINDOW), monotonic(), client=True, errors=keeper.http2_errors
         )
-        self.transport: asyncio.Transport | None = None
         self.since = 0.0
         self.pinned = None
-        self._settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._settled: asyncio.Future[None] = loop.create_future()
 
     # -- the connection, as the pool uses it ----------------------------------------------------------------------
 
@@ -116,29 +118,6 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self.flush()
 
-    def data_received(self, data: bytes) -> None:
-        """Frames."""
-        flusher = self._keeper.flusher
-        flusher.reads()
-        try:
-            self.session.feed(data, monotonic())
-        finally:
-            flusher.gathered(self)
-            flusher.flush()
-
-    def eof_received(self) -> bool:
-        """The upstream sends no more: so do we."""
-        return False
-
-    def pause_writing(self) -> None:
-        """The upstream takes no more for now."""
-        self.session.outbox.blocked = True
-
-    def resume_writing(self) -> None:
-        """The transport's write buffer drained."""
-        self.session.outbox.drained()
-        self._keeper.flusher.gathered(self)
-
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by whomever."""
         if self.transport is None:
@@ -146,6 +125,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport = None
         self._keeper.lost(self)
         self._give_up(exc or ConnectionError("closed before its SETTINGS"))
+        if self.session.behind:  # what came is no less true
+            self.session.feed(b"", monotonic())
         self.session.lost()
 
     def unwanted(self) -> None:
@@ -155,19 +136,11 @@ class UpstreamConnection(asyncio.Protocol):
             self.connection_lost(None)
 
     def flush(self) -> None:
-        """Write what was gathered."""
-        transport, outbox = self.transport, self.session.outbox
-        if transport is None:
-            outbox.tell()
-            return
-        while data := outbox.take():
-            transport.write(data)
-            if outbox.blocked:
-                return
-
-    def send_soon(self) -> None:
-        """Something was gathered."""
-        self._keeper.flusher.gathered(self)
+        """Write what was gathered; where nobody is there, tell streams what they are to be told."""
+        if self.transport is None:
+            self.session.outbox.tell()
+        else:
+            super().flush()
 
     # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
 
@@ -282,20 +255,21 @@ class Http2UpstreamStream(wire.Stream):
             self._listener.on_info(head)
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
-        """The final head, with what stood behind it. Trailers are told apart, however near they stand: a successful
-        head commits its call, whatever they say (gRPC A6). But where they say nothing, all is told in one.
+        """The final head, with what stood behind it. Trailers, or an end that stands apart, are told apart, however
+        near they stand: a successful head commits its call, whatever follows (gRPC A6). But where trailers say nothing,
+        all is told in one.
         """
-        listener = self._listener
+        listener, head = self._listener, cast(Response2, head)
         if listener is None:
             return
-        if end and trailers is None:
+        if end and trailers is None and (data or head.whole):
             self._over()
-            listener.on_head(cast(Response2, head), data, True, None)
+            listener.on_head(head, data, True, None)
             return
-        if end and trailers is not None and listener.on_whole(cast(Response2, head), data, trailers):
+        if end and trailers is not None and listener.on_whole(head, data, trailers):
             self._over()
             return
-        listener.on_head(cast(Response2, head), data, False, None)
+        listener.on_head(head, data, False, None)
         if end:
             self.tell_end(trailers)
 

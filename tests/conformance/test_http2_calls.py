@@ -630,3 +630,51 @@ def test_configured_limits(tmp_path: Path) -> None:
             assert app.answer(7).status == 431
             app.peer.try_send(frame(PING, 0, 0, bytes(8)) * 60)
             assert app.last_goaway() == CALM
+
+
+def test_a_grpc_answer_without_a_status_is_unknown(proxy: Http2Proxy, app: Wire, place: Place) -> None:
+    """A head that is all of it is a failure, which nothing names; one that goes on has committed the call."""
+    name = place.authority.partition(".")[0]
+    app.send(headers(1, place.grpc()))
+    upstream = place.accept()
+    served(upstream, GRPC_OK)
+    got = app.answer(1)  # as it came: its client makes UNKNOWN of it, too
+    assert (got.status, got.grpc_status, got.is_trailers_only) == (200, None, True)
+    assert "outcome=not_retryable" in (got.get("proxy-status") or "")
+    line = proxy.log(name)
+    assert (line["outcome"], line["grpc_status"], line["attempts"]) == ("not_retryable", 2, 1)
+    assert line["history"][0]["because"] == "not named: UNKNOWN, for 200 without a grpc-status"
+    endings = (
+        [headers(0, GRPC_OK, end=False), data(0, b"body", end=True)],
+        [headers(0, GRPC_OK, end=False), data(0, b"body"), headers(0, [("other", "1")])],
+        [headers(0, GRPC_OK, end=False), data(0, end=True)],
+    )
+    for stream, frames in zip((3, 5, 7), endings, strict=True):
+        app.send(headers(stream, place.grpc()))
+        number, _, _ = upstream.request()
+        upstream.send(*(each[:5] + number.to_bytes(4) + each[9:] for each in frames))
+        got = app.answer(stream)
+        assert (got.status, got.grpc_status, got.reset) == (200, None, None)
+        line = proxy.log(name)
+        assert (line["outcome"], line["grpc_status"], line["attempts"]) == ("success", 2, 1)
+    app.send(headers(9, place.fields()))
+    served(upstream, GRPC_OK)  # to who asks for something else it is an answer like any other
+    assert app.answer(9).status == 200
+    assert proxy.log(name)["outcome"] == "success"
+
+
+def test_a_grpc_answer_without_a_status_is_retried_where_unknown_is_named(tmp_path: Path) -> None:
+    named = RETRYING + "  classify: {transient: [UNKNOWN], unsafe_methods: always}\n"
+    with Http2Proxy(tmp_path, named, number=1) as proxy, proxy.http2().peer as peer:
+        app, place = Wire(peer), proxy.place()
+        app.send(headers(1, place.grpc()))
+        upstream = place.accept()
+        served(upstream, GRPC_OK)
+        served(upstream, [*GRPC_OK, *DONE])
+        assert app.answer(1).grpc_status == 0
+        app.send(headers(3, place.grpc()))
+        for _ in range(proxy.log("u0")["attempts"] + 1):
+            served(upstream, GRPC_OK)
+        got = app.answer(3)
+        assert (got.status, got.grpc_status, got.get("grpc-retry-pushback-ms")) == (200, 2, "-1")
+        assert got.is_trailers_only

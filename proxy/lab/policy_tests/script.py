@@ -152,7 +152,10 @@ def _status(value: Any) -> int:
     return status
 
 
-def _grpc_status(value: Any) -> int:
+def _grpc_status(value: Any) -> int | None:
+    """A status; None for `none`, of an answer that ends without one."""
+    if value == "none":
+        return None
     if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) < len(GRPC_STATUS_NAMES):
         return int(value)
     return int(_one_of(GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS.__getitem__)(value))
@@ -334,7 +337,8 @@ def _call(found: dict[str, Any], mark: Mark) -> CallScript:
 def _step(found: dict[str, Any]) -> UpstreamStep:
     full = _ATTEMPT.filled(found)
     fields = {"headers": _pairs(full), "trailers": _pairs(full, "trailers")}
-    return UpstreamStep(**{**full, **fields, "body": full["body"].encode()})
+    ends_bare = full.get("grpc_status", 0) is None
+    return UpstreamStep(**{**full, **fields, "body": full["body"].encode(), "ends_bare": ends_bare})
 
 
 def _pairs(found: dict[str, Any], key: str = "headers") -> tuple[tuple[str, str], ...]:

@@ -34,7 +34,7 @@ _REFUSAL = 0.001
 #: Where nothing ever comes.
 _NEVER = 86_400.0
 
-_FINE = Reply(200, NoFields(), end=True)
+_FINE = Reply(200, NoFields())
 
 
 class World:
