@@ -16,6 +16,7 @@ from proxy.server.acceptor import Acceptor
 from proxy.server.http2_stream import Http2AppStream
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
+from proxy.transport.http2_protocol import Http2Protocol
 from proxy.wire.first_bytes import HTTP2
 from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, NO_ERROR
 from proxy.wire.http2.heads import Request2
@@ -25,7 +26,7 @@ from proxy.wire.http2.session import NEVER, PeerLimits, Session
 PLANS: Final = 16
 
 
-class Http2Connection(asyncio.Protocol):
+class Http2Connection(Http2Protocol):
     """See the module. `since`: resting from then on; 0 while it has streams. `inside`: the CONNECT that it is inside
     of. `surplus`: one too many, its first request is answered with 503.
     """
@@ -33,20 +34,8 @@ class Http2Connection(asyncio.Protocol):
     speaks = HTTP2
 
     __slots__ = (
-        *(
-            "_fd",
-            "_generation",
-            "_last",
-            "_places",
-            "_plans",
-            "_timer",
-            "acceptor",
-            "client",
-            "inside",
-            "place",
-            "session",
-        ),
-        *("since", "surplus", "transport"),
+        *("_fd", "_generation", "_last", "_places", "_plans", "_timer", "acceptor", "client", "inside", "place"),
+        *("since", "surplus"),
     )
 
     #: A head that is not whole is the session's affair.
@@ -61,8 +50,9 @@ class Http2Connection(asyncio.Protocol):
         place: Exposure,
         inside: Inside | None,
     ) -> None:
+        super().__init__(acceptor.means.loop, acceptor.means.pool.flusher)
         self.acceptor = acceptor
-        self.transport: asyncio.Transport | None = transport
+        self.transport = transport
         self.client = client
         self.place = place
         self.inside = inside
@@ -91,21 +81,11 @@ class Http2Connection(asyncio.Protocol):
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
-        """Frames."""
-        flusher = self.acceptor.means.pool.flusher
-        flusher.reads()
-        try:
-            self.session.feed(data, monotonic())
-        finally:
-            flusher.gathered(self)
-            flusher.flush()
+    def _read(self, data: bytes, begun: float) -> None:
+        """Read a turn's worth; a head that does not become whole is waited for no longer than it may take."""
+        super()._read(data, begun)
         if self._timer is None and self.session.due < NEVER:
             self._wait()
-
-    def eof_received(self) -> bool:
-        """The app sends no more: so do we."""
-        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by whomever."""
@@ -116,28 +96,11 @@ class Http2Connection(asyncio.Protocol):
         self._give_back(0)
         self.acceptor.left(self)
 
-    def pause_writing(self) -> None:
-        """The app does not take what is written."""
-        self.session.outbox.blocked = True
-
-    def resume_writing(self) -> None:
-        """The transport's write buffer drained."""
-        self.session.outbox.drained()
-        self.send_soon()
-
     def flush(self) -> None:
-        """Write what was gathered."""
-        transport, outbox = self.transport, self.session.outbox
+        """Write what was gathered, and give places back that no stream has any more."""
         if self._places:
             self._give_back(len(self.session.streams))
-        while transport is not None and (data := outbox.take()):
-            transport.write(data)
-            if outbox.blocked:
-                return
-
-    def send_soon(self) -> None:
-        """Something was gathered."""
-        self.acceptor.means.pool.flusher.gathered(self)
+        super().flush()
 
     # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
 

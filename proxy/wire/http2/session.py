@@ -68,6 +68,10 @@ _REMEMBERED: Final = 512
 _INTERIM: Final = 256 * 1024
 _DRAINING: Final = b"redrive\0"
 NEVER: Final = float("inf")
+#: What is read in one turn, where others wait for theirs: so many light frames, or a header list of so many bytes.
+TURN: Final = 8192
+_LIGHT: Final = 64
+_HEADS: Final = frozenset((HEADERS, CONTINUATION))
 
 
 class PeerLimits(NamedTuple):
@@ -110,6 +114,7 @@ class Session:
     """See the module. `client`: we open the streams; else an app does.
 
     `streams`: those in flight, by id. `draining`: no more are opened. `ended`: the connection is lost, or given up.
+    `behind`: there is more to read than was read in a turn.
     `errors` counts, by error code, streams reset and connections given up, by either end (`_count`).
     """
 
@@ -117,7 +122,7 @@ class Session:
         *("_begun", "_budget", "_budget_at", "_coming", "_drain_due", "_errors", "_has_changed", "_heads"),
         *("_highest", "_last_named", "_left", "_need", "_next", "_over_before", "_over_ids", "_owed", "_partial_since"),
         *("_most_streams", "_peer_window", "_preface", "_reading", "_rest", "_started", "_withheld"),
-        *("client", "draining", "ended", "held", "limits", "outbox", "owner", "streams"),
+        *("behind", "client", "draining", "ended", "held", "limits", "outbox", "owner", "streams"),
     )
 
     def __init__(
@@ -129,7 +134,7 @@ class Session:
         self._errors = Counter() if errors is None else errors
         self.streams: dict[int, Stream] = {}
         self.draining = False
-        self.ended = False
+        self.ended = self.behind = False
         self.held = 0  # bytes that wait for owners of streams that paused
         self.outbox = Outbox(self._sent)
         self._peer_window = FIRST_WINDOW  # of a new stream
@@ -315,8 +320,10 @@ class Session:
 
     # -- what came ------------------------------------------------------------------------------------------------
 
-    def feed(self, data: bytes, now: float) -> None:
-        """Bytes that came from the peer, at this time."""
+    def feed(self, data: bytes, now: float, turn: int = MOST) -> None:
+        """Bytes that came from the peer, at this time. About so much of them is read that `turn` (as TURN) says; where
+        it is then `behind`, feed again, if only b"".
+        """
         if self.ended:
             return
         rest = self._rest
@@ -326,8 +333,9 @@ class Session:
                 return
             data = b"".join((rest, data))
         self._reading = True
+        self.behind = False
         try:
-            at = self._read(data, now)
+            at = self._read(data, now, turn)
             self._tell_begun()
         except Broken as broken:
             self._tell_begun()
@@ -342,9 +350,10 @@ class Session:
             self._rest = bytearray(data[at:])
             self._partial_since = now
 
-    def _read(self, data: bytes, now: float) -> int:
-        """Read the frames that are whole; where the first begins that is not."""
+    def _read(self, data: bytes, now: float, turn: int) -> int:
+        """Read the frames that are whole, no more than a turn is; where the first begins that was not read."""
         at, size = 0, len(data)
+        length: int
         if self._preface:
             if not PREFACE.startswith(data[: len(PREFACE)]):
                 raise Broken(PROTOCOL_ERROR, "the preface is malformed")
@@ -377,6 +386,11 @@ class Session:
             if self.ended:
                 return size
             at = behind
+            turn -= _LIGHT + length if kind in _HEADS else _LIGHT
+            if turn <= 0 and at < size:
+                self.behind = True
+                self._need = 0
+                return at
         self._need = HEADER_SIZE
         return at
 
@@ -777,6 +791,7 @@ class Session:
         if self.ended:
             return
         self.ended = self.draining = True
+        self.behind = False
         self._begun.clear()
         self._rest = bytearray()
         self.outbox.clear()

@@ -27,7 +27,7 @@ from proxy.wire.http2 import frames
 from proxy.wire.http2.flow import HIGH_WATER
 from proxy.wire.http2.frames import CANCEL, NO_ERROR, REFUSED_STREAM, frame
 from proxy.wire.http2.heads import Request2, Response2, own_block
-from proxy.wire.http2.session import CONNECTION_WINDOW, PeerLimits
+from proxy.wire.http2.session import CONNECTION_WINDOW, TURN, PeerLimits
 
 
 def data_of(said: list[tuple[int, int, int, bytes]], stream: int = 1) -> bytes:
@@ -71,7 +71,7 @@ def test_places_are_what_peer_and_limits_leave() -> None:
     assert side.session.places == 0
 
 
-def test_a_peer_that_never_acknowledges_is_served() -> None:
+def test_a_peer_that_never_acknowledges_is_app() -> None:
     side = app(acknowledged=False)
     table = b"\x40\x05x-key\x05value"  # indexed, then used
     side.feed(frame(frames.HEADERS, 5, 1, block(*GET) + table))
@@ -416,7 +416,7 @@ def test_draining_serves_what_comes_until_the_client_knows(how: str) -> None:
     assert side.session.drained
 
 
-def test_an_app_that_goes_away_is_still_served() -> None:
+def test_an_app_that_goes_away_is_still_app() -> None:
     side = app()
     side.feed(headers(1, GET), frame(frames.GOAWAY, 0, 0, bytes(8)))
     side.accepted[0].send_head(own_block(200, b""), True)
@@ -432,3 +432,34 @@ def test_ids_that_are_used_up_drain_a_connection() -> None:
     assert stream.id == frames.MOST and side.session.draining and side.session.places == 0
     side.feed(headers(frames.MOST, OK))
     assert stream.whole
+
+
+def test_a_turn_reads_so_many_light_frames_and_the_rest_is_read_in_the_next() -> None:
+    side = app()
+    pings = [frame(frames.PING, 0, 0, struct.pack(">Q", number)) for number in range(300)]
+    came = b"".join(pings)
+    answered: list[bytes] = []
+    cut = came[:-5]  # the last is not whole
+    side.session.feed(cut, 0.0, TURN)
+    turns = 1
+    while side.session.behind:
+        read = [payload for kind, _, _, payload in side.said() if kind == frames.PING]
+        assert len(read) == TURN // 64
+        answered += read
+        side.session.feed(b"", 0.0, TURN)
+        turns += 1
+    side.session.feed(came[-5:], 0.0, TURN)
+    answered += [payload for kind, _, _, payload in side.said() if kind == frames.PING]
+    assert answered == [struct.pack(">Q", number) for number in range(300)]
+    assert turns == 3
+
+
+def test_large_heads_fill_a_turn_sooner() -> None:
+    side = app()
+    side.session.feed(
+        b"".join(headers(number, (*GET, (b"a", bytes(5000).replace(b"\0", b"x")))) for number in (1, 3, 5)), 0.0, TURN
+    )
+    assert (len(side.accepted), side.session.behind) == (2, True)
+    side.session.feed(headers(7, GET), 0.0, TURN)  # it comes meanwhile
+    assert [each.id for each in side.accepted] == [1, 3, 5, 7]
+    assert not side.session.behind
