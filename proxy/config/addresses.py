@@ -1,7 +1,6 @@
 """How places and names are read: addresses, urls, host patterns, networks, header names.
 
-As in units.py: each reader takes a scalar's text and returns a value, or raises ValueError with what would be
-right.
+As in units.py: each reader takes a scalar's text and returns a value, or raises ValueError with what would be right.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ import ipaddress
 import os
 import re
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from proxy.config.problems import did_you_mean
 from proxy.config.settings import LONGEST_SOCKET, MOST_WORKERS, Address, Network
-from proxy.config.units import is_off, scalar, text, word, written
+from proxy.config.units import is_off, or_off, scalar, text, word, written
 from proxy.retry.routing import Endpoint, HostPattern
 from proxy.wire.field_names import NOT_EDITED
 
@@ -26,8 +25,6 @@ _REDIS_URL = re.compile(
 TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 #: Fields that frame a message or steer the proxy itself; editing them would break the exchange.
 _OURS = NOT_EDITED | {"x-attempt-count"}
-
-
 #: A fully qualified protobuf name, in which `*` stands for any run.
 _SERVICE = re.compile(r"[A-Za-z_*][\w*-]*(\.[\w*-]+)*", re.ASCII)
 
@@ -106,9 +103,7 @@ def _socket(found: str) -> str:
     return path
 
 
-def address_or_off(value: Any) -> Address | None:
-    """An address, or None for off."""
-    return None if is_off(value) else address(value)
+address_or_off = or_off(address)
 
 
 def workers(value: Any) -> int | None:
@@ -191,13 +186,10 @@ def endpoint(value: Any) -> Endpoint:
     if port == 0:
         raise ValueError(f"{written(value)} has port 0; {_PORT}")
     written_path = str(getattr(value, "raw", value)).partition("://")[2].partition("/")[2]
-    return Endpoint(
-        scheme,
-        _host(host or "", value),
-        port or (443 if scheme == "https" else 80),
-        _url_path(parts.path).rstrip("/"),
-        private="${" in written_path,
-    )
+    # On the wire, other scripts are UTF-8, percent-encoded.
+    path = "".join(char if char.isascii() else quote(char) for char in parts.path).rstrip("/")
+    port = port or (443 if scheme == "https" else 80)
+    return Endpoint(scheme, _host(host or "", value), port, path, private="${" in written_path)
 
 
 def host_pattern(value: Any) -> HostPattern:
@@ -245,9 +237,7 @@ def prefix(value: Any) -> str:
     return found.rstrip("/") or "/"
 
 
-def prefix_or_off(value: Any) -> str | None:
-    """A prefix, or None for off."""
-    return None if is_off(value) else prefix(value)
+prefix_or_off = or_off(prefix)
 
 
 def _host(host: str, value: Any) -> str:
@@ -278,17 +268,7 @@ def _is_host(host: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})", host) is not None or ":" in host
 
 
-def _url_path(path: str) -> str:
-    """The path of a url as it goes on the wire: other scripts as UTF-8, percent-encoded."""
-    return "".join(char if char.isascii() else "".join(f"%{byte:02X}" for byte in char.encode()) for char in path)
-
-
 def _masked(value: Any) -> str:
     """A url for a message, without its credentials and what stands in its query, however it is misspelt."""
     hidden = re.sub(r"://[^\s'\"]*@", "://…@", written(value))  # a password may hold a slash that nobody escaped
-    return re.sub(r"[?#][^\s'\"]*", "?…", re.sub(r"[^/\s'\"]++", _without_user, hidden))
-
-
-def _without_user(part: re.Match[str]) -> str:
-    _, at, rest = part[0].rpartition("@")
-    return f"…@{rest}" if at else part[0]
+    return re.sub(r"[?#][^\s'\"]*", "?…", re.sub(r"[^/\s'\"]*@", "…@", hidden))

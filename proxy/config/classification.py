@@ -62,7 +62,7 @@ def rule(typed: Mapping[str, Any], because: str) -> Rule:
         Class(typed["as"]),
         because,
         statuses=statuses,
-        headers=tuple((name.lower(), glob) for name, glob in typed.get("header", {}).items()),
+        headers=_headers(typed),
         json=_by_path(typed.get("json", {})),
         xml=tuple(typed.get("xml", {}).items()),
         grpc=None if grpc is None else frozenset(GRPC_STATUS_NUMBERS[name] for name in grpc),
@@ -140,19 +140,19 @@ def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
 
 
 def _repeats(typed: Mapping[str, Any]) -> Repeats:
+    flags = ("transient_codes", "should_retry", "retry_after", "keyed", "alone", "within")
     return Repeats(
         typed["client"],
         statuses=_all(typed.get("status")) or frozenset(),
         idempotent_statuses=_all(typed.get("idempotent")) or frozenset(),
         faults=_all(typed.get("faults")) or frozenset(),
-        transient_codes=typed.get("transient_codes", False),
-        should_retry=typed.get("should_retry", False),
-        retry_after=typed.get("retry_after", False),
-        headers=tuple((name.lower(), glob) for name, glob in typed.get("header", {}).items()),
-        keyed=typed.get("keyed", False),
-        alone=typed.get("alone", False),
-        within=typed.get("within"),
+        headers=_headers(typed),
+        **{key: typed[key] for key in flags if key in typed},
     )
+
+
+def _headers(typed: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((name.lower(), glob) for name, glob in typed.get("header", {}).items())
 
 
 def _by_path(globs: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...]:

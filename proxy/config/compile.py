@@ -6,13 +6,12 @@ the listeners. Nothing stops at the first mistake.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from proxy.config.environment import aws_layers
 from proxy.config.policies import Policies, relative_to
-from proxy.config.problems import DEFAULT, Mark, Path, Problems
+from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean
 from proxy.config.provenance import Provenance
 from proxy.config.schema import DEFAULTS, FILE
 from proxy.config.settings import (
@@ -35,15 +34,8 @@ from proxy.config.yaml_tree import Map, lay, place
 from proxy.retry.policy import Policy
 from proxy.retry.routing import Router
 
+_AWS_MODES = ("legacy", "standard", "adaptive")
 _POLICY_SECTIONS = ("defaults", "upstreams", "buckets", "strategies")
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """Settings, and what advice.py looks at: every policy with its place."""
-
-    settings: Settings
-    places: list[tuple[Policy, Mark, Path]]
 
 
 def compile_tree(
@@ -53,15 +45,15 @@ def compile_tree(
     files: list[str],
     environ: Mapping[str, str],
     problems: Problems,
-) -> Compiled | None:
-    """A checked tree, compiled, but for what is wrong, which was told; None where nothing holds without that. `found`
-    is what its own file's keys read as; `files` gets what else was read.
+) -> tuple[Settings, list[tuple[Policy, Mark, Path]]] | None:
+    """A checked tree, compiled, but for what is wrong, which was told, and every policy with its place; None where
+    nothing holds without what is wrong. `found` is what its keys read as; `files` gets what else was read.
     """
     top = lay(tree.without(*_POLICY_SECTIONS), FILE.defaults.without("defaults"))
     typed = FILE.filled(found)
     kinds = Kinds(tree.sub("strategies"), tree.sub("buckets"), problems)
     policies = Policies(kinds, problems)
-    policies.defaults = _defaults(tree.sub("defaults"), top, policies, aws_layers(environ, problems))
+    policies.defaults = _defaults(tree.sub("defaults"), top, policies, _aws_layers(environ, problems))
     upstreams = Upstreams(policies.defaults, policies, problems)
     named = upstreams.named(tree.sub("upstreams"), found.get("upstreams", {}))
     fallback = upstreams.fallback()
@@ -103,7 +95,7 @@ def compile_tree(
         uses_redis=bool(in_redis) or any(ref.spec.store == "redis" for ref in kinds.buckets.values()),
         redis_upstreams=in_redis,
     )
-    return Compiled(settings, upstreams.placed)
+    return settings, upstreams.placed
 
 
 def _uses_redis(policy: Policy) -> bool:
@@ -129,8 +121,7 @@ def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
     address = _beside(typed if isinstance(typed, Address) else typed["listen"], place(top, ("admin", "listen")))
     admin = Admin(address) if isinstance(typed, Address) else Admin(address, typed["token"], typed["hosts"])
     if not admin.listen.is_loopback and not admin.token:
-        mark = top.values_at["admin"]
-        value = top["admin"]
+        mark, value = top.values_at["admin"], top["admin"]
         if isinstance(value, Map):
             mark = value.values_at["token" if value.values_at["token"].line else "listen"]
         message = f"{admin.listen} can be reached from other machines: admin.token is required there"
@@ -143,11 +134,9 @@ def _one_door_each(
 ) -> None:
     """Refuse an address that is named twice."""
     taken: dict[Address, str] = {}
-    doors = [("listen", each) for each in listen]
-    doors += [("admin", admin.listen)] if admin is not None else []
-    doors += [("probe", probe)] if probe is not None else []
-    for key, address in doors:
-        if address.unix is None and address.port == 0:  # whichever port is free
+    doors = [*(("listen", each) for each in listen), ("admin", admin.listen if admin is not None else None)]
+    for key, address in (*doors, ("probe", probe)):
+        if address is None or (address.unix is None and address.port == 0):  # off, or whichever port is free
             continue
         if address in taken:
             mark = next((top.values_at[name] for name in (key, taken[address]) if top.values_at[name].line), DEFAULT)
@@ -166,3 +155,19 @@ def _defaults(written: Map, top: Map, policies: Policies, environment: list[Map]
         for layer in environment:
             base = policies.layer(layer, base, ("defaults",))
     return policies.layer(written, base, ("defaults",))
+
+
+def _aws_layers(environ: Mapping[str, str], problems: Problems) -> list[Map]:
+    """What AWS_RETRY_MODE and AWS_MAX_ATTEMPTS say of a policy: a strategy's name, and what is laid over it."""
+    layers: list[Map] = []
+    mode, attempts = environ.get("AWS_RETRY_MODE", "").strip(), environ.get("AWS_MAX_ATTEMPTS", "").strip()
+    if mode.lower() in _AWS_MODES:
+        layers.append(Map.of({"strategy": mode.lower()}, Mark("AWS_RETRY_MODE")))
+    elif mode:
+        message = f"{mode!r} must be one of {', '.join(_AWS_MODES)}{did_you_mean(mode, _AWS_MODES)}"
+        problems.add(Mark("environment"), "AWS_RETRY_MODE", message)
+    if re.fullmatch(r"[1-9][0-9]{0,8}", attempts):
+        layers.append(Map.of({"strategy": {"max_attempts": int(attempts)}}, Mark("AWS_MAX_ATTEMPTS")))
+    elif attempts:
+        problems.add(Mark("environment"), "AWS_MAX_ATTEMPTS", f"{attempts!r} must be a whole number of 1 or more")
+    return layers

@@ -1,13 +1,13 @@
 """A configuration file becomes settings, or a list of everything that is wrong with it.
 
-Law: nothing raises for a user's mistake, and nothing is half loaded: there are settings only where there is no error.
-The way: text, a tree with marks, ${NAME}, includes, the table of keys (schema.py), merged and compiled (compile.py),
-advice.
+Nothing raises for a user's mistake, and nothing is half loaded: there are settings only where there is no error. The
+way: text, a tree with marks, ${NAME}, the table of keys (schema.py), includes, compiled (compile.py), advice.
 """
 
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +15,14 @@ from typing import Any
 
 from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
-from proxy.config.environment import replace
-from proxy.config.problems import Mark, Problem, Problems
+from proxy.config.problems import Mark, Problem, Problems, did_you_mean
+from proxy.config.problems import Path as KeyPath
 from proxy.config.provenance import let_go
 from proxy.config.schema import EXTENSION, FILE, INCLUDED
 from proxy.config.schema_language import Section
 from proxy.config.settings import Settings
 from proxy.config.units import written
-from proxy.config.yaml_tree import Map, Seq, adopt, parse, read_text
+from proxy.config.yaml_tree import Map, Seq, Text, adopt, parse, read_text
 
 #: Where a configuration is looked for, the first that is there (contract, section 2).
 PLACES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")
@@ -55,17 +55,13 @@ def load(path: str | None, environ: Mapping[str, str]) -> LoadResult:
 
 
 def load_tree(tree: Any, file: str, environ: Mapping[str, str]) -> LoadResult:
-    """The same for a configuration that stands inside another file, from which relative paths then start: a tree, or
-    Python data.
-    """
+    """The same for a configuration that stands inside another file, where relative paths then start; or Python data."""
     problems = Problems()
     return _finished(_checked(adopt(tree, Mark(file, 1, 1)), file, FILE, environ, problems), file, environ, problems)
 
 
 def find(path: str | None, environ: Mapping[str, str]) -> str | None:
-    """The file a command works on: `-c`, else $REDRIVE_CONFIG, else the first of PLACES that is there, else None for
-    the defaults.
-    """
+    """The file a command works on: `-c`, $REDRIVE_CONFIG, the first of PLACES that is there, None for the defaults."""
     named = path or environ.get("REDRIVE_CONFIG")
     return named or next((place for place in PLACES if Path(place).exists()), None)
 
@@ -95,16 +91,17 @@ def _finished(read: _Read | None, file: str | None, environ: Mapping[str, str], 
             _take_over(tree, found, *other, problems)
     compiled = compile_tree(tree, found, file, files, environ, problems)
     if compiled is not None:
-        advise(compiled, tree, problems)
+        advise(*compiled, tree, problems)
     let_go(tree.sub("upstreams"))  # merged copies are in the settings
-    settings = None if compiled is None or problems.fatal else compiled.settings
-    return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(_patterns(tree)))
+    settings = None if compiled is None or problems.fatal else compiled[0]
+    patterns = (str((Path(mark.file).parent / pattern).absolute()) for pattern, mark in _patterns(tree))
+    return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(patterns))
 
 
-def _patterns(tree: Map) -> Iterator[str]:
+def _patterns(tree: Map) -> list[tuple[str, Mark]]:
+    """The globs of `include`, each with its place."""
     patterns = tree.get("include")
-    for pattern, mark in zip(patterns, patterns.marks, strict=True) if isinstance(patterns, Seq) else ():
-        yield str((Path(mark.file).parent / pattern).absolute())
+    return list(zip(patterns, patterns.marks, strict=True)) if isinstance(patterns, Seq) else []
 
 
 def _read(file: str, form: Section, environ: Mapping[str, str], problems: Problems) -> _Read | None:
@@ -114,9 +111,9 @@ def _read(file: str, form: Section, environ: Mapping[str, str], problems: Proble
         return None
     before = problems.fatal
     tree = parse(text, file, problems)
-    if tree is None and problems.fatal and not before:
-        return None
     if tree is None:
+        if problems.fatal and not before:
+            return None
         problems.warn(Mark(file, 1, 1), "", "is empty, or all of it is a comment: it says nothing")
     return _checked(tree, file, form, environ, problems)
 
@@ -136,10 +133,8 @@ def _checked(tree: Any, file: str, form: Section, environ: Mapping[str, str], pr
 
 def _included(tree: Map, problems: Problems) -> Iterator[str]:
     """The files that `include` names, in order, each once."""
-    patterns = tree.get("include")
     seen: set[str] = set()
-    marked = zip(patterns, patterns.marks, strict=True) if isinstance(patterns, Seq) else ()
-    for number, (pattern, mark) in enumerate(marked):
+    for number, (pattern, mark) in enumerate(_patterns(tree)):
         base = Path(mark.file).parent
         found = sorted(glob.glob(str(base / pattern), recursive=True))  # noqa: PTH207 - Path.glob takes no absolute ones
         if not found and glob.has_magic(pattern):
@@ -166,3 +161,62 @@ def _take_over(tree: Map, found: dict[str, Any], other: Map, other_found: dict[s
             else:
                 ours.take(name, definitions)
                 found.setdefault(section, {})[name] = other_found[section][name]
+
+
+# -- the environment: replaced after parsing, so that no value can bring structure with it -----------------------------
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+
+
+def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
+    """Replace every ${NAME} and ${NAME:-default} of a tree, in place. `$${` is a `${` that stays."""
+    seen: set[int] = set()
+
+    def value(tree: Any, mark: Mark, path: KeyPath) -> Any:
+        """The value replaced; nothing at all where that cannot be done, so that it is told once."""
+        if isinstance(tree, Text) and "${" in tree:
+            replaced, wrong = _replaced(tree, environ)
+            for message in wrong:
+                problems.add(mark, path, message)
+            return None if wrong else replaced
+        if not isinstance(tree, Map | Seq) or id(tree) in seen:  # an alias is done already
+            return tree
+        seen.add(id(tree))
+        if isinstance(tree, Map):
+            for key, item in list(tree.items()):
+                tree[key] = value(item, tree.values_at[key], (*path, key))
+                if tree[key] is None and item is not None:
+                    del tree[key]  # told: nobody is to ask for it again
+        else:
+            kept = Seq(tree.mark)
+            for number, (item, at) in enumerate(zip(tree, tree.marks, strict=True)):
+                found = value(item, at, (*path, number))
+                if found is not None or item is None:
+                    kept.put(found, at)
+            tree[:], tree.marks = kept, kept.marks
+        return tree
+
+    value(tree, tree.mark, ())
+
+
+def _replaced(text: Text, environ: Mapping[str, str]) -> tuple[Text, list[str]]:
+    """The text with its references replaced, and what is wrong with them."""
+    wrong: list[str] = []
+
+    def found(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        name = _NAME.fullmatch(match[1])
+        if name is None or not match[2]:
+            wrong.append(f"{match[0]!r} is no reference; write ${{NAME}} or ${{NAME:-default}} ($${{ for a plain ${{)")
+            return ""
+        value = environ.get(name[1], "")
+        if value or (name[1] in environ and name[2] is None):
+            return value
+        if name[2] is None:
+            hint = did_you_mean(name[1], environ)
+            wrong.append(f"the environment has no {name[1]}, and there is no default{hint}")
+        return name[2] or ""
+
+    return Text.make(_REFERENCE.sub(found, text), plain=text.plain, raw=text.raw), wrong

@@ -1,7 +1,6 @@
 """A user's own strategy, named as "module:Class" (contract, section 7): imported and made while a file is checked.
 
-Whatever a user's module does while it is imported or called becomes one clear line, and never happens during a
-call.
+Whatever a user's module does while it is imported or called becomes one clear line, and never happens during a call.
 """
 
 from __future__ import annotations
@@ -18,12 +17,8 @@ from proxy.config.units import guess
 from proxy.config.yaml_tree import Map
 
 
-class CustomError(Exception):
-    """Why a user's strategy cannot be had, in one line."""
-
-
 def imported(kind: str, tree: Map, at: Mark) -> Any:
-    """A user's own strategy, made. Modules beside the configuration file are found too."""
+    """A user's own strategy, made; modules beside the file are found too. Raises ValueError with one line why not."""
     module_name, _, class_name = kind.partition(":")
     folder = str(Path(at.file).resolve().parent) if at.line else ""
     if folder and folder not in sys.path:
@@ -31,25 +26,23 @@ def imported(kind: str, tree: Map, at: Mark) -> Any:
     try:
         module = importlib.import_module(module_name)
     except BaseException as error:
-        raise CustomError(f"cannot import {module_name}: {_told(error)}") from None
+        raise ValueError(f"cannot import {module_name}: {_told(error)}") from None
     made = getattr(module, class_name, None)
     if not callable(made):
         hint = did_you_mean(class_name, [name for name in vars(module) if not name.startswith("_")])
-        raise CustomError(f"{module_name} has no class {class_name}{hint}")
+        raise ValueError(f"{module_name} has no class {class_name}{hint}")
     arguments = {key: guess(value) for key, value in tree.items() if key != "kind"}
     try:
         strategy = made(**arguments)
     except BaseException as error:
-        raise CustomError(f"{kind} cannot be made: {_without(arguments, _told(error))}") from None
+        raise ValueError(f"{kind} cannot be made: {_without(arguments, _told(error))}") from None
     wanted = ("acquire_initial_retry_token", "refresh_retry_token_for_retry", "record_success", "max_attempts")
     lacking = [name for name in wanted if not hasattr(strategy, name)]
     if lacking:
-        raise CustomError(f"{kind} is no RetryStrategy: it has no {', '.join(lacking)}")
-    awaited = [name for name in wanted if inspect.iscoroutinefunction(getattr(strategy, name))]
-    if awaited:
-        raise CustomError(
-            f"{kind} is no RetryStrategy: its methods are plain functions, not async: {', '.join(awaited)}"
-        )
+        raise ValueError(f"{kind} is no RetryStrategy: it has no {', '.join(lacking)}")
+    if awaited := [name for name in wanted if inspect.iscoroutinefunction(getattr(strategy, name))]:
+        plain = "its methods are plain functions, not async"
+        raise ValueError(f"{kind} is no RetryStrategy: {plain}: {', '.join(awaited)}")
     return strategy
 
 

@@ -19,16 +19,7 @@ from proxy.config.schema_language import told_already
 from proxy.config.strategies import FoundBucket, Kinds
 from proxy.config.units import flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
-from proxy.retry.policy import (
-    Classify,
-    Dialect,
-    HeaderEdits,
-    IdempotencyKey,
-    Policy,
-    PushbackPolicy,
-    Scope,
-    Timeouts,
-)
+from proxy.retry.policy import Classify, Dialect, HeaderEdits, IdempotencyKey, Policy, PushbackPolicy, Scope, Timeouts
 from proxy.retry.presets import STANDARD
 from proxy.retry.routing import Endpoint, Target
 
@@ -89,9 +80,7 @@ class Policies:
         return result
 
     def make(self, tree: Map, place: PolicyPlace, method: MethodPolicy | None = None) -> Policy | None:
-        """The policy of a merged tree, with a service config's layer for its method; None where something in it is
-        wrong, which was told.
-        """
+        """The policy of a merged tree under a service config's method; None where it is wrong, which was told."""
         path, groups = place.path, dict.fromkeys(place.own, place.route)
         if method is not None:
             layer = method.layer
@@ -199,9 +188,7 @@ class Policies:
 
 
 def _without_overruled(over: Map, under: Map) -> Map:
-    """`under` without the header fields that it sets and `over` removes or sets in another spelling: else what is
-    inherited would put them in again.
-    """
+    """`under` without the header fields that `over` removes or spells otherwise: it would put them in again."""
     for side in ("request", "response"):
         edits = over.sub("headers").sub(side)
         names = {name.lower() for name in (*(edits.get("remove") or ()), *edits.sub("set"))}
@@ -216,9 +203,7 @@ def _without_overruled(over: Map, under: Map) -> Map:
 
 
 def _effective(tree: Map, shown: Iterable[tuple[str, str | None, Map | None]]) -> Map:
-    """What `explain` shows of a policy. `shown`: a key, the name of its strategy or bucket, where it has one, and the
-    whole mapping.
-    """
+    """What `explain` shows of a policy. `shown`: a key, the name of its strategy or bucket, the whole mapping."""
     result = tree.without("routes", "match", "service_config")
     for key, name, found in shown:
         if found is None:

@@ -25,9 +25,7 @@ Severity = Literal["error", "warning", "note"]
 
 
 class Mark(NamedTuple):
-    """A place in a file, counted from 1. Line 0: no file says so; `file` then names the source of the value
-    (`default`, `AWS_RETRY_MODE`).
-    """
+    """A place in a file, counted from 1. Line 0: no file says so; `file` then names the source (`AWS_RETRY_MODE`)."""
 
     file: str
     line: int = 0
@@ -92,9 +90,9 @@ class Problems:
         self.add(mark, path, message, "warning")
 
     def take(self, others: Iterable[Problem]) -> None:
-        """Note errors that were found in another file."""
+        """Note what was found apart."""
         for each in others:
-            self.add(Mark(each.file, each.line, each.column), each.path, each.message)
+            self.add(Mark(each.file, each.line, each.column), each.path, each.message, each.severity)
 
     @property
     def errors(self) -> list[Problem]:
@@ -224,23 +222,19 @@ def to_terminal(problems: Sequence[Problem]) -> None:
 
 def on_terminal(problem: Problem, width: int) -> Iterator[Text]:
     """The problem's line, and under it the line of the file with a caret, where there is one to show."""
-    from rich.text import Text  # for terminals alone
+    from rich.cells import cell_len  # for terminals alone
+    from rich.text import Text
 
     line, style = Text(str(problem)), _SEVERITIES[problem.severity][0]
     where = f"{problem.file}:{problem.line}:{problem.column}:" if problem.line else f"{problem.file}:"
     line.stylize("bold", 0, len(printable(where)))
-    shown = len(str(problem)) - len(printable(problem.message))
-    line.stylize(style, shown - (0 if problem.severity == "error" else len(problem.severity) + 2))
+    begins = len(str(problem)) - len(printable(problem.message))
+    line.stylize(style, begins - (0 if problem.severity == "error" else len(problem.severity) + 2))
     yield line
-    found = _lines(problem.file)[problem.line - 1 : problem.line] if problem.line else []
-    if found:
-        yield from _excerpt(problem, found[0], width, style)
-
-
-def _excerpt(problem: Problem, text: str, width: int, style: str) -> Iterator[Text]:
-    from rich.cells import cell_len
-    from rich.text import Text
-
+    lines = _lines(problem.file)
+    if not 0 < problem.line <= len(lines):
+        return
+    text = lines[problem.line - 1]
     number = f"{problem.line:>5} | "
     room = max(_NARROWEST, width - len(number))
     at = min(problem.column - 1, len(text))

@@ -58,11 +58,8 @@ class Provenance:
         plain: dict[str, Any] = _plain(self.top)
         plain["upstreams"] = {}
         for (upstream, route), tree in self.policies.items():
-            entry = _plain(tree)
-            if route:
-                plain["upstreams"].setdefault(upstream, {}).setdefault("routes", {})[route] = entry
-            else:
-                plain["upstreams"].setdefault(upstream, {}).update(entry)
+            entry = plain["upstreams"].setdefault(upstream, {})
+            (entry.setdefault("routes", {}).setdefault(route, {}) if route else entry).update(_plain(tree))
         return plain
 
     def folded(self) -> Provenance:

@@ -34,12 +34,10 @@ class Form(Protocol):
     """What a value must look like."""
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        """The typed value, or BAD where something was told."""
-        ...
+        """The typed value, or BAD where something was told. What is bad in a mapping is dropped from the tree too."""
 
     def schema(self, named: Definitions) -> dict[str, Any]:
         """The JSON Schema of it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,6 @@ class Word:
     json: Mapping[str, Any] = field(default_factory=dict)
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        """What the reader makes of it."""
         try:
             return self.reader(tree)
         except ValueError as error:
@@ -58,19 +55,17 @@ class Word:
             return BAD
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        """As given."""
         return dict(self.json)
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list; one bad item makes the whole of it bad. `empty` says what is wrong with one that holds nothing."""
+    """A list, read as a tuple; one bad item makes all of it bad. `empty` says what is wrong with one of no items."""
 
     item: Form
     empty: str = ""
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        """A tuple of what the items read as."""
         if not isinstance(tree, Seq):
             hint = f" (did you mean [{tree}]?)" if isinstance(tree, str) else ""
             tell(at, path, f"must be a list, not {written(tree)}{hint}")
@@ -82,20 +77,20 @@ class ListOf:
         return BAD if any(item is BAD for item in items) else tuple(items)
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        """An array."""
         return {"type": "array", "items": self.item.schema(named)}
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """A mapping with names of the user's own. `key` reads them; `caseless`: one in any case, and there once."""
+    """A mapping with names of the user's own, a dict by the names as written. `key` reads them; `caseless`: a name is
+    one in any case, and there once.
+    """
 
     value: Form
     key: Callable[[Any], Any] = any_word
     caseless: bool = False
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        """A dict of what the values read as, by the keys as written; bad ones are dropped, here and in the tree."""
         if not isinstance(tree, Map):
             # A text is not repeated: where header values belong, it may well be one, and a secret.
             tell(at, path, f"must be a mapping, not {'a text' if isinstance(tree, str) else written(tree)}")
@@ -124,7 +119,6 @@ class MapOf:
         return found
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        """An object."""
         return {"type": "object", "additionalProperties": self.value.schema(named)}
 
 
@@ -133,19 +127,15 @@ class Anything:
     """A mapping that is judged elsewhere."""
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        """The tree as it is."""
         return tree
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        """An object."""
         return {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a section. `default` is spelled as a user would; None is a key without one. `null`: a key with nothing
-    behind it means something, and is read.
-    """
+    """One key of a section. `default` is spelled as a user would, None is none; `null`: nothing behind it is read."""
 
     form: Form
     default: Any = None
@@ -156,9 +146,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """A mapping whose every key is known (unless `open`: the others are judged elsewhere).
-
-    `belongs`: where keys that people look for here are to be written.
+    """A mapping whose every key is known (unless `open`: the others are judged elsewhere). `belongs`: where keys that
+    people look for here are to be written.
     """
 
     name: str
@@ -169,11 +158,11 @@ class Section:
     belongs: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        """A dict of the keys that are there; bad ones are dropped, here and in the tree."""
         if not isinstance(tree, Map):
             tell(at, path, f"must be a mapping, not {written(tree)}")
             return BAD
         found: dict[str, Any] = {}
+        lookup = "redrive schema lists all keys" if len(self.keys) > 12 else ""  # else one line has room for them
         for name in list(tree):
             key = self.keys.get(name)
             if key is None:
@@ -182,7 +171,7 @@ class Section:
                     head = name.partition(":")[0].strip()
                     if head != name and head in self.keys:  # `url:http://…`, or a blank too many
                         there = f"{head}: …, with a blank behind the colon" if ":" in name else head
-                    hint = f" (did you mean {there}?)" if there else meant(name, self.keys, self._many_keys)
+                    hint = f" (did you mean {there}?)" if there else meant(name, self.keys, lookup)
                     tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     del tree[name]
             elif tree[name] is None and not key.null:
@@ -193,20 +182,13 @@ class Section:
                     del tree[name]
                 else:
                     found[name] = value
-        missing = [name for name, key in self.keys.items() if key.required and name not in found]
-        for name in missing:
+        missing = {name: key for name, key in self.keys.items() if key.required and name not in found}
+        for name, key in missing.items():
             if name not in tree.keys_at:  # what was there and bad has been told
-                doc = self.keys[name].doc
-                tell(at, (*path, name), f"is missing: {doc}" if doc else "is missing")
+                tell(at, (*path, name), f"is missing: {key.doc}" if key.doc else "is missing")
         return BAD if missing else found
 
-    @property
-    def _many_keys(self) -> str:
-        """Where to look a key up, where there are too many of them for one line."""
-        return "redrive schema lists all keys" if len(self.keys) > 12 else ""
-
     def schema(self, named: Definitions) -> dict[str, Any]:
-        """A reference to an object among `named`."""
         if self.name not in named:
             named[self.name] = {}
             properties = {}
@@ -225,10 +207,8 @@ class Section:
     @cached_property
     def _sections(self) -> dict[str, Section]:
         """The sections in it, by their keys."""
-        forms = {
-            name: key.form.mapping if isinstance(key.form, Either) else key.form for name, key in self.keys.items()
-        }
-        return {name: form for name, form in forms.items() if isinstance(form, Section)}
+        forms = ((name, getattr(key.form, "mapping", key.form)) for name, key in self.keys.items())
+        return {name: form for name, form in forms if isinstance(form, Section)}
 
     @cached_property
     def defaults(self) -> Map:
@@ -262,7 +242,6 @@ class Either:
     mapping: Form | None = None
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        """What the form for its shape makes of it."""
         form = self.mapping if isinstance(tree, Map) else self.list if isinstance(tree, Seq) else self.word
         if form is None:
             names = (("a word", self.word), ("a list", self.list), ("a mapping", self.mapping))
@@ -272,7 +251,6 @@ class Either:
         return form.read(tree, at, path, tell)
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        """Any of them."""
         forms = (self.word, self.list, self.mapping)
         return {"anyOf": [form.schema(named) for form in forms if form is not None]}
 
@@ -285,32 +263,23 @@ _CALLED = {"\t": "a tab", "\n": "a line break", "\r": "a carriage return", "\u00
 
 
 def _stray_blank(value: Any, reader: Callable[[Any], Any]) -> str:
-    """What is wrong with a text that `reader` refuses and would take without its blanks; "" where that is not it.
-
-    The text is not repeated: it may be a secret.
-    """
+    """What is wrong with a text that `reader` would take without its blanks, "" if it would not; it may be a secret."""
     blank = _BLANKS.search(value) if isinstance(value, str) else None
     if blank is None:
         return ""
-    if _takes(reader, value.strip()):
-        where = "at its end" if blank.start() else "at its beginning"
-    elif _takes(reader, _BLANKS.sub("", value)):
-        before, after = value[: blank.start()][-1:], value[blank.end() :][:1]
-        if after in _JOINTS:
-            where = f"before {after!r}"
-        elif before in _JOINTS:
-            where = f"behind {before!r}"
-        else:
-            return ""  # of words beside each other it can't be told what they were to be
+
+    def takes(text: str) -> bool:
+        try:
+            reader(text)
+        except ValueError:
+            return False
+        return True
+
+    before, after = value[: blank.start()][-1:], value[blank.end() :][:1]
+    if takes(value.strip()):
+        where = "at its end" if before else "at its beginning"
+    elif not takes(_BLANKS.sub("", value)) or not {before, after} & _JOINTS:
+        return ""  # of words beside each other it can't be told what they were to be
     else:
-        return ""
-    called = _CALLED.get(blank[0][0], "a space")
-    return f"{called} {where} does not belong there; take it away"
-
-
-def _takes(reader: Callable[[Any], Any], text: str) -> bool:
-    try:
-        reader(text)
-    except ValueError:
-        return False
-    return True
+        where = f"before {after!r}" if after in _JOINTS else f"behind {before!r}"
+    return f"{_CALLED.get(blank[0][0], 'a space')} {where} does not belong there; take it away"

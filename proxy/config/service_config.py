@@ -56,48 +56,29 @@ class MethodPolicy:
 
 
 def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[MethodPolicy] | None:
-    """The policies of a service config, a mapping or a file's name: methods before services before the rest.
-
-    None where it is wrong, which was told.
-    """
-    if not isinstance(value, str):
-        return _read_config(value, mark, _Teller(problems, dotted(path)))
-    file = str((Path(mark.file).parent if mark.line else Path()) / value)
-    text = read_text(file, problems, named_at=mark, path=dotted(path))
-    if text is None:
-        return None
-    inner = Problems()
-    tree, start = parse(text, file, inner), Mark(file, 1, 1)
-    problems.take(inner.sorted())
-    return None if inner.fatal else _read_config(Map(start) if tree is None else tree, start, _Teller(problems, ""))
-
-
-class _Teller:
-    """Tells what is wrong with one config. `lead` is put in front of every path."""
-
-    def __init__(self, problems: Problems, lead: str) -> None:
-        self.bad = False
-        self._problems = problems
-        self._lead = lead
-
-    def error(self, mark: Mark, path: KeyPath, message: str) -> None:
-        self.bad = True
-        self._problems.add(mark, self._path(path), message)
-
-    def warn(self, mark: Mark, path: KeyPath, message: str) -> None:
-        self._problems.warn(mark, self._path(path), message)
-
-    def _path(self, path: KeyPath) -> str:
-        return ".".join(filter(None, (self._lead, dotted(path))))
+    """The policies of a service config, a mapping or a file: methods, services, the rest. None where it is wrong."""
+    told = Problems()  # apart, to know whether there is an error among it
+    if isinstance(value, str):
+        file = str((Path(mark.file).parent if mark.line else Path()) / value)
+        text = read_text(file, problems, named_at=mark, path=dotted(path))
+        if text is None:
+            return None
+        path, mark = (), Mark(file, 1, 1)
+        value = parse(text, file, told)
+        if value is None:
+            value = Map(mark)
+    found = None if told.fatal else _read_config(value, mark, path, told)
+    problems.take(told.sorted())
+    return None if told.fatal else found
 
 
 class _Object:
     """One object of the config: its fields by their published names, whatever their spelling."""
 
-    def __init__(self, tree: Map, path: KeyPath, teller: _Teller) -> None:
+    def __init__(self, tree: Map, path: KeyPath, problems: Problems) -> None:
         self.tree = tree
         self.path = path
-        self.teller = teller
+        self.problems = problems
         self._spelled = {_plain(key): key for key, value in tree.items() if value is not None}
 
     def __contains__(self, name: str) -> bool:
@@ -119,13 +100,13 @@ class _Object:
 
     def error(self, name: str, message: str) -> None:
         """Tell what is wrong with a field."""
-        self.teller.error(self.at(name), self.path_of(name), message)
+        self.problems.add(self.at(name), self.path_of(name), message)
 
     def inner(self, name: str) -> _Object | None:
         """An object that must be there."""
         value = self.get(name)
         if isinstance(value, Map):
-            return _Object(value, self.path_of(name), self.teller)
+            return _Object(value, self.path_of(name), self.problems)
         self.error(name, "is missing" if value is None else f"is not an object but {written(value)}")
         return None
 
@@ -169,30 +150,28 @@ class _Object:
             if name is None or name in ignored:
                 unknown = f"is no field of a service config{did_you_mean(key, names)}"
                 message = unknown if name is None else "has no effect here"
-                self.teller.warn(self.tree.keys_at[key], (*self.path, key), message)
+                self.problems.warn(self.tree.keys_at[key], (*self.path, key), message)
 
 
 # -- the config --------------------------------------------------------------------------------------------------------
 
 
-def _read_config(tree: Any, mark: Mark, teller: _Teller) -> list[MethodPolicy] | None:
+def _read_config(tree: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[MethodPolicy] | None:
     if not isinstance(tree, Map):
-        teller.error(mark, (), f"a service config is an object, not {written(tree)}")
+        problems.add(mark, path, f"a service config is an object, not {written(tree)}")
         return None
-    top = _Object(tree, (), teller)
+    top = _Object(tree, path, problems)
     top.known(_TOP, _TOP_NO_EFFECT)
     throttling = _throttling(top) if "retryThrottling" in top else None
     found: dict[str | None, MethodPolicy] = {}
     for number, each in enumerate(top.array("methodConfig") or ()):
         path = (*top.path_of("methodConfig"), number)
         if isinstance(each, Map):
-            _method(_Object(each, path, teller), throttling, found)
+            _method(_Object(each, path, problems), throttling, found)
         else:
-            teller.error(top.at("methodConfig"), path, f"is not an object but {written(each)}")
+            problems.add(top.at("methodConfig"), path, f"is not an object but {written(each)}")
     if None not in found:
         found[None] = MethodPolicy(None, "", _layer(Map(), throttling), None)
-    if teller.bad:
-        return None
     # Method before service before all; the one for all the rest ends the list.
     return sorted(found.values(), key=lambda each: (each.glob is None, (each.glob or "").endswith("/*")))
 
@@ -236,32 +215,32 @@ def _method(section: _Object, throttling: Map | None, found: dict[str | None, Me
         layer.put("timeouts", timeouts, section.tree.mark)
     for glob, at, path in _names(section):
         if glob in found:
-            section.teller.error(at, path, "is named by two methodConfig entries")
+            section.problems.add(at, path, "is named by two methodConfig entries")
         found[glob] = MethodPolicy(glob, glob or "", layer, codes, retried, hedged and not retried)
 
 
 def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
     """What a methodConfig is for: path globs, None for all the rest; each with its place."""
-    names, teller = section.array("name"), section.teller
+    names, problems = section.array("name"), section.problems
     if names is None and "name" in section:
         return
     if not names:
-        teller.warn(section.tree.mark, section.path, "has no name, so that it applies to nothing")
+        problems.warn(section.tree.mark, section.path, "has no name, so that it applies to nothing")
         return
     for number, each in enumerate(names):
         path, at = (*section.path_of("name"), number), names.marks[number]
         if not isinstance(each, Map):
-            teller.error(at, path, f"is not an object but {written(each)}")
+            problems.add(at, path, f"is not an object but {written(each)}")
             continue
-        entry = _Object(each, path, teller)
+        entry = _Object(each, path, problems)
         entry.known(("service", "method"))
         service, method = entry.get("service") or "", entry.get("method") or ""
         if not _is_string(service) or not _is_string(method):
-            teller.error(at, path, "service and method are strings")
+            problems.add(at, path, "service and method are strings")
         elif method and not service:
             entry.error("method", "names a method without its service")
         elif any(char in service + method for char in "/*"):
-            teller.error(at, path, "service and method are names, without / or *")
+            problems.add(at, path, "service and method are names, without / or *")
         else:
             yield f"/{service}/{method or '*'}" if service else None, at, path
 
@@ -324,7 +303,7 @@ def _attempts(inner: _Object, name: str, strategy: Map, plus: int = 0) -> None:
         inner.error(name, f"must be at least {2 - plus}")
     elif attempts + plus > MOST_ATTEMPTS:
         message = f"more than {MOST_ATTEMPTS} attempts are treated as {MOST_ATTEMPTS}"
-        inner.teller.warn(inner.at(name), inner.path_of(name), message)
+        inner.problems.warn(inner.at(name), inner.path_of(name), message)
     _put(strategy, "max_attempts", str(min(attempts + plus, MOST_ATTEMPTS)), inner.at(name))
 
 
@@ -339,7 +318,7 @@ def _codes(inner: _Object, name: str, *, required: bool = False) -> frozenset[in
         try:
             found.add(_as_code(each))
         except ValueError as error:
-            inner.teller.error(value.marks[number], (*inner.path_of(name), number), str(error))
+            inner.problems.add(value.marks[number], (*inner.path_of(name), number), str(error))
     return frozenset(found)
 
 

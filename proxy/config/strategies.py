@@ -14,22 +14,13 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from proxy.config.plugins import CustomError, imported
+from proxy.config.plugins import imported
 from proxy.config.problems import Mark, Path, Problems, did_you_mean, meant
 from proxy.config.schema import BACKOFF, BUCKET, IN_STRATEGY, STRATEGY
 from proxy.config.schema_language import told_already
 from proxy.config.units import is_off
 from proxy.config.yaml_tree import Map, adopt, lay
-from proxy.retry.policy import (
-    Backoff,
-    BucketRef,
-    BucketSpec,
-    BudgetSpec,
-    QuotaSpec,
-    RateSpec,
-    Strategy,
-    ThrottleSpec,
-)
+from proxy.retry.policy import Backoff, BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, Strategy, ThrottleSpec
 from proxy.retry.presets import BUILT_IN
 
 # -- the kinds as a user would spell them ------------------------------------------------------------------------------
@@ -73,51 +64,40 @@ def plain_backoff(tree: Map) -> Map:
     return result
 
 
-def _seconds(value: float) -> str:
-    return f"{value:g}s" if value == 0 or value >= 1 else f"{value * 1000:g}ms"
+_DURATIONS = frozenset({"base", "throttling_base", "max", "pushback_clamp", "hedging_delay", "window"})
+
+
+def _spelled(key: str, value: Any) -> Any:
+    """A key's value as a user would write it."""
+    if isinstance(value, Backoff):
+        parts = {each: getattr(value, each) for each in BACKOFF.keys}
+        return {each: _spelled(each, part) for each, part in parts.items() if part is not None}
+    if isinstance(value, frozenset):
+        return sorted(map(str, value), key=lambda text: (text.isdigit(), not text.isupper(), text))
+    if isinstance(value, str | bool):
+        return value
+    if key in _DURATIONS:
+        return f"{value:g}s" if value == 0 or value >= 1 else f"{value * 1000:g}ms"
+    return f"{value:.17g}/s" if key == "refill" else f"{value:g}"
 
 
 @lru_cache(maxsize=64)
 def spelled(strategy: Strategy) -> Map:
     """A built-in kind's keys and defaults as a mapping, which nobody changes."""
-    keys = STRATEGY_KEYS[strategy.kind]
-    tree: dict[str, Any] = {"kind": strategy.kind}
-    if "max_attempts" in keys:
-        tree["max_attempts"] = strategy.max_attempts
-    if "backoff" in keys:
-        backoff = {key: getattr(strategy.backoff, key) for key in BACKOFF.keys}
-        tree["backoff"] = {
-            key: value if isinstance(value, str) else f"{value:g}" if key == "multiplier" else _seconds(value)
-            for key, value in backoff.items()
-            if value is not None
-        }
-    if strategy.pushback_clamp is not None:
-        tree["pushback_clamp"] = _seconds(strategy.pushback_clamp)
-    if "delay_first" in keys:
-        tree["delay_first"] = strategy.delay_first
-    if strategy.hedging_delay is not None:
-        tree["hedging_delay"] = _seconds(strategy.hedging_delay)
-        failures = map(str, strategy.non_fatal)
-        tree["non_fatal"] = sorted(failures, key=lambda text: (text.isdigit(), not text.isupper(), text))
-    return Map.of(tree)
+    values = {key: getattr(strategy, key, None) for key in ("kind", *STRATEGY_KEYS[strategy.kind])}
+    return Map.of({key: _spelled(key, value) for key, value in values.items() if value is not None})
 
 
 @lru_cache(maxsize=256)
 def spelled_bucket(spec: BucketSpec) -> Map:
     """A bucket's keys as a mapping. Costs that are no other than retry_cost are left out: they follow it."""
-    tree: dict[str, Any] = {"kind": spec.kind}
-    for key in BUCKET_KEYS[spec.kind]:
-        value = getattr(spec, key, None)
-        if isinstance(spec, QuotaSpec) and key == "refund":
-            value = "flat" if spec.flat_refund else "last"
-        if isinstance(spec, QuotaSpec) and key in ("timeout_cost", "throttling_cost") and value == spec.retry_cost:
-            continue
-        if key == "refill" and value is not None:
-            value = f"{value:.17g}/s"
-        if value is not None:
-            is_number = isinstance(value, int | float)
-            tree[key] = value if not is_number else _seconds(float(value)) if key == "window" else f"{value:g}"
-    return Map.of(tree)
+    values = {key: getattr(spec, key, None) for key in ("kind", *BUCKET_KEYS[spec.kind])}
+    if isinstance(spec, QuotaSpec):
+        values["refund"] = "flat" if spec.flat_refund else "last"
+        for key in ("timeout_cost", "throttling_cost"):
+            if values[key] == spec.retry_cost:
+                del values[key]
+    return Map.of({key: _spelled(key, value) for key, value in values.items() if value is not None})
 
 
 #: The defaults of each kind of bucket.
@@ -168,9 +148,7 @@ class Kinds:
             if spec is not None:
                 self.buckets[name] = BucketRef(spec, name)
         for name in list(strategies):
-            self.strategy(strategies.keys_at[name], strategies.keys_at[name], ("strategies", name), name=name)
-
-    # -- one layer over another ------------------------------------------------------------------------------------
+            self.strategy(name, strategies.keys_at[name], ("strategies", name))
 
     def over(self, what: str, value: Any, below: Any, mark: Mark, path: Path) -> Any:
         """`value` laid over the inherited `below`: a name, or a whole mapping with its kind.
@@ -204,14 +182,12 @@ class Kinds:
                 return spelled(BUILT_IN[name])
             return Map.of({"kind": name}) if what == "strategy" and ":" in name else None
         tree, at = table[name], table.keys_at[name]
-        section = "strategies" if what == "strategy" else "buckets"
-        if "kind" not in tree and not (what == "strategy" and name in BUILT_IN):
-            kinds = ", ".join(STRATEGY_KEYS if what == "strategy" else BUCKET_KEYS)
-            if "kind" not in tree.keys_at:  # one that is there and wrong has been told
-                self._problems.add(at, (section, name, "kind"), f"is missing; it is one of {kinds}")
-            table.pop(name)
-            return None
-        whole = self._with_kind(what, tree, str(tree.get("kind", name)), (section, name))
+        section, kinds = ("strategies", STRATEGY_KEYS) if what == "strategy" else ("buckets", BUCKET_KEYS)
+        whole = None
+        if "kind" in tree or (what == "strategy" and name in BUILT_IN):
+            whole = self._with_kind(what, tree, str(tree.get("kind", name)), (section, name))
+        elif "kind" not in tree.keys_at:  # one that is there and wrong has been told
+            self._problems.add(at, (section, name, "kind"), f"is missing; it is one of {', '.join(kinds)}")
         if whole is None:
             table.pop(name)
         else:
@@ -241,20 +217,18 @@ class Kinds:
         allowed = table[kind]
         wrong = [key for key in tree if key != "kind" and key not in allowed]
         for key in wrong:
-            others = [other for other, keys in table.items() if key in keys]
-            meant_here = IN_STRATEGY.get(key) if what == "strategy" else None
-            if others:
+            if others := [other for other, keys in table.items() if key in keys]:
                 hint = f"; it belongs to {', '.join(others)}"
+            elif what == "strategy" and key in IN_STRATEGY:
+                hint = f" (did you mean {IN_STRATEGY[key]}?)"
             else:
-                hint = f" (did you mean {meant_here}?)" if meant_here else did_you_mean(key, allowed)
+                hint = did_you_mean(key, allowed)
             self._problems.add(tree.keys_at[key], (*path, key), f"unknown key for the kind {kind}{hint}")
         twice = [key for key in ALIASES if key in tree and ALIASES[key] in (tree.get("backoff") or {})]
         for key in twice:
             message = f"is set twice: backoff.{ALIASES[key]} is the same"
             self._problems.add(tree.keys_at[key], (*path, key), message)
         return not wrong and not twice
-
-    # -- compiling -------------------------------------------------------------------------------------------------
 
     def whole_strategy(self, value: Any, mark: Mark, path: Path) -> Map | None:
         """The mapping that a worked-out value stands for, with every key of its kind."""
@@ -264,19 +238,18 @@ class Kinds:
         if found is None and value not in self._raw["strategy"].keys_at:
             known = [*self._raw["strategy"].keys_at, *BUILT_IN]
             hint = meant(str(value), known, f"define it under strategies, or take one of {', '.join(BUILT_IN)}")
-            message = f"no strategy is called {str(value)!r}{hint}"
-            self._problems.add(mark, path, message)
+            self._problems.add(mark, path, f"no strategy is called {str(value)!r}{hint}")
         return found
 
-    def strategy(self, value: Any, mark: Mark, path: Path, *, name: str | None = None) -> Strategy | None:
-        """A worked-out value, compiled. `name` compiles a definition of that name."""
-        named = name if name is not None else None if isinstance(value, Map) else str(value)
-        if named is not None and named in self._compiled:
-            return self._compiled[named]
-        tree = self.whole_strategy(named if named is not None else value, mark, path)
-        found = None if tree is None else self._compile(tree, named, mark, path)
-        if named is not None:
-            self._compiled[named] = found
+    def strategy(self, value: Any, mark: Mark, path: Path) -> Strategy | None:
+        """A worked-out value, compiled; each name once."""
+        name = None if isinstance(value, Map) else str(value)
+        if name is not None and name in self._compiled:
+            return self._compiled[name]
+        tree = self.whole_strategy(value, mark, path)
+        found = None if tree is None else self._compile(tree, name, mark, path)
+        if name is not None:
+            self._compiled[name] = found
         return found
 
     def _compile(self, tree: Map, name: str | None, mark: Mark, path: Path) -> Strategy | None:
@@ -284,16 +257,13 @@ class Kinds:
         if ":" in kind:
             return self._custom(tree, name, mark, path)
         typed = STRATEGY.read(tree, mark, path, told_already)
-        built_in = BUILT_IN[kind]
-        strategy = replace(built_in, max_attempts=typed.get("max_attempts", built_in.max_attempts))
+        plain = ("max_attempts", "pushback_clamp", "delay_first", "hedging_delay")
+        changes = {key: typed[key] for key in plain if key in typed}
         if "backoff" in typed:
-            strategy = replace(strategy, backoff=Backoff(**typed["backoff"]))
-        for key in ("pushback_clamp", "delay_first", "hedging_delay"):
-            if key in typed:
-                strategy = replace(strategy, **{key: typed[key]})
+            changes["backoff"] = Backoff(**typed["backoff"])
         if "non_fatal" in typed:
-            strategy = replace(strategy, non_fatal=frozenset().union(*typed["non_fatal"]))
-        return replace(strategy, name=name if name is not None else described(tree))
+            changes["non_fatal"] = frozenset().union(*typed["non_fatal"])
+        return replace(BUILT_IN[kind], **changes, name=name if name is not None else described(tree))
 
     def _custom(self, tree: Map, name: str | None, mark: Mark, path: Path) -> Strategy | None:
         kind = str(tree["kind"])
@@ -302,7 +272,7 @@ class Kinds:
         if key not in self._customs:
             try:
                 self._customs[key] = imported(kind, tree, at)
-            except CustomError as error:
+            except ValueError as error:
                 self._problems.add(at, path, str(error))
                 self._customs[key] = None
         made = self._customs[key]
@@ -375,12 +345,13 @@ def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> Bucket
     """A whole mapping as a spec."""
     typed: dict[str, Any] = BUCKET.read(tree, mark, path, told_already)
     kind = typed.pop("kind")
+    spec: BucketSpec
     if kind == "quota":
         typed["flat_refund"] = typed.pop("refund", "last") == "flat"
         for key in ("timeout_cost", "throttling_cost"):
             typed.setdefault(key, typed["retry_cost"])
-        return _started(QuotaSpec(**typed), typed["capacity"], tree, path, problems)
-    if kind == "throttle":
+        spec, most = QuotaSpec(**typed), typed["capacity"]
+    elif kind == "throttle":
         # gRPC A6: decimals of token_ratio beyond the third are dropped, and so they are for max_tokens.
         for key in ("max_tokens", "token_ratio"):
             typed[key] = int(typed[key] * 1000 + 1e-6) / 1000
@@ -388,22 +359,19 @@ def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> Bucket
                 at = tree.values_at[key]
                 problems.add(at, (*path, key), "must be at least 0.001: it is counted in thousandths")
                 return None
-        return _started(ThrottleSpec(**typed), typed["max_tokens"], tree, path, problems)
-    if kind == "budget":
+        spec, most = ThrottleSpec(**typed), typed["max_tokens"]
+    elif kind == "budget":
         return BudgetSpec(**typed)
-    if "rate" not in typed:
+    elif "rate" not in typed:
         problems.add(tree.mark if tree.mark.line else mark, (*path, "rate"), "is missing, as 100/s")
         return None
-    if typed.get("burst", 1.0) < 1:
+    elif typed.get("burst", 1.0) < 1:
         problems.add(tree.values_at["burst"], (*path, "burst"), "must be at least 1: an attempt takes one")
         return None
-    typed.setdefault("burst", max(1.0, typed["rate"]))  # one second's worth, and one attempt at the least
-    return _started(RateSpec(**typed), typed["burst"], tree, path, problems)
-
-
-def _started(spec: BucketSpec, most: float, tree: Map, path: Path, problems: Problems) -> BucketSpec | None:
-    initial = getattr(spec, "initial", None)
-    if initial is not None and initial > most:
+    else:
+        typed.setdefault("burst", max(1.0, typed["rate"]))  # one second's worth, and one attempt at the least
+        spec, most = RateSpec(**typed), typed["burst"]
+    if typed.get("initial", 0.0) > most:
         message = f"must not be above what the bucket holds, {most:g}"
         problems.add(tree.values_at["initial"], (*path, "initial"), message)
         return None

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from proxy.config.problems import did_you_mean, meant
 from proxy.config.yaml_tree import Map, Seq, Text
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
+
+Value = TypeVar("Value")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -108,27 +110,27 @@ def _meant(number: str, unit: str) -> str:
     return ""
 
 
-def positive_duration(value: Any) -> float:
-    """A duration above zero."""
-    seconds = duration(value)
-    if seconds <= 0:
-        raise ValueError("must be longer than 0")
-    return seconds
+def above_zero(read: Callable[[Any], float], otherwise: str) -> Callable[[Any], float]:
+    """A reader of what `read` takes but for zero, of which it says what is wrong."""
+
+    def read_above_zero(value: Any) -> float:
+        found = read(value)
+        if found <= 0:
+            raise ValueError(otherwise)
+        return found
+
+    return read_above_zero
 
 
-def duration_or_off(value: Any) -> float | None:
-    """A duration above zero, or None for `off`."""
-    if is_off(value):
-        return None
-    seconds = duration(value)
-    if seconds <= 0:
-        raise ValueError("must be longer than 0 (did you mean off?)")
-    return seconds
+def or_off(read: Callable[[Any], Value]) -> Callable[[Any], Value | None]:
+    """A reader of what `read` takes, and of `off`, which is None."""
+    return lambda value: None if is_off(value) else read(value)
 
 
-def clamp(value: Any) -> float | None:
-    """A duration, zero too, or None for `off`."""
-    return None if is_off(value) else duration(value)
+positive_duration = above_zero(duration, "must be longer than 0")
+duration_or_off = or_off(above_zero(duration, "must be longer than 0 (did you mean off?)"))
+#: A duration, zero too, or None for `off`.
+clamp = or_off(duration)
 
 
 def size(value: Any) -> int:
@@ -196,12 +198,7 @@ def number(value: Any) -> float:
     return read
 
 
-def positive_number(value: Any) -> float:
-    """A finite number above zero."""
-    read = number(value)
-    if read <= 0:
-        raise ValueError("must be above 0")
-    return read
+positive_number = above_zero(number, "must be above 0")
 
 
 def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
@@ -271,28 +268,28 @@ def failure(value: Any) -> Failures:
     raise ValueError(f"{written(value)} is neither an HTTP status, nor a gRPC status, nor a fault kind{hint}")
 
 
-def status(value: Any) -> Failures:
-    """HTTP statuses alone: 400, 5xx, 520-527."""
-    found = failure(value)
-    if not all(isinstance(each, int) for each in found):
-        raise ValueError(f"{written(value)} is no HTTP status (grpc_status and fail name the others)")
-    return found
+def _alone(belongs: Callable[[Any], bool], otherwise: str) -> Callable[[Any], Failures]:
+    """A reader of one sort of failures."""
+
+    def read(value: Any) -> Failures:
+        found = failure(value)
+        if not all(map(belongs, found)):
+            raise ValueError(f"{written(value)} {otherwise}")
+        return found
+
+    return read
+
+
+#: HTTP statuses alone: 400, 5xx, 520-527.
+status = _alone(lambda each: isinstance(each, int), "is no HTTP status (grpc_status and fail name the others)")
+#: Fault kinds alone.
+fault = _alone(lambda each: isinstance(each, FaultKind), f"is no fault kind; they are {', '.join(sorted(_FAULTS))}")
+_grpc_failure = _alone(lambda each: each in GRPC_STATUS_NUMBERS, "is no gRPC status such as UNAVAILABLE")
 
 
 def grpc_status(value: Any) -> Failures:
-    """gRPC status names alone."""
-    found = frozenset({"OK"}) if value == "OK" else failure(value)
-    if not all(isinstance(each, str) and each in GRPC_STATUS_NUMBERS for each in found):
-        raise ValueError(f"{written(value)} is no gRPC status such as UNAVAILABLE")
-    return found
-
-
-def fault(value: Any) -> Failures:
-    """Fault kinds alone."""
-    found = failure(value)
-    if not all(isinstance(each, FaultKind) for each in found):
-        raise ValueError(f"{written(value)} is no fault kind; they are {', '.join(sorted(_FAULTS))}")
-    return found
+    """gRPC status names alone, OK too."""
+    return frozenset({"OK"}) if value == "OK" else _grpc_failure(value)
 
 
 # -- where no key says how to read a value -----------------------------------------------------------------------------

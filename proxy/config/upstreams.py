@@ -25,10 +25,7 @@ UNMATCHED = "unmatched"
 
 
 class Upstreams:
-    """Makes the upstreams of one configuration, each laid over `defaults`.
-
-    `placed` says where each policy was written, `files` what else was read.
-    """
+    """Makes the upstreams of a file. `placed` says where each policy was written, `files` what else was read."""
 
     def __init__(self, defaults: Map, policies: Policies, problems: Problems) -> None:
         self._defaults = defaults
@@ -168,13 +165,11 @@ def _hosts(endpoints: tuple[Endpoint, ...]) -> tuple[HostPattern, ...]:
     """The hosts of url, each for the url's own port, for 80, and for 443 where the url is https: what an app asks for
     as https never leaves in the clear by default (contract, section 3).
     """
-    ports = [
-        (end.host, port)
-        for end in endpoints
-        if end.unix is None
-        for port in (end.port, 80, *((443,) if end.scheme == "https" else ()))
-    ]
-    return tuple(HostPattern(addresses.pattern_host(host), port) for host, port in dict.fromkeys(ports))
+    found: dict[HostPattern, None] = {}
+    for end in endpoints:
+        for port in (end.port, 80, 443 if end.scheme == "https" else 80) if end.unix is None else ():
+            found[HostPattern(addresses.pattern_host(end.host), port)] = None
+    return tuple(found)
 
 
 def _label(match: Match, path: Any, number: int) -> str:

@@ -39,10 +39,6 @@ class _Stamp:
     inode: int = 0
 
 
-#: Before the first look.
-_NEVER: list[tuple[str, _Stamp]] = []
-
-
 class Watcher:
     """Loads a file again when it changes, or when asked. `on_load` is called on the loop, once for each load.
 
@@ -62,13 +58,16 @@ class Watcher:
     async def reload(self, why: str) -> LoadResult:
         """Load now, whatever the content. A call while another load runs waits for it and then loads again."""
         async with self._one_at_a_time:
-            return await self._load(why)
+            result, known, _ = await self._read()
+            await self._take(result, known, why)
+            return result
 
     async def run(self) -> None:
         """Watch until cancelled. Without a file there is nothing to watch."""
         if self._file is None:
             return
-        stood, read, unread = _NEVER, _NEVER, 0.0
+        stood: list[tuple[str, _Stamp]] = []
+        read, unread = stood, 0.0
         while True:
             await asyncio.sleep(GLANCE)  # noqa: TID251  nobody tells of a change: it is looked for
             stands = await asyncio.to_thread(_stamps, self._files, self._patterns)
@@ -88,21 +87,15 @@ class Watcher:
                 await self._take(result, known, "file")
             self._seen_empty = stamp
 
-    def _stamp(self) -> _Stamp:
-        return _stamp(self._file or "")
-
-    async def _load(self, why: str) -> LoadResult:
-        result, known, _ = await self._read()
-        await self._take(result, known, why)
-        return result
-
     async def _read(self) -> tuple[LoadResult, bytes, _Stamp]:
         """What the files say when they stand still, their digest, and the first one's stamp."""
         for _ in range(_READS):
-            stamp = self._stamp()
+            stamp = _stamp(self._file or "")
             known = await asyncio.to_thread(digest, self._files, self._patterns)
             result = await asyncio.to_thread(load_beside_calls, self._file, self._environ)
-            if stamp == self._stamp() and known == await asyncio.to_thread(digest, self._files, self._patterns):
+            if stamp == _stamp(self._file or "") and known == await asyncio.to_thread(
+                digest, self._files, self._patterns
+            ):
                 break
         return result, known, stamp
 
@@ -115,7 +108,7 @@ class Watcher:
 
 
 def load_beside_calls(file: str | None, environ: Mapping[str, str]) -> LoadResult:
-    """What `load` gives, laid out for calls and folded, made so that a thread holds nobody up (`garbage.py`)."""
+    """What `load` gives, laid out for calls and folded, made so that a thread holds nobody up."""
     with uncollected():
         result = load(file, environ)
         settings = result.settings

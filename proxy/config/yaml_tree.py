@@ -11,6 +11,8 @@ from __future__ import annotations
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from proxy.config.problems import DEFAULT, Mark, Path, Problems
@@ -163,8 +165,6 @@ MOST_VALUES = 2_000_000
 #: The deepest key of ours is at level 9; kwargs of a custom strategy may add some.
 DEEPEST = 60
 
-_TOO_DEEP = f"nested more than {DEEPEST} levels deep"
-
 #: Tags that say what is so anyway: here the key decides how a scalar is read.
 _TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "merge")
@@ -200,9 +200,7 @@ def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, pa
 
 
 def read_start(file: str) -> bytes:
-    """A file's bytes, no more than one above LARGEST. Its size is not asked for: a device has none, and no end either.
-    Raises OSError.
-    """
+    """A file's bytes, one above LARGEST at most: a device has no size, and no end either. Raises OSError."""
     with pathlib.Path(file).open("rb") as source:
         return source.read(LARGEST + 1)
 
@@ -224,9 +222,9 @@ def parse(text: str, file: str, problems: Problems) -> Any:
         yaml.DocumentStartEvent: builder.document,
         yaml.ScalarEvent: builder.scalar,
         yaml.AliasEvent: builder.alias,
-        yaml.MappingStartEvent: builder.mapping,
+        yaml.MappingStartEvent: partial(builder.begin, Map),
         yaml.MappingEndEvent: builder.end,
-        yaml.SequenceStartEvent: builder.sequence,
+        yaml.SequenceStartEvent: partial(builder.begin, Seq),
         yaml.SequenceEndEvent: builder.end,
     }
     try:
@@ -258,21 +256,19 @@ class _TooMuchError(Exception):
         self.mark = mark
 
 
+@dataclass(slots=True)
 class _Open:
     """A collection whose end has not come. `key` is that of the value that comes next (None: a key comes, or one that
     was refused), `before` how many values there were before its own.
     """
 
-    __slots__ = ("anchor", "before", "key", "key_at", "merged", "plain", "tree")
-
-    def __init__(self, tree: Map | Seq, anchor: str | None, before: int) -> None:
-        self.tree = tree
-        self.anchor = anchor
-        self.before = before
-        self.key: str | None = None
-        self.key_at: Mark | None = None
-        self.plain = False
-        self.merged: list[Map] = []
+    tree: Map | Seq
+    anchor: str | None
+    before: int
+    key: str | None = None
+    key_at: Mark | None = None
+    plain: bool = False
+    merged: list[Map] = field(default_factory=list)
 
 
 class _Builder:
@@ -290,8 +286,6 @@ class _Builder:
         #: By anchor: the mark, the value (_Open until its end has come), how many values are in it.
         self._anchored: dict[str, tuple[yaml.Mark, Any, int]] = {}
         self._document: yaml.Mark | None = None
-
-    # -- events ----------------------------------------------------------------------------------------------------
 
     def document(self, event: Any) -> None:
         """Allow one document."""
@@ -327,13 +321,14 @@ class _Builder:
             raise _TooMuchError(mark, "an alias stands inside the very thing it names")
         self._value(None if isinstance(value, Text) and value.plain and value in _NULLS else value, mark)
 
-    def mapping(self, event: Any) -> None:
-        """Begin a mapping."""
-        self._begin(event, Map(self._mark(event.start_mark)))
-
-    def sequence(self, event: Any) -> None:
-        """Begin a list."""
-        self._begin(event, Seq(self._mark(event.start_mark)))
+    def begin(self, kind: type[Map] | type[Seq], event: Any) -> None:
+        """Begin a mapping or a list."""
+        tree = kind(self._mark(event.start_mark))
+        self._counted(event, tree.mark)
+        opened = _Open(tree, event.anchor, self._count)
+        if event.anchor:
+            self._anchor(event, opened)
+        self._open.append(opened)
 
     def end(self, event: Any) -> None:
         """Hand the collection that ends to the one around it."""
@@ -351,24 +346,15 @@ class _Builder:
         else:
             self._value(tree, tree.mark)
 
-    # -- the tree --------------------------------------------------------------------------------------------------
-
     @property
     def _wants_key(self) -> bool:
         """Whether what comes next is a mapping's key."""
         return bool(self._open) and self._open[-1].key_at is None and isinstance(self._open[-1].tree, Map)
 
-    def _begin(self, event: Any, tree: Map | Seq) -> None:
-        self._counted(event, tree.mark)
-        opened = _Open(tree, event.anchor, self._count)
-        if event.anchor:
-            self._anchor(event, opened)
-        self._open.append(opened)
-
     def _counted(self, event: Any, mark: Mark) -> None:
         """Check a value that is no alias: its depth, its number, its tag."""
         if len(self._open) > DEEPEST:
-            raise _TooMuchError(mark, _TOO_DEEP)
+            raise _TooMuchError(mark, f"nested more than {DEEPEST} levels deep")
         self._count_in(1, mark)
         if event.tag not in _TAGS:
             self.flaws.append((mark, self._path(), f"the tag {event.tag} means nothing here"))
@@ -416,7 +402,7 @@ class _Builder:
 
     def _path(self) -> Path:
         """Where the next value belongs."""
-        steps = (each.key if isinstance(each.tree, Map) else len(each.tree) for each in self._open)
+        steps = (len(each.tree) if isinstance(each.tree, Seq) else each.key for each in self._open)
         return tuple(step for step in steps if step is not None)
 
     def _mark(self, at: yaml.Mark) -> Mark:
@@ -434,47 +420,43 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
     """One clear line for what the parser says in several."""
     import yaml
 
+    mark, message = Mark(file, 1, 1), str(error)
     if isinstance(error, yaml.MarkedYAMLError):
         at = error.problem_mark or error.context_mark
+        line = _line(text, at)
         message = error.problem or "this is no YAML"
         if error.context and error.context_mark is not None:
             message += f" ({error.context} that began in line {error.context_mark.line + 1})"
-        if at is not None and text.splitlines()[at.line : at.line + 1] and _char(text, at) == "\t":
+        if at is not None and line[at.column : at.column + 1] == "\t":
             message = "a tab where YAML wants spaces; indent with spaces"
         begun = error.context_mark if "scanning an alias" in message else at
-        if begun is not None and (remedy := _alias(message, text, begun)):
+        if begun is not None and (remedy := _alias(message, _line(text, begun)[begun.column :])):
             message = remedy
         if "mapping values are not allowed" in message or "expected ':'" in message:
             message += "; a key's colon has a blank behind it, and a text with a colon and a blank in it is quoted"
-        if at is not None and "${" in "".join(text.splitlines()[at.line : at.line + 1]):
+        if "${" in line:
             message += "; within { } or [ ] a ${NAME} stands in quotes"
-        mark = Mark(file, at.line + 1, at.column + 1) if at is not None else Mark(file, 1, 1)
-        return mark, f"this is no YAML: {_one_line(message)}"
-    position = getattr(error, "position", None)
-    if isinstance(position, int):
+        if at is not None:
+            mark = Mark(file, at.line + 1, at.column + 1)
+    elif isinstance(position := getattr(error, "position", None), int):
         before = text[:position]
         mark = Mark(file, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
-        return mark, f"this is no YAML: a character that must not stand here ({getattr(error, 'reason', 'unknown')})"
-    return Mark(file, 1, 1), f"this is no YAML: {_one_line(str(error))}"
+        message = f"a character that must not stand here ({getattr(error, 'reason', 'unknown')})"
+    return mark, f"this is no YAML: {' '.join(message.split())}"
 
 
-def _alias(message: str, text: str, at: yaml.Mark) -> str:
-    """What to do where `*name` was read as an alias and names nothing, or no name; "" where that is not the trouble."""
-    line = (text.splitlines()[at.line : at.line + 1] or [""])[0]
-    found = re.match(r"\*[^\s,\]}]*", line[at.column :])
+def _alias(message: str, rest: str) -> str:
+    """What to do where `*name` was read as an alias and is none; "" otherwise. `rest` is the line from there on."""
+    found = re.match(r"\*[^\s,\]}]*", rest)
     undefined = "undefined alias" in message
     if found is None or not (undefined or "scanning an alias" in message):
         return ""
     if undefined and re.fullmatch(r"\*[\w-]+", found[0]):
-        return (
-            f"{found[0]} is an alias, and no anchor is called &{found[0][1:]} above it; a text is quoted: '{found[0]}'"
-        )
+        none = f"{found[0]} is an alias, and no anchor is called &{found[0][1:]} above it"
+        return f"{none}; a text is quoted: '{found[0]}'"
     return f"a text that begins with * is quoted, else it is an alias: '{found[0]}'"
 
 
-def _char(text: str, at: yaml.Mark) -> str:
-    return text.splitlines()[at.line][at.column : at.column + 1]
-
-
-def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()
+def _line(text: str, at: yaml.Mark | None) -> str:
+    """The line of a text in which a mark is; "" where there is none."""
+    return "" if at is None else (text.splitlines()[at.line : at.line + 1] or [""])[0]
