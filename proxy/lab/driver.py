@@ -11,23 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import proxy.retry.actions as act
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
 from proxy.lab.upstream import FAULTS, Sending
-from proxy.retry.actions import (
-    Action,
-    Actions,
-    Answer,
-    Ask,
-    Cancel,
-    Deliver,
-    Discard,
-    Finish,
-    Hold,
-    Launch,
-    Peek,
-    WakeAt,
-)
-from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.buckets import Bucket
 from proxy.retry.facts import FaultKind, Outcome, Request
 from proxy.retry.machine import Call, Env
@@ -40,8 +26,6 @@ UpstreamModel = Callable[[int, float], Sending]
 
 class BufferBudget:
     """Replay buffers as `buffers:` bounds them: bytes for one call and in all."""
-
-    __slots__ = ("_left", "_per_request")
 
     def __init__(self, per_request: float = math.inf, total: float = math.inf) -> None:
         self._per_request = per_request
@@ -79,7 +63,7 @@ class Driver:
         self.began = 0.0
         self.delivered: int | None = None
         self.delivered_status: int | None = None
-        self.answer: Answer | None = None
+        self.answer: act.Answer | None = None
         self.outcome: Outcome | None = None
         self.finished: float | None = None
         self._upstream = upstream
@@ -89,7 +73,7 @@ class Driver:
         self._held: dict[int, Sending] = {}
         self._sendings = 0
         self._alarm: float | None = None
-        self._pending: list[Action] | None = None  # what is still to be carried out; None: nothing is being
+        self._pending: list[act.Action] | None = None  # what is still to be carried out; None: nothing is being
         self._overflowed = False
 
     # what a subclass may watch
@@ -159,7 +143,7 @@ class Driver:
 
     # actions
 
-    def _carry_out(self, actions: Actions) -> None:
+    def _carry_out(self, actions: act.Actions) -> None:
         """Carry out actions, and those that carrying them out brings, in the order in which they were asked for."""
         if self._pending is not None:  # by the loop below, which is under way
             self._pending.extend(actions)
@@ -174,26 +158,26 @@ class Driver:
                 self._do(action)
         self._pending = None
 
-    def _do(self, action: Action) -> None:
+    def _do(self, action: act.Action) -> None:
         _CARRIED_OUT[type(action)](self, action)
 
-    def _then(self, actions: Actions) -> None:
+    def _then(self, actions: act.Actions) -> None:
         """What is to be carried out after all that was asked for before."""
         assert self._pending is not None
         self._pending.extend(actions)
 
-    def _do_ask(self, action: Ask) -> None:
+    def _do_ask(self, action: act.Ask) -> None:
         assert self.call.scope.bucket is not None
         self.call.scope.bucket.ask(action.price, self.clock.now, self._answered)
 
-    def _do_cancel(self, action: Cancel) -> None:
+    def _do_cancel(self, action: act.Cancel) -> None:
         self._flying.pop(action.attempt, None)
         self.cancelled(action.attempt)
 
-    def _do_answer(self, action: Answer) -> None:
+    def _do_answer(self, action: act.Answer) -> None:
         self.answer = action
 
-    def _do_launch(self, action: Launch) -> None:
+    def _do_launch(self, action: act.Launch) -> None:
         attempt, now = action.attempt, self.clock.now
         self.launched(attempt)
         sending = self._upstream(attempt, now)
@@ -221,7 +205,7 @@ class Driver:
             sending = (attempt for attempt, (_, fate) in self._flying.items() if not _connecting(fate))
             self._then(self.call.replay_lost(self.clock.now, min(sending, default=0)))
 
-    def _do_deliver(self, action: Deliver) -> None:
+    def _do_deliver(self, action: act.Deliver) -> None:
         """All of an answer comes at once, so the delivery ends with its beginning."""
         attempt = self.delivered = action.attempt
         self._free()
@@ -236,7 +220,7 @@ class Driver:
             self._buffers.free(self._kept)
             self._kept = 0
 
-    def _do_peek(self, action: Peek) -> None:
+    def _do_peek(self, action: act.Peek) -> None:
         flying = self._flying.get(action.attempt)
         if flying is not None:
             self._then(self.call.peeked(action.attempt, flying[1].body[: action.limit], self.clock.now))
@@ -246,7 +230,7 @@ class Driver:
         tell = self.call.granted if granted else self.call.refused
         self._carry_out(tell(price, self.clock.now))
 
-    def _do_finish(self, action: Finish) -> None:
+    def _do_finish(self, action: act.Finish) -> None:
         if self.finished is None:
             self.finished = self.clock.now
             self.outcome = action.outcome
@@ -261,16 +245,16 @@ def _connecting(sending: Sending) -> bool:
 
 #: How each action is carried out: looked up by its type, since a simulation does so a million times.
 _CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], Any]] = {
-    Launch: Driver._do_launch,
-    WakeAt: lambda driver, action: driver.set_alarm(action.at),
-    Peek: Driver._do_peek,
-    Ask: Driver._do_ask,
-    Cancel: Driver._do_cancel,
-    Deliver: Driver._do_deliver,
-    Answer: Driver._do_answer,
-    Finish: Driver._do_finish,
-    Discard: lambda driver, action: driver._held.pop(action.attempt, None),
-    Hold: lambda driver, action: None,  # an answer that has come whole is kept anyway
+    act.Launch: Driver._do_launch,
+    act.WakeAt: lambda driver, action: driver.set_alarm(action.at),
+    act.Peek: Driver._do_peek,
+    act.Ask: Driver._do_ask,
+    act.Cancel: Driver._do_cancel,
+    act.Deliver: Driver._do_deliver,
+    act.Answer: Driver._do_answer,
+    act.Finish: Driver._do_finish,
+    act.Discard: lambda driver, action: driver._held.pop(action.attempt, None),
+    act.Hold: lambda driver, action: None,  # an answer that has come whole is kept anyway
 }
 
 
@@ -299,14 +283,9 @@ class Recorder(Driver):
 
     def ended(self, attempt: int) -> None:
         """Write down the level after this end was dealt with, once for each attempt."""
-        latest = next((record for record in reversed(self.history) if record.attempt == attempt), None)
+        latest = next((record for record in reversed(self.call.history) if record.attempt == attempt), None)
         if latest is None or latest.decision != "transparent" or self.outcome is not None:
             self.levels.append(self.level)
-
-    @property
-    def history(self) -> list[AttemptRecord]:
-        """Every sending, and why it was or was not followed by another."""
-        return self.call.history
 
     @property
     def bucket(self) -> Bucket | None:
@@ -349,8 +328,6 @@ class Fresh:
     strategy keeps what its calls share in itself, so it is made anew here.
     """
 
-    __slots__ = ("_policies", "_strategies")
-
     def __init__(self) -> None:
         self._policies: dict[Policy, Policy] = {}
         self._strategies: dict[int, Any] = {}
@@ -362,8 +339,9 @@ class Fresh:
             return made
         known = self._policies.get(made)
         if known is None:
-            custom = self._strategies.get(id(strategy.custom))
-            if custom is None:
-                custom = self._strategies[id(strategy.custom)] = strategy.remake()
-            known = self._policies[made] = replace(made, strategy=replace(strategy, custom=custom))
+            shared = id(strategy.custom)
+            if shared not in self._strategies:
+                self._strategies[shared] = strategy.remake()
+            custom = replace(strategy, custom=self._strategies[shared])
+            known = self._policies[made] = replace(made, strategy=custom)
         return known

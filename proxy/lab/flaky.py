@@ -19,16 +19,13 @@ from aiohttp import web
 HOST, PORT = "127.0.0.1", 8081
 
 
-class Flaky:
-    """Answers in turn."""
+async def serve(host: str, port: int, parent: int) -> None:
+    """Serve until interrupted, or until `parent` (0: nobody) is not this process's parent any more."""
+    requests = count(1)
 
-    def __init__(self) -> None:
-        self._requests = count(1)
-
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The next of the three answers."""
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
         await request.read()
-        number = next(self._requests)
+        number = next(requests)
         attempt = request.headers.get("X-Attempt-Count")
         which = f"request {number}" if attempt is None else f"attempt {attempt}"
         headers = {"Retry-After": "1"} if number % 3 == 2 else {}
@@ -36,10 +33,7 @@ class Flaky:
         text = f"{request.method} {request.path} was {which}, and the answer is {status}\n"
         return web.Response(status=status, text=text, headers=headers)
 
-
-async def serve(host: str, port: int, parent: int) -> None:
-    """Serve until interrupted, or until `parent` (0: nobody) is not this process's parent any more."""
-    runner = web.ServerRunner(web.Server(Flaky().answer))
+    runner = web.ServerRunner(web.Server(answer))
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()

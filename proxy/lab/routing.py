@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, NamedTuple
 
 from proxy.config.settings import Settings
 from proxy.retry.facts import MappingFields, Outcome, Request, first, is_grpc_media
@@ -18,18 +17,6 @@ from proxy.retry.routing import ClimbsOut, Upstream, split_authority
 from proxy.server.routing import may_be_a_pages
 
 _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
-
-
-HTTP1: Final = "http/1.1"
-HTTP2: Final = "http/2"
-
-
-class Spoken(NamedTuple):
-    """What an app speaks, and how that is known. `grpc`: it is a gRPC call."""
-
-    protocol: str
-    why: str
-    grpc: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +35,6 @@ class AppRequest:
     def is_grpc(self) -> bool:
         """Whether it is a gRPC call."""
         return any(name.lower() == "content-type" and is_grpc_media(value) for name, value in self.headers)
-
-    @property
-    def spoken(self) -> Spoken:
-        """What the app speaks: gRPC clients speak nothing but HTTP/2."""
-        if self.is_grpc:
-            return Spoken(HTTP2, "its content type is application/grpc", grpc=True)
-        return Spoken(HTTP2, "--http2") if self.http2 else Spoken(HTTP1, "no --http2, and no gRPC content type")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from proxy.lab.explain import wording
 from proxy.lab.explain.ends import LEAST, Play, play
 from proxy.lab.explain.question import fate_of_status
 from proxy.lab.explain.wording import span
-from proxy.lab.routing import HTTP1, HTTP2, AppRequest, Chosen
+from proxy.lab.routing import AppRequest, Chosen
 from proxy.observe import masking
 from proxy.retry.routing import Upstream, split_authority
 from proxy.transport.egress_guard import Guard
+from proxy.wire.first_bytes import HTTP1, HTTP2
 
 _CONNECT = {
     "auto": "a tunnel; only cleartext HTTP as its very first bytes, a request line or HTTP/2's preface, makes calls of "
@@ -63,14 +64,18 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
 
 def _protocol(chosen: Chosen, ask: AppRequest) -> str:
     """What is spoken upstream, and why."""
-    app, target = ask.spoken, chosen.policy.target
+    if ask.is_grpc:  # its clients speak nothing but HTTP/2
+        spoken, why = HTTP2, "its content type is application/grpc"
+    else:
+        spoken, why = (HTTP2, "--http2") if ask.http2 else (HTTP1, "no --http2, and no gRPC content type")
+    target = chosen.policy.target
     protocol, ends = (target.protocol, target.endpoints) if target is not None else ("auto", ())
     if protocol != "auto":
-        refused = f"; {app.why}, so the call is answered UNIMPLEMENTED" if app.grpc and protocol == HTTP1 else ""
+        refused = f"; {why}, so the call is answered UNIMPLEMENTED" if ask.is_grpc and protocol == HTTP1 else ""
         return f"{protocol}, by the key `protocol`{refused}"
-    if app.protocol == HTTP2 and not app.grpc and any(end.scheme == "https" for end in ends):
-        return f"{HTTP2} or {HTTP1}, as the TLS handshake selects: {app.why}"
-    return f"{app.protocol}, as the app speaks: {app.why}"
+    if ask.http2 and not ask.is_grpc and any(end.scheme == "https" for end in ends):
+        return f"{HTTP2} or {HTTP1}, as the TLS handshake selects: {why}"
+    return f"{spoken}, as the app speaks: {why}"
 
 
 def _at(settings: Settings, upstream: str, route: str = "") -> str:

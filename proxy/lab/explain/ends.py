@@ -90,7 +90,7 @@ class End:
         cls = "depends on the body" if verdict is None else wording.briefly(verdict, self._label)
         starts = pairwise(zip(self._least.starts, one.starts, strict=False))
         waits = [between(later[0] - sooner[0], later[1] - sooner[1], to="–") for sooner, later in starts]
-        why = one.history[-1].why if one.history else ""
+        why = one.call.history[-1].why if one.call.history else ""
         return (self._label, cls, str(one.call.attempts), self._outcome, ", ".join(waits) or why)
 
     def as_lines(self) -> Iterator[str]:
@@ -172,11 +172,11 @@ class End:
 
     def _judgements(self) -> Iterator[tuple[str, str]]:
         """A row for each sending: why it was, or was not, followed by another."""
-        one, least = self._greatest, self._least.history
-        for place, record in enumerate(one.history):
+        one, least = self._greatest, self._least.call.history
+        for place, record in enumerate(one.call.history):
             wait = least[place].delay if place < len(least) else None
             yield (f"attempt {record.attempt}", _decision(one, record, wait))
-        if not one.history:
+        if not one.call.history:
             yield ("attempt 1", "goes to the app as it comes" if one.starts else "is not sent")
 
     def _schedule(self) -> Iterator[tuple[Any, ...]]:
@@ -250,4 +250,4 @@ def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
 
 def _price(one: Play, attempt: int) -> float:
     """What this attempt paid."""
-    return next((record.price for record in one.history if record.attempt == attempt), 0.0)
+    return next((record.price for record in one.call.history if record.attempt == attempt), 0.0)

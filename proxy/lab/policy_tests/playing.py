@@ -124,7 +124,7 @@ class _Player(Recorder):
             self.levels.append(self.level)
 
     def over(self) -> None:
-        played, history = self.played, self.history
+        played, history = self.played, self.call.history
         played.outcome = self.outcome.value if self.outcome is not None else None
         played.elapsed, played.status, played.tokens = self.elapsed, self.status, self.level
         played.history = history
