@@ -39,6 +39,7 @@ from proxy.transport.connection import HIGH_WATER, Connection
 from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.errors import BadMessage, Refused
+from proxy.wire.field_names import FRAMING
 from proxy.wire.first_bytes import HTTP1, HTTP2, speaks_http, spoken
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, trailer_fields
 from proxy.wire.http1.body import Body, body_reader, chunk, end_chunked
@@ -470,6 +471,8 @@ class AppConnection(asyncio.Protocol):
                 return
         size = head.body_size(self.head.method)
         minor = self.head.minor
+        if self.head.method == "HEAD" and head.version == "2.0" and b"content-length" not in head.specials:
+            drop |= FRAMING  # what was never said of the length that a GET would have had
         if self.acceptor.draining or (self._body is not None and (end or self._is_a_last_word(head))):
             self._close = True
         if size < 0:

@@ -394,7 +394,7 @@ class Response2(ResponseHead):
         self._slow_path = None
         self._kept = None
         length = specials.get(b"content-length")
-        self.content_length = None if length is None else _length(length)
+        self.content_length = (0 if whole else None) if length is None else _length(length)
         self.minor = 1
         self.keep_alive = True
         self.chunked = not whole and length is None
