@@ -8,12 +8,13 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Callable
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from proxy.config.problems import did_you_mean
 from proxy.config.settings import LONGEST_SOCKET, MOST_WORKERS, Address, Network
-from proxy.config.units import is_off, or_off, scalar, text, word, written
+from proxy.config.units import checked, is_off, or_off, scalar, text, word, written
 from proxy.retry.routing import Endpoint, HostPattern
 from proxy.wire.field_names import NOT_EDITED
 
@@ -31,28 +32,20 @@ _SERVICE = re.compile(r"[A-Za-z_*][\w*-]*(\.[\w*-]+)*", re.ASCII)
 _PORT = "a port is a number from 1 to 65535"
 
 
-def token(value: Any) -> str:
-    """A method, or any other RFC 9110 token."""
-    found = scalar(value, "a method such as GET")
-    if not TOKEN.fullmatch(found):
-        raise ValueError(f"{written(value)} is no method")
-    return str(found)
+def _text(wanted: str) -> Callable[[Any], str]:
+    return lambda value: str(scalar(value, wanted))
 
 
-def name(value: Any) -> str:
-    """What a user may call an upstream, a bucket or a strategy."""
-    found = scalar(value, "a name")
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", found):
-        raise ValueError("a name is made of letters, digits, dots, dashes and underscores, at most 100")
-    return str(found)
-
-
-def header_name(value: Any) -> str:
-    """A header field's name, in the user's spelling."""
-    found = scalar(value, "a header's name")
-    if not TOKEN.fullmatch(found):
-        raise ValueError(f"{written(value)} is no header name")
-    return str(found)
+#: A method, or any other RFC 9110 token.
+token = checked(_text("a method such as GET"), TOKEN.fullmatch, "{} is no method")
+#: A header field's name, in the user's spelling.
+header_name = checked(_text("a header's name"), TOKEN.fullmatch, "{} is no header name")
+#: What a user may call an upstream, a bucket or a strategy.
+name = checked(
+    _text("a name"),
+    re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}").fullmatch,
+    "a name is made of letters, digits, dots, dashes and underscores, at most 100",
+)
 
 
 def editable_header(value: Any) -> str:

@@ -94,8 +94,6 @@ class _Advice:
             for found in compare() if not any(path.startswith("upstreams.") for path in errors) else ():
                 self._problems.warn(*found)
 
-    # -- one policy --------------------------------------------------------------------------------------------------
-
     def _timeouts(self, policy: Policy) -> _Said:
         limits = policy.timeouts
         for key, value in (("attempt", limits.attempt), ("connect", limits.connect)):
@@ -197,8 +195,6 @@ class _Advice:
             message = f"{least} is no failure, and would be retried: take what is below 400 out of the list"
             yield ("classify", statuses[least].value), message
 
-    # -- one upstream ------------------------------------------------------------------------------------------------
-
     def _routes(self, upstream: Upstream) -> _Placed:
         """A route that an earlier one takes every call of. Service config methods were put in the right order."""
         for number, route in enumerate(upstream.routes):
@@ -262,8 +258,6 @@ class _Advice:
         elif not any(_names_grpc(policy) for policy in upstream.policies):
             message = "no grpc-status is retried: name the dialect, `dialects: [http, grpc]`, or statuses in classify"
             yield mark, (*path, "services"), message
-
-    # -- all upstreams -----------------------------------------------------------------------------------------------
 
     def _hosts(self) -> _Placed:
         """A host that an earlier upstream has already. Of those that share the hosts of their urls it is told once."""
@@ -331,10 +325,7 @@ class _Advice:
         at = next(stores, (self._tree.mark, ("buckets",)))
         yield *at, f"needs the package redis, else it is this process's own: {remedy('redis')}"
 
-    # -- what is asked, and telling ----------------------------------------------------------------------------------
-
     def _written(self, upstream: Upstream) -> tuple[Map, KeyPath]:
-        """An upstream as it was written, and its path."""
         return self._tree["upstreams"][upstream.name], ("upstreams", upstream.name)
 
     def _written_hosts(self, upstream: Upstream) -> list[tuple[Mark, KeyPath, HostPattern]]:

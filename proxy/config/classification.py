@@ -96,7 +96,8 @@ def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problem
             hint = meant(name, built_in_names())
             problems.add(mark, (*path, number), f"no dialect is called {written(name)}{hint}")
             continue
-        pack, trouble = _pack(str(file), mark if own else Mark(str(file)), dotted((*path, number)))
+        text = read_text(str(file), problems, named_at=mark if own else None, path=dotted((*path, number)))
+        pack, trouble = _pack(str(file), text) if text is not None else (None, ())
         problems.take(trouble)
         if pack is not None:
             found.append(pack)
@@ -104,9 +105,9 @@ def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problem
 
 
 @lru_cache(maxsize=64)
-def _pack_of(file: str, digest: str) -> tuple[Dialect | None, tuple[Any, ...]]:
+def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     problems = Problems()
-    tree = parse(digest, file, problems)
+    tree = parse(text, file, problems)
     typed = None
     if isinstance(tree, Map):
         whole = lay(tree, PACK.defaults.without("codes", "repeats"))
@@ -116,12 +117,6 @@ def _pack_of(file: str, digest: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     if problems.fatal or not isinstance(typed, dict):
         return None, tuple(problems.sorted())
     return _compiled(typed, own=Path(file).parent != _PACKS), ()
-
-
-def _pack(file: str, named_at: Mark, path: str) -> tuple[Dialect | None, tuple[Any, ...]]:
-    problems = Problems()
-    text = read_text(file, problems, named_at=named_at, path=path)
-    return _pack_of(file, text) if text is not None else (None, tuple(problems.sorted()))
 
 
 def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
@@ -176,19 +171,11 @@ def _code_rules(codes: dict[str, Any]) -> list[Rule]:
     spellings = codes.get("spelled", ("{}",))
     named = [(cls, code) for cls in ("throttling", "timeout", "transient", "fatal") for code in codes.get(cls, ())]
     rules: list[Rule] = []
-    for place in ("header", "json", "xml"):
+    for place, read in (("header", str.lower), ("json", lambda path: tuple(path.split("."))), ("xml", str)):
         for where in codes.get(place, ()):
             for cls, code in named:
                 for spelling in spellings if place != "xml" else ("{}",):
-                    glob = spelling.replace("{}", code)
-                    rules.append(
-                        Rule(
-                            Class(cls),
-                            code,
-                            statuses=statuses,
-                            headers=((where.lower(), glob),) if place == "header" else (),
-                            json=((tuple(where.split(".")), glob),) if place == "json" else (),
-                            xml=((where, glob),) if place == "xml" else (),
-                        )
-                    )
+                    held: Any = ((read(where), spelling.replace("{}", code)),)
+                    field = {"headers" if place == "header" else place: held}
+                    rules.append(Rule(Class(cls), code, statuses=statuses, **field))
     return rules

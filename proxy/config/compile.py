@@ -1,17 +1,20 @@
 """A checked tree becomes settings: the router with its policies, and everything else that the process is built from.
 
-What one key's value means for another is said here, with its place: references, kinds, defaults that depend on
-the listeners. Nothing stops at the first mistake.
+What one key's value means for another is said here, with its place: references, kinds, defaults that depend on the
+listeners. Nothing stops at the first mistake. The first route that matches wins, so their order is the file's: a user's
+routes before the methods of a gRPC service config, which are routes too, those before the policy of all the rest.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
-from proxy.config.policies import Policies, relative_to
-from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean
+from proxy.config import addresses
+from proxy.config.policies import Policies, PolicyPlace, relative_to
+from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean, printable
 from proxy.config.provenance import Provenance
 from proxy.config.schema import DEFAULTS, FILE
 from proxy.config.settings import (
@@ -29,10 +32,12 @@ from proxy.config.settings import (
 )
 from proxy.config.strategies import Kinds
 from proxy.config.units import is_off
-from proxy.config.upstreams import Upstreams
-from proxy.config.yaml_tree import Map, lay, place
-from proxy.retry.policy import Policy
-from proxy.retry.routing import Router
+from proxy.config.yaml_tree import Map, Seq, lay, place
+from proxy.retry.policy import Policy, Scope
+from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Match, Route, Router, Target, Upstream
+
+if TYPE_CHECKING:
+    from proxy.config.service_config import MethodPolicy
 
 _AWS_MODES = ("legacy", "standard", "adaptive")
 _POLICY_SECTIONS = ("defaults", "upstreams", "buckets", "strategies")
@@ -66,7 +71,13 @@ def compile_tree(
     _one_door_each(listen, admin, probe, top, problems)
     if fallback is None:
         return None
-    in_redis = frozenset(upstream.name for upstream in named if any(map(_uses_redis, upstream.policies)))
+    in_redis = frozenset(
+        upstream.name
+        for upstream in named
+        for policy in upstream.policies
+        for ref in (policy.bucket, policy.rate)
+        if ref is not None and ref.spec.store == "redis"
+    )
     limits = dict(typed["limits"])
     ports = limits.pop("connect_ports", None)
     open_ports = None if loopback else OPEN_PORTS
@@ -96,10 +107,6 @@ def compile_tree(
         redis_upstreams=in_redis,
     )
     return settings, upstreams.placed
-
-
-def _uses_redis(policy: Policy) -> bool:
-    return any(ref is not None and ref.spec.store == "redis" for ref in (policy.bucket, policy.rate))
 
 
 def _ca(typed: dict[str, str], tree: Map, file: str | None) -> CertificateAuthority:
@@ -171,3 +178,186 @@ def _aws_layers(environ: Mapping[str, str], problems: Problems) -> list[Map]:
     elif attempts:
         problems.add(Mark("environment"), "AWS_MAX_ATTEMPTS", f"{attempts!r} must be a whole number of 1 or more")
     return layers
+
+
+# -- upstreams and their routes ----------------------------------------------------------------------------------------
+
+#: The label of upstreams that no configuration names.
+UNMATCHED = "unmatched"
+
+
+class Upstreams:
+    """Makes the upstreams of a file. `placed` says where each policy was written, `files` what else was read."""
+
+    def __init__(self, defaults: Map, policies: Policies, problems: Problems) -> None:
+        self._defaults = defaults
+        self._policies = policies
+        self._problems = problems
+        self._services: dict[int, tuple[Any, list[MethodPolicy] | None]] = {}
+        self.files: list[str] = []
+        self.placed: list[tuple[Policy, Mark, Path]] = []
+
+    def named(self, trees: Map, typed: Mapping[str, Any]) -> list[Upstream]:
+        """Every named upstream, in file order. `typed` is what the keys of each read as."""
+        found: list[Upstream] = []
+        prefixes: dict[str, str] = {}
+        for name, tree in trees.items():
+            if name == UNMATCHED:
+                message = f"{UNMATCHED} is the label of hosts that no upstream names"
+                self._problems.add(trees.keys_at[name], ("upstreams", name), message)
+                continue
+            upstream = self._upstream(name, tree, typed[name], trees.keys_at[name])
+            if upstream is None:
+                continue
+            if upstream.prefix is not None:
+                taken = prefixes.setdefault(upstream.prefix, name)
+                if taken != name:
+                    mark = tree.values_at.get("prefix", trees.keys_at[name])
+                    message = f"{upstream.prefix} is the prefix of {taken} already"
+                    self._problems.add(mark, ("upstreams", name, "prefix"), message)
+            found.append(upstream)
+        return found
+
+    def _upstream(self, name: str, tree: Map, typed: Mapping[str, Any], at: Mark) -> Upstream | None:
+        path: Path = ("upstreams", name)
+        merged = self._policies.layer(tree, self._defaults, path)
+        merged.mark = at
+        endpoints = tuple(  # a socket's path is relative to the file that names it
+            end if end.unix is None else replace(end, unix=relative_to(tree.values_at["url"], end.unix))
+            for end in _several(typed, "url")
+        )
+        made = self._routed(merged, name, endpoints, path, at)
+        prefix = typed.get("prefix", f"/{name}") if endpoints else None  # else there would be nowhere to go
+        services = _several(typed, "services")
+        if services and not endpoints:
+            message = "needs a url: a call by its service has nowhere to go without one"
+            self._problems.add(tree.keys_at["services"], (*path, "services"), message)
+        if made is None:
+            return None
+        base, routes = made
+        hosts = _several(typed, "hosts") if "hosts" in typed else _hosts(endpoints)
+        connect = cast(ConnectMode, str(merged["connect"]))
+        return Upstream(name, name, cast(Target, base.target), base, connect, prefix, hosts, routes, services)
+
+    def fallback(self) -> Upstream | None:
+        """The pattern of upstreams for hosts that none names. Their cooldown is off unless `defaults` sets it."""
+        tree = self._defaults
+        if not tree.sub("pushback").values_at["cooldown"].line:
+            tree = lay(Map.of({"pushback": {"cooldown": "off"}}), tree)
+        made = self._routed(tree, UNMATCHED, (), ("defaults",), tree.mark)
+        if made is None:
+            return None
+        base, routes = _per_host(made[0]), tuple(replace(each, policy=_per_host(each.policy)) for each in made[1])
+        connect: ConnectMode = "deny" if tree["connect"] == "deny" else "tunnel"
+        return Upstream(UNMATCHED, UNMATCHED, cast(Target, base.target), base, connect, None, (), routes)
+
+    def _routed(
+        self, merged: Map, name: str, endpoints: tuple[Endpoint, ...], path: Path, at: Mark
+    ) -> tuple[Policy, tuple[Route, ...]] | None:
+        """The policy of an upstream and of each of its routes; None where one of them is wrong."""
+        labels: dict[str, int] = {}
+        under = merged.without("routes")
+        base = self._routes(under, Match(), PolicyPlace(name, "", endpoints, path, at), labels)
+        routes: list[Route | None] = []
+        for number, tree in enumerate(merged.get("routes") or ()):
+            where: Path = (*path, "routes", number)
+            laid = self._policies.layer(tree.without("match"), under, where)
+            written = tree.sub("match")
+            match = self._match(written)
+            label = _unique(_label(match, written.get("path"), number), labels)
+            place = PolicyPlace(name, label, endpoints, where, tree.mark, frozenset(tree) & {"bucket", "rate"})
+            routes += self._routes(laid, match, place, labels)
+        *methods, rest = base
+        fine = tuple(route for route in (*routes, *methods) if route is not None)
+        return (rest.policy, fine) if rest is not None and len(fine) == len(routes) + len(methods) else None
+
+    def _routes(self, tree: Map, match: Match, place: PolicyPlace, labels: dict[str, int]) -> list[Route | None]:
+        """A policy as a route; under a service config one for each of its methods, that for all the rest at the end."""
+        found: list[Route | None] = []
+        for method in self._methods(tree, place.path):
+            joined, at = match, place
+            if method is not None and method.glob is not None:
+                joined = replace(match, paths=(*match.paths, method.glob))
+                label = f"{place.route} {method.glob}" if place.route else method.glob
+                at = replace(place, route=_unique(label, labels))
+            policy = self._policies.make(tree, at, method)
+            if policy is not None:
+                self.placed.append((policy, at.at, at.path))
+            found.append(None if policy is None else Route(joined, policy))
+        return found
+
+    def _methods(self, tree: Map, path: Path) -> list[MethodPolicy] | list[None]:
+        """The service config's methods; without one, or where it is wrong, just the policy itself."""
+        value = tree.get("service_config")
+        if value is None:
+            return [None]
+        known = self._services.get(id(value))
+        if known is None:
+            from proxy.config import service_config  # few files name one
+
+            mark = tree.values_at["service_config"]
+            found = service_config.read(value, mark, (*path, "service_config"), self._problems)
+            if isinstance(value, str):
+                self.files.append(relative_to(mark, value))
+            known = self._services[id(value)] = value, found
+        return known[1] or [None]
+
+    def _match(self, tree: Map) -> Match:
+        methods = tree.get("methods")
+        if isinstance(methods, Seq) and not methods:
+            self._problems.add(tree.values_at["methods"], "match.methods", "must not be empty: nothing would match")
+        for method, mark in zip(methods, methods.marks, strict=True) if isinstance(methods, Seq) else ():
+            if not method.isupper():
+                message = f"methods are told apart by case (did you mean {method.upper()}?)"
+                self._problems.warn(mark, "match.methods", message)
+        return Match(
+            frozenset(map(str, methods)) if isinstance(methods, Seq) else None,
+            (str(tree["path"]),) if "path" in tree else (),
+            tuple((name.lower(), str(glob)) for name, glob in tree.sub("headers").items()),
+        )
+
+
+def _several(typed: Mapping[str, Any], key: str) -> tuple[Any, ...]:
+    """What a word or a list of words was read as."""
+    found = typed.get(key, ())
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _hosts(endpoints: tuple[Endpoint, ...]) -> tuple[HostPattern, ...]:
+    """The hosts of url, each for the url's own port, for 80, and for 443 where the url is https: what an app asks for
+    as https never leaves in the clear by default (contract, section 3).
+    """
+    found: dict[HostPattern, None] = {}
+    for end in endpoints:
+        for port in (end.port, 80, 443 if end.scheme == "https" else 80) if end.unix is None else ():
+            found[HostPattern(addresses.pattern_host(end.host), port)] = None
+    return tuple(found)
+
+
+def _label(match: Match, path: Any, number: int) -> str:
+    """A route's name in metrics and logs, made of what it asks for, as it was written before ${NAME} was replaced.
+
+    One that asks for header fields alone is named by them and its place in the file: their values may be secrets.
+    """
+    parts = [",".join(sorted(match.methods))] if match.methods else []
+    parts += [str(getattr(path, "raw", path))] if path is not None else []
+    if match.headers and not parts:
+        return f"header {', '.join(dict.fromkeys(name for name, _ in match.headers))} #{number + 1}"
+    return printable(" ".join(parts)) or f"route {number + 1}"
+
+
+def _unique(label: str, taken: dict[str, int]) -> str:
+    """The label, or the label with the first number that is free; `taken` counts those given so far."""
+    number = taken.get(label, 0) + 1
+    found = label if number == 1 else f"{label} #{number}"
+    while found in taken:
+        number += 1
+        found = f"{label} #{number}"
+    taken[label] = number
+    taken.setdefault(found, 1)
+    return found
+
+
+def _per_host(policy: Policy) -> Policy:
+    """An unmatched place is an upstream of its own: what is kept by upstream is kept by host there."""
+    return replace(policy, scope=Scope("host")) if policy.scope.by == "upstream" else policy

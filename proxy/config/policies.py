@@ -92,7 +92,7 @@ class Policies:
                 groups["bucket"] = "service_config"
             tree = self.layer(layer, tree, path)
         at = tree.values_at["strategy"]
-        found = self._kinds.strategy(tree["strategy"], at, (*path, "strategy"))
+        found, whole = self._kinds.strategy(tree["strategy"], at, (*path, "strategy"))
         strategy = found if found is not None else STANDARD  # what else is wrong is told all the same
         if method is not None and method.hedged:
             strategy = replace(strategy, safe_methods=True)
@@ -122,7 +122,6 @@ class Policies:
         )
         if found is None:
             return None
-        whole = self._kinds.whole_strategy(tree["strategy"], at, (*path, "strategy"))
         shown: list[tuple[str, str | None, Map | None]] = [("strategy", strategy.name, whole)]
         shown += [(what, ref.name if ref else None, mapping) for what, (ref, mapping) in buckets.items()]
         self.trees[place.upstream, place.route] = _effective(tree, shown)

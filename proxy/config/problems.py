@@ -186,14 +186,8 @@ def as_json(file: str | None, upstreams: int | None, problems: Sequence[Problem]
         "upstreams": upstreams,
         **{f"{kind}s": found[kind] for kind in _SEVERITIES},
         "problems": [
-            {
-                "file": each.file,
-                "line": each.line or None,
-                "column": each.column or None,
-                "path": each.path,
-                "severity": each.severity,
-                "message": each.message,
-            }
+            {name: getattr(each, name) for name in ("file", "line", "column", "path", "severity", "message")}
+            | {"line": each.line or None, "column": each.column or None}
             for each in problems
         ],
     }

@@ -48,7 +48,6 @@ class MethodPolicy:
     """
 
     glob: str | None
-    label: str
     layer: Map
     codes: frozenset[int] | None
     retried: bool = False
@@ -99,7 +98,6 @@ class _Object:
         return (*self.path, self._spelled.get(_plain(name), name))
 
     def error(self, name: str, message: str) -> None:
-        """Tell what is wrong with a field."""
         self.problems.add(self.at(name), self.path_of(name), message)
 
     def inner(self, name: str) -> _Object | None:
@@ -171,7 +169,7 @@ def _read_config(tree: Any, mark: Mark, path: KeyPath, problems: Problems) -> li
         else:
             problems.add(top.at("methodConfig"), path, f"is not an object but {written(each)}")
     if None not in found:
-        found[None] = MethodPolicy(None, "", _layer(Map(), throttling), None)
+        found[None] = MethodPolicy(None, _layer(Map(), throttling), None)
     # Method before service before all; the one for all the rest ends the list.
     return sorted(found.values(), key=lambda each: (each.glob is None, (each.glob or "").endswith("/*")))
 
@@ -216,7 +214,7 @@ def _method(section: _Object, throttling: Map | None, found: dict[str | None, Me
     for glob, at, path in _names(section):
         if glob in found:
             section.problems.add(at, path, "is named by two methodConfig entries")
-        found[glob] = MethodPolicy(glob, glob or "", layer, codes, retried, hedged and not retried)
+        found[glob] = MethodPolicy(glob, layer, codes, retried, hedged and not retried)
 
 
 def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
@@ -259,7 +257,7 @@ def _layer(strategy: Map, throttling: Map | None) -> Map:
 
 
 def _retry(inner: _Object, strategy: Map) -> frozenset[int]:
-    """A method's retryPolicy as `strategy`, and its codes."""
+    """A method's retryPolicy laid into `strategy`, and its codes; `_hedging` is the same of a hedgingPolicy."""
     draft = "maxRetryAttempts" in inner or "exponentialBackoff" in inner
     strategy.put("kind", adopt("grpc"), DEFAULT, strategy.mark)
     inner.known(_DRAFT_RETRY if draft else _RETRY)
@@ -277,7 +275,6 @@ def _retry(inner: _Object, strategy: Map) -> frozenset[int]:
 
 
 def _hedging(inner: _Object, strategy: Map) -> frozenset[int]:
-    """The same of a hedgingPolicy."""
     strategy.put("kind", adopt("hedging"), DEFAULT, strategy.mark)
     draft = "maxRequests" in inner or "hedgingDelayMs" in inner
     inner.known(_DRAFT_HEDGING if draft else _HEDGING)
@@ -353,7 +350,6 @@ def _as_float(value: Any) -> float:
 
 
 def _as_whole(value: Any) -> int:
-    """A JSON integer, or a string of one."""
     number = _as_float(value)
     if number != int(number):
         raise ValueError(f"must be a whole number, not {written(value)}")
@@ -393,5 +389,4 @@ def _spelled_seconds(value: float) -> str:
 
 
 def _put(tree: Map, key: str, value: str, mark: Mark) -> None:
-    """Set a key as it would be written."""
     tree.put(key, Text.make(value), mark)

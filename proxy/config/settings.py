@@ -24,12 +24,8 @@ ALWAYS_DENIED: tuple[Network, ...] = tuple(
     ipaddress.ip_network(text)
     for text in ("169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "168.63.129.16/32", "100.100.100.200/32")
 )
-
-
 #: Contract, section 3: `connect_ports` off loopback.
 OPEN_PORTS = frozenset({80, 443})
-
-
 #: Bytes of a unix socket's path at most (unix(7): 108, with the zero behind it).
 LONGEST_SOCKET = 107
 #: Processes at most: half of those that the shared memory has rows for (`proxy.stores.shared_memory.records.WORKERS`),
@@ -143,11 +139,9 @@ class Log:
 class Settings:
     """Every top-level key of the file. `workers`: None is one a core (`auto`). `deny_destinations` includes the
     built-in ones. `buckets` are the named ones. `files` are what a watcher has to watch: every file that was read.
-
     `uses_redis`: whether any bucket lives in Redis; `redis_upstreams` are the upstreams that use one: the fleet shares
-    their cooldowns too.
-
-    `unmatched`, where nobody set it (`unmatched_set`), is the strictest listener's; `unmatched_on` tells for each.
+    their cooldowns too. `unmatched`, where nobody set it (`unmatched_set`), is the strictest listener's; `unmatched_on`
+    tells for each.
     """
 
     file: str | None

@@ -9,16 +9,19 @@ can be laid over them and `explain` can show them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
+from pathlib import Path as FilePath
 from typing import Any
 
-from proxy.config.plugins import imported
 from proxy.config.problems import Mark, Path, Problems, did_you_mean, meant
 from proxy.config.schema import BACKOFF, BUCKET, IN_STRATEGY, STRATEGY
 from proxy.config.schema_language import told_already
-from proxy.config.units import is_off
+from proxy.config.units import guess, is_off
 from proxy.config.yaml_tree import Map, adopt, lay
 from proxy.retry.policy import Backoff, BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, Strategy, ThrottleSpec
 from proxy.retry.presets import BUILT_IN
@@ -105,8 +108,9 @@ _BUCKETS: dict[str, Map] = {
     **{spec.kind: spelled_bucket(spec) for spec in (QuotaSpec(), ThrottleSpec(), BudgetSpec())},
     "rate": Map.of({"kind": "rate", "when_empty": "wait", "store": "memory"}),
 }
-#: A bucket, and its whole mapping; None twice where there is none.
+#: What was worked out, and its whole mapping; None where there is none.
 FoundBucket = tuple[BucketRef | None, Map | None]
+FoundStrategy = tuple[Strategy | None, Map | None]
 
 
 def described(tree: Map) -> str:
@@ -140,7 +144,7 @@ class Kinds:
         self._customs: dict[str, Any] = {}
         self._names: dict[str, str] = {}
         self._whole: dict[str, Map] = {}
-        self._compiled: dict[str, Strategy | None] = {}
+        self._compiled: dict[str, FoundStrategy] = {}
         self.buckets: dict[str, BucketRef] = {}
         for name in list(buckets):
             tree = self._definition("bucket", name)
@@ -151,9 +155,8 @@ class Kinds:
             self.strategy(name, strategies.keys_at[name], ("strategies", name))
 
     def over(self, what: str, value: Any, below: Any, mark: Mark, path: Path) -> Any:
-        """`value` laid over the inherited `below`: a name, or a whole mapping with its kind.
-
-        A bucket without `kind` over nothing stays as it is: it waits for the strategy's own bucket.
+        """`value` laid over the inherited `below`: a name, or a whole mapping with its kind. A bucket without `kind`
+        over nothing stays as it is: it waits for the strategy's own bucket.
         """
         if not isinstance(value, Map) or "kind" in value or (what == "bucket" and below is None):
             return value
@@ -230,27 +233,20 @@ class Kinds:
             self._problems.add(tree.keys_at[key], (*path, key), message)
         return not wrong and not twice
 
-    def whole_strategy(self, value: Any, mark: Mark, path: Path) -> Map | None:
-        """The mapping that a worked-out value stands for, with every key of its kind."""
+    def strategy(self, value: Any, mark: Mark, path: Path) -> FoundStrategy:
+        """A worked-out value, compiled, and the mapping that it stands for, with every key of its kind."""
         if isinstance(value, Map):
-            return self._with_kind("strategy", value, str(value["kind"]), path)
-        found = self._definition("strategy", str(value))
-        if found is None and value not in self._raw["strategy"].keys_at:
-            known = [*self._raw["strategy"].keys_at, *BUILT_IN]
-            hint = meant(str(value), known, f"define it under strategies, or take one of {', '.join(BUILT_IN)}")
-            self._problems.add(mark, path, f"no strategy is called {str(value)!r}{hint}")
-        return found
-
-    def strategy(self, value: Any, mark: Mark, path: Path) -> Strategy | None:
-        """A worked-out value, compiled; each name once."""
-        name = None if isinstance(value, Map) else str(value)
-        if name is not None and name in self._compiled:
-            return self._compiled[name]
-        tree = self.whole_strategy(value, mark, path)
-        found = None if tree is None else self._compile(tree, name, mark, path)
-        if name is not None:
-            self._compiled[name] = found
-        return found
+            tree = self._with_kind("strategy", value, str(value["kind"]), path)
+            return None if tree is None else self._compile(tree, None, mark, path), tree
+        name, named = str(value), self._raw["strategy"].keys_at
+        if name not in self._compiled:
+            tree = self._definition("strategy", name)
+            if tree is None and name not in named:
+                remedy = f"define it under strategies, or take one of {', '.join(BUILT_IN)}"
+                hint = meant(name, [*named, *BUILT_IN], remedy)
+                self._problems.add(mark, path, f"no strategy is called {name!r}{hint}")
+            self._compiled[name] = None if tree is None else self._compile(tree, name, mark, path), tree
+        return self._compiled[name]
 
     def _compile(self, tree: Map, name: str | None, mark: Mark, path: Path) -> Strategy | None:
         kind = str(tree["kind"])
@@ -271,24 +267,20 @@ class Kinds:
         key = f"{kind} {described(tree)}"
         if key not in self._customs:
             try:
-                self._customs[key] = imported(kind, tree, at)
+                self._customs[key] = _imported(kind, tree, at)
             except ValueError as error:
                 self._problems.add(at, path, str(error))
                 self._customs[key] = None
         made = self._customs[key]
         if made is None:
             return None
+        if name is None:  # none of its arguments is told, since any of them may be a secret
+            alike = sum(each.startswith(f"{kind} ") for each in self._names)
+            name = self._names.setdefault(key, f"{kind} #{alike + 1}" if alike else kind)
         attempts = made.max_attempts if isinstance(made.max_attempts, int) else 1
         waits = Backoff(0.0, 0.0, jitter="none")  # its own affair
-        again = partial(imported, kind, tree, at)
-        return Strategy("custom", name or self._inline_name(kind, key), attempts, waits, custom=made, remake=again)
-
-    def _inline_name(self, kind: str, key: str) -> str:
-        """What a custom strategy without a name is called: none of its arguments, since any of them may be a secret."""
-        if key not in self._names:
-            alike = sum(each.startswith(f"{kind} ") for each in self._names)
-            self._names[key] = f"{kind} #{alike + 1}" if alike else kind
-        return self._names[key]
+        again = partial(_imported, kind, tree, at)
+        return Strategy("custom", name, attempts, waits, custom=made, remake=again)
 
     def bucket(
         self, what: str, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None
@@ -376,3 +368,55 @@ def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> Bucket
         problems.add(tree.values_at["initial"], (*path, "initial"), message)
         return None
     return spec
+
+
+# -- a user's own strategy, named as "module:Class" (contract, section 7), made while a file is checked ----------------
+#
+# Whatever a module does while it is imported or called becomes one clear line, and never happens during a call.
+
+
+def _imported(kind: str, tree: Map, at: Mark) -> Any:
+    """A user's own strategy, made; modules beside the file are found too. Raises ValueError with one line why not."""
+    module_name, _, class_name = kind.partition(":")
+    folder = str(FilePath(at.file).resolve().parent) if at.line else ""
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        module = importlib.import_module(module_name)
+    except BaseException as error:
+        raise ValueError(f"cannot import {module_name}: {_told(error)}") from None
+    made = getattr(module, class_name, None)
+    if not callable(made):
+        hint = did_you_mean(class_name, [name for name in vars(module) if not name.startswith("_")])
+        raise ValueError(f"{module_name} has no class {class_name}{hint}")
+    arguments = {key: guess(value) for key, value in tree.items() if key != "kind"}
+    try:
+        strategy = made(**arguments)
+    except BaseException as error:
+        raise ValueError(f"{kind} cannot be made: {_without(arguments, _told(error))}") from None
+    wanted = ("acquire_initial_retry_token", "refresh_retry_token_for_retry", "record_success", "max_attempts")
+    lacking = [name for name in wanted if not hasattr(strategy, name)]
+    if lacking:
+        raise ValueError(f"{kind} is no RetryStrategy: it has no {', '.join(lacking)}")
+    if awaited := [name for name in wanted if inspect.iscoroutinefunction(getattr(strategy, name))]:
+        plain = "its methods are plain functions, not async"
+        raise ValueError(f"{kind} is no RetryStrategy: {plain}: {', '.join(awaited)}")
+    return strategy
+
+
+def _without(arguments: Any, text: str) -> str:
+    """A text without what it repeats of the arguments, which may be secrets of any name."""
+    if isinstance(arguments, Mapping):
+        arguments = list(arguments.values())
+    if isinstance(arguments, (list, tuple)):
+        for each in arguments:
+            text = _without(each, text)
+        return text
+    return text.replace(arguments, "…") if isinstance(arguments, str) and len(arguments) > 2 else text
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

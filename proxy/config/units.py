@@ -66,12 +66,25 @@ def text(value: Any) -> str:
     return str(found)
 
 
-def word(value: Any) -> str:
-    """A text that is not empty."""
-    found = text(value)
-    if not found:
-        raise ValueError("must not be empty")
-    return found
+def checked(read: Callable[[Any], Value], fine: Callable[[Value], object], otherwise: str) -> Callable[[Any], Value]:
+    """A reader of what `read` takes and `fine` lets pass; the rest is told `otherwise`, {} being what was written."""
+
+    def read_fine(value: Any) -> Value:
+        found = read(value)
+        if not fine(found):
+            raise ValueError(otherwise.replace("{}", written(value)))
+        return found
+
+    return read_fine
+
+
+def or_off(read: Callable[[Any], Value]) -> Callable[[Any], Value | None]:
+    """A reader of what `read` takes, and of `off`, which is None."""
+    return lambda value: None if is_off(value) else read(value)
+
+
+#: A text that is not empty.
+word = checked(text, bool, "must not be empty")
 
 
 def duration(value: Any) -> float:
@@ -110,25 +123,12 @@ def _meant(number: str, unit: str) -> str:
     return ""
 
 
-def above_zero(read: Callable[[Any], float], otherwise: str) -> Callable[[Any], float]:
-    """A reader of what `read` takes but for zero, of which it says what is wrong."""
-
-    def read_above_zero(value: Any) -> float:
-        found = read(value)
-        if found <= 0:
-            raise ValueError(otherwise)
-        return found
-
-    return read_above_zero
+def _above_zero(found: float) -> bool:
+    return found > 0
 
 
-def or_off(read: Callable[[Any], Value]) -> Callable[[Any], Value | None]:
-    """A reader of what `read` takes, and of `off`, which is None."""
-    return lambda value: None if is_off(value) else read(value)
-
-
-positive_duration = above_zero(duration, "must be longer than 0")
-duration_or_off = or_off(above_zero(duration, "must be longer than 0 (did you mean off?)"))
+positive_duration = checked(duration, _above_zero, "must be longer than 0")
+duration_or_off = or_off(checked(duration, _above_zero, "must be longer than 0 (did you mean off?)"))
 #: A duration, zero too, or None for `off`.
 clamp = or_off(duration)
 
@@ -198,7 +198,7 @@ def number(value: Any) -> float:
     return read
 
 
-positive_number = above_zero(number, "must be above 0")
+positive_number = checked(number, _above_zero, "must be above 0")
 
 
 def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
@@ -218,11 +218,9 @@ def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
 def flag(value: Any) -> bool:
     """A switch: true or false; yes, no, on and off are understood."""
     found = scalar(value, "true or false").lower()
-    if found in _TRUE:
-        return True
-    if found in _FALSE:
-        return False
-    raise ValueError(f"{written(value)} is neither true nor false{did_you_mean(found, _TRUE | _FALSE)}")
+    if found not in _TRUE | _FALSE:
+        raise ValueError(f"{written(value)} is neither true nor false{did_you_mean(found, _TRUE | _FALSE)}")
+    return found in _TRUE
 
 
 def one_of(*words: str) -> Callable[[Any], str]:
@@ -244,6 +242,7 @@ def one_of(*words: str) -> Callable[[Any], str]:
 #: What one word names.
 Failures = frozenset[int | str | FaultKind]
 _FAULTS = frozenset(kind.value for kind in FaultKind)
+_GRPC_STATUSES = frozenset(GRPC_STATUS_NUMBERS)
 
 
 def failure(value: Any) -> Failures:
@@ -268,23 +267,15 @@ def failure(value: Any) -> Failures:
     raise ValueError(f"{written(value)} is neither an HTTP status, nor a gRPC status, nor a fault kind{hint}")
 
 
-def _alone(belongs: Callable[[Any], bool], otherwise: str) -> Callable[[Any], Failures]:
-    """A reader of one sort of failures."""
-
-    def read(value: Any) -> Failures:
-        found = failure(value)
-        if not all(map(belongs, found)):
-            raise ValueError(f"{written(value)} {otherwise}")
-        return found
-
-    return read
+def _of(kind: type) -> Callable[[Failures], bool]:
+    return lambda found: all(isinstance(each, kind) for each in found)
 
 
 #: HTTP statuses alone: 400, 5xx, 520-527.
-status = _alone(lambda each: isinstance(each, int), "is no HTTP status (grpc_status and fail name the others)")
+status = checked(failure, _of(int), "{} is no HTTP status (grpc_status and fail name the others)")
 #: Fault kinds alone.
-fault = _alone(lambda each: isinstance(each, FaultKind), f"is no fault kind; they are {', '.join(sorted(_FAULTS))}")
-_grpc_failure = _alone(lambda each: each in GRPC_STATUS_NUMBERS, "is no gRPC status such as UNAVAILABLE")
+fault = checked(failure, _of(FaultKind), f"{{}} is no fault kind; they are {', '.join(sorted(_FAULTS))}")
+_grpc_failure = checked(failure, _GRPC_STATUSES.issuperset, "{} is no gRPC status such as UNAVAILABLE")
 
 
 def grpc_status(value: Any) -> Failures:

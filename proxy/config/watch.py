@@ -14,7 +14,7 @@ import asyncio
 import glob
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from proxy.config.load import LoadResult, load
@@ -30,19 +30,13 @@ _READS = 10
 OnLoad = Callable[[LoadResult, str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Stamp:
-    """A file as it stands: one that is written again has another. One that can't be looked at is not empty."""
-
-    size: int = -1
-    changed: int = 0
-    inode: int = 0
+#: A file as it stands, its size, time of change and inode: one that is written again has another.
+_Stamp = tuple[int, int, int]
 
 
 class Watcher:
-    """Loads a file again when it changes, or when asked. `on_load` is called on the loop, once for each load.
-
-    `loaded` is the result that the process runs on; it says which files to watch.
+    """Loads a file again when it changes, or when asked. `on_load` is called on the loop, once for each load. `loaded`
+    is the result that the process runs on; it says which files to watch.
     """
 
     def __init__(self, file: str | None, environ: Mapping[str, str], loaded: LoadResult, on_load: OnLoad) -> None:
@@ -83,7 +77,7 @@ class Watcher:
             if await asyncio.to_thread(digest, self._files, self._patterns) == self._digest:
                 return
             result, known, stamp = await self._read()
-            if stamp.size or stamp == self._seen_empty:
+            if stamp[0] or stamp == self._seen_empty:
                 await self._take(result, known, "file")
             self._seen_empty = stamp
 
@@ -125,7 +119,6 @@ def _watched(files: Iterable[str], patterns: Iterable[str]) -> list[str]:
 
 
 def _stamps(files: Iterable[str], patterns: Iterable[str]) -> list[tuple[str, _Stamp]]:
-    """Every file as it stands."""
     return [(file, _stamp(file)) for file in _watched(files, patterns)]
 
 
@@ -133,8 +126,8 @@ def _stamp(file: str) -> _Stamp:
     try:
         found = Path(file).stat()
     except OSError:
-        return _Stamp()
-    return _Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+        return -1, 0, 0  # what can't be looked at is not empty
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def digest(files: Iterable[str], patterns: Iterable[str]) -> bytes:

@@ -272,9 +272,8 @@ class _Open:
 
 
 class _Builder:
-    """Makes a tree of a parser's events. What an anchor names is made once and shared, but counted each time.
-
-    No recursion: a document as deep as it likes meets DEEPEST, and not the stack's end.
+    """Makes a tree of a parser's events. What an anchor names is made once and shared, but counted each time. No
+    recursion: a document as deep as it likes meets DEEPEST, and not the stack's end.
     """
 
     def __init__(self, file: str) -> None:
@@ -288,7 +287,6 @@ class _Builder:
         self._document: yaml.Mark | None = None
 
     def document(self, event: Any) -> None:
-        """Allow one document."""
         if self._document is not None:
             raise _composing(
                 "expected a single document in the stream", self._document, "but found another document", event
@@ -296,7 +294,6 @@ class _Builder:
         self._document = event.start_mark
 
     def scalar(self, event: Any) -> None:
-        """Take a key, or a value."""
         mark, plain = self._mark(event.start_mark), not event.style
         if event.anchor:
             self._anchor(event, Text.make(event.value, plain=plain))
@@ -307,7 +304,6 @@ class _Builder:
         self._value(None if plain and event.value in _NULLS else Text.make(event.value, plain=plain), mark)
 
     def alias(self, event: Any) -> None:
-        """Take what the anchor names once more."""
         if event.anchor not in self._anchored:
             raise _composing(None, None, "found undefined alias", event)
         at, value, inside = self._anchored[event.anchor]
@@ -322,7 +318,6 @@ class _Builder:
         self._value(None if isinstance(value, Text) and value.plain and value in _NULLS else value, mark)
 
     def begin(self, kind: type[Map] | type[Seq], event: Any) -> None:
-        """Begin a mapping or a list."""
         tree = kind(self._mark(event.start_mark))
         self._counted(event, tree.mark)
         opened = _Open(tree, event.anchor, self._count)
@@ -401,7 +396,6 @@ class _Builder:
         top.key = top.key_at = None
 
     def _path(self) -> Path:
-        """Where the next value belongs."""
         steps = (len(each.tree) if isinstance(each.tree, Seq) else each.key for each in self._open)
         return tuple(step for step in steps if step is not None)
 
