@@ -56,6 +56,8 @@ from proxy.wire.head import Asked, ResponseHead, Trailers
 NEVER = float("inf")
 _new = object.__new__
 _NO_NAMES: frozenset[bytes] = frozenset()
+#: Whom an exchange serves that serves nobody.
+NOBODY = cast(AppStream, None)
 
 
 class Exchange:
@@ -111,6 +113,16 @@ class Exchange:
         self._key: str | None = None  # the idempotency key that was made for this call
         self._verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
 
+    def serve(self, app: AppStream) -> None:
+        """Be there for another app's stream, after a call that needed no decision."""
+        self.app = app
+        self.client = app.client
+
+    def let_go(self) -> None:
+        """Keep nothing of a call that needed no decision, until it serves another."""
+        self.app = NOBODY
+        self._body = b""
+
     # -- from the app ---------------------------------------------------------------------------------------------
 
     def start(
@@ -146,7 +158,7 @@ class Exchange:
             self._body = body
             self.due = now + plan.patience
             if not app.watched:
-                means.watch.enter(app, now)
+                app.enter(now)
             if self.due <= means.watch.next:
                 means.watch.sooner(self)
             asked = plan.asked
@@ -169,7 +181,7 @@ class Exchange:
         if not done and policy.timeouts.idle is not None:
             self.due = min(self.due, now + policy.timeouts.idle)
         if not self.app.watched:
-            means.watch.enter(self.app, now)
+            self.app.enter(now)
         if self.due <= means.watch.next:
             means.watch.sooner(self)
         self.carry_out(actions, now)
@@ -746,8 +758,8 @@ class Exchange:
             self.decider().app_gone(now)  # gives back what it holds; its actions are done below
         if self.decided:
             self._finish(Outcome.NOT_RETRYABLE, now)
-        else:  # there was no telling what it shares with other calls
-            self.over = True
+        else:  # there was no telling what it shares with other calls; it serves no other
+            self.over = self.decided = True
             self.app.done()
 
     # -- the request's body ---------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ class AppStream(Protocol):
     """One call's way to its app. After `done` or `reset` the exchange does not use it again.
 
     `blocked`: what is written should wait for the exchange's `app_writable`. `exchange`: the call in progress.
-    `watched`: the watch's. `has_pinned`: whether `pinned` may have anything. An app that goes away, or whose stream is
-    reset, is told by `exchange.app_gone`.
+    `watched`: somebody looks after the times of its call (`enter`). `has_pinned`: whether `pinned` may have anything.
+    An app that goes away, or whose stream is reset, is told by `exchange.app_gone`.
     """
 
     blocked: bool
@@ -30,6 +30,10 @@ class AppStream(Protocol):
     @property
     def client(self) -> str:
         """The app's address, host:port; "" on a unix socket."""
+        ...
+
+    def enter(self, now: float) -> None:
+        """Have the times of its calls looked after (`proxy.forward.timers`)."""
         ...
 
     # -- the request ----------------------------------------------------------------------------------------------
@@ -101,10 +105,6 @@ class AppStream(Protocol):
         """Make the stream's connection the app connection's own: it rests there, and is closed with it. HTTP/2 has no
         such thing, on either side.
         """
-        ...
-
-    def glance(self, *, closely: bool) -> None:
-        """See whether the app is still there, where no event would tell."""
         ...
 
 

@@ -4,14 +4,14 @@ A call that succeeds at once allocates no timer. Every 50 ms the calls in flight
 something due before the next look gets an exact alarm then, so that timeouts are as exact as if each had its own. The
 timer stops when nothing is in flight.
 
-What is entered is the app's stream, not the call: it stays entered from call to call until a look finds it at rest, so
-that a call on a busy connection costs nothing here.
+What is entered is the app's connection, not the call: it stays entered from call to call until a look finds it at
+rest, so that a call on a busy connection costs nothing here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from proxy.transport.clock import monotonic
 
 #: Seconds between looks.
 TICK = 0.05
-#: Streams that are glanced at closely in one look; where there are more, they take turns.
+#: Connections that are glanced at closely in one look; where there are more, they take turns.
 CLOSELY = 100
 
 
@@ -75,13 +75,12 @@ class Timed(Protocol):
 
 
 class Busy(Protocol):
-    """A stream that has calls, one at a time. `watched` is the watch's."""
+    """A connection that has calls. `watched` is the watch's."""
 
     watched: bool
 
-    @property
-    def exchange(self) -> Timed | None:
-        """The stream's call in progress, None between calls."""
+    def calls(self) -> Sequence[Timed]:
+        """Those in progress."""
         ...
 
     def glance(self, *, closely: bool) -> None:
@@ -102,10 +101,10 @@ class Watch:
         self._alarms: dict[Timed, Alarm] = {}
         self._glanced: dict[Busy, None] = {}
 
-    def enter(self, stream: Busy, now: float) -> None:
-        """Look after the calls of this stream from now on."""
-        stream.watched = True
-        self.busy.add(stream)
+    def enter(self, connection: Busy, now: float) -> None:
+        """Look after the calls of this connection from now on."""
+        connection.watched = True
+        self.busy.add(connection)
         if self._timer is None:
             self.next = now + TICK
             self._timer = self._loop.call_later(TICK, self._tick)
@@ -115,9 +114,9 @@ class Watch:
         if call.due <= self.next and not call.over:
             self._alarm(call)
 
-    def glance_at(self, stream: Busy) -> None:
+    def glance_at(self, connection: Busy) -> None:
         """Have it glance every tick, until its call is over."""
-        self._glanced[stream] = None
+        self._glanced[connection] = None
 
     @property
     def has_alarms(self) -> bool:
@@ -133,7 +132,7 @@ class Watch:
     @property
     def in_flight(self) -> int:
         """Calls in progress."""
-        return sum(stream.exchange is not None for stream in self.busy)
+        return sum(len(connection.calls()) for connection in self.busy)
 
     def stop(self) -> None:
         """Stop the timer and every alarm."""
@@ -151,23 +150,22 @@ class Watch:
         horizon = self.next + TICK  # the timer may come a little late
         resting: list[Busy] = []
         due: list[Timed] = []
-        for stream in self.busy:
-            call = stream.exchange
-            if call is None:
-                resting.append(stream)
-            elif call.due <= horizon:
-                due.append(call)
-        for stream in resting:
-            stream.watched = False
-            self.busy.discard(stream)
-            self._glanced.pop(stream, None)
+        for connection in self.busy:
+            calls = connection.calls()
+            if not calls:
+                resting.append(connection)
+            due += [call for call in calls if call.due <= horizon]
+        for connection in resting:
+            connection.watched = False
+            self.busy.discard(connection)
+            self._glanced.pop(connection, None)
         for call in due:
             self._see_to(call, now, horizon)
-        for number, stream in enumerate(list(self._glanced)):
+        for number, connection in enumerate(list(self._glanced)):
             if number < CLOSELY:
-                del self._glanced[stream]
-                self._glanced[stream] = None  # behind the others, whose turn is next
-            stream.glance(closely=number < CLOSELY)
+                del self._glanced[connection]
+                self._glanced[connection] = None  # behind the others, whose turn is next
+            connection.glance(closely=number < CLOSELY)
         if self.busy:
             self._timer = self._loop.call_later(TICK, self._tick)
 

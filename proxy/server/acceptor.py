@@ -45,6 +45,8 @@ HEAD_SECONDS = 60.0
 SAYS_SECONDS = 0.5
 #: An app whose call is cut hears of it within so many seconds, or is cut off.
 LAST_WORDS_SECONDS = 1.0
+#: What drove calls on HTTP/2 is kept for others: so many of them.
+SPARE = 64
 #: Seconds between looks at heads that drip in.
 DRIP_TICK = 1.0
 
@@ -102,6 +104,7 @@ class Acceptor(web.Server):
         self._drip_timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
+        self._spare: list[Exchange] = []
         self._date = b""
         self._date_until = 0.0
 
@@ -250,7 +253,17 @@ class Acceptor(web.Server):
             return plan.tunnel(self.means, cast(Tunnelling, connection))
         if self.tracer is not None:
             return TracedExchange(self.means, connection, self.tracer)
+        if plan.plain and self._spare:
+            exchange = self._spare.pop()
+            exchange.serve(connection)
+            return exchange
         return Exchange(self.means, connection)
+
+    def keep(self, exchange: Exchange) -> None:
+        """Keep for another call what drove one that is over, where that needed no decision."""
+        if not exchange.decided and len(self._spare) < SPARE:
+            exchange.let_go()
+            self._spare.append(exchange)
 
     def _admit_connect(self, connection: Asker, head: RequestHead) -> Plan | None:
         admitted = admit_connect(head, self.settings, connection.place, self.means.via)

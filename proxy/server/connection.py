@@ -22,7 +22,7 @@ was not taken for anything, and the app sees a RST.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import cast
 
@@ -685,6 +685,14 @@ class AppConnection(asyncio.Protocol):
         return rested and not presence.has_said(self._fd)
 
     # -- the app going away -------------------------------------------------------------------------------------------
+
+    def enter(self, now: float) -> None:
+        """Have the times of its calls looked after."""
+        self.acceptor.means.watch.enter(self, now)
+
+    def calls(self) -> Sequence[Exchange]:
+        """The call in progress."""
+        return () if self.exchange is None else (self.exchange,)
 
     def glance(self, *, closely: bool) -> None:
         """While nothing is read, or the app has half-closed, nobody tells that it went away: look. `closely`: also

@@ -7,7 +7,8 @@ loop; a connection that drains serves what its app opened before it could know.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, cast
 
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
@@ -35,7 +36,7 @@ class Http2Connection(Http2Protocol):
 
     __slots__ = (
         *("_fd", "_generation", "_last", "_places", "_plans", "_timer", "acceptor", "client", "inside", "place"),
-        *("since", "surplus"),
+        *("since", "surplus", "watched"),
     )
 
     #: A head that is not whole is the session's affair.
@@ -57,6 +58,7 @@ class Http2Connection(Http2Protocol):
         self.place = place
         self.inside = inside
         self.surplus = False
+        self.watched = False
         self._places = 0  # that its streams have, beside its own
         self.since = monotonic()
         limits = acceptor.settings.limits
@@ -188,10 +190,15 @@ class Http2Connection(Http2Protocol):
     @property
     def exchange(self) -> Exchange | None:
         """One of its calls, where there are any."""
-        return next((each.exchange for each in self._calls() if each.exchange is not None), None)
+        return next(iter(self.calls()), None)
 
-    def _calls(self) -> list[Http2AppStream]:
-        return [stream for stream in self.session.streams.values() if isinstance(stream, Http2AppStream)]
+    def calls(self) -> list[Exchange]:
+        """The calls in progress."""
+        streams = cast(Iterable[Http2AppStream], self.session.streams.values())
+        return [stream.exchange for stream in streams if stream.exchange is not None]
+
+    def glance(self, *, closely: bool) -> None:
+        """Nothing: that its app leaves is always told."""
 
     def is_silent(self, before: float) -> bool:
         """Whether nothing is lost with it: it has no streams, and nothing was said since before this time."""
@@ -209,9 +216,8 @@ class Http2Connection(Http2Protocol):
 
     def cut(self) -> None:
         """The proxy ends: calls in progress are ended so that the app knows."""
-        for call in self._calls():
-            if call.exchange is not None:
-                call.exchange.cut()
+        for call in self.calls():
+            call.cut()
         self.session.fail(NO_ERROR, "the proxy is shutting down")
 
     def abort(self) -> None:

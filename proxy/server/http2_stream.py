@@ -7,6 +7,7 @@ from typing import Protocol, cast
 from proxy.forward.exchange import Exchange
 from proxy.forward.own_answers import percent_encoded
 from proxy.forward.request_plan import Plan
+from proxy.forward.timers import Busy
 from proxy.retry.facts import UNAVAILABLE, Fault, is_grpc
 from proxy.server.acceptor import Acceptor
 from proxy.server.routing import Exposure, Inside
@@ -21,7 +22,7 @@ from proxy.wire.http2.heads import Request2, Response2, answer_block, own_block,
 from proxy.wire.http2.hpack import encoded_lines
 
 
-class Home(Protocol):
+class Home(Busy, Protocol):
     """The connection of a stream."""
 
     surplus: bool
@@ -56,17 +57,18 @@ class Http2AppStream(wire.Stream):
 
     speaks = HTTP2
 
-    __slots__ = ("_has_continued", "_home", "exchange", "head", "plan", "watched")
+    __slots__ = ("_has_continued", "_home", "exchange", "head", "plan")
 
     head: Request2
     has_pinned = False
+    #: Its connection's calls are looked after.
+    watched = True
 
     def __init__(self, home: Home) -> None:
         wire.Stream.__init__(self)
         self._home = home
         self.exchange: Exchange | None = None
         self.plan: Plan | None = None
-        self.watched = False
         self._has_continued = False
 
     # -- as the acceptor sees it ----------------------------------------------------------------------------------
@@ -112,10 +114,14 @@ class Http2AppStream(wire.Stream):
         if not self._home.takes_one_more():
             self._home.acceptor.turn_down(self, request)
             return
-        plan = self.plan = self._home.admit(self, request)
+        home = self._home
+        plan = self.plan = home.admit(self, request)
         if plan is not None:
-            self.exchange = self._home.acceptor.exchange(plan, self)
-            self.exchange.start(plan, monotonic(), data, end, trailers)
+            now = monotonic()
+            if not home.watched:
+                home.acceptor.means.watch.enter(home, now)
+            self.exchange = home.acceptor.exchange(plan, self)
+            self.exchange.start(plan, now, data, end, trailers)
 
     def on_data(self, data: bytes) -> None:
         """More of the request's body."""
@@ -215,10 +221,12 @@ class Http2AppStream(wire.Stream):
 
     def done(self) -> None:
         """The call is over; what was written is whole."""
-        self.exchange = None
+        exchange, self.exchange = self.exchange, None
         if not self.over:
             self.refuse_rest()
             self.resume()
+        if exchange is not None:
+            self._home.acceptor.keep(exchange)
 
     def resume(self) -> None:
         """Take more of the request's body."""
@@ -232,8 +240,8 @@ class Http2AppStream(wire.Stream):
     def pin(self, stream: UpstreamStream, origin: Origin) -> None:
         """Nothing belongs to one stream, or connection, of HTTP/2 alone."""
 
-    def glance(self, *, closely: bool) -> None:
-        """An app that leaves is told by its connection."""
+    def enter(self, now: float) -> None:
+        """Nothing: its connection is entered."""
 
 
 def _broken(fault: Fault | None) -> bytes:
