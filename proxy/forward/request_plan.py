@@ -214,9 +214,13 @@ def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> 
     """Whether the fields that anything is decided by are the same; how long a body is decides nothing, and how long the
     app waits is for who asks to find out.
     """
-    return some == others or (
-        some.keys() == others.keys() and all(value == others[name] or name in _ASIDE for name, value in some.items())
-    )
+    if len(some) != len(others):
+        return False
+    for name, value in some.items():
+        other = others.get(name)
+        if other is None or (value != other and name not in _ASIDE):
+            return False
+    return True
 
 
 def _patience(policy: Policy, head: RequestHead, *, timed: bool) -> float:

@@ -163,19 +163,21 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
     there are more than `most`.
     """
     fields: list[Field] = []
+    append = fields.append
     end = len(block)
+    may_be_many = end > most  # a field has a byte at least
     known = _known
     try:
         while at < end:
+            if may_be_many and len(fields) > most:
+                raise TooMuch
             first = block[at]
             if first >= 0x80:
                 field = _INDEXED[first]
                 if field is None:
                     raise Unreadable("an index beyond the static table")
                 at += 1
-                fields.append(field)
-                if len(fields) > most:
-                    raise TooMuch
+                append(field)
                 continue
             begin = at
             if first >= 0x40:
@@ -206,11 +208,11 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
                 at += 1 + length
             if at > end:
                 raise Unreadable("a block is cut short")
-            fields.append(known.get(block[begin:at]) or _read(block[begin:middle], block[middle:at]))
-            if len(fields) > most:
-                raise TooMuch
+            append(known.get(block[begin:at]) or _read(block[begin:middle], block[middle:at]))
     except IndexError:
         raise Unreadable("a block is cut short") from None
+    if len(fields) > most:
+        raise TooMuch
     return fields
 
 

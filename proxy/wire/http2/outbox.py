@@ -195,7 +195,7 @@ class Outbox:
     def grant(self, stream: Stream, increment: int) -> None:
         """The peer's window of `stream` has grown, or shrunk."""
         stream.window += increment
-        if stream.window > 0 and stream.queued:
+        if stream.lane is not None and stream.window > 0 and stream.queued:
             self._waiting[stream] = None
 
     def leave(self, stream: Stream) -> None:
@@ -206,6 +206,11 @@ class Outbox:
     def clear(self) -> None:
         """Nothing of any stream is to be sent any more."""
         self._waiting.clear()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether anything may go as soon as there is room."""
+        return bool(self._waiting)
 
     def pump(self) -> None:
         """Send what is queued while windows and transport have room."""

@@ -729,13 +729,16 @@ class Session:
             if stream.window > MOST:
                 self._break(stream, FLOW_CONTROL_ERROR, "a window above 2^31-1", now)
                 return
-        self.outbox.pump()
+        if self.outbox.has_waiting:
+            self.outbox.pump()
 
     # -- the end --------------------------------------------------------------------------------------------------
 
     @property
     def due(self) -> float:
         """When `tick` has something to do."""
+        if self._coming and not self._rest and not self._heads.number:  # nearly always
+            return self._drain_due
         return min(self._late_at, self._drain_due)
 
     @property
