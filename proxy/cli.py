@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     option("url", metavar="URL", help="http://…, /… as a base URL's path, or HOST:PORT for CONNECT")
     either = asked.add_mutually_exclusive_group().add_argument
     either("--status", metavar="N", help="what every attempt is answered: an HTTP or gRPC status")
-    told = "how every attempt fails: connect_failure, refused_stream, reset, attempt_timeout"
+    told = "how every attempt fails: connect_failure, refused_stream, reset (or reset:CODE, HTTP/2's), attempt_timeout"
     either("--fail", metavar="KIND", help=told)
     field: dict[str, Any] = {"action": "append", "default": [], "metavar": "'Name: value'"}
     told = "a field of the request and of the answer, each of which reads its own; as often as need be"

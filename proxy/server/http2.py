@@ -166,7 +166,7 @@ class Http2Connection(Http2Protocol):
 
     def failed(self, code: int, detail: str) -> None:
         """It is given up."""
-        self._close()
+        self.give_up()
 
     def _close(self) -> None:
         """Close once what was written has gone."""
@@ -219,11 +219,6 @@ class Http2Connection(Http2Protocol):
         for call in self.calls():
             call.cut()
         self.session.fail(NO_ERROR, "the proxy is shutting down")
-
-    def abort(self) -> None:
-        """Close at once."""
-        if self.transport is not None:
-            self.transport.abort()
 
     def close_written(self) -> None:
         """Close once what was written has gone."""

@@ -99,11 +99,6 @@ class UpstreamConnection(Http2Protocol):
         if self.transport is not None and not self.session.ended:
             self.session.fail(NO_ERROR, "")
 
-    def abort(self) -> None:
-        """Close at once."""
-        if self.transport is not None:
-            self.transport.abort()
-
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -166,9 +161,7 @@ class UpstreamConnection(Http2Protocol):
     def failed(self, code: int, detail: str) -> None:
         """It is given up, by us or for what the upstream did."""
         self._give_up(WrongProtocolError(detail))
-        if self.transport is not None:
-            self.flush()
-            self.transport.close()
+        self.give_up()
 
     def _give_up(self, error: Exception) -> None:
         if not self._settled.done():

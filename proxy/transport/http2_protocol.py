@@ -20,6 +20,8 @@ SHARE: Final = 3.0
 #: Where so many turns of the loop one behind the other took less than so many seconds, nobody else has anything to do.
 IDLE_TURNS: Final = 4
 IDLE_SECONDS: Final = 0.00005
+#: Seconds that a peer which broke the rules gets to take what was written: it may take nothing.
+LAST_SECONDS: Final = 2.0
 
 
 class Http2Protocol(asyncio.Protocol):
@@ -79,6 +81,18 @@ class Http2Protocol(asyncio.Protocol):
             self._read(b"", now)
         if not self._rests_until and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def give_up(self) -> None:
+        """Write what was gathered, and close: soon, whether that is taken or not."""
+        self.flush()
+        if self.transport is not None:
+            self.transport.close()
+            self._loop.call_later(LAST_SECONDS, self.abort)
 
     def eof_received(self) -> bool:
         """The peer sends no more: so do we."""

@@ -201,6 +201,14 @@ def test_observe_says_what_would_be_done(explain) -> None:  # type: ignore[no-un
     )
 
 
+def test_a_reset_with_a_code(explain) -> None:  # type: ignore[no-untyped-def]
+    grpc = ("-H", "content-type: application/grpc")
+    says(
+        explain("POST", "http://a.slow.example/", *grpc, "--fail", "reset:enhance_your_calm"),
+        "If every attempt ends with reset:ENHANCE_YOUR_CALM:",
+    )
+
+
 def test_a_base_url_is_reverse_use(explain) -> None:  # type: ignore[no-untyped-def]
     for url in ("http://127.0.0.1:8080/payments/v1/search?k=secret", "/payments/v1/search?k=secret"):
         text = explain("GET", url)
@@ -257,6 +265,8 @@ def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
             "a status is a number from 200 to 999 or a gRPC status name, not '99'",
         ),
         (["GET", "http://x/", "--fail", "boom"], "a fault is one of"),
+        (["GET", "http://x/", "--fail", "reset:BOOM"], "only a reset has a code, which is one of NO_ERROR, "),
+        (["GET", "http://x/", "--fail", "connect_failure:CANCEL"], "only a reset has a code"),
         (["GET", "http://x/", "-H", "no colon"], "a field should be 'Name: value'"),
     ],
 )

@@ -19,6 +19,7 @@ from proxy.lab.routing import AppRequest
 from proxy.lab.upstream import UpstreamStep
 from proxy.observe import masking
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
+from proxy.wire.http2.frames import CODES
 
 _FIELD = re.compile(rf"({TOKEN.pattern}):[ \t]*([^\r\n\0]*)")
 _URL = re.compile(r"https?://[^/?#\s]+[^\s]*|/[^\s]*", re.IGNORECASE)
@@ -78,11 +79,16 @@ def _read_field(text: str) -> tuple[str, str]:
     return match[1], match[2].rstrip(" \t")
 
 
-def fate_of_fault(kind: str) -> Fate:
-    """Every sending ends in this fault."""
+def fate_of_fault(said: str) -> Fate:
+    """Every sending ends in this fault; a reset may have a code (`reset:CANCEL`)."""
+    kind, _, code = said.partition(":")
     if kind not in list(FaultKind):
         raise ValueError(f"a fault is one of {', '.join(FaultKind)}, not {kind!r}")
-    return Fate(kind, UpstreamStep(fail=FaultKind(kind)))
+    if not code:
+        return Fate(kind, UpstreamStep(fail=FaultKind(kind)))
+    if kind != FaultKind.RESET or code.upper() not in CODES:
+        raise ValueError(f"only a reset has a code, which is one of {', '.join(CODES)}, not {said!r}")
+    return Fate(f"{kind}:{code.upper()}", UpstreamStep(fail=FaultKind.RESET, code=CODES.index(code.upper())))
 
 
 def fate_of_status(status: str, fields: tuple[tuple[str, str], ...] = (), body: bytes = b"") -> Fate:
