@@ -14,7 +14,7 @@ QUICK = "strategy: {kind: standard, max_attempts: 3, backoff: {base: 1ms, max: 2
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talks]:
-    kinds = {"old": (f"{QUICK}protocol: http/1.1", 60), "new": (f"{QUICK}protocol: http/2", 40)}
+    kinds = {"old": (f"{QUICK}protocol: http/1.1", 66), "new": (f"{QUICK}protocol: http/2", 60)}
     with Talks(tmp_path_factory.mktemp("translation"), kinds) as started:
         yield started
 
@@ -60,6 +60,14 @@ def test_a_body_keeps_its_length_or_comes_in_chunks(app: Talk, old: Place, lengt
     got = old.listener.accept().read_request()
     assert (got.one("content-length"), got.one("transfer-encoding")) == (("6", None) if length else (None, "chunked"))
     assert got.body == b"abcdef"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "OPTIONS", "POST", "PUT", "PATCH"])
+def test_no_body_is_told_of_where_the_method_has_a_use_for_one(app: Talk, old: Place, method: str) -> None:
+    app.ask(old, "/", method)
+    got = old.listener.accept().read_request()
+    length = "0" if method in ("POST", "PUT", "PATCH") else None
+    assert (got.one("content-length"), got.one("transfer-encoding"), got.body) == (length, None, b"")
 
 
 def test_trailers_go_behind_the_chunks(app: Talk, old: Place) -> None:

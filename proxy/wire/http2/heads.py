@@ -36,6 +36,8 @@ _REQUEST_NAMES = frozenset(REQUEST_KEYS.values()) - {b"authorization"}
 _ANSWER_NAMES = frozenset(ANSWER_KEYS.values())
 _PSEUDO = frozenset({b":method", b":scheme", b":authority", b":path"})
 _PORTS = {b"http": b":80", b"https": b":443"}
+#: Methods that have a use for a body: HTTP/1.1 should be told of its length where there is none (RFC 9110 section 8.6).
+_WITH_BODIES = frozenset({"POST", "PUT", "PATCH"})
 
 _METHOD = re.compile(TCHAR + rb"{1,64}+").fullmatch
 _SCHEME = re.compile(rb"[A-Za-z][A-Za-z0-9+\-.]*+").fullmatch
@@ -232,11 +234,13 @@ class Request2(RequestHead):
         if name != "raw":
             raise AttributeError(name)
         host = b"" if b"host" in self.specials else b"Host: %b\r\n" % self._place
-        coding = b"Transfer-Encoding: chunked\r\n" if self.chunked else b""
+        framing = b"Transfer-Encoding: chunked\r\n" if self.chunked else b""
+        if self.whole and self.content_length is None and self.method in _WITH_BODIES:
+            framing = b"Content-Length: 0\r\n"
         te = b"Connection: TE\r\n" if b"te" in self.specials else b""
         method = self.method.encode("ascii")
         head = b"%b %b HTTP/1.1\r\n%b" % (method, self.target, host)
-        self.raw = b"%b%b%b%b\r\n" % (head, _lines(self.fields), te, coding)
+        self.raw = b"%b%b%b%b\r\n" % (head, _lines(self.fields), te, framing)
         return self.raw
 
     @property
