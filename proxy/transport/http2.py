@@ -149,8 +149,10 @@ class UpstreamConnection(Http2Protocol):
             self._settled.set_result(None)
 
     def changed(self) -> None:
-        """A stream is over, or it drains."""
+        """A stream is over, or there are other places, or it drains."""
         session = self.session
+        if self.origin.awaiting and session.places > 0:
+            self.origin.freed(session.places)
         if not session.streams and self.transport is not None:
             if session.draining:
                 self.close()

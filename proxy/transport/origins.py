@@ -17,6 +17,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from itertools import islice
 
 from proxy.retry.routing import Endpoint
 from proxy.transport.clock import monotonic
@@ -128,8 +129,8 @@ class DialQueue:
 
 class Origin:
     """An endpoint: its resting connections, oldest first, who waits to dial it, and its health. On HTTP/2 `shared` are
-    its connections, and `dialled` the next one while it is opened; `selected_http1`, by the latest of the connections
-    that might have been either's.
+    its connections, `dialled` the next one while it is opened, and `awaiting` the calls that wait for a place;
+    `selected_http1`, by the latest of the connections that might have been either's.
     """
 
     def __init__(self, endpoint: Endpoint, way: Way) -> None:
@@ -142,12 +143,20 @@ class Origin:
         self.dials = DialQueue()
         self.shared: list[SharedConnection] = []
         self.dialled: asyncio.Task[None] | None = None
+        self.awaiting: dict[asyncio.Future[None], None] = {}
         self.selected_http1 = False
         self.open = 0
         self.penalty = self.refused_until = 0.0
         #: Whether requests go in absolute form, to a parent proxy; and field lines for it.
         self.absolute = way.parent is not None and endpoint.scheme == "http" and endpoint.unix is None
         self.credentials = parent_credentials(way.parent) if way.parent and self.absolute else b""
+
+    def freed(self, places: int) -> None:
+        """So many places of a shared connection are free: they are for those that have waited longest."""
+        for waiting in list(islice(self.awaiting, places)):
+            del self.awaiting[waiting]
+            if not waiting.done():
+                waiting.set_result(None)
 
     def refused(self, now: float) -> None:
         """Pass the endpoint over for a while: it could not be connected to. Attempts that fail together count once."""

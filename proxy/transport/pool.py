@@ -218,7 +218,8 @@ class Pool:
     async def _open_shared(
         self, origin: Origin, within: float, not_on: Collection[object], *, idempotent: bool
     ) -> UpstreamStream | None:
-        """A stream on a connection that calls share. One is dialled at a time; who waits for it fails with it.
+        """A stream on a connection that calls share. One is dialled at a time; who waits for it fails with it, but for
+        those that a place of another connection gets free for.
 
         None: the upstream's TLS has selected HTTP/1.1.
         """
@@ -229,7 +230,14 @@ class Pool:
                 origin.dialled = self._loop.create_task(self._dial_shared(origin, within))
                 # Nobody may wait for it any more: that it failed is then no defect.
                 origin.dialled.add_done_callback(lambda dial: dial.cancelled() or dial.exception())
-            await asyncio.shield(origin.dialled)
+            dial, freed = origin.dialled, self._loop.create_future()
+            origin.awaiting[freed] = None
+            try:
+                await asyncio.wait((dial, freed), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                origin.awaiting.pop(freed, None)
+            if not freed.done():
+                dial.result()
         return stream
 
     async def _dial_shared(self, origin: Origin, within: float) -> None:
