@@ -39,7 +39,7 @@ class Mark(NamedTuple):
 MOST_KNOWN = 1000
 #: Words beyond this are cut in messages: they are a mistake themselves, or a path that its ends tell.
 _LONGEST = 240
-_TOO_LONG = re.compile(rf"\S{{{_LONGEST + 1},}}+")
+_TOO_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}+")  # looked for at the beginning of a word alone
 #: Where a value comes from that nobody wrote.
 DEFAULT = Mark("default")
 

@@ -361,7 +361,7 @@ REPEATS = section(
     "What the provider's official client repeats by default, whatever the method (unsafe_methods: provider).",
     client=Key(word, required=True, doc="where that was read: the client, its version and file"),
     status=ListOf(status),
-    idempotent=Key(ListOf(status), "statuses that it repeats for idempotent methods alone"),
+    idempotent=Key(ListOf(status), doc="statuses that it repeats for idempotent methods alone"),
     faults=ListOf(fault),
     transient_codes=Key(flag, False, "what this pack's own rules class transient"),
     should_retry=Key(flag, False, "any failure with x-should-retry: true"),
