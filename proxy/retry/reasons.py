@@ -146,7 +146,8 @@ def own_answer(
         timed_out = fault.kind is FaultKind.ATTEMPT_TIMEOUT or fault.error == "connection_timeout"
         code, title = (504, "Gateway timeout") if timed_out else (502, "Bad gateway")
         text = detail or fault.detail or _FAULTS[fault.kind]
-        told = fault.kind is FaultKind.RESET and fault.code is not None
+        # To gRPC no connection is UNAVAILABLE, however long it took: no deadline has passed.
+        told = fault.kind is FaultKind.CONNECT_FAILURE or (fault.kind is FaultKind.RESET and fault.code is not None)
         grpc_status = fault.grpc_status if told else None
         return Answer(code, title, text, outcome, retry_after, fault.error, grpc_status)
     usual, title, text, error = _BY_OUTCOME[outcome]

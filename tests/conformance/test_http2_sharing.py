@@ -233,12 +233,14 @@ def test_a_place_is_waited_for_within_the_calls_time(proxy: Talks, app: Talk) ->
     hanging.peer.close()
 
 
-def test_settings_are_waited_for_as_a_dial_is(proxy: Talks, app: Talk) -> None:
+@pytest.mark.parametrize("grpc", [False, True])
+def test_settings_are_waited_for_as_a_dial_is(proxy: Talks, app: Talk, grpc: bool) -> None:
     place = proxy.place("hasty")
-    sid = app.ask(place, "/", "POST", body=b"x")
+    sid = app.grpc(place) if grpc else app.ask(place, "/", "POST", body=b"x")
     hanging = [listening(place, greet=False) for _ in range(2)]  # one retry counts as none
     answer = app.over(sid)
-    assert (answer.status, answer.get("x-attempt-count")) == (504, "1")
+    assert (answer.status, answer.grpc_status) == ((200, 14) if grpc else (504, None))
+    assert answer.get("x-attempt-count") == "1"
     assert "error=connection_timeout" in str(answer.get("proxy-status"))
     for peer in hanging:
         assert peer.peer.read(24)
