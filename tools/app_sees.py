@@ -334,7 +334,7 @@ Only where there is no answer to hand on does the proxy write its own, as `appli
 | status | when |
 | --- | --- |
 | 502 | no connection, a broken one, or a malformed answer |
-| 504 | `timeouts.attempt`, or the deadline |
+| 504 | `timeouts.connect` or `timeouts.attempt` ran out, or the deadline |
 | 503 | `rate_limited`, `overloaded`; with `Retry-After` |
 | 429 or 503 | `cooling`, as the answer that began the cooldown; with `Retry-After` |
 | 403 | the destination is denied |
