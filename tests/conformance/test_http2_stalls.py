@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from http2_kit import (
 OK: Fields = [(":status", "200")]
 SMALL = "buffers: {per_request: 1KiB}\ndefaults: {strategy: none}"
 #: More frames a second than anybody sends, so that no other limit comes first.
-ANY = "limits: {resets: 100000000/s}\ndefaults: {strategy: none}"
+ANY = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nlimits: {resets: 100000000/s}\ndefaults: {strategy: none}"
 WINDOW = 256 * 1024
 #: What the kernel keeps of one connection for who does not read, and more.
 FLOOD = 64 * 1024 * 1024
@@ -66,6 +67,10 @@ def test_replies_that_nobody_reads_end_the_connection(tmp_path: Path) -> None:
             with pytest.raises(ConnectionError):  # it is cut off, though it takes not even the GOAWAY
                 for _ in range(FLOOD // len(pings)):
                     sock.sendall(pings)
+            with urllib.request.urlopen(f"http://{proxy.ready['admin'][0]}/metrics") as reply:
+                said = reply.read().decode().splitlines()
+            assert 'redrive_http2_errors_total{code="ENHANCE_YOUR_CALM",side="app"} 1.0' in said
+            assert 'redrive_connections{protocol="http/2",side="app"} 0.0' in said
             place = proxy.place()
             with proxy.http2().peer as peer:  # others are served
                 app = Wire(peer)
