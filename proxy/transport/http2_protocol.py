@@ -18,7 +18,7 @@ from proxy.wire.http2.session import TURN, Session
 LONG: Final = 0.0005
 SHARE: Final = 3.0
 #: Where so many turns of the loop one behind the other took less than so many seconds, nobody else has anything to do.
-IDLE_TURNS: Final = 4
+IDLE_TURNS: Final = 3
 IDLE_SECONDS: Final = 0.00005
 #: Seconds that a peer which broke the rules gets to take what was written: it may take nothing.
 LAST_SECONDS: Final = 2.0

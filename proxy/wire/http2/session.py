@@ -69,7 +69,7 @@ _INTERIM: Final = 256 * 1024
 _DRAINING: Final = b"redrive\0"
 NEVER: Final = float("inf")
 #: What is read in one turn, where others wait for theirs: so many light frames, or a header list of so many bytes.
-TURN: Final = 8192
+TURN: Final = 16384
 _LIGHT: Final = 64
 _HEADS: Final = frozenset((HEADERS, CONTINUATION))
 

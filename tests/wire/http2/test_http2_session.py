@@ -27,7 +27,7 @@ from proxy.wire.http2 import frames
 from proxy.wire.http2.flow import HIGH_WATER
 from proxy.wire.http2.frames import CANCEL, NO_ERROR, REFUSED_STREAM, frame
 from proxy.wire.http2.heads import Request2, Response2, own_block
-from proxy.wire.http2.session import CONNECTION_WINDOW, TURN, PeerLimits
+from proxy.wire.http2.session import CONNECTION_WINDOW, PeerLimits
 
 
 def data_of(said: list[tuple[int, int, int, bytes]], stream: int = 1) -> bytes:
@@ -432,6 +432,10 @@ def test_ids_that_are_used_up_drain_a_connection() -> None:
     assert stream.id == frames.MOST and side.session.draining and side.session.places == 0
     side.feed(headers(frames.MOST, OK))
     assert stream.whole
+
+
+#: 128 light frames.
+TURN = 128 * 64
 
 
 def test_a_turn_reads_so_many_light_frames_and_the_rest_is_read_in_the_next() -> None:
