@@ -9,6 +9,7 @@ Messages are pickled: both ends are this program, over a pair of sockets that no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import socket
@@ -82,6 +83,16 @@ class Channel:
             else:
                 self._out.popleft()
         self._loop.remove_writer(self._sock)
+
+    def flush(self, seconds: float) -> None:
+        """Write what waits, for so many seconds at most, and do nothing else meanwhile: this side ends."""
+        if self._open:
+            self._sock.settimeout(seconds)
+            with contextlib.suppress(OSError):  # the other side has ended, or takes nothing
+                while self._out:
+                    frame, descriptors = self._out.popleft()
+                    sent = socket.send_fds(self._sock, [frame[:_PIECE]], descriptors)
+                    self._sock.sendall(frame[sent:])
 
     def finish(self) -> None:
         """The other side is no more: take what it has sent still, and close."""

@@ -52,6 +52,8 @@ from proxy.supervisor.rows import Neighbours, Rows
 _SOFTWARE = 70
 #: Seconds between looks at what the others use of the limits; and while the end is waited for.
 _LOOK, _LOOK_CLOSELY = 0.1, 0.02
+#: Seconds that the parent may take to hear what a worker says last.
+_LAST_WORDS = 2.0
 #: Looks between counts of open files, which cost more.
 _SELDOM = 10
 
@@ -216,6 +218,7 @@ class Worker:
             self._sink.close()
             self._channel.send(self._count(0, 0))
             self._channel.send(Ended(cut))
+            self._channel.flush(_LAST_WORDS)  # a socket takes less at once than the last calls may be
         self.ended.set()
 
 

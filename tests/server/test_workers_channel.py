@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import pickle
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -51,6 +52,33 @@ async def test_messages_arrive_whole_and_in_order() -> None:
         other.channel.send("meanwhile")
         assert [(await other.got.get())[0] for _ in sent] == sent
         assert (await one.got.get())[0] == "meanwhile"
+
+
+async def test_what_a_process_says_last_is_written_before_it_ends() -> None:
+    """A worker's last report is more than a socket takes at once; nobody writes the rest when the worker is gone."""
+    ours, theirs = socket.socketpair()
+    hearing = asyncio.get_running_loop().run_in_executor(None, theirs.makefile("rb").read)
+    channel = Channel(asyncio.get_running_loop(), ours, lambda *_: None, lambda: None)
+    said = [os.urandom(2_000_000), "over"]
+    for message in said:
+        channel.send(message)
+    channel.flush(10.0)  # as at a worker's end, no turn of the loop comes between
+    channel.close()
+    heard = await hearing
+    theirs.close()
+    assert pickle.dumps(said[0], pickle.HIGHEST_PROTOCOL) in heard
+    assert heard.endswith(pickle.dumps(said[1], pickle.HIGHEST_PROTOCOL))
+
+
+async def test_last_words_that_nobody_hears_do_not_keep_a_process() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(asyncio.get_running_loop(), ours, lambda *_: None, lambda: None)
+    channel.send(os.urandom(2_000_000))
+    channel.flush(0.01)  # the other side reads nothing
+    theirs.close()
+    channel.send("more")
+    channel.flush(10.0)  # the other side is gone
+    channel.close()
 
 
 async def test_descriptors_come_with_their_message() -> None:
