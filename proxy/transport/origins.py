@@ -143,7 +143,7 @@ class Origin:
         self.dials = DialQueue()
         self.shared: list[SharedConnection] = []
         self.dialled: asyncio.Task[None] | None = None
-        self.awaiting: dict[asyncio.Future[None], None] = {}
+        self.awaiting: dict[object, asyncio.Future[None]] = {}
         self.selected_http1 = False
         self.open = 0
         self.penalty = self.refused_until = 0.0
@@ -153,8 +153,7 @@ class Origin:
 
     def freed(self, places: int) -> None:
         """So many places of a shared connection are free: they are for those that have waited longest."""
-        for waiting in list(islice(self.awaiting, places)):
-            del self.awaiting[waiting]
+        for waiting in islice(self.awaiting.values(), places):
             if not waiting.done():
                 waiting.set_result(None)
 

@@ -223,21 +223,22 @@ class Pool:
 
         None: the upstream's TLS has selected HTTP/1.1.
         """
-        while (stream := self.lease(origin, monotonic(), idempotent=idempotent, not_on=not_on)) is None:
-            if origin.selected_http1:
-                return None
-            if origin.dialled is None:
-                origin.dialled = self._loop.create_task(self._dial_shared(origin, within))
-                # Nobody may wait for it any more: that it failed is then no defect.
-                origin.dialled.add_done_callback(lambda dial: dial.cancelled() or dial.exception())
-            dial, freed = origin.dialled, self._loop.create_future()
-            origin.awaiting[freed] = None
-            try:
+        turn = object()
+        try:
+            while (stream := self.lease(origin, monotonic(), idempotent=idempotent, not_on=not_on)) is None:
+                if origin.selected_http1:
+                    return None
+                if origin.dialled is None:
+                    origin.dialled = self._loop.create_task(self._dial_shared(origin, within))
+                    # Nobody may wait for it any more: that it failed is then no defect.
+                    origin.dialled.add_done_callback(lambda dial: dial.cancelled() or dial.exception())
+                dial, freed = origin.dialled, self._loop.create_future()
+                origin.awaiting[turn] = freed  # whose place another took keeps its turn
                 await asyncio.wait((dial, freed), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                origin.awaiting.pop(freed, None)
-            if not freed.done():
-                dial.result()
+                if not freed.done():
+                    dial.result()
+        finally:
+            origin.awaiting.pop(turn, None)
         return stream
 
     async def _dial_shared(self, origin: Origin, within: float) -> None:

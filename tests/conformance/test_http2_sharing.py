@@ -193,6 +193,20 @@ def test_a_place_that_gets_free_is_taken_while_the_dial_hangs(app: Talk, place: 
     hanging.peer.close()
 
 
+def test_places_go_to_those_who_have_waited_longest(app: Talk, place: Place) -> None:
+    sids = [app.ask(place, f"/{number}") for number in range(20)]
+    peer = listening(place, (MAX_STREAMS, 2))
+    first, second = peer.asked(), peer.asked()
+    app.settle()  # all of them wait
+    peer.respond(first.id)
+    peer.respond(second.id)
+    for number in range(2, 20):
+        got = peer.asked()
+        assert got.get(":path") == f"/{number}"
+        peer.respond(got.id)
+    assert [app.over(sid).status for sid in sids] == [200] * 20
+
+
 def test_no_places_any_more(app: Talk, place: Place) -> None:
     """What is under way goes on; what comes goes elsewhere."""
     one = app.ask(place)
