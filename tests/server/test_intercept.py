@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from proxy.config.settings import CertificateAuthority
 from proxy.retry.facts import Outcome
 from proxy.runtime import DataPath
 from proxy.server.intercept import ca
+from proxy.server.intercept.leaves import Leaf, Leaves
 from proxy.wire.http2.frames import PREFACE, SETTINGS, settings
 
 OK = b"HTTP/1.1 200 Connection established\r\nX-Attempt-Count: 0\r\n\r\n"
@@ -435,6 +437,25 @@ async def test_the_leaf_is_for_the_name_that_tls_asks_for(
                 await app.writer.start_tls(local.trusting(), server_hostname=name)  # which looks at the leaf's name
                 assert (await app.ask("GET", "/", f"Host: {front.inner}")).status == 200
                 assert (await app.ask("GET", "/", "Host: other.example")).status == 421  # on HTTP/1 it is nothing more
+
+
+async def test_a_leaf_for_another_name_is_made_beside_the_loop(
+    authority: Authority, local: Local, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, bool]] = []
+    make = Leaves.make
+
+    def noted(these: Leaves, host: str) -> Leaf:
+        made.append((host, threading.current_thread() is threading.main_thread()))
+        return make(these, host)
+
+    monkeypatch.setattr(Leaves, "make", noted)
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
+        app.send(request("CONNECT", front.inner, host=front.inner))
+        assert await app.reader.readuntil(b"\r\n\r\n") == OK
+        await app.writer.start_tls(local.trusting(), server_hostname="other.example")
+        assert (await app.ask("GET", "/", f"Host: {front.inner}")).status == 200
+    assert made == [("localhost", False), ("other.example", False)]
 
 
 async def test_shutting_down_in_the_middle_of_a_handshake(

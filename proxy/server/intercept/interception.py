@@ -33,7 +33,7 @@ from proxy.server.routing import Inside
 from proxy.transport.clock import monotonic, wall
 
 if TYPE_CHECKING:
-    from proxy.server.intercept.leaves import Leaves
+    from proxy.server.intercept.leaves import LeafContext, Leaves
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\nX-Attempt-Count: 0\r\n\r\n"
 #: Seconds that an app has for its part of the handshake.
@@ -129,13 +129,22 @@ class Interception:
 
             def secure(hello: bytes) -> None:
                 transport, _ = connection.hand_over()  # at once: what follows these bytes is not for us
-                self._beside.begin(self._shake(connection, transport, authority, context, hello))
+                self._beside.begin(self._shake(connection, transport, authority, leaves, context, hello))
 
             connection.take_inside(early, Inside(authority, "http"), secure)
 
     async def _shake(
-        self, connection: Secured, transport: asyncio.Transport, authority: str, context: ssl.SSLContext, hello: bytes
+        self,
+        connection: Secured,
+        transport: asyncio.Transport,
+        authority: str,
+        leaves: Leaves,
+        context: LeafContext,
+        hello: bytes,
     ) -> None:
+        await leaves.prepare(context.host, hello)
+        if transport.is_closing():
+            return
         try:
             tls, stand_in = await shake(transport, context, hello)
         except (OSError, ssl.SSLError) as error:

@@ -1,6 +1,6 @@
 """Leaf certificates for the names that apps ask for, and the TLS contexts that show them.
 
-A name is minted once and kept while it is used; making one never stalls the loop. Signing takes a tenth of a
+A name is minted once and kept while it is used; making one does not stall the loop. Signing takes a tenth of a
 millisecond, but OpenSSL takes most of one more to read a key back from PEM, and Python's ssl reads it from a file only;
 so it is done in a thread, and a name that is kept costs a look-up. The file is one in memory where the system has such.
 
@@ -11,6 +11,7 @@ lives 30 days (public CAs are on the way to 47, clients refuse more than 398), a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import ssl
 import tempfile
@@ -61,7 +62,18 @@ class Leaf:
 class Leaves:
     """The TLS contexts of one CA, by name. `wall` gives seconds since the epoch."""
 
-    __slots__ = ("_authority", "_flying", "_kept", "_key", "_key_pem", "_limits", "_wall", "minted")
+    __slots__ = (
+        "_asked",
+        "_authority",
+        "_flying",
+        "_kept",
+        "_key",
+        "_key_pem",
+        "_limits",
+        "_listener",
+        "_wall",
+        "minted",
+    )
 
     def __init__(self, authority: Authority, wall: Callable[[], float]) -> None:
         self._authority = authority
@@ -71,6 +83,9 @@ class Leaves:
         self._key_pem = key_pem(self._key)
         self._kept: OrderedDict[str, Leaf] = OrderedDict()
         self._flying: dict[str, asyncio.Future[Leaf]] = {}
+        self._asked = ""  # the name that was asked for last
+        self._listener = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # hears names, and shakes no hands
+        self._listener.sni_callback = self._hear
         self.minted = 0
 
     def kept(self, host: str) -> LeafContext | None:
@@ -92,6 +107,28 @@ class Leaves:
             making = self._flying[host] = loop.run_in_executor(None, self.make, host)
             making.add_done_callback(lambda future: self._made(host, future))
         return (await asyncio.shield(making)).context
+
+    async def prepare(self, host: str, hello: bytes) -> None:
+        """Have the leaf at hand for the name that this ClientHello asks for, where that is not `host`: asked in the
+        middle of a handshake, it would have to be made on the spot.
+        """
+        name = self._name_in(hello)
+        if name and name != host.lower():
+            with contextlib.suppress(CaError):  # the app hears of the CONNECT's own
+                await self.context(name)
+
+    def _name_in(self, hello: bytes) -> str:
+        """The name in a ClientHello, in lower case; "" where it has none, or is not whole."""
+        self._asked = ""
+        incoming = ssl.MemoryBIO()
+        incoming.write(hello)
+        with contextlib.suppress(ssl.SSLError):
+            self._listener.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True).do_handshake()
+        return self._asked
+
+    def _hear(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> int:
+        self._asked = "" if name is None else name.lower()
+        return ssl.ALERT_DESCRIPTION_USER_CANCELLED  # that was all
 
     def make(self, host: str) -> Leaf:
         """Mint a leaf and make its context. Blocks for about a millisecond; from any thread."""
@@ -138,7 +175,7 @@ class Leaves:
 
     def _choose(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Show the leaf for the name that the app asks for, where the CA may vouch for it. It is asked in the middle of
-        a handshake, so a new one is made on the spot.
+        a handshake, so one that was not prepared (the hello came in pieces) is made on the spot.
         """
         if name is None or name.lower() == cast(LeafContext, context).host:
             return
