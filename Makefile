@@ -63,6 +63,7 @@ chaos: $(DEV) ## calls, faults, reloads, kills; then balance the books (CHAOS_SE
 .PHONY: check
 check: $(DEV) ## style, types, floors, circles, deployment files, and whether generated files are current
 	@git diff --check $$(git hash-object -t tree /dev/null) -- . ':!docs/reference/what-your-app-sees.md'
+	@! git ls-files | grep '\.so$$' || { echo "nothing that was compiled belongs into the repository" >&2; exit 1; }
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
