@@ -75,20 +75,8 @@ class AppConnection(asyncio.Protocol):
         *("_body", "_broken", "_buffer", "_chunked", "_close", "_dropped", "_fd", "_generation", "_half_closed"),
         *("_held", "_informed", "_kept", "_like", "_like_add", "_like_request", "_lingered", "_parser", "_plans"),
         *("_rendered", "_running", "_secure", "_timer", "_tunnel", "_undecided", "acceptor", "blocked", "client"),
-        *(
-            "exchange",
-            "has_pinned",
-            "head",
-            "inside",
-            "own",
-            "place",
-            "plan",
-            "since",
-            "surplus",
-            "transport",
-            "watched",
-            "wire",
-        ),
+        *("exchange", "has_pinned", "head", "inside", "own", "place", "plan", "since", "surplus", "transport"),
+        *("watched", "wire"),
     )
 
     head: RequestHead

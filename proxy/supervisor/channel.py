@@ -9,7 +9,6 @@ Messages are pickled: both ends are this program, over a pair of sockets that no
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import pickle
 import socket
@@ -76,7 +75,7 @@ class Channel:
                 self._loop.add_writer(self._sock, self._write)
                 return
             except OSError:
-                self._out.clear()  # it has ended: `_receive` is told so
+                self._out.clear()  # it has ended: `_receive` is told so; or takes nothing (`flush`)
                 return
             if sent < len(frame):
                 self._out[0] = frame[sent:], ()
@@ -85,14 +84,12 @@ class Channel:
         self._loop.remove_writer(self._sock)
 
     def flush(self, seconds: float) -> None:
-        """Write what waits, for so many seconds at most, and do nothing else meanwhile: this side ends."""
+        """Write what waits, and do nothing else meanwhile: this side ends. `seconds` may pass in which the other side
+        takes nothing.
+        """
         if self._open:
             self._sock.settimeout(seconds)
-            with contextlib.suppress(OSError):  # the other side has ended, or takes nothing
-                while self._out:
-                    frame, descriptors = self._out.popleft()
-                    sent = socket.send_fds(self._sock, [frame[:_PIECE]], descriptors)
-                    self._sock.sendall(frame[sent:])
+            self._write()
 
     def finish(self) -> None:
         """The other side is no more: take what it has sent still, and close."""
