@@ -1,15 +1,57 @@
 """What of the package is compiled, where a C compiler is; all else about it is in pyproject.toml.
 
-Without one the package is Python alone and does the same (docs/decisions/0011-compiled-heads.md).
+Without one the package is Python alone and does the same (docs/decisions/0011-compiled-heads.md). All of MODULES are
+compiled or none is: one that is calls others past the interpreter.
 """
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-MODULES = cythonize(
-    [Extension("proxy.wire.http1.scan", ["proxy/wire/http1/scan.pyx"])], build_dir="build/cython", language_level=3
+#: Modules that are compiled, one a line. Of most the source is the Python that also runs without a compiler, with types
+#: in the `.pxd` beside it; of a `.pyx` there is nothing else.
+MODULES = [
+    "proxy.wire.http1.scan",
+]
+
+#: A None where an object was promised is an exception, and so is an index out of bounds.
+DIRECTIVES = {"language_level": 3, "nonecheck": True, "boundscheck": True, "annotation_typing": False}
+
+
+def extension(module: str) -> Extension:
+    """A module of the table, out of its source."""
+    path = module.replace(".", "/")
+    source = path + (".pyx" if Path(path + ".pyx").exists() else ".py")
+    return Extension(module, [source])
+
+
+class BuildAll(build_ext):
+    """Compiles all modules, or installs none."""
+
+    def build_extensions(self) -> None:
+        """Build; where one fails, the package goes without them."""
+        try:
+            super().build_extensions()
+        except Exception as error:  # of the compiler, of the linker, or that there is none
+            self.warn(f"nothing is compiled, redrive will run in Python alone: {error}")
+            for each in self.extensions:
+                Path(self.get_ext_fullpath(each.name)).unlink(missing_ok=True)
+                each.optional = True  # what is not there is not copied
+
+
+setup(
+    ext_modules=cythonize(
+        [extension(module) for module in MODULES],
+        build_dir="build/cython",
+        compiler_directives=DIRECTIVES,
+        nthreads=os.cpu_count() or 1,
+        quiet=True,
+    ),
+    cmdclass={"build_ext": BuildAll},
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )
-for module in MODULES:
-    module.optional = True  # cythonize does not keep it
-
-setup(ext_modules=MODULES)

@@ -69,10 +69,12 @@ def look(sdist: Path, wheel: Path) -> None:
     assert roots == {"proxy", f"redrive-{VERSION}.dist-info"}, roots
     tracked = {Path(line) for line in run("git", "-C", ROOT, "ls-files", "proxy").splitlines()}
     tracked |= {path.relative_to(ROOT) for path in (ROOT / "proxy/examples").rglob("*")}
-    left_out = {str(path) for path in tracked if (ROOT / path).is_file() and path.suffix != ".pyx"} - names
+    left_out = {str(path) for path in tracked if (ROOT / path).is_file() and path.suffix not in (".pyx", ".pxd")} - names
     assert not left_out, f"not in the wheel: {sorted(left_out)}"
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert any(name.startswith("proxy/wire/http1/scan.") and name.endswith(".so") for name in names), "nothing compiled"
+    compiled = {name.partition(".")[0] for name in names if name.endswith(".so")}
+    sources = re.findall(r'^    "(proxy[\w.]+)",$', (ROOT / "setup.py").read_text(), re.M)
+    assert sources and compiled == {name.replace(".", "/") for name in sources}, f"compiled is {sorted(compiled)}"
     assert "License-Expression: Apache-2.0" in metadata
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
