@@ -69,7 +69,8 @@ def look(sdist: Path, wheel: Path) -> None:
     assert roots == {"proxy", f"redrive-{VERSION}.dist-info"}, roots
     tracked = {Path(line) for line in run("git", "-C", ROOT, "ls-files", "proxy").splitlines()}
     tracked |= {path.relative_to(ROOT) for path in (ROOT / "proxy/examples").rglob("*")}
-    left_out = {str(path) for path in tracked if (ROOT / path).is_file() and path.suffix not in (".pyx", ".pxd")} - names
+    shipped = [path for path in tracked if (ROOT / path).is_file() and path.suffix not in (".pyx", ".pxd")]
+    left_out = set(map(str, shipped)) - names
     assert not left_out, f"not in the wheel: {sorted(left_out)}"
     assert any(name.endswith("licenses/LICENSE") for name in names)
     compiled = {name.partition(".")[0] for name in names if name.endswith(".so")}
