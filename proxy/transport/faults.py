@@ -29,6 +29,10 @@ class WrongProtocolError(Exception):
     """The upstream does not speak HTTP/2. Its text says what it did, in a clause."""
 
 
+class NoPlaceError(Exception):
+    """The upstream opened an HTTP/2 connection on which no stream may be opened."""
+
+
 class NoRoomError(Exception):
     """As many connections are open as there are file descriptors for."""
 
@@ -46,6 +50,7 @@ _DIALLING: tuple[tuple[type[BaseException], str, str], ...] = (
     (ConnectionError, "the connection broke while it was opened", "connection_terminated"),
     (NoRoomError, "too many connections are open here: the process may open no more files", NO_ROOM),
     (WrongProtocolError, "the upstream does not speak HTTP/2", "http_protocol_error"),
+    (NoPlaceError, "the upstream lets no stream be opened: its MAX_CONCURRENT_STREAMS is 0", "destination_unavailable"),
     (ParentRefusedError, "the parent proxy refused the tunnel", "destination_unavailable"),
     (FileNotFoundError, "the socket or certificate file is not there", "destination_unavailable"),
     (PermissionError, "the socket or certificate file may not be opened", "destination_unavailable"),

@@ -81,6 +81,11 @@ class UpstreamConnection(Http2Protocol):
         return self.session.is_free
 
     @property
+    def places(self) -> int:
+        """How many more streams can be opened."""
+        return self.session.places
+
+    @property
     def is_resting(self) -> bool:
         """Whether it has no streams."""
         return not self.session.streams

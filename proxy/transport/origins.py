@@ -157,6 +157,17 @@ class Origin:
             if not waiting.done():
                 waiting.set_result(None)
 
+    @property
+    def places(self) -> int:
+        """How many more streams can be opened on shared connections."""
+        return sum(max(0, shared.places) for shared in self.shared)
+
+    def forsaken(self, turn: object) -> None:
+        """Whoever waited with this turn went away: a place that was given to it is for the next."""
+        given = self.awaiting.pop(turn, None)
+        if given is not None and given.done():
+            self.freed(self.places)
+
     def refused(self, now: float) -> None:
         """Pass the endpoint over for a while: it could not be connected to. Attempts that fail together count once."""
         if now >= self.refused_until:

@@ -27,7 +27,7 @@ from proxy.transport.clock import monotonic
 from proxy.transport.connection import Connection
 from proxy.transport.dial import Dialer, Way
 from proxy.transport.egress_guard import names_address
-from proxy.transport.faults import NoRoomError, WrongProtocolError
+from proxy.transport.faults import NoPlaceError, NoRoomError
 from proxy.transport.flusher import Flusher
 from proxy.transport.greeting import Greeting
 from proxy.transport.http2 import UpstreamConnection
@@ -161,12 +161,13 @@ class Pool:
     # -- connections ----------------------------------------------------------------------------------------------
 
     def lease(
-        self, origin: Origin, now: float, *, idempotent: bool, not_on: Collection[object] = ()
+        self, origin: Origin, now: float, *, idempotent: bool, not_on: Collection[object] = (), queued: bool = False
     ) -> UpstreamStream | None:
         """A stream on a connection that is there already, or None: `open` one then. `not_on`: shared connections that
-        are taken only where there is no other.
+        are taken only where there is no other. `queued`: the call has waited for a place; who has not takes none that
+        others wait for.
         """
-        if origin.way.http2:
+        if origin.way.http2 and (queued or not origin.awaiting or origin.places > len(origin.awaiting)):
             used: SharedConnection | None = None
             for shared in origin.shared:
                 if shared.is_free:
@@ -175,8 +176,8 @@ class Pool:
                     used = used or shared
             if used is not None:
                 return used.stream()
-            if not origin.way.either:
-                return None
+        if origin.way.http2 and not origin.way.either:
+            return None
         idle = origin.idle
         while idle:
             connection = idle[-1]
@@ -224,8 +225,9 @@ class Pool:
         None: the upstream's TLS has selected HTTP/1.1.
         """
         turn = object()
+        lease = partial(self.lease, origin, idempotent=idempotent, not_on=not_on)
         try:
-            while (stream := self.lease(origin, monotonic(), idempotent=idempotent, not_on=not_on)) is None:
+            while (stream := lease(monotonic(), queued=turn in origin.awaiting)) is None:
                 if origin.selected_http1:
                     return None
                 if origin.dialled is None:
@@ -237,6 +239,9 @@ class Pool:
                 await asyncio.wait((dial, freed), return_when=asyncio.FIRST_COMPLETED)
                 if not freed.done():
                     dial.result()
+        except asyncio.CancelledError:
+            origin.forsaken(turn)
+            raise
         finally:
             origin.awaiting.pop(turn, None)
         return stream
@@ -294,7 +299,7 @@ class Pool:
         if isinstance(connection, UpstreamConnection):
             if not connection.is_free:
                 connection.drain()
-                raise WrongProtocolError("it takes no stream")
+                raise NoPlaceError
             origin.shared.append(connection)
         return connection
 

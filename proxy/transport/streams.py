@@ -131,6 +131,10 @@ class SharedConnection(Pooled, Protocol):
         """Whether another stream can be opened."""
 
     @property
+    def places(self) -> int:
+        """How many more streams can be opened; below 0 where the upstream has taken some back."""
+
+    @property
     def is_resting(self) -> bool:
         """Whether it has no streams."""
 

@@ -118,6 +118,16 @@ def test_an_upstream_that_takes_no_stream(app: Wire, place: Place) -> None:
     assert app.answer(1).grpc_status == 0
 
 
+def test_an_upstream_that_never_takes_a_stream_is_told_of_as_that(app: Wire, place: Place) -> None:
+    """And not as one that speaks something else."""
+    app.send(headers(1, place.fields()))
+    for _ in range(4):
+        place.accept((MAX_STREAMS, 0)).end()
+    answer = app.answer(1)
+    assert answer.status == 502
+    assert "MAX_CONCURRENT_STREAMS is 0" in (answer.get("proxy-status") or "")
+
+
 def test_an_upstream_that_takes_its_places_back(app: Wire, place: Place) -> None:
     app.send(headers(1, place.fields()))
     first = place.accept()
