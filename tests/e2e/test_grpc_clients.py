@@ -1,6 +1,7 @@
 """gRPC clients in other languages, unmodified and with their defaults: grpc-js, grpc-java, grpc-go.
 
-Each has its calls retried with nothing but what `redrive env` prints, and with its target changed. Where a client is
+Each has its calls retried with nothing but what `redrive env` prints, in the clear and through interception, and with
+its target changed. Where a client is
 not installed its tests are skipped: CONTRIBUTING.md says what each needs.
 """
 
@@ -12,12 +13,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from support.certificates import make
 from support.grpc_peer import GrpcServer
 from support.ports import free_port
 from support.process import COMMAND, Redrive, environment
@@ -31,8 +34,9 @@ JAR_NAMES = ("grpc-*", "netty-*", "guava", "failureaccess", "perfmark-*", "openc
 POLICY = """
 defaults: {{strategy: {{kind: grpc, backoff: {{base: 20ms, max: 50ms}}}}, dialects: [grpc], attempt_headers: [grpc]}}
 upstreams:
-  greeter: {{url: "http://127.0.0.1:{port}", hosts: [greeter.test], services: [acme.Echo]}}
+  greeter: {{url: "{url}", hosts: [greeter.test], services: [acme.Echo]{more}}}
 """
+ENV, INTERCEPTED, TARGET = "redrive env alone", "redrive env alone, TLS intercepted", "its target changed"
 OK, CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE = 0, 1, 4, 14
 
 
@@ -88,12 +92,6 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return made
 
 
-@pytest.fixture
-def server() -> Iterator[GrpcServer]:
-    with GrpcServer() as running:
-        yield running
-
-
 async def blocking(work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(None, work)
 
@@ -111,47 +109,72 @@ def what_redrive_env_prints(file: Path) -> dict[str, str]:
     return {name: value for name, value in after.items() if before.get(name) != value}
 
 
-@pytest.mark.parametrize("way", ["redrive env alone", "its target changed"])
-async def test_calls_are_retried(way: str, program: Program, server: GrpcServer, tmp_path: Path) -> None:
+@contextmanager
+def upstream(way: str, folder: Path) -> Iterator[tuple[GrpcServer, str]]:
+    """The server, and the policy of its calls; where they are intercepted, there is a local CA in the folder."""
+    if way != INTERCEPTED:
+        with GrpcServer() as server:
+            yield server, POLICY.format(url=f"http://127.0.0.1:{server.port}", more="")
+        return
+    authority = make(folder)
+    (folder / "redrive.yaml").write_text("listen: 127.0.0.1:0\n")
+    subprocess.run((*COMMAND, "ca", "init"), cwd=folder, check=True, capture_output=True, env=environment())
+    with GrpcServer(certificate=(folder / "server.pem").read_bytes()) as server:
+        more = f', verify: "{authority.ca}", connect: intercept'
+        yield server, POLICY.format(url=f"https://localhost:{server.port}", more=more)
+
+
+@pytest.mark.parametrize("way", [ENV, INTERCEPTED, TARGET])
+async def test_calls_are_retried(way: str, program: Program, tmp_path: Path) -> None:
+    if way == INTERCEPTED and program.command[0] == "java":
+        pytest.skip("Debian's netty (4.1.48) knows no ALPN of its JDK (17), which HTTP/2 over TLS needs")
     listen = f"listen: 127.0.0.1:{free_port()}\nadmin: off\n"
-    async with Redrive(tmp_path, POLICY.format(port=server.port), listen=listen) as redrive:
-        target, env = redrive.authority, {}
-        if way == "redrive env alone":
-            target, env = "greeter.test:50051", what_redrive_env_prints(redrive.file)
-        client = await asyncio.create_subprocess_exec(
-            *program.command,
-            target,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=environment(**env, **program.env),
-        )
-        assert client.stdin is not None and client.stdout is not None
-        told: dict[str, dict[str, Any]] = {}
-        try:
-            async with asyncio.timeout(60):
-                await blocking(lambda: server.wait_for("cancelled"))
-                client.stdin.write(b"now\n")
-                await client.stdin.drain()
-                async for line in client.stdout:
-                    if line.startswith(b"{"):
-                        found = json.loads(line)
-                        told[found.pop("case")] = found
-                assert await client.wait() == 0
-        finally:
-            if client.returncode is None:
-                client.kill()
-        assert told == {
-            "unary": {"code": OK, "reply": "hello"},
-            "stream": {"code": OK, "reply": "0,1,2,3"},
-            "given up": {"code": UNAVAILABLE, "reply": None},
-            "deadline": {"code": DEADLINE_EXCEEDED, "reply": None},
-            "cancelled": {"code": CANCELLED, "reply": None},
-        }
-        counts = {"unary": 3, "stream": 2, "given up": 4, "deadline": 1, "cancelled": 1}
-        assert {key: len(server.seen(key)) for key in counts} == counts
-        assert [each["x-attempt-count"] for each in server.seen("unary")] == ["1", "2", "3"]
-        assert [each.get("grpc-previous-rpc-attempts") for each in server.seen("unary")] == [None, "1", "2"]
-        assert await blocking(lambda: server.cancelled.wait(10))
-        outcomes = [(await redrive.call(number))["outcome"] for number in range(1, 6)]
-        assert outcomes[:3] == ["success", "success", "attempts_exhausted"]
-        assert set(outcomes[3:]) <= {"client_gone", "deadline"} and outcomes[4] == "client_gone"
+    with upstream(way, tmp_path) as (server, policy):
+        async with Redrive(tmp_path, policy, listen=listen) as redrive:
+            await five_calls(way, program, server, redrive)
+
+
+async def five_calls(way: str, program: Program, server: GrpcServer, redrive: Redrive) -> None:
+    """What each client does, and what it, the server and redrive tell of it."""
+    arguments, env = [redrive.authority], {}
+    if way != TARGET:
+        arguments, env = ["greeter.test:50051"], what_redrive_env_prints(redrive.file)
+    if way == INTERCEPTED:
+        arguments = ["greeter.test:443", "tls"]
+    client = await asyncio.create_subprocess_exec(
+        *program.command,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=environment(**env, **program.env),
+    )
+    assert client.stdin is not None and client.stdout is not None
+    told: dict[str, dict[str, Any]] = {}
+    try:
+        async with asyncio.timeout(60):
+            await blocking(lambda: server.wait_for("cancelled"))
+            client.stdin.write(b"now\n")
+            await client.stdin.drain()
+            async for line in client.stdout:
+                if line.startswith(b"{"):
+                    found = json.loads(line)
+                    told[found.pop("case")] = found
+            assert await client.wait() == 0
+    finally:
+        if client.returncode is None:
+            client.kill()
+    assert told == {
+        "unary": {"code": OK, "reply": "hello"},
+        "stream": {"code": OK, "reply": "0,1,2,3"},
+        "given up": {"code": UNAVAILABLE, "reply": None},
+        "deadline": {"code": DEADLINE_EXCEEDED, "reply": None},
+        "cancelled": {"code": CANCELLED, "reply": None},
+    }
+    counts = {"unary": 3, "stream": 2, "given up": 4, "deadline": 1, "cancelled": 1}
+    assert {key: len(server.seen(key)) for key in counts} == counts
+    assert [each["x-attempt-count"] for each in server.seen("unary")] == ["1", "2", "3"]
+    assert [each.get("grpc-previous-rpc-attempts") for each in server.seen("unary")] == [None, "1", "2"]
+    assert await blocking(lambda: server.cancelled.wait(10))
+    outcomes = [(await redrive.call(number))["outcome"] for number in range(1, 6)]
+    assert outcomes[:3] == ["success", "success", "attempts_exhausted"]
+    assert set(outcomes[3:]) <= {"client_gone", "deadline"} and outcomes[4] == "client_gone"

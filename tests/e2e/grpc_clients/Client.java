@@ -1,5 +1,5 @@
 // grpc-java, unmodified, with its defaults: the cases of test_grpc_clients.py, each told as a line of JSON.
-//   java -cp JARS Client.java TARGET
+//   java -cp JARS Client.java TARGET [tls]
 
 import io.grpc.CallOptions;
 import io.grpc.ClientCall;
@@ -69,7 +69,9 @@ public class Client {
     }
 
     public static void main(String[] arguments) throws Exception {
-        channel = ManagedChannelBuilder.forTarget(arguments[0]).usePlaintext().build();
+        ManagedChannelBuilder<?> builder = ManagedChannelBuilder.forTarget(arguments[0]);
+        boolean secure = arguments.length > 1 && arguments[1].equals("tls");
+        channel = (secure ? builder.useTransportSecurity() : builder.usePlaintext()).build();
         call("unary", "echo", false, "hello", "2", 20000);
         call("stream", "count", true, "4 0", "1", 20000);
         call("given up", "echo", false, "hello", "99", 20000);

@@ -1,6 +1,6 @@
 // grpc-go, unmodified, with its defaults: the cases of test_grpc_clients.py, each told as a line of JSON.
 //
-//	go run client.go TARGET
+//	go run client.go TARGET [tls]
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
@@ -79,7 +80,11 @@ func stream(name, fail string) {
 
 func main() {
 	var err error
-	connection, err = grpc.Dial(os.Args[1], grpc.WithInsecure(), grpc.WithDefaultCallOptions(grpc.ForceCodec(texts{})))
+	secure := grpc.WithInsecure()
+	if len(os.Args) > 2 && os.Args[2] == "tls" {
+		secure = grpc.WithTransportCredentials(credentials.NewTLS(nil))
+	}
+	connection, err = grpc.Dial(os.Args[1], secure, grpc.WithDefaultCallOptions(grpc.ForceCodec(texts{})))
 	if err != nil {
 		panic(err)
 	}

@@ -1,5 +1,5 @@
 // grpc-js, unmodified, with its defaults: the cases of test_grpc_clients.py, each told as a line of JSON.
-//   node client.js TARGET
+//   node client.js TARGET [tls]
 const grpc = require('@grpc/grpc-js');
 const readline = require('readline');
 
@@ -11,7 +11,8 @@ const method = (name, responseStream) => ({
 });
 const Echo = grpc.makeGenericClientConstructor(
   { echo: method('echo', false), wait: method('wait', false), count: method('count', true) }, 'acme.Echo');
-const client = new Echo(process.argv[2], grpc.credentials.createInsecure());
+const { createSsl, createInsecure } = grpc.credentials;
+const client = new Echo(process.argv[2], process.argv[3] === 'tls' ? createSsl() : createInsecure());
 
 const metadata = (fields) => {
   const made = new grpc.Metadata();
