@@ -190,6 +190,8 @@ def main() -> int:
     if (os.cpu_count() or 1) < 2:
         print("bench: two cores are needed, one for the proxy and one for the load")
         return 2
+    # An installed package and the image have byte code, and so do the peers: the first start of a checkout writes it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     peers = [peer for peer in PEERS if not chosen.only or peer.name in chosen.only.split(",")]
     for peer in [peer for peer in peers if not peer.available()]:
         print(f"left out, not installed: {peer.name}")
