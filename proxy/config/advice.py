@@ -113,7 +113,9 @@ class _Advice:
         strategy = policy.strategy
         if strategy.hedging_delay is None or strategy.max_attempts < 2:
             return
-        if policy.bucket is None:
+        if strategy.extra == 0:
+            yield ("strategy", "extra"), "grants no hedge: nothing is sent beside an attempt"
+        if policy.bucket is None and strategy.extra is None:
             yield ("strategy",), "hedges without a bucket: nothing bounds what they add to the load"
         if strategy.safe_methods:
             return

@@ -47,6 +47,9 @@ ANY = {"type": ["string", "number", "boolean"]}
 TEXT = {"type": "string"}
 
 duration = Word(units.duration, {"anyOf": [like(_LONG), {"const": 0}]})
+delay_or_percentile = Word(
+    units.delay_or_percentile, {"anyOf": [like(rf"{_LONG}|p([5-9][0-9])(\.[0-9]+)?"), {"const": 0}]}
+)
 positive_duration = Word(units.positive_duration, like(_LONG))
 duration_or_off = Word(units.duration_or_off, _LONG_OR_OFF)
 clamp = Word(units.clamp, _LONG_OR_OFF)
@@ -145,7 +148,11 @@ STRATEGY = replace(
         max_backoff=Key(duration, doc="grpc: backoff.max"),
         multiplier=Key(number, doc="grpc: backoff.multiplier"),
         jitter=Key(jitter, doc="grpc: backoff.jitter"),
-        hedging_delay=Key(duration, doc="hedging: from one hedge to the next (500ms)"),
+        hedging_delay=Key(
+            delay_or_percentile,
+            doc="hedging: from one hedge to the next (500ms), or p95: that percentile of what successes took",
+        ),
+        extra=Key(share, doc="hedging: the most hedges, per calls of the last minute (10% with a percentile)"),
         non_fatal=Key(ListOf(failure), doc="hedging: the failures to go on from"),
     ),
     open=True,

@@ -23,8 +23,18 @@ from proxy.config.schema import BACKOFF, BUCKET, IN_STRATEGY, STRATEGY
 from proxy.config.schema_language import told_already
 from proxy.config.units import guess, is_off
 from proxy.config.yaml_tree import Map, adopt, lay
-from proxy.retry.policy import Backoff, BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, Strategy, ThrottleSpec
-from proxy.retry.presets import BUILT_IN
+from proxy.retry.policy import (
+    Backoff,
+    BucketRef,
+    BucketSpec,
+    BudgetSpec,
+    Percentile,
+    QuotaSpec,
+    RateSpec,
+    Strategy,
+    ThrottleSpec,
+)
+from proxy.retry.presets import BUILT_IN, EXTRA
 
 # -- the kinds as a user would spell them ------------------------------------------------------------------------------
 
@@ -37,7 +47,7 @@ STRATEGY_KEYS: dict[str, tuple[str, ...]] = {
     "adaptive": (*_RETRYING, "delay_first"),
     "smithy": _RETRYING,
     "grpc": (*_RETRYING, "initial_backoff", "max_backoff", "multiplier", "jitter"),
-    "hedging": ("max_attempts", "hedging_delay", "non_fatal"),
+    "hedging": ("max_attempts", "hedging_delay", "extra", "non_fatal"),
     "none": (),
 }
 BUCKET_KEYS: dict[str, tuple[str, ...]] = {
@@ -253,8 +263,11 @@ class Kinds:
         if ":" in kind:
             return self._custom(tree, name, mark, path)
         typed = STRATEGY.read(tree, mark, path, told_already)
-        plain = ("max_attempts", "pushback_clamp", "delay_first", "hedging_delay")
+        plain = ("max_attempts", "pushback_clamp", "delay_first", "hedging_delay", "extra")
         changes = {key: typed[key] for key in plain if key in typed}
+        if isinstance(measured := changes.get("hedging_delay"), Percentile):
+            del changes["hedging_delay"]
+            changes = {"extra": EXTRA, **changes, "hedging_percentile": measured.percent}
         if "backoff" in typed:
             changes["backoff"] = Backoff(**typed["backoff"])
         if "non_fatal" in typed:

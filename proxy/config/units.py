@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from proxy.config.problems import did_you_mean, meant
 from proxy.config.yaml_tree import Map, Seq, Text
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
+from proxy.retry.policy import Percentile
 
 Value = TypeVar("Value")
 
@@ -131,6 +132,28 @@ positive_duration = checked(duration, _above_zero, "must be longer than 0")
 duration_or_off = or_off(checked(duration, _above_zero, "must be longer than 0 (did you mean off?)"))
 #: A duration, zero too, or None for `off`.
 clamp = or_off(duration)
+
+
+_PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
+#: What people write for p95: P95, p95ms, 95%, p 95, 95th, 95p.
+_NEAR_PERCENTILE = re.compile(r"[pP]\s?(\d+(?:\.\d+)?)\s?(?:ms|s|%|th)?|(\d+(?:\.\d+)?)\s?(?:%|th|p)")
+
+
+def delay_or_percentile(value: Any) -> float | Percentile:
+    """A duration, or `p95`: the percentile of measured times, from p50 to p99.9."""
+    found = scalar(value, "a duration such as 500ms, or a percentile such as p95")
+    match = _PERCENTILE.fullmatch(found)
+    if match is None:
+        near = _NEAR_PERCENTILE.fullmatch(found)
+        if near is None:
+            return duration(value)
+        raise ValueError(
+            f"{written(value)} is neither a duration nor a percentile (did you mean p{near[1] or near[2]}?)"
+        )
+    percent = float(match[1])
+    if not 50 <= percent <= 99.9:
+        raise ValueError(f"{written(value)} is out of range; a percentile is p50 to p99.9")
+    return Percentile(percent)
 
 
 def size(value: Any) -> int:

@@ -3,7 +3,8 @@
 The cooldown is asked first, then the rate, then the adaptive limiter. Whatever is held there is left again by `leave`,
 and nothing else leaves anything.
 
-Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place to wait in)
+Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place to wait in,
+a hedge of those that `extra` allows)
 is either sent with the attempt or given back, exactly once, and nothing is taken where anything refuses. A bucket that
 is kept elsewhere is asked; its answer counts while it is waited for, and what it grants too late goes back to it.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.facts import Outcome, Request
+from proxy.retry.hedges import Hedges
 from proxy.retry.plans import HAIR, NEVER
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import held_in_vain
@@ -41,6 +43,8 @@ class Payment:
     asked: bool = False
     limit: float = 0.0
     _taken_at: float = 0.0
+    _hedges: Hedges | None = None  # where this one is counted as a hedge, and since when
+    _hedged_at: float = 0.0
     _tokens: tuple[TokenGate, ...] = ()
     _place: str = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
@@ -95,6 +99,14 @@ class Payment:
         self.asked = False
         return True
 
+    def take_hedge(self, hedges: Hedges, share: float, now: float) -> bool:
+        """Count the attempt, once, as one beside another, if this share of the calls has room; whether it has."""
+        if self._hedges is None:
+            if not hedges.take(share, now):
+                return False
+            self._hedges, self._hedged_at = hedges, now
+        return True
+
     def pass_gate(self, gate: TokenGate, waiter: Waiter, now: float) -> float:
         """Take a gate's token, once: not after `now` where it is taken, else when to ask again."""
         if gate in self._tokens:
@@ -111,6 +123,9 @@ class Payment:
             self.bucket.give_back(self.price, now, taken_at=self._taken_at)
         for gate in self._tokens:
             gate.bucket.give_back(now)
+        if self._hedges is not None:
+            self._hedges.give_back(self._hedged_at)
+            self._hedges = None
         self.price = self.owed = None
         self.asked, self._tokens = False, ()
 

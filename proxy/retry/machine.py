@@ -161,6 +161,13 @@ class Call:
         all_gone = isinstance(state, Flying) and bool(state.flights) and state.next is None
         return self.hedged and all_gone and self.policy.strategy.hedging_delay == 0
 
+    def hedging_delay(self, now: float) -> float | None:
+        """Seconds from one hedge to the next; None while the strategy asks for a percentile and there is none."""
+        strategy, hedges = self.policy.strategy, self.scope.hedges
+        if strategy.hedging_percentile is None or hedges is None:
+            return strategy.hedging_delay
+        return hedges.delay(strategy.hedging_percentile, now)
+
     def forget_alarm(self) -> None:
         """Let go of the driver, which has finished with this call."""
         self._alarm = None
@@ -186,6 +193,8 @@ class Call:
                 self._app_paid = bucket.charge_app_retry(now)
         if policy.mode != "enforce":
             return self._launch(now)
+        if self.scope.hedges is not None:
+            self.scope.hedges.began(now)
         if policy.strategy.custom is not None:
             return self._start_plugin(now)
         if self.scope.admits(now):
@@ -477,6 +486,8 @@ class Call:
             )
         self._flight = flight
         self.deadline = None
+        if self.scope.hedges is not None:
+            self._measure(now)
         if self._admission is not None and self._admission.cooled:
             self._admission.landed(flight.since, now, well=True)
         if not self.hedged:
@@ -486,6 +497,12 @@ class Call:
         self._plan_no_more(now)
         self.state = Delivering(attempt, _SUCCESS)
         return (*others, *self._discard(), Deliver(attempt, _SUCCESS))
+
+    def _measure(self, now: float) -> None:
+        """A success's first byte that counts has come: hedging learns for how long it was waited for."""
+        state, hedges = self.state, self.scope.hedges
+        if type(state) is Flying and hedges is not None and self.policy.mode == "enforce":
+            hedges.answered(now - min(flight.since for flight in state.flights.values()), now)
 
     def _cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
         """End the other flights, which count neither as success nor as failure."""
@@ -615,6 +632,9 @@ class Call:
     def _hedge(self, next: Next, now: float) -> Actions:
         """A hedge is due: it pays, the rate lets it go, and it is sent; or it waits, or there are no more."""
         payment, bucket = self._payable(), self.bucket
+        if not self._is_within_extra(payment, now):
+            self._plan_no_more(now)
+            return ()
         if bucket is not None and not bucket.affords(next.price, now):
             return self._no_more(Outcome.BUCKET_EMPTY, now)
         at, no, _ = self._gates.ask(payment, now, self.deadline, first=False)
@@ -633,6 +653,13 @@ class Call:
         payment.asked = True
         actions = self._wait(next, now)
         return (*actions, Ask(next.price)) if self._payment is payment else actions  # else there was no room to wait in
+
+    def _is_within_extra(self, payment: Payment, now: float) -> bool:
+        """Whether the attempt may be sent beside others; one that nothing flies beside is a retry, which always may."""
+        hedges, share, state = self.scope.hedges, self.policy.strategy.extra, self.state
+        if hedges is None or share is None or type(state) is not Flying or not state.flights:
+            return True
+        return payment.take_hedge(hedges, share, now)
 
     def _hedge_on(self, failure: Failure, flight: Flight, decided: Next | Outcome, on: bool, now: float) -> Actions:
         """One of several failed: the next one comes, or what else flies goes on, or the call ends."""

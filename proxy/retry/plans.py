@@ -7,7 +7,8 @@ costs, the machine pays at once (`proxy.retry.machine`), after the last check ha
 Hedging (gRPC A6). The first attempt goes at once, the next every `hedging_delay`. A non-fatal failure brings the next
 hedge forward to now, or, where it carries a pushback, puts it exactly that much later; a fatal one ends the call. A
 stop, a delay too long, and a bucket that refuses end hedging: what flies goes on, and when all have failed the last
-answer goes to the app with the last *no*.
+answer goes to the app with the last *no*. Where `extra` has no room, that one hedge is not sent, and the next comes
+after a failure: an attempt that nothing flies beside is a retry, and no hedge (contract, section 1).
 """
 
 from __future__ import annotations
@@ -62,6 +63,9 @@ class Standing(Protocol):
     @property
     def idempotent(self) -> bool:
         """Whether its request may be repeated without knowing whether it was carried out."""
+
+    def hedging_delay(self, now: float) -> float | None:
+        """Seconds from one hedge to the next; None while a percentile is asked for and too little is known."""
 
 
 def goes_on(call: Standing, failure: Failure) -> bool:
@@ -192,6 +196,8 @@ class Sequential(WaitSeries):
             return wait
         if too_long(failure.pushback, policy):
             return Outcome.PUSHBACK_TOO_LONG
+        if wait is None and policy.strategy.hedging_percentile is not None and failure.pushback.delay is None:
+            wait = call.hedging_delay(now)
         if wait is None:
             wait = self.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING)
         self.due = now + wait
@@ -217,8 +223,11 @@ class Hedged:
             self.stopped = Outcome.DISABLED
         if call.attempts >= strategy.max_attempts or self.stopped is not None or call.committed:
             return None
+        delay = call.hedging_delay(now)
+        if delay is None:
+            return None
         price = call.bucket.price(Class.TRANSIENT) if call.bucket is not None else 0.0
-        return Next(now + (strategy.hedging_delay or 0.0), price)
+        return Next(now + delay, price)
 
     def after_failure(
         self, call: Standing, failure: Failure, now: float, *, goes_on: bool, disabled: bool

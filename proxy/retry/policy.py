@@ -98,8 +98,19 @@ class BucketRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Percentile:
+    """A delay that is measured, not named: `percent` (50 to 99.9) of times are no longer."""
+
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
 class Strategy:
     """A strategy's definition. `name` is what the user called it; `kind` one of the contract's table, or "custom".
+
+    `hedging_percentile`: the delay is this percentile (50 to 99.9) of what the scope's successes took, and
+    `hedging_delay` stands where no hedge is meant: before the retries of a call that is not hedged, while there is no
+    percentile. `extra`: the share of its calls (0 to 1) that hedges are bounded to; None for no bound.
 
     `exact_pushback` (grpc): a pushback replaces the backoff and starts the series again. `pushback_clamp`
     (standard-2026): a pushback is clamped to [d(n), d(n) + clamp]. `paced` (adaptive): the CUBIC limiter, which
@@ -117,6 +128,8 @@ class Strategy:
     paced: bool = False
     delay_first: bool = True
     hedging_delay: float | None = None  # not None: hedging
+    hedging_percentile: float | None = None
+    extra: float | None = None
     non_fatal: frozenset[int | str | FaultKind] = frozenset()  # HTTP statuses (int), gRPC names (str), fault kinds
     safe_methods: bool = False  # a service config's hedgingPolicy says that its methods are safe to hedge
     custom: Any = None

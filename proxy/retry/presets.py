@@ -48,6 +48,9 @@ SMITHY = Strategy("smithy", "smithy", 6, Backoff(1.0, 20.0), own_bucket=QuotaSpe
 # gRPC A6, the draft's jitter; a pushback is waited exactly, and begins the series again.
 GRPC = Strategy("grpc", "grpc", 4, Backoff(1.0, 5.0, multiplier=3.0), exact_pushback=True)
 
+#: Contract, section 13: the share of calls that hedges are bounded to where the delay is a percentile.
+EXTRA = 0.1
+
 # gRPC A6, hedging policy.
 HEDGING = Strategy(
     "hedging",

@@ -17,6 +17,7 @@ from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.cooldown import Cooldown, digest
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.facts import Failure, Fields, Request
+from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, PushbackPolicy, RateSpec, Strategy
 from proxy.retry.token_bucket import TokenGate
 
@@ -40,6 +41,7 @@ T = TypeVar("T")
 class ScopeState:
     """All that the calls of one policy and one scope value share.
 
+    `hedges` is what its hedging looks at, None where the strategy asks for none of that.
     `rate` and `limiter` are the gates before `rate_bucket` and `pacing`.
     `ungated`: there is no such gate, so that only a cooldown could hold a call. `shadow` is the bucket that
     `mode: observe` plays with instead of the real one.
@@ -51,6 +53,7 @@ class ScopeState:
     pacing: CubicLimiter | None
     cooldown: Cooldown
     seen: SeenKeys
+    hedges: Hedges | None = None
     rate: TokenGate | None = field(init=False)
     limiter: TokenGate | None = field(init=False)
     ungated: bool = field(init=False)
@@ -140,6 +143,10 @@ class Factory:
         """The adaptive limiter of this key."""
         return CubicLimiter(now)
 
+    def hedges(self, key: Key, now: float) -> Hedges:
+        """What hedging looks at under this key."""
+        return Hedges()
+
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this upstream and scope value."""
         return Cooldown()
@@ -157,6 +164,7 @@ class Registry:
         self._buckets: OrderedDict[Key, Bucket] = OrderedDict()
         self._rates: OrderedDict[Key, RateBucket] = OrderedDict()
         self._limiters: OrderedDict[Key, CubicLimiter] = OrderedDict()
+        self._hedges: OrderedDict[Key, Hedges] = OrderedDict()
         self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
         self.forget_policies()
@@ -272,7 +280,8 @@ class Registry:
         limiter = self._limiter(own, now) if policy.strategy.paced else None
         place = self._place(policy.upstream, value)
         bucket = None if policy.bucket is None else self._bucket(_key(policy.bucket, own), policy.bucket.spec, now)
-        return ScopeState(value, bucket, rate, limiter, *place)
+        hedges = None if policy.strategy.extra is None else self._hedges_of(own, now)
+        return ScopeState(value, bucket, rate, limiter, *place, hedges)
 
     def _definition(self, policy: Policy) -> str:
         """What tells one strategy definition of an upstream from another: its name, numbered where two share one.
@@ -306,6 +315,11 @@ class Registry:
         if own not in self._limiters:
             _keep(self._limiters, own, self._factory.limiter(own, now))
         return self._limiters[own]
+
+    def _hedges_of(self, own: Key, now: float) -> Hedges:
+        if own not in self._hedges:
+            _keep(self._hedges, own, self._factory.hedges(own, now))
+        return self._hedges[own]
 
     def _place(self, upstream: str, value: str) -> tuple[Cooldown, SeenKeys]:
         key = upstream, value

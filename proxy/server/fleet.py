@@ -17,6 +17,7 @@ from proxy.process import Background
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BucketSpec, RateSpec
 from proxy.retry.registry import Factory, Key, SeenKeys
 from proxy.transport.clock import monotonic
@@ -132,6 +133,10 @@ class Fleet(Factory):
     def limiter(self, key: Key, now: float) -> CubicLimiter:
         """The adaptive limiter of this key."""
         return self._factory.limiter(key, now)
+
+    def hedges(self, key: Key, now: float) -> Hedges:
+        """What hedging looks at under this key."""
+        return self._factory.hedges(key, now)
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this upstream and scope value."""

@@ -25,6 +25,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
         A + "    strategy: hedging\n",
         ["4:15: upstreams.a.strategy: warning: hedges without a bucket: nothing bounds what they add to the load"],
     ),
+    "hedging within a share": (A + "    strategy: {kind: hedging, hedging_delay: p95}\n", []),
+    "hedging within no share": (
+        A + "    strategy: {kind: hedging, extra: 0}\n",
+        ["4:38: upstreams.a.strategy.extra: warning: grants no hedge: nothing is sent beside an attempt"],
+    ),
     "hedging methods that are never hedged": (
         A + "    bucket: {kind: budget}\n    routes:\n      - {match: {methods: [POST]}, strategy: hedging}\n",
         [

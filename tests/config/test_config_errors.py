@@ -77,6 +77,37 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "buckets:\n  b: {kind: throttle, capacity: 5}\n",
         ["redrive.yaml:2:23: buckets.b.capacity: unknown key for the kind throttle; it belongs to quota"],
     ),
+    "a percentile without hedging": (
+        "strategies:\n  p: {kind: standard, hedging_delay: p95}\n",
+        ["redrive.yaml:2:23: strategies.p.hedging_delay: unknown key for the kind standard; it belongs to hedging"],
+    ),
+    "a share of hedges without hedging": (
+        "upstreams:\n  a: {url: http://x, strategy: {extra: 5%}}\n",
+        ["redrive.yaml:2:33: upstreams.a.strategy.extra: unknown key for the kind standard; it belongs to hedging"],
+    ),
+    **{
+        f"the percentile {written}": (
+            f"strategies:\n  p: {{kind: hedging, hedging_delay: {written}}}\n",
+            [f"redrive.yaml:2:37: strategies.p.hedging_delay: '{written}' is {message}"],
+        )
+        for written, message in {
+            "p49": "out of range; a percentile is p50 to p99.9",
+            "p100": "out of range; a percentile is p50 to p99.9",
+            "p99.95": "out of range; a percentile is p50 to p99.9",
+            "p95ms": "neither a duration nor a percentile (did you mean p95?)",
+            "95%": "neither a duration nor a percentile (did you mean p95?)",
+            "P95": "neither a duration nor a percentile (did you mean p95?)",
+            "pct95": "no duration; write it as 250ms, 2s, 1m or 1h",
+        }.items()
+    },
+    "more hedges than calls": (
+        "strategies:\n  p: {kind: hedging, hedging_delay: p95, extra: 101%}\n",
+        ["redrive.yaml:2:49: strategies.p.extra: must be at most 100%"],
+    ),
+    "fewer hedges than none": (
+        "strategies:\n  p: {kind: hedging, hedging_delay: p95, extra: -1%}\n",
+        ["redrive.yaml:2:49: strategies.p.extra: '-1%' is no percentage; write it as 20 or 20%"],
+    ),
     "a key of no kind": (
         "strategies:\n  p: {kind: standard, max_attemps: 5}\n",
         ["redrive.yaml:2:23: strategies.p.max_attemps: unknown key for the kind standard (did you mean max_attempts?)"],

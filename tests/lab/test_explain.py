@@ -181,6 +181,19 @@ def test_a_hedge(explain) -> None:  # type: ignore[no-untyped-def]
     )
 
 
+def test_a_percentile_is_unknown_offline(explain) -> None:  # type: ignore[no-untyped-def]
+    Path("r.yaml").write_text(
+        "upstreams: {a: {url: http://a.example, strategy: {kind: hedging, hedging_delay: p95}}}\n"
+    )
+    says(
+        explain("GET", "http://a.example/", "--status", "200"),
+        "strategy hedging: 3 attempts, the next one after p95 of the times that the scope's successes took in the last "
+        "minute (unknown offline: below 20 of them there is no hedge); hedges are at most 10 % of the calls of the "
+        "last minute",
+        "attempt 1 goes to the app as it comes",
+    )
+
+
 def test_a_bucket_that_cannot_pay(explain) -> None:  # type: ignore[no-untyped-def]
     says(
         explain("GET", "http://api.payments.example/v1/tight", "--status", "503"),

@@ -17,6 +17,7 @@ QUOTA = QuotaSpec(1000, retry_cost=5)
 THROTTLE = ThrottleSpec(1000, 0.5)
 RATE = RateSpec(0.0, 1000.0)
 BUDGET = BudgetSpec(percent=100, min_per_second=0, window=100_000)
+SHARE = 0.3
 HELD, DONE = 0, 1
 
 
@@ -25,7 +26,9 @@ def main() -> None:
     memory = open_memory(descriptor)
     at = memory.row(number)
     rng = random.Random(seed)
-    one = {"quota": quota, "rate": rate, "budget": budget, "limiter": limiter}[sys.argv[5]](SharedFactory(memory), rng)
+    one = {"quota": quota, "rate": rate, "budget": budget, "limiter": limiter, "hedges": hedges}[sys.argv[5]](
+        SharedFactory(memory), rng
+    )
     words = memory.words
     held = words[at + HELD]
     print("ready", flush=True)
@@ -85,6 +88,27 @@ def limiter(factory, rng):
         now = time.monotonic()
         cubic.take(now)
         cubic.learn(rng.random() < 0.1, now)
+        return 0
+
+    return one
+
+
+def hedges(factory, rng):
+    """What is held is what was hedged; every round begins a call, and measures one."""
+    kept = factory.hedges(("a", "p95", "x"), 0.0)
+    taken = []
+
+    def one(held):
+        now = time.monotonic()
+        kept.began(now)
+        kept.answered(rng.lognormvariate(-3, 1), now)
+        kept.delay(95, now)
+        if taken and rng.random() < 0.1:
+            kept.give_back(taken.pop())
+            return -1
+        if kept.take(SHARE, now):
+            taken.append(now)
+            return 1
         return 0
 
     return one

@@ -18,6 +18,7 @@ from proxy.retry.buckets import RateBucket
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory.buckets import SharedBudget, SharedLimiter, SharedQuota
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.hedges import SharedHedges
 from proxy.stores.shared_memory.records import Memory
 
 SCRIPT = Path(hammering.__file__)
@@ -153,6 +154,33 @@ def test_a_budget_stays_whole_when_its_users_are_killed(memory: Memory, hammers:
         assert header.total == header.count + sum(events for _, _, events in slices)
         assert all(first <= last for first, last, _ in slices)
         assert [first for first, _, _ in slices] == sorted(first for first, _, _ in slices)
+
+
+def test_four_processes_keep_hedges_within_their_share(memory: Memory, hammers: list[Hammer]) -> None:
+    hammers += [Hammer(memory, number, number, 2000, "hedges") for number in range(PROCESSES)]
+    for each in hammers:
+        each.start()
+    for each in hammers:
+        each.expect("done")
+    kept = SharedFactory(memory).hedges(("a", "p95", "x"), 0.0)
+    now = time.monotonic()
+    sent, calls = kept.counts(now)
+    assert (sent, calls) == (sum(each.held for each in hammers), 2000 * PROCESSES)
+    assert 0.25 * calls < sent <= hammering.SHARE * calls
+    measured = kept.delay(50, now)
+    assert measured is not None and 0.04 < measured < 0.06  # e^-3 is 0.0498
+
+
+def test_hedges_stay_whole_when_their_users_are_killed(memory: Memory, hammers: list[Hammer]) -> None:
+    kill_some(memory, hammers, "hedges", kills=4)
+    kept = SharedFactory(memory).hedges(("a", "p95", "x"), 0.0)
+    assert isinstance(kept, SharedHedges)
+    now = time.monotonic()
+    sent, calls = kept.counts(now)
+    done = sum(each.done for each in hammers)
+    assert abs(sent - sum(each.held for each in hammers)) <= len(hammers)
+    assert 0 <= calls - done <= len(hammers)
+    assert 0 <= kept._sums(int(now // 5) + 1)[-1] - done <= len(hammers)
 
 
 def test_a_limiter_stays_whole_when_its_users_are_killed(memory: Memory, hammers: list[Hammer]) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.retry.buckets import Bucket
 from proxy.retry.facts import NoFields, Request
+from proxy.retry.hedges import FEWEST, Hedges, rank
 from proxy.retry.policy import BucketRef, BudgetSpec, Policy, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.presets import STANDARD
 from proxy.retry.registry import KEY_SECONDS, Factory, Registry
@@ -21,6 +22,7 @@ from proxy.retry.token_bucket import Waiter
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.hedges import BOXES, FRESH, LEAST, MOST, SLICES, box_of, middle_of
 from proxy.stores.shared_memory.records import PROBES, Definition, Memory, Number, digest
 
 
@@ -405,3 +407,71 @@ def test_a_refilled_quota_is_one_for_all_and_its_successor_takes_over_the_share_
     assert (plain.level(60.0), plain.level(1e6)) == (4.5, 4.5)
     again = SharedFactory(fresh, generation=4).bucket(name, slow, None, 70.0)
     assert (again.level(70.0), again.level(75.0)) == (45, 50)
+
+
+@shapes
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.001, 0.3, 2.0, 4.9, 30.0]),
+            st.sampled_from(["call", "hedge", "back", "answer", "answer"]),
+            st.floats(0.0002, 3000.0),
+        ),
+        max_size=120,
+    )
+)
+def test_hedges_are_bounded_alike_and_times_are_within_their_box(
+    memory: Memory, steps: list[tuple[float, str, float]]
+) -> None:
+    """The same bound to the hedge; a percentile within 2.4 % of the one of the slices that the window has."""
+    one, other = Hedges(), SharedFactory(memory).hedges(("a", key()[1], ""), 0.0)
+    now, times = 1000.0, []
+    taken: list[float] = []
+    for wait, what, seconds in steps:
+        now += wait
+        if what == "call":
+            one.began(now)
+            other.began(now)
+        elif what == "hedge":
+            if one.take(0.3, now):
+                taken.append(now)
+                assert other.take(0.3, now)
+            else:
+                assert not other.take(0.3, now)
+        elif what == "back" and taken:
+            at = taken.pop()
+            one.give_back(at)
+            other.give_back(at)
+        elif what == "answer":
+            other.answered(seconds, now)
+            times.append((now // 5, seconds))
+        assert one.counts(now) == other.counts(now)
+    now += FRESH
+    inside = sorted(seconds for slice_, seconds in times if slice_ > now // 5 - SLICES)
+    for percent in (50.0, 95.0, 99.9):
+        found = other.delay(percent, now)
+        if len(inside) < FEWEST:
+            assert found is None
+        else:
+            assert found is not None
+            assert abs(found / inside[rank(percent, len(inside))] - 1) < 0.024
+
+
+def test_the_boxes_of_times_are_as_fine_as_is_said() -> None:
+    edges = [(middle_of(box) + middle_of(box + 1)) / 2 for box in range(BOXES - 1)]
+    assert max(edge / middle_of(box) - 1 for box, edge in enumerate(edges)) < 0.024
+    assert middle_of(0) == LEAST and middle_of(BOXES - 1) == pytest.approx(MOST)
+    assert [box_of(middle_of(box)) for box in range(BOXES)] == list(range(BOXES))
+    assert box_of(0.0) == 0 and box_of(1e9) == BOXES - 1
+
+
+def test_hedges_are_those_of_the_definition_over_reloads(fresh: Memory) -> None:
+    """What is measured goes on; another generation of the configuration finds it."""
+    before, after = SharedFactory(fresh, 1), SharedFactory(fresh, 2)
+    one = before.hedges(("a", "p95", ""), 0.0)
+    for _ in range(FEWEST):
+        one.began(1.0)
+        one.answered(0.2, 1.0)
+    other = after.hedges(("a", "p95", ""), 2.0)
+    assert other.counts(2.0) == (0, FEWEST)
+    assert other.delay(95, 2.0) == pytest.approx(0.2, rel=0.024)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from proxy.config.advice import draining_share
 from proxy.lab.policy_tests.playing import duration
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Verdict, first
+from proxy.retry.hedges import FEWEST
 from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, QuotaSpec, Strategy
 
@@ -46,7 +47,7 @@ def strategy(made: Strategy) -> str:
         return f"{kind}: one attempt, no retries"
     text = f"{kind}: {made.max_attempts} attempts"
     if made.hedging_delay is not None:
-        return f"{text}, the next one every {span(made.hedging_delay)}"
+        return f"{text}, the next one {_hedging(made)}"
     text += f"; retry n waits {backoff(made.backoff)}"
     if made.exact_pushback:
         text += ", or exactly a pushback"
@@ -55,6 +56,19 @@ def strategy(made: Strategy) -> str:
     if made.paced:
         text += "; a rate limiter " + ("also delays first attempts" if made.delay_first else "delays retries")
     return text
+
+
+def _hedging(made: Strategy) -> str:
+    """When hedges go, and what bounds them. A percentile is what was measured, which nobody has here."""
+    when = f"every {span(made.hedging_delay)}"
+    if made.hedging_percentile is not None:
+        when = (
+            f"after p{made.hedging_percentile:g} of the times that the scope's successes took in the last minute "
+            f"(unknown offline: below {FEWEST} of them there is no hedge)"
+        )
+    if made.extra is None:
+        return when
+    return f"{when}; hedges are at most {made.extra * 100:g} % of the calls of the last minute"
 
 
 def backoff(made: Backoff) -> str:

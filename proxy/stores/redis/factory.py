@@ -18,6 +18,7 @@ from typing import TypeVar
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import MOST_SCOPES, Factory, Key, SeenKeys
 from proxy.stores.redis.bucket import RedisBucket, key_of
@@ -84,6 +85,9 @@ class RedisFactory(Factory):
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
         return self.inner.limiter(key, now)  # each machine's own
+
+    def hedges(self, key: Key, now: float) -> Hedges:
+        return self.inner.hedges(key, now)  # each machine's own
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         return self.inner.seen(upstream, value)  # each machine's own

@@ -14,16 +14,18 @@ from typing import Any, TypeVar
 from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import Factory, Key, SeenKeys
 from proxy.retry.token_bucket import TokenBucket
 from proxy.stores.shared_memory import buckets, ring
 from proxy.stores.shared_memory.cooldown import QUIET, SharedCooldown
+from proxy.stores.shared_memory.hedges import SharedHedges
 from proxy.stores.shared_memory.records import STATE, Definition, Former, Memory, Number, Record, Rings, digest
 
 Made = TypeVar("Made", Bucket, RateBucket)
 
-#: Budgets are large: three windows of slices.
+#: Budgets are large: three windows of slices. So is what hedging looks at, which takes no more.
 _BUDGET_WORDS = STATE + 3 * ring.WORDS
 _BUDGETS = 1024
 
@@ -80,6 +82,10 @@ class SharedFactory(Factory):
         fresh = CubicLimiter(now).state()
         wanted, begin = self._definition("limiter", key), lambda at, _: self._write(at, fresh)
         return buckets.SharedLimiter(Record(self.memory.small, wanted, begin, len(fresh)))
+
+    def hedges(self, key: Key, now: float) -> Hedges:
+        begin = partial(SharedHedges.begin, self.memory)
+        return SharedHedges(Rings(self.memory.large, self._definition("hedges", key), begin), self.memory)
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         key, table = (upstream, value), self.memory.small

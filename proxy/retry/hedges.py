@@ -1,0 +1,94 @@
+"""What hedging looks at in a scope: how long its successes took, and how many of its calls may be hedged.
+
+Law: what is asked is a function of the last WINDOW seconds. The percentile p of n times is the one in place
+ceil(p · n / 100) of them in order (the nearest rank, Hyndman and Fan's definition 1), so it is a time that was
+measured; of fewer than FEWEST times there is none. A hedge may be sent where the hedges of the window, with this one,
+are at most `share` times the calls that began in it.
+
+Theory. What is measured is the time for which a hedge would have been waited for: from the sending of the oldest
+attempt that had no end when the success came. Where the first attempt answers, that is its own time; where a hedge was
+faster, it is a time that the first attempt did not answer in. The hedge's own time in its place would take every slow
+answer out of what is measured, and with each minute the percentile would move to earlier answers and more hedges.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import deque
+
+from proxy.retry.sliding_window import SlidingCount
+
+#: Contract, section 13: seconds that are looked back at, and the fewest successes that have a percentile.
+WINDOW = 60.0
+FEWEST = 20
+#: Times that are kept at most: beyond them (273 a second) the newest stand for the minute.
+MOST_TIMES = 16_384
+
+#: Shares of floating-point numbers may miss a whole number that they meet exactly.
+_HAIR = 1e-9
+
+
+def rank(percent: float, count: int) -> int:
+    """The place, from 0, of a percentile among so many times in order."""
+    return max(0, math.ceil(percent * count / 100 - _HAIR) - 1)
+
+
+def allows(hedges: int, share: float, calls: int) -> bool:
+    """Whether so many hedges are within this share of the calls."""
+    return hedges <= share * calls + _HAIR
+
+
+class Hedges:
+    """The hedges, calls and times of one scope, in seconds. Nothing is asked of it but by a policy with `extra`."""
+
+    __slots__ = ("_begun", "_in_order", "_sent", "_times")
+
+    def __init__(self) -> None:
+        # Both err towards fewer hedges where there are too many to tell apart.
+        self._begun = SlidingCount(WINDOW)
+        self._sent = SlidingCount(WINDOW, late=True)
+        self._times: deque[tuple[float, float]] = deque()  # (when, how long), in order of arrival
+        self._in_order: list[float] = []
+
+    def began(self, now: float) -> None:
+        """A call begins."""
+        self._begun.add(now)
+
+    def answered(self, seconds: float, now: float) -> None:
+        """A call's success has come, so long after what the module calls its beginning."""
+        self._forget(now)
+        if len(self._times) >= MOST_TIMES:
+            self._drop()
+        self._times.append((now, seconds))
+        insort(self._in_order, seconds)
+
+    def delay(self, percent: float, now: float) -> float | None:
+        """This percentile of the times of the window, in seconds; None below FEWEST of them."""
+        self._forget(now)
+        count = len(self._in_order)
+        return None if count < FEWEST else self._in_order[rank(percent, count)]
+
+    def take(self, share: float, now: float) -> bool:
+        """Count a hedge, if this share of the calls has room for it; whether it has."""
+        if not allows(self._sent.count(now) + 1, share, self._begun.count(now)):
+            return False
+        self._sent.add(now)
+        return True
+
+    def give_back(self, taken_at: float) -> None:
+        """A hedge that was counted then is not sent."""
+        self._sent.remove(taken_at)
+
+    def counts(self, now: float) -> tuple[int, int]:
+        """Hedges and calls of the window."""
+        return self._sent.count(now), self._begun.count(now)
+
+    def _forget(self, now: float) -> None:
+        times = self._times
+        while times and times[0][0] + WINDOW <= now:
+            self._drop()
+
+    def _drop(self) -> None:
+        _, seconds = self._times.popleft()
+        del self._in_order[bisect_left(self._in_order, seconds)]
