@@ -16,6 +16,12 @@ from setuptools.command.build_ext import build_ext
 #: Modules that are compiled, one a line. Of most the source is the Python that also runs without a compiler, with types
 #: in the `.pxd` beside it; of a `.pyx` there is nothing else.
 MODULES = [
+    "proxy.wire.fields",
+    "proxy.wire.http1.body",
+    "proxy.wire.http1.parser",
+    "proxy.wire.http1.request",
+    "proxy.wire.http1.response",
+    "proxy.wire.http1.slow_path",
     "proxy.wire.http1.scan",
 ]
 
@@ -27,7 +33,7 @@ def extension(module: str) -> Extension:
     """A module of the table, out of its source."""
     path = module.replace(".", "/")
     source = path + (".pyx" if Path(path + ".pyx").exists() else ".py")
-    return Extension(module, [source])
+    return Extension(module, [source], extra_compile_args=["-O2", "-g0"])
 
 
 class BuildAll(build_ext):

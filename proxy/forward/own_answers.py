@@ -128,7 +128,7 @@ def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes
     A TRACE shows the request as it came, without fields that are likely to hold secrets.
     """
     if request.method == "TRACE":
-        lines = request.raw[:-2].split(b"\r\n")[:-1]
+        lines = request.text()[:-2].split(b"\r\n")[:-1]
         shown = [line for line in lines if not masking.secret_name(line.partition(b":")[0].decode("latin-1"))]
         return _text([("Content-Type", "message/http"), *changes.add]), b"\r\n".join([*shown, b"", b""])
     return _text([("Allow", "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE"), *changes.add]), b""

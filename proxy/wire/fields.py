@@ -43,12 +43,16 @@ class FieldBlock:
         self.raw = raw
         self._lowered: bytes | None = None
 
+    def text(self) -> bytes:
+        """`raw`; of what came on HTTP/2 it is made when it is first asked for."""
+        return self.raw
+
     @property
     def lowered(self) -> bytes:
         """The block in lower case, offset by offset; made when it is first asked for."""
         lowered = self._lowered
         if lowered is None:
-            self._lowered = lowered = self.raw.lower()
+            self._lowered = lowered = self.text().lower()
         return lowered
 
     def get_all(self, name: str) -> Sequence[str]:
@@ -65,17 +69,19 @@ class FieldBlock:
         if at < 0:
             return None
         at += len(mark)
-        return self.raw[at : self.raw.find(b"\r", at)].strip(b" \t")
+        raw = self.text()
+        return raw[at : raw.find(b"\r", at)].strip(b" \t")
 
     def values(self, mark: bytes) -> list[bytes]:
         """Every value, stripped, of the field that this needle finds."""
-        raw, found = self.raw, []
-        at = self.lowered.find(mark)
+        raw, lowered = self.text(), self.lowered
+        found: list[bytes] = []
+        at = lowered.find(mark)
         while at >= 0:
             at += len(mark)
             end = raw.find(b"\r", at)
             found.append(raw[at:end].strip(b" \t"))
-            at = self.lowered.find(mark, end)
+            at = lowered.find(mark, end)
         return found
 
     @property
@@ -85,8 +91,9 @@ class FieldBlock:
         Who obfuscates it (case, tabs, white space behind it) hopes for two readers that disagree. The framing of what
         is sent on is our own, and so is then the line that announces it.
         """
+        raw = self.text()
         at = self.lowered.find(_CODING) + len(_CODING)
-        return self.raw[at : self.raw.find(b"\r", at)] in (b" chunked", b"chunked")
+        return raw[at : raw.find(b"\r", at)] in (b" chunked", b"chunked")
 
     def present(self, names: frozenset[bytes]) -> frozenset[bytes]:
         """Those of these lower-case names that came."""
@@ -94,7 +101,7 @@ class FieldBlock:
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
         """All fields as (name as it came, value stripped), in order. Not for the data path."""
-        lines = self.raw.split(b"\r\n")[1:]
+        lines = self.text().split(b"\r\n")[1:]
         return [(name, value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in lines if line)]
 
 
@@ -106,13 +113,13 @@ class Trailers(FieldBlock):
     @property
     def lines(self) -> bytes:
         """The lines, as HTTP/1 sends them behind the last chunk."""
-        return self.raw[2:]
+        return self.text()[2:]
 
     def without(self, names: Set[bytes]) -> Trailers | None:
         """Those to send on, as they came: all but these lower-case names. None where nothing is left."""
         if names.isdisjoint(_each_name(self.lowered)):
             return self
-        left = edited(FieldBlock(self.raw + b"\r\n"), 2, names, {})
+        left = edited(FieldBlock(self.text() + b"\r\n"), 2, names, {})
         return Trailers(b"\r\n" + left) if left else None
 
 
@@ -128,7 +135,7 @@ def edited(block: FieldBlock, start: int, cut: Set[bytes], put: Mapping[bytes, b
     maps to (whole lines), further ones are left out. A replacement of what is not there goes to the end, Host in
     front.
     """
-    raw = block.raw
+    raw = block.text()
     end = len(raw) - 2
     names = put.keys() | cut
     edits: list[tuple[int, int, bytes]] = []

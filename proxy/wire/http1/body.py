@@ -164,9 +164,10 @@ class ChunkedBody:
                 raise BadBody(f"more than {EXTENSIONS} bytes of chunk extensions")
             if found.end() - found.start() > LINE:
                 raise BadBody(f"a chunk's size line is longer than {LINE} bytes")
-        self._left = size = int(digits, 16)
+        size = int(digits, 16)
         if size >> 60:
             raise BadBody("a chunk is larger than anything")
+        self._left = size
         self._state = _DATA if size else _TRAILERS
 
     def _line_end(self, data: bytes, at: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 from proxy.wire.errors import BadAnswer, BadMessage, Refused, malformed
 from proxy.wire.http1.compiled import ScanAnswer, ScanRequest, scan_answer, scan_request
@@ -36,29 +36,27 @@ REPEATABLE = 8 * 1024
 
 TOO_LARGE = "Request Header Fields Too Large"
 
-Head = TypeVar("Head", RequestHead, ResponseHead)
 
-
-class HeadParser(Generic[Head]):
-    """Reads heads, one after the other, from one direction of one connection.
+class HeadParser:
+    """Reads heads, one after the other, from one direction of one connection: those of requests, where a class says
+    nothing else.
 
     `header_bytes` bounds a head, first line and fields together; `headers` the number of fields.
     """
 
-    __slots__ = (*("_at", "_last", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers"),)
+    __slots__ = ("_at", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers")
 
-    _match: ClassVar[Callable[..., re.Match[bytes] | None]]
-    _check_line: ClassVar[Callable[..., None]]
-    _bad: ClassVar[Callable[..., BadMessage]]
-    _make: Callable[..., Head]
-    _may_skip: ClassVar[bool]
+    _match: ClassVar[Callable[..., re.Match[bytes] | None]] = REQUEST
+    _check_line: ClassVar[Callable[..., None]] = staticmethod(check_request_line)
+    _bad: ClassVar[Callable[..., BadMessage]] = staticmethod(malformed)
+    _make: ClassVar[Callable[..., Any]] = RequestHead
+    _may_skip: ClassVar[bool] = True
 
     def __init__(self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS) -> None:
         self.header_bytes = header_bytes
         self.headers = headers
         # The shortest field line is four bytes long, so that a head of up to `_roomy` bytes keeps both limits.
         self._roomy = min(header_bytes, 4 * headers)
-        self._last: Head | None = None
         self._rest = b""  # what was fed last, where something stands behind the head
         self._at = 0  # where in it
         self._partial = bytearray()  # an unfinished head
@@ -73,7 +71,7 @@ class HeadParser(Generic[Head]):
         self._rest, self._at = data, end
         return data[:end]
 
-    def _read(self, data: bytes) -> Head | None:
+    def _read(self, data: bytes) -> Any:
         """The next head where bytes are held, `data` behind them."""
         if self._partial:
             return self._go_on(data)
@@ -84,7 +82,7 @@ class HeadParser(Generic[Head]):
             return self._go_on(data[start:])
         return self._taken(data, start, found)
 
-    def _taken(self, data: bytes, start: int, found: re.Match[bytes]) -> Head:
+    def _taken(self, data: bytes, start: int, found: re.Match[bytes]) -> Any:
         """The head found in `data` at `start`; what stands behind it is held."""
         self._skipped = False
         end = found.end()
@@ -112,7 +110,7 @@ class HeadParser(Generic[Head]):
             self._rest = b""
         return rest
 
-    def _go_on(self, data: bytes) -> Head | None:
+    def _go_on(self, data: bytes) -> Any:
         """The same where the head is not whole in one packet, or not well-formed."""
         held = self._partial
         checked = len(held)
@@ -173,7 +171,7 @@ class HeadParser(Generic[Head]):
         return self._bad(f"more than {self.headers} header fields")
 
 
-class RequestParser(HeadParser[RequestHead]):
+class RequestParser(HeadParser):
     """Reads request heads from what an app sends on one connection; raises Refused.
 
     414 where the request line passes `header_bytes`, 431 where the head does, or has more fields than `headers`.
@@ -181,21 +179,21 @@ class RequestParser(HeadParser[RequestHead]):
     section 2.2).
     """
 
-    __slots__ = ("_scan",)
-    _match, _check_line, _bad = REQUEST, staticmethod(check_request_line), staticmethod(malformed)
-    _make = RequestHead
-    _may_skip = True
+    __slots__ = ("_last", "_scan")
 
     def __init__(
         self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS, scan: ScanRequest | None = scan_request
     ) -> None:
         super().__init__(header_bytes, headers)
         self._scan = scan
+        self._last: RequestHead | None = None
 
     def feed(self, data: bytes) -> RequestHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
+        head: RequestHead | None
         if self._rest or self._partial:
-            return self._read(data)
+            head = self._read(data)
+            return head
         last = self._last
         if last is not None:
             if data.startswith(last.raw):
@@ -203,19 +201,22 @@ class RequestParser(HeadParser[RequestHead]):
                 if len(data) != len(last.raw):  # a body behind it
                     self._rest, self._at = data, len(last.raw)
                 return last
-            if self._scan is None and (head := self._alike(last, data)) is not None:
-                return head
+            if self._scan is None:
+                head = self._alike(last, data)
+                if head is not None:
+                    return head
         if self._scan is not None and (scanned := self._scan(data, self.header_bytes, self.headers)) is not None:
             head = RequestHead.scanned(self._hold_behind(data, scanned[0]), scanned)
             self._last = head if len(head.raw) <= REPEATABLE else None
             return head
         found = REQUEST(data)
         if found is None:
-            return self._go_on(data)
-        head = self._taken(data, 0, found)
-        if head.common and len(head.raw) <= REPEATABLE:
-            self._last = head
-        return head
+            head = self._go_on(data)
+            return head
+        taken: RequestHead = self._taken(data, 0, found)
+        if taken.common and len(taken.raw) <= REPEATABLE:
+            self._last = taken
+        return taken
 
     def _alike(self, last: RequestHead, data: bytes) -> RequestHead | None:
         """The head that begins `data`, where its field lines are those of the last one; else None."""
@@ -237,14 +238,14 @@ class RequestParser(HeadParser[RequestHead]):
         return Refused(431, TOO_LARGE, super()._too_many().detail)
 
 
-class ResponseParser(HeadParser[ResponseHead]):
+class ResponseParser(HeadParser):
     """Reads heads of answers from what an upstream sends on one connection; raises BadAnswer.
 
     Informational answers (1xx) come out as heads of their own; feed on for the final one. Whether a 101 was asked for
     is for the caller to know.
     """
 
-    __slots__ = ("_scan",)
+    __slots__ = ("_last", "_scan")
     _match, _check_line, _bad = RESPONSE, staticmethod(check_status_line), staticmethod(BadAnswer)
     _make = ResponseHead
     _may_skip = False
@@ -254,11 +255,14 @@ class ResponseParser(HeadParser[ResponseHead]):
     ) -> None:
         super().__init__(header_bytes, headers)
         self._scan = scan
+        self._last: ResponseHead | None = None
 
     def feed(self, data: bytes) -> ResponseHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
+        head: ResponseHead | None
         if self._rest or self._partial:
-            return self._read(data)
+            head = self._read(data)
+            return head
         last = self._last
         if last is not None and data.startswith(last.raw):
             end = len(last.raw)
@@ -271,11 +275,12 @@ class ResponseParser(HeadParser[ResponseHead]):
             return head
         found = RESPONSE(data)
         if found is None:
-            return self._go_on(data)
-        head = self._taken(data, 0, found)
-        if len(head.raw) <= REPEATABLE:
-            self._last = head
-        return head
+            head = self._go_on(data)
+            return head
+        taken: ResponseHead = self._taken(data, 0, found)
+        if len(taken.raw) <= REPEATABLE:
+            self._last = taken
+        return taken
 
     def take(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
         """Add bytes; the next head if it is whole, and the bytes behind it (`feed` and `leftover` at once)."""

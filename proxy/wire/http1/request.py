@@ -24,12 +24,13 @@ from proxy.wire.field_names import (
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, edited, needle
 from proxy.wire.http1 import slow_path
 from proxy.wire.http1.compiled import ScannedRequest, splice
+from proxy.wire.http1.slow_path import Head
 
 #: The recipient's maximum supported value for Max-Forwards, as RFC 9110 section 7.6.2 calls it.
 MOST_HOPS = 10**18
 
 
-class RequestHead(slow_path.Head):
+class RequestHead(Head):
     """A request's head.
 
     raw: bytes            the head as it came, from the request line to the empty line
@@ -85,7 +86,7 @@ class RequestHead(slow_path.Head):
     @classmethod
     def scanned(cls, raw: bytes, found: ScannedRequest) -> RequestHead:
         """The head `raw`, a `common` one, as compiled code read it."""
-        self = cls.__new__(cls)
+        self = RequestHead.__new__(RequestHead)
         self.raw = raw
         self._lowered = None
         _, self.method, self.target, self.specials, self.content_length, self.chunked, self.simple, self._edges = found
@@ -99,7 +100,7 @@ class RequestHead(slow_path.Head):
     @classmethod
     def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
         """The head `raw`, which is that of `like`, a `common` one, but for the first line."""
-        self = cls.__new__(cls)
+        self = RequestHead.__new__(RequestHead)
         self.raw = raw
         self._lowered = None
         self.method = method.decode("ascii")

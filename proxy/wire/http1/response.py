@@ -15,12 +15,13 @@ from proxy.wire.field_names import (
     KEEP_ALIVE,
     find_answer,
 )
-from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, edited
+from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, Trailers, edited
 from proxy.wire.http1 import slow_path
 from proxy.wire.http1.compiled import ScannedAnswer, splice
+from proxy.wire.http1.slow_path import Head
 
 
-class ResponseHead(slow_path.Head):
+class ResponseHead(Head):
     """An answer's head.
 
     raw: bytes            the head as it came
@@ -67,7 +68,7 @@ class ResponseHead(slow_path.Head):
     @classmethod
     def scanned(cls, raw: bytes, found: ScannedAnswer) -> ResponseHead:
         """The head `raw`, a `common` one, as compiled code read it."""
-        self = cls.__new__(cls)
+        self = ResponseHead.__new__(ResponseHead)
         self.raw = raw
         self._lowered = None
         _, self.status, self.specials, self.content_length, self.chunked, self.simple, self._edges = found
@@ -109,7 +110,9 @@ class ResponseHead(slow_path.Head):
         """Whether NTLM or Negotiate is offered: this connection belongs to the app connection that used it."""
         return b"www-authenticate" in self.specials or b"proxy-authenticate" in self.specials
 
-    trailers_to_hand_on = slow_path.Head.trailers_to_send
+    def trailers_to_hand_on(self, trailers: Trailers) -> Trailers | None:
+        """As `trailers_to_send`."""
+        return self.trailers_to_send(trailers)
 
     def render(self, *, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
         """The head to hand on, HTTP/1.1: fields in order as they came, then `add`, ready-made lines with their CRLF.

@@ -164,8 +164,8 @@ class Head(FieldBlock):
     content_length: int | None
 
     #: Fields that are never sent on as they came, and the names that are looked for, by their text.
-    _cut: ClassVar[frozenset[bytes]]
-    _keys: ClassVar[dict[str, bytes]]
+    _cut: ClassVar[frozenset[bytes]] = NO_NAMES
+    _keys: ClassVar[dict[str, bytes]] = {}
 
     @property
     def common(self) -> bool:

@@ -97,7 +97,7 @@ class Trailers2(Trailers):
     in a header list.
     """
 
-    __slots__ = ("_names", "block", "fields", "list_size")
+    __slots__ = ("_names", "_written", "block", "fields", "list_size")
 
     def __init__(self, fields: Sequence[Field]) -> None:
         size = 0
@@ -114,13 +114,19 @@ class Trailers2(Trailers):
         self.block = _whole_wire(fields)
         self._names = frozenset([field.name for field in fields])
         self._lowered = None
+        self._written: bytes | None = None
 
-    def __getattr__(self, name: str) -> bytes:
-        """`raw`, HTTP/1 text, is made when it is first asked for."""
-        if name != "raw":
-            raise AttributeError(name)
-        self.raw = b"\r\n" + _lines(self.fields)
-        return self.raw
+    @property
+    def raw(self) -> bytes:  # type: ignore[override]
+        """The same as HTTP/1 text."""
+        return self.text()
+
+    def text(self) -> bytes:
+        """The same as HTTP/1 text, made when it is first asked for."""
+        if self._written is not None:
+            return self._written
+        self._written = b"\r\n" + _lines(self.fields)
+        return self._written
 
     def get(self, name: bytes) -> bytes | None:
         """The first value of the field of this lower-case name, stripped; None where there is none."""
@@ -144,7 +150,7 @@ class Request2(RequestHead):
     `list_size` and `count`: what it counts for in a header list, and its fields, for limits.
     """
 
-    __slots__ = ("_pseudo", "_text", "_wired", "count", "fields", "list_size", "whole")
+    __slots__ = ("_pseudo", "_text", "_wired", "_written", "count", "fields", "list_size", "whole")
 
     is_http2 = True
 
@@ -181,6 +187,7 @@ class Request2(RequestHead):
         self.specials = specials
         self._pseudo = pseudo
         self._lowered = None
+        self._written: bytes | None = None
         self._text: RequestHead | None = None
         self._wired: tuple[bytes, bytes | None, bytes | None, bytes] | None = None
         self._slow_path = None
@@ -229,10 +236,15 @@ class Request2(RequestHead):
         self.form = "asterisk" if path == b"*" else "origin"
         self.path = self.target = path
 
-    def __getattr__(self, name: str) -> bytes:
-        """`raw`, HTTP/1 text, is made when it is first asked for."""
-        if name != "raw":
-            raise AttributeError(name)
+    @property
+    def raw(self) -> bytes:  # type: ignore[override]
+        """The same as HTTP/1 text."""
+        return self.text()
+
+    def text(self) -> bytes:
+        """The same as HTTP/1 text, made when it is first asked for."""
+        if self._written is not None:
+            return self._written
         host = b"" if b"host" in self.specials else b"Host: %b\r\n" % self._place
         framing = b"Transfer-Encoding: chunked\r\n" if self.chunked else b""
         if self.whole and self.content_length is None and self.method in _WITH_BODIES:
@@ -240,8 +252,8 @@ class Request2(RequestHead):
         te = b"Connection: TE\r\n" if b"te" in self.specials else b""
         method = self.method.encode("ascii")
         head = b"%b %b HTTP/1.1\r\n%b" % (method, self.target, host)
-        self.raw = b"%b%b%b%b\r\n" % (head, _lines(self.fields), te, framing)
-        return self.raw
+        self._written = b"%b%b%b%b\r\n" % (head, _lines(self.fields), te, framing)
+        return self._written
 
     @property
     def _place(self) -> bytes:
@@ -284,10 +296,11 @@ class Request2(RequestHead):
         """The head to send on over HTTP/1.1: see `RequestHead.render`. Raises Refused where HTTP/1 can't say it."""
         text = self._text
         if text is None:
-            found = REQUEST(self.raw)
-            if found is None or found.end() != len(self.raw):
+            raw = self.text()
+            found = REQUEST(raw)
+            if found is None or found.end() != len(raw):
                 raise malformed("a field holds an octet that HTTP/1 can't carry")
-            self._text = text = RequestHead(self.raw, found[1], found[2], found[3])
+            self._text = text = RequestHead(raw, found[1], found[2], found[3])
         return text.render(target=target, host=host, drop=drop, add=add)
 
     def block(
@@ -362,7 +375,7 @@ def _same_place(host: bytes, place: bytes, scheme: bytes) -> bool:
 class Response2(ResponseHead):
     """The head of an answer that came on HTTP/2. `fields` are its regular ones; `whole`: nothing follows it."""
 
-    __slots__ = ("_text", "_wired", "count", "fields", "list_size", "whole")
+    __slots__ = ("_text", "_wired", "_written", "count", "fields", "list_size", "whole")
 
     def __init__(self, fields: Sequence[Field], whole: bool) -> None:
         specials: dict[bytes, bytes] = {}
@@ -393,6 +406,7 @@ class Response2(ResponseHead):
         self.whole = whole
         self.specials = specials
         self._lowered = None
+        self._written: bytes | None = None
         self._text: ResponseHead | None = None
         self._wired: bytes | None = None
         self._slow_path = None
@@ -404,15 +418,20 @@ class Response2(ResponseHead):
         self.chunked = not whole and length is None
         self.simple = False
 
-    def __getattr__(self, name: str) -> bytes:
-        """`raw`, HTTP/1 text, is made when it is first asked for."""
-        if name != "raw":
-            raise AttributeError(name)
+    @property
+    def raw(self) -> bytes:  # type: ignore[override]
+        """The same as HTTP/1 text."""
+        return self.text()
+
+    def text(self) -> bytes:
+        """The same as HTTP/1 text, made when it is first asked for."""
+        if self._written is not None:
+            return self._written
         framing = b""
         if b"content-length" not in self.specials and self.status >= 200 and self.status not in (204, 304):
             framing = b"Content-Length: 0\r\n" if self.whole else b"Transfer-Encoding: chunked\r\n"
-        self.raw = b"HTTP/1.1 %d \r\n%b%b\r\n" % (self.status, _lines(self.fields), framing)
-        return self.raw
+        self._written = b"HTTP/1.1 %d \r\n%b%b\r\n" % (self.status, _lines(self.fields), framing)
+        return self._written
 
     def is_same(self, other: ResponseHead) -> bool:
         """False: one block makes one head."""
@@ -447,10 +466,11 @@ class Response2(ResponseHead):
         """The head to hand on over HTTP/1.1: see `ResponseHead.render`. Raises BadAnswer where HTTP/1 can't say it."""
         text = self._text
         if text is None:
-            found = RESPONSE(self.raw)
-            if found is None or found.end() != len(self.raw):
+            raw = self.text()
+            found = RESPONSE(raw)
+            if found is None or found.end() != len(raw):
                 raise BadAnswer("a field holds an octet that HTTP/1 can't carry")
-            self._text = text = ResponseHead(self.raw, found[1], found[2], found[3])
+            self._text = text = ResponseHead(raw, found[1], found[2], found[3])
         return text.render(drop=drop, add=add)
 
     def block(self, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:

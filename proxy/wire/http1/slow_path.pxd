@@ -1,0 +1,15 @@
+from proxy.wire.fields cimport FieldBlock
+
+
+cdef class Head(FieldBlock):
+    cdef public object _slow_path  # a named tuple
+    cdef public tuple _edges
+    cdef public int minor
+    cdef public dict specials
+    cdef public object content_length
+    cdef public bint chunked
+    cdef public bint keep_alive
+    cdef public bint simple
+
+    cpdef trailers_to_send(self, trailers)
+    cpdef bint _is_plainly_framed(self, dict specials)
