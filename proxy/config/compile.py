@@ -194,6 +194,8 @@ class Upstreams:
         self._policies = policies
         self._problems = problems
         self._services: dict[int, tuple[Any, list[MethodPolicy] | None]] = {}
+        self._reachable: dict[str, bool] = {}  # whether an upstream has a url, by its name
+        self._falls: dict[str, dict[str, tuple[Mark, Path]]] = {}  # where each falls back to, and where that is said
         self.files: list[str] = []
         self.placed: list[tuple[Policy, Mark, Path]] = []
 
@@ -201,6 +203,7 @@ class Upstreams:
         """Every named upstream, in file order. `typed` is what the keys of each read as."""
         found: list[Upstream] = []
         prefixes: dict[str, str] = {}
+        self._reachable = {name: "url" in keys for name, keys in typed.items()}
         for name, tree in trees.items():
             if name == UNMATCHED:
                 message = f"{UNMATCHED} is the label of hosts that no upstream names"
@@ -216,6 +219,7 @@ class Upstreams:
                     message = f"{upstream.prefix} is the prefix of {taken} already"
                     self._problems.add(mark, ("upstreams", name, "prefix"), message)
             found.append(upstream)
+        self._refuse_circles()
         return found
 
     def _upstream(self, name: str, tree: Map, typed: Mapping[str, Any], at: Mark) -> Upstream | None:
@@ -241,7 +245,7 @@ class Upstreams:
 
     def fallback(self) -> Upstream | None:
         """The pattern of upstreams for hosts that none names. Their cooldown is off unless `defaults` sets it."""
-        tree = self._defaults
+        tree = lay(Map.of({"fallback": []}), self._defaults)  # what asks for any host is nobody else's to answer
         if not tree.sub("pushback").values_at["cooldown"].line:
             tree = lay(Map.of({"pushback": {"cooldown": "off"}}), tree)
         made = self._routed(tree, UNMATCHED, (), ("defaults",), tree.mark)
@@ -274,6 +278,7 @@ class Upstreams:
     def _routes(self, tree: Map, match: Match, place: PolicyPlace, labels: dict[str, int]) -> list[Route | None]:
         """A policy as a route; under a service config one for each of its methods, that for all the rest at the end."""
         found: list[Route | None] = []
+        self._look_at_fallbacks(tree, place)
         for method in self._methods(tree, place.path):
             joined, at = match, place
             if method is not None and method.glob is not None:
@@ -285,6 +290,41 @@ class Upstreams:
                 self.placed.append((policy, at.at, at.path))
             found.append(None if policy is None else Route(joined, policy))
         return found
+
+    def _look_at_fallbacks(self, tree: Map, place: PolicyPlace) -> None:
+        """Tell of every entry of `fallback` that leads nowhere, and remember where the others lead."""
+        entries = tree["fallback"]
+        for number, entry in enumerate(entries):
+            path: Path = (*place.path, "fallback", number)
+            at = entries.marks[number]
+            if isinstance(entry, Map):
+                path, at = (*path, "to"), entry.values_at["to"]
+            name = str(entry["to"] if isinstance(entry, Map) else entry)
+            if name not in self._reachable:
+                hint = did_you_mean(name, self._reachable)
+                self._problems.add(at, path, f"no upstream is called {name!r}{hint}")
+            elif not self._reachable[name]:
+                self._problems.add(at, path, f"{name} has no url: a call that goes on there would have nowhere to go")
+            else:
+                self._falls.setdefault(place.upstream, {}).setdefault(name, (at, path))
+
+    def _refuse_circles(self) -> None:
+        """Tell of every way back to an upstream by entries of `fallback`, once, at the entry that leads back."""
+        done: set[str] = set()
+        for first in self._falls:
+            way = {first: iter(self._falls[first].items())}  # from upstream to upstream, with what is left of each list
+            while way:
+                name, left = next(reversed(way.items()))
+                to, (at, path) = next(left, ("", (DEFAULT, ())))
+                if not to:
+                    done.add(name)
+                    del way[name]
+                elif to in way:
+                    names = list(way)
+                    circle = " -> ".join((*names[names.index(to) :], to))
+                    self._problems.add(at, path, f"a circle, {circle}: leave one of the entries out")
+                elif to not in done:
+                    way[to] = iter(self._falls.get(to, {}).items())
 
     def _methods(self, tree: Map, path: Path) -> list[MethodPolicy] | list[None]:
         """The service config's methods; without one, or where it is wrong, just the policy itself."""

@@ -19,7 +19,17 @@ from proxy.config.schema_language import told_already
 from proxy.config.strategies import FoundBucket, Kinds
 from proxy.config.units import flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
-from proxy.retry.policy import Classify, Dialect, HeaderEdits, IdempotencyKey, Policy, PushbackPolicy, Scope, Timeouts
+from proxy.retry.policy import (
+    Classify,
+    Dialect,
+    Fallback,
+    HeaderEdits,
+    IdempotencyKey,
+    Policy,
+    PushbackPolicy,
+    Scope,
+    Timeouts,
+)
 from proxy.retry.presets import STANDARD
 from proxy.retry.routing import Endpoint, Target
 
@@ -119,6 +129,7 @@ class Policies:
             self._one(_edits(typed["headers"]["request"])),
             self._one(_edits(typed["headers"]["response"])),
             self._one(self._target(tree, typed, place.endpoints, path)),
+            fallback=self._one(tuple(map(_fallback, typed["fallback"]))),
         )
         if found is None:
             return None
@@ -221,6 +232,14 @@ def relative_to(mark: Mark, name: str) -> str:
     """An absolute path: names in a file are relative to it, others to where we are."""
     base = Path(mark.file).parent if mark.line else Path()
     return str((base / name).absolute())
+
+
+def _fallback(typed: str | dict[str, Any]) -> Fallback:
+    """An entry of `fallback`: a name alone, or a mapping."""
+    if isinstance(typed, str):
+        return Fallback(typed)
+    keep = frozenset(name.lower() for name in typed.get("keep", ()))
+    return Fallback(typed["to"], tuple(typed.get("json", {}).items()), keep)
 
 
 def _edits(typed: dict[str, Any]) -> HeaderEdits:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.config import addresses, units
-from proxy.config.schema_language import Anything, Either, Form, Key, ListOf, MapOf, Section, Word
+from proxy.config.schema_language import Anything, Either, Form, JsonValue, Key, ListOf, MapOf, Section, Word
 from proxy.config.settings import MOST_WORKERS
 
 # -- scalars: each a reader with its JSON Schema, which takes whatever the reader takes, and lets a ${NAME} pass -------
@@ -269,6 +269,14 @@ CLIENT_CERT = section(
 
 SCOPE = section("scope", "State is kept for each value of a header.", header=Key(header_name, required=True))
 
+FALLBACK = section(
+    "fallback",
+    "An upstream that takes over what ends here.",
+    to=Key(word, required=True, doc="the name of an upstream with a url"),
+    json=Key(MapOf(JsonValue(), key=units.text), doc="members set at the top level of a JSON body"),
+    keep=Key(ListOf(word), doc="fields and query parameters that go along though their names say that they are secret"),
+)
+
 _NAME_OR_BUCKET = Either(word=word, mapping=BUCKET)
 POLICY_KEYS: dict[str, Key] = {
     "verify": Key(word, True, "upstream TLS: true, false, or a CA file"),
@@ -289,6 +297,9 @@ POLICY_KEYS: dict[str, Key] = {
     "pushback": Key(PUSHBACK),
     "mode": Key(one_word("enforce", "observe", "off"), "enforce"),
     "headers": Key(HEADERS),
+    "fallback": Key(
+        ListOf(Either(word=word, mapping=FALLBACK)), [], "upstreams that take over what ends here, by name, in order"
+    ),
     "service_config": Key(
         Either(word=word, mapping=Anything()), doc="a gRPC service config, file or mapping, for strategy and bucket"
     ),

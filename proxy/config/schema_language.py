@@ -7,6 +7,7 @@ collects all there is to say. A key that stands there with nothing behind it is 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,8 +15,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from proxy.config.problems import DEFAULT, Mark, Path, meant
+from proxy.config.units import guess, written
 from proxy.config.units import word as any_word
-from proxy.config.units import written
 from proxy.config.yaml_tree import Map, Seq, adopt
 
 #: What a value that was refused reads as.
@@ -131,6 +132,21 @@ class Anything:
 
     def schema(self, named: Definitions) -> dict[str, Any]:
         return {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class JsonValue:
+    """Any value, read as a JSON text: a scalar by its looks, as YAML 1.2 reads it; in quotes it is a string."""
+
+    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+        try:
+            return json.dumps(guess(tree), allow_nan=False).encode()
+        except ValueError:
+            tell(at, path, "is a number that JSON can't write")
+            return BAD
+
+    def schema(self, named: Definitions) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from proxy.retry.facts import Outcome
+from proxy.retry.policy import Fallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +93,21 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class FallBack:
+    """Go on as a call of another upstream, which `elsewhere` has said takes it: make its `Call`, and say `go_on`.
+
+    The last action of its tuple; this call is over, and hears of nothing any more.
+    """
+
+    entry: Fallback
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The call is over: release everything. `outcome` is final (a body may have broken after delivery)."""
 
     outcome: Outcome
 
 
-Action: TypeAlias = Launch | WakeAt | Ask | Peek | Hold | Discard | Cancel | Deliver | Answer | Finish
+Action: TypeAlias = Launch | WakeAt | Ask | Peek | Hold | Discard | Cancel | Deliver | Answer | FallBack | Finish
 Actions: TypeAlias = tuple[Action, ...]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.retry.facts import Class, Failure, Fault, FaultKind, Reply
+from proxy.retry.facts import Class, Failure, Fault, FaultKind, Outcome, Reply
 
 
 @dataclass(slots=True)
 class AttemptRecord:
     """One sending. Times are seconds on the driver's clock; `delay` is the wait decided on before the next attempt.
 
-    `decision` is "delivered", "retried", "transparent" (sent again at once, same number), "cancelled", "hedged on"
-    or the outcome that ended the call; `why` is what such a *no* was about. `pushback` is the field that named
-    `pushback_delay` (seconds), or said to stop. `price` is what the retry that this attempt is had paid. `held` are the
-    seconds for which a gate (`held_by`: cooldown, rate or limiter) held it before it was sent. `endpoint` is
+    `decision` is "delivered", "retried", "transparent" (sent again at once, same number), "cancelled", "hedged on",
+    "fell back" or the outcome that ended the call; `why` is what such a *no* was about. `pushback` is the field that
+    named `pushback_delay` (seconds), or said to stop. `price` is what the retry that this attempt is had paid. `held`
+    are the seconds for which a gate (`held_by`: cooldown, rate or limiter) held it before it was sent. `endpoint` is
     where it was sent, if a driver said so (`Call.endpoints`). `rst_code`: the HTTP/2 error code that it broke off with.
-    `protocol`: what it was sent by, http/1.1 or http/2; "" where nothing was sent.
+    `protocol`: what it was sent by, http/1.1 or http/2; "" where nothing was sent. `upstream` and `route`: where it
+    went, of a call that went on to another upstream; "" of any other, whose policy says so.
     """
 
     attempt: int
@@ -39,6 +40,8 @@ class AttemptRecord:
     endpoint: str = ""
     rst_code: int | None = None
     protocol: str = ""
+    upstream: str = ""
+    route: str = ""
 
     def judge(self, failure: Failure, reply: Reply | None) -> None:
         """Write down what the sending was judged to be. `reply`: the last answer that was judged."""
@@ -52,3 +55,12 @@ class AttemptRecord:
     def meet(self, fault: Fault) -> None:
         """Write down the fault that it ended with."""
         self.fault, self.detail, self.rst_code = fault.kind, fault.detail, fault.code
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackRecord:
+    """A call would have ended with `outcome`, and went on to the upstream `to`; or did not, and `skipped` says why."""
+
+    to: str
+    outcome: Outcome
+    skipped: str = ""

@@ -52,7 +52,16 @@ from proxy.retry.policy import Classify, Repeats, Rule
 from proxy.retry.pushback import looks_into_body
 from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, any_matches, ruleset
 
-__all__ = ["NEEDS_BODY", "NeedsBody", "classify", "classify_fault", "is_plain_end", "is_plain_success", "names"]
+__all__ = [
+    "NEEDS_BODY",
+    "NeedsBody",
+    "classify",
+    "classify_fault",
+    "is_plain_end",
+    "is_plain_success",
+    "is_repeated_anywhere",
+    "names",
+]
 
 OK: Final = 0
 
@@ -280,6 +289,19 @@ def _with_repeats(rules: Classify, request: Request, end: Reply | Fault, verdict
     what = status or (end.kind.value if isinstance(end, Fault) else "")
     unprocessed = verdict.unprocessed or cls is Class.THROTTLING
     return Verdict(cls, f"dialect {name}: its client repeats {what}", unprocessed, name, repeats.within)
+
+
+#: Whose client repeats a call since its provider knows it again by a key or a token, which another one has never seen.
+_BY_KEY = frozenset({"aws", "stripe"})
+
+
+def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> bool:
+    """Whether a client of these dialects would repeat the call after this end, which may be another upstream's, without
+    counting on its provider to know it again.
+    """
+    return any(
+        name not in _BY_KEY and _covers(each, name, rules, request, end, verdict) for name, each in rules.repeats
+    )
 
 
 def _covers(

@@ -20,19 +20,24 @@ before the bucket has answered waits for the answer.
 
 Once an answer is being delivered the call is committed: nothing leads back. While anything flies the driver watches
 `deadline` and says `woke` when it has come.
+
+Where a *no* ends a call that another upstream may take over (`proxy.retry.fallback`), it is over for this one, and a
+`Call` of that upstream goes on with what it has: its attempts, its deadline, and the last answer until the next attempt
+is sent.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, FallBack, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.admission import Admission, Alarm, Payment
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
 from proxy.retry.classification import NeedsBody, classify, classify_fault
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
+from proxy.retry.fallback import GOES_ON, Elsewhere, Fallbacks
 from proxy.retry.plans import HAIR, Hedged, Next, Sequential, failure_of, first_no, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
@@ -73,12 +78,15 @@ class Call:
     """One call of an app. `hedged`: several attempts may be in flight (a call that is not safe to hedge is not).
 
     `alarm` moves the call's alarm when a gate's word changes; drivers give it, tests of ungated calls need none.
+    `elsewhere` says which other upstreams can take the call over; without it none can. `earlier` attempts were made at
+    others before this one.
     `failure` is the last one, while its answer is held; `reply` the last answer that was judged, or is delivered.
     `endpoints`: where each attempt went last, and `protocols`: by what, which the driver writes, until it is recorded.
     Defaults live on the class: a call that succeeds at once sets few of them.
     """
 
     attempts: int = 0
+    earlier: int = 0
     started: float = 0.0
     deadline: float | None = None
     committed: bool = False
@@ -88,6 +96,7 @@ class Call:
     failure: Failure | None = None
     reply: Reply | None = None
     plugin: CustomToken | None = None
+    fallbacks: Fallbacks | None = None
     state: State = _NEW
 
     _plan: Sequential | Hedged | None = None
@@ -100,7 +109,13 @@ class Call:
     _app_paid: float | None = None  # what an app's own retry was charged
 
     def __init__(
-        self, request: Request, policy: Policy, scope: ScopeState, env: Env, alarm: Alarm | None = None
+        self,
+        request: Request,
+        policy: Policy,
+        scope: ScopeState,
+        env: Env,
+        alarm: Alarm | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self.request = request
         self.policy = policy
@@ -114,6 +129,8 @@ class Call:
         self.bucket: Bucket | None = None
         if policy.mode == "enforce":
             self.bucket = scope.bucket
+            if elsewhere is not None:
+                self.fallbacks = Fallbacks(policy, request, elsewhere)
             if strategy.hedging_delay is not None:
                 safe = strategy.safe_methods or policy.classify.unsafe_methods == "always"
                 self.hedged = safe or self.idempotent
@@ -180,8 +197,9 @@ class Call:
         """The request's head is whole."""
         self.started = now
         policy = self.policy
-        if policy.timeouts.total is not None:
-            self.deadline = now + policy.timeouts.total
+        total = policy.timeouts.total
+        if total is not None and (self.deadline is None or now + total < self.deadline):
+            self.deadline = now + total
         if not self.request.plain or policy.idempotency_key.header != "Idempotency-Key":
             refusal = self._read_hints(now)
             if refusal:
@@ -200,6 +218,16 @@ class Call:
         if self.scope.admits(now):
             return self._launch(now)
         return self._admit(Next(now), now)
+
+    def go_on(self, before: Call, now: float) -> Actions:
+        """Take the place of `start`, where the call goes on from another upstream (`FallBack`): attempts are counted
+        on, the earlier deadline stands, and the last answer is kept until the first attempt here is sent.
+        """
+        self.attempts = self.earlier = before.attempts
+        self.deadline, self.failure, self.reply = before.deadline, before.failure, before.reply
+        self.history, self.endpoints, self.protocols = before.history, before.endpoints, before.protocols
+        self.fallbacks = before.fallbacks
+        return self.start(now)
 
     def flown(self, since: float) -> None:
         """Take the place of `start`, where the call began undecided: attempt 1 flies since then."""
@@ -260,6 +288,8 @@ class Call:
         if flight.reply is None and self._is_transparent(fault):
             self.resent = True
             self._note(attempt, flight, now, "transparent").meet(fault)
+            if self.fallbacks is not None:
+                self.fallbacks.attempt_failed(fault, classify_fault(self.policy.classify, self.request, fault))
             flight.since = now
             return (Launch(attempt, fresh=True),)
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
@@ -280,7 +310,7 @@ class Call:
             return (WakeAt(next.due),)
         if self._payment is not None and self._payment.owed is not None:
             return self._decide(self._payment, next, now)
-        return self._hedge(next, now) if self.hedged and self.attempts else self._admit(next, now)
+        return self._hedge(next, now) if self.hedged and self.attempts > self.earlier else self._admit(next, now)
 
     def granted(self, price: float, now: float) -> Actions:
         """The bucket that was asked says yes, and has taken the price. What is not wanted any more goes back."""
@@ -334,7 +364,7 @@ class Call:
             actions = (*self._cancel_all_but(0, now, gone), *self._discard())
         else:
             actions = self._discard()
-            if self.history:
+            if self.attempts > self.earlier:
                 self.history[-1].decision = gone
         self._give_back(now)
         return (*actions, *self._finish(Outcome.CLIENT_GONE, now))
@@ -384,7 +414,7 @@ class Call:
         if next.due <= now:
             return self._admit(next, now)
         if self.deadline is not None and next.due > self.deadline + HAIR:
-            return self._refuse(Outcome.DEADLINE, now)
+            return self._give_up(Outcome.DEADLINE, now)
         return self._wait(next, now)
 
     # -- attempts ---------------------------------------------------------------------------------------------------
@@ -418,7 +448,7 @@ class Call:
         if self._admission is None and self.scope.admits(now) and now <= next.until + HAIR:
             return self._launch(now)
         payment = self._payable()
-        at, no, gate = self._gates.ask(payment, now, self.deadline, first=self.attempts == 0)
+        at, no, gate = self._gates.ask(payment, now, self.deadline, first=self.attempts == self.earlier)
         if no is None and at <= now <= next.until + HAIR:
             return self._launch(now)
         why = gate if no is Outcome.COOLING else ""
@@ -431,7 +461,7 @@ class Call:
         if no is not None:
             return self._stop_waiting(no, now, why)
         self._gates.hold(gate, now)
-        held = self.failure if type(self.state) is not Next else None
+        held = self.failure if type(self.state) is Flying else None
         next.due, next.gated = at, True
         self.state = next
         if held is not None and held.status is not None:
@@ -455,16 +485,20 @@ class Call:
             discarded, self.failure = self._discard(), None
             return (*discarded, Launch(attempt))
         state = self.state
+        discarded = ()
         if type(state) is Flying:
             state.flights[attempt] = flight
         else:
             state = self.state = Flying({attempt: flight})
+            if attempt == self.earlier + 1:  # another upstream's last answer has been held until now
+                discarded, self.failure = self._discard(), None
         plan = self._planned
         assert isinstance(plan, Hedged)
         next = state.next = plan.after_launch(self, now)
         if next is None:
-            return (Launch(attempt),)
-        return (Launch(attempt), *(self._hedge(next, now) if next.due <= now + HAIR else (WakeAt(next.due),)))
+            return (*discarded, Launch(attempt))
+        more = self._hedge(next, now) if next.due <= now + HAIR else (WakeAt(next.due),)
+        return (*discarded, Launch(attempt), *more)
 
     def _is_transparent(self, fault: Fault) -> bool:
         """Contract, "Safety", 1: one for each call in all, whichever cause."""
@@ -532,6 +566,8 @@ class Call:
         state, plan = self.state, self._planned
         assert type(state) is Flying
         del state.flights[failure.attempt]
+        if self.fallbacks is not None:
+            self.fallbacks.attempt_failed(failure.fault or self.reply, failure.verdict)
         on = goes_on(self, failure)
         began = self._tell_of(failure, on, now)
         if self.policy.mode == "observe" and not self.hints.disabled:
@@ -728,18 +764,42 @@ class Call:
     def _stop_waiting(self, no: Outcome, now: float, why: str = "") -> Actions:
         """A granted retry, or a first attempt, does not happen after all."""
         self._give_back(now)
-        if self.history:
+        if self.attempts > self.earlier:
             self.history[-1].decision, self.history[-1].why = no.value, why
+        elif self.history:  # of another upstream: nothing was sent to this one
+            last = self.history[-1]
+            last.why = f"{last.why}; {self.policy.upstream}: {no.value}{f', {why}' if why else ''}"
         return self._give_up(no, now, why)
 
     def _give_up(self, no: Outcome, now: float, why: str = "") -> Actions:
         """No further attempt: the last answer goes to the app as it came, or the proxy's own where there is none."""
         failure = self.failure
+        if self.fallbacks is not None and (left := self._leave(self.fallbacks, no, now)):
+            return left
         if failure is None or failure.status is None:
             return self._refuse(no, now, why)
         self.deadline = None
         self.state = Delivering(failure.attempt, no)
         return (Deliver(failure.attempt, no),)
+
+    def _leave(self, fallbacks: Fallbacks, no: Outcome, now: float) -> Actions:
+        """The call is over here, and goes on at another upstream; () where none takes it."""
+        if no not in GOES_ON or self.committed or self._shared:
+            return ()
+        if self.deadline is not None and now >= self.deadline - HAIR:
+            return ()  # what is over is the call's time
+        entry = fallbacks.next(no)
+        if entry is None:
+            return ()
+        fallbacks.mark(self.history, self.policy)
+        if self.attempts > self.earlier:
+            last = self.history[-1]
+            last.decision, last.why = "fell back", f"{no.value}{f': {last.why}' if last.why else ''}"
+        failure, is_kept = self.failure, self.hedged or type(self.state) is not Flying
+        self._finish(no, now)
+        if failure is None or failure.status is None or is_kept:
+            return (FallBack(entry),)
+        return (Hold(failure.attempt), FallBack(entry))
 
     def _refuse(self, no: Outcome, now: float, why: str = "") -> Actions:
         fault = self.failure.fault if self.failure is not None else None
@@ -796,11 +856,13 @@ class Call:
         if self.plugin is not None:
             self.plugin.succeeded()
         bucket = self.bucket
-        if bucket is not None and self._app_paid is not None and self.attempts == 1:
+        is_first = self.attempts == self.earlier + 1
+        if bucket is not None and self._app_paid is not None and is_first:
             bucket.app_succeeded(self._app_paid, now)
         elif bucket is not None:
-            bucket.succeeded(self._paid if self.attempts > 1 else None, now)
-        if self.history or (self._admission is not None and self._admission.held_attempt):
+            bucket.succeeded(None if is_first else self._paid, now)
+        gone = self.fallbacks is not None and self.fallbacks.has_gone
+        if self.history or gone or (self._admission is not None and self._admission.held_attempt):
             assert self._flight is not None
             self._note(attempt, self._flight, now, "delivered")
 
@@ -855,6 +917,8 @@ class Call:
         record.protocol = self.protocols.get(attempt, "")
         if admission is not None and admission.held and attempt == admission.held_attempt:
             record.held, record.held_by = admission.held, admission.held_by
+        if self.fallbacks is not None and self.fallbacks.has_gone:
+            record.upstream, record.route = self.policy.upstream, self.policy.route
         if failure is not None:
             record.judge(failure, self.reply)
         elif self.reply is not None and decision == "delivered":

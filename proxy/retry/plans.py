@@ -45,14 +45,15 @@ class Next:
 
 
 class Standing(Protocol):
-    """What a plan may know of its call. `reply`: the answer that is judged; `bucket`: what its retries are paid from;
-    `plugin`: its token of a strategy of one's own.
+    """What a plan may know of its call. `earlier` attempts of it were made at other upstreams; `reply`: the answer that
+    is judged; `bucket`: what its retries are paid from; `plugin`: its token of a strategy of one's own.
     """
 
     policy: Policy
     request: Request
     hints: RequestHints
     attempts: int
+    earlier: int
     deadline: float | None
     committed: bool
     history: list[AttemptRecord]
@@ -151,7 +152,8 @@ def first_no(call: Standing, failure: Failure, *, goes_on: bool, disabled: bool,
         return Outcome.DISABLED
     if not safe:
         return Outcome.NOT_RETRYABLE
-    return None if call.attempts < call.policy.strategy.max_attempts else Outcome.ATTEMPTS_EXHAUSTED
+    made = call.attempts - call.earlier
+    return None if made < call.policy.strategy.max_attempts else Outcome.ATTEMPTS_EXHAUSTED
 
 
 def too_long(pushback: Pushback, policy: Policy) -> bool:
@@ -180,7 +182,7 @@ class Sequential(WaitSeries):
         X-Retry-Disable.
         """
         policy, deadline = call.policy, call.deadline
-        first_sent = call.history[0].started if call.history else failure.sent
+        first_sent = next((each.started for each in call.history if each.attempt > call.earlier), failure.sent)
         until = safe_until(
             failure, first_sent, idempotent=call.idempotent, unsafe_methods=policy.classify.unsafe_methods
         )
@@ -221,7 +223,7 @@ class Hedged:
         strategy = call.policy.strategy
         if call.hints.disabled:
             self.stopped = Outcome.DISABLED
-        if call.attempts >= strategy.max_attempts or self.stopped is not None or call.committed:
+        if call.attempts - call.earlier >= strategy.max_attempts or self.stopped is not None or call.committed:
             return None
         delay = call.hedging_delay(now)
         if delay is None:

@@ -316,6 +316,18 @@ class HeaderEdits:
 
 
 @dataclass(frozen=True, slots=True)
+class Fallback:
+    """One upstream that takes over what ends here. `to` is its name; `json` are members to set at the top level of the
+    body, each with its value as JSON text; `keep` are fields and query parameters, in lower case, that go along though
+    their names say that they are secrets of the first upstream's.
+    """
+
+    to: str
+    json: tuple[tuple[str, bytes], ...] = ()
+    keep: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """What the own bucket, limiter and cooldown are kept by. `header` is a lower-case name where by is "header"."""
 
@@ -342,3 +354,4 @@ class Policy:
     request_headers: HeaderEdits = HeaderEdits()
     response_headers: HeaderEdits = HeaderEdits()
     target: Any = None  # transport's: endpoints, TLS, parent proxy
+    fallback: tuple[Fallback, ...] = ()

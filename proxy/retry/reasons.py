@@ -43,7 +43,7 @@ def why_not(
             return "X-Retry-Disable" if call.hints.disabled else f"the mode is {policy.mode}"
         case Outcome.ATTEMPTS_EXHAUSTED:
             most = policy.strategy.max_attempts
-            if policy.strategy.custom is not None and failure.attempt < most:
+            if policy.strategy.custom is not None and failure.attempt - call.earlier < most:
                 return "the strategy itself failed: what it raised is no RetryError, or its delay no delay"
             return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
         case Outcome.BUCKET_EMPTY:

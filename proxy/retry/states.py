@@ -68,8 +68,8 @@ MOVES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         "cut": (Delivering, Done),
     },
     Flying: {
-        "head": (Next, Flying, Delivering),
-        "peeked": (Next, Flying, Delivering),
+        "head": (Next, Flying, Delivering, Done),
+        "peeked": (Next, Flying, Delivering, Done),
         "failed": (Next, Flying, Delivering, Done),
         "denied": (Done,),
         "woke": (Flying, Delivering, Done),

@@ -22,6 +22,7 @@ from typing import Any
 
 from proxy.retry.actions import Action, Actions
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply, Request
+from proxy.retry.fallback import Elsewhere
 from proxy.retry.machine import Call, Env
 from proxy.retry.policy import Policy
 from proxy.retry.registry import Registry, ScopeState
@@ -142,13 +143,26 @@ class Playbook:
         draw: float = 1.0,
         registry: Registry | None = None,
         room: WaitingRoom | None = None,
+        path: str = "/x",
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        self.request = Request(method, "u.test", "/x", MappingFields(list((headers or {}).items())))
+        self.request = Request(method, "u.test", path, MappingFields(list((headers or {}).items())))
         self.registry = registry or Registry()
         self.scope: ScopeState = self.registry.scope(policy, self.request)
         env = Env(FixedDraws(draw), 0.0, room or WaitingRoom(2000))
-        self.call = Call(self.request, policy, self.scope, env)
+        self.env = env
+        self.call = Call(self.request, policy, self.scope, env, None, elsewhere)
         self.lines: list[Event | Action] = []
+
+    def go_on(self, policy: Policy, *, at: float) -> Event:
+        """The driver takes the call to another upstream."""
+
+        def happen(before: Call, now: float) -> Actions:
+            self.scope = self.registry.scope(policy, self.request, now)
+            self.call = Call(self.request, policy, self.scope, self.env)
+            return self.call.go_on(before, now)
+
+        return Event(f"go on: {policy.upstream}", at, happen)
 
     def __rshift__(self, event: Event) -> Playbook:
         self.lines.append(event)

@@ -22,6 +22,7 @@ from proxy.retry.policy import (
     BucketRef,
     BucketSpec,
     Classify,
+    Fallback,
     Policy,
     PushbackPolicy,
     QuotaSpec,
@@ -111,6 +112,7 @@ POLICIES: dict[str, list[Any]] = {
     "timeouts": [Timeouts(), Timeouts(), Timeouts(total=0.05), Timeouts(total=0.7)],
     "pushback": [PushbackPolicy(), PushbackPolicy(max_delay=0.5), PushbackPolicy(cooldown="reject")],
     "mode": ["enforce", "enforce", "enforce", "enforce", "observe", "off"],
+    "fallback": [(), (), (Fallback("other"),)],
 }
 
 # -- a call and its driver --------------------------------------------------------------------------------------------
@@ -134,7 +136,7 @@ class Driven:
         if chance.random() < 0.2:
             self._cool_down()
         env = Env(chance, 0.0, WaitingRoom(chance.choice([0, 100, 100, 100])))
-        self.call = Call(request, policy, self.scope, env, partial(setattr, self, "alarm"))
+        self.call = Call(request, policy, self.scope, env, partial(setattr, self, "alarm"), lambda entry: "")
 
     def moves(self) -> Iterator[Move]:
         """What happens to the call until it is done: the state before, the event, the state after."""

@@ -1,0 +1,166 @@
+"""Going on elsewhere: whether a call that ends may go on as a call of another upstream, and what of it goes along.
+
+A call goes through the list of the upstream that it came to first, whatever lists the others have. Repeating it there
+is less safe than repeating it here: another upstream has never seen the idempotency key, so that a call which may have
+been carried out goes on only where carrying it out twice does no harm at all, or where the operator or the provider's
+own client takes that upon itself (contract, section 13, "Fallback").
+
+What is meant for the first upstream alone, its credentials above all, does not go along: what has such a name, as a
+field or in the query, is left out unless the entry keeps it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from urllib.parse import unquote_plus
+
+from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
+from proxy.retry.classification import is_repeated_anywhere
+from proxy.retry.facts import Fault, Outcome, Progress, Reply, Request, Verdict
+from proxy.retry.policy import Fallback, Policy
+
+#: Says why an entry of the list can't take the call, in a clause; "" where it can.
+Elsewhere = Callable[[Fallback], str]
+
+#: Outcomes under which a call goes on (contract, section 13); `overloaded` does where `concurrency` says so.
+GOES_ON = frozenset(
+    {
+        *(Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY, Outcome.PUSHBACK_TOO_LONG, Outcome.COOLING),
+        *(Outcome.RATE_LIMITED, Outcome.DEADLINE),
+    }
+)
+#: RFC 9110, section 9.2.1: methods that ask for nothing to be changed, wherever they are sent.
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+#: Fields that stay behind whatever the rest of their names says (contract, section 13).
+_NAMED = frozenset(
+    {
+        *("authorization", "proxy-authorization", "cookie", "api-key", "x-api-key", "x-goog-api-key"),
+        "x-amz-security-token",
+    }
+)
+#: Names that say what they hold.
+_SECRET = re.compile(r"auth|key|token|secret|session|password|signature", re.IGNORECASE).search
+#: Query parameters that hold a credential under a short name: Azure's.
+_SHORT = frozenset({"sig", "code"})
+_SIGNED_FIELD = re.compile(r"\s*AWS4-", re.IGNORECASE).match
+_SIGNED_QUERY = frozenset({"x-amz-signature", "x-amz-algorithm"})
+
+
+@dataclass(slots=True, eq=False)
+class Fallbacks:
+    """Where one call may go on, and went. `policy` and `request` are those of the upstream that it came to first;
+    `bound`: an attempt may have been carried out, in a way that no other upstream may be asked to repeat.
+    """
+
+    policy: Policy
+    request: Request
+    elsewhere: Elsewhere
+    bound: bool = False
+    taken: int = 0  # entries of the list that were taken or skipped
+    records: list[FallbackRecord] = field(default_factory=list)
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether the call has gone on to another upstream."""
+        return any(not record.skipped for record in self.records)
+
+    def attempt_failed(self, end: Reply | Fault | None, verdict: Verdict) -> None:
+        """Take note of an attempt that failed, at whichever upstream: of what it may have done."""
+        if self.bound or end is None or verdict.unprocessed:
+            return
+        if isinstance(end, Fault) and end.progress in (Progress.NEVER_SENT, Progress.REFUSED):
+            return
+        first, request = self.policy.classify, self.request
+        if request.method in SAFE_METHODS or first.unsafe_methods == "always":
+            return
+        self.bound = not is_repeated_anywhere(first, request, end, verdict)
+
+    def next(self, no: Outcome) -> Fallback | None:
+        """The entry by which the call goes on that would end with `no`; None where none takes it."""
+        entries = self.policy.fallback
+        if self.taken >= len(entries):
+            return None
+        why = stays(self.request)
+        if not why and self.bound:
+            why = f"{self.request.method} may have been carried out"
+        while self.taken < len(entries):
+            entry = entries[self.taken]
+            self.taken = len(entries) if why else self.taken + 1
+            skipped = why or self.elsewhere(entry)
+            self.records.append(FallbackRecord(entry.to, no, skipped))
+            if not skipped:
+                return entry
+        return None
+
+    def mark(self, history: Iterable[AttemptRecord], policy: Policy) -> None:
+        """Write down that the attempts which nobody has marked yet went to this upstream."""
+        for record in history:
+            if not record.upstream:
+                record.upstream, record.route = policy.upstream, policy.route
+
+
+def stays(request: Request) -> str:
+    """Why a request can't be sent to another upstream than the one that it was made for, in a clause; "" if it can."""
+    fields = request.fields
+    _, _, query = request.path.partition("?")
+    names = {_decoded(part).lower() for part in re.split("[&;]", query)} if query else set()
+    if any(map(_SIGNED_FIELD, fields.get_all("authorization"))) or not _SIGNED_QUERY.isdisjoint(names):
+        return "its signature (SigV4) is for one host alone"
+    upgrades = [each.strip().lower() for value in fields.get_all("upgrade") for each in value.split(",")]
+    if request.method == "CONNECT" or any(each and each != "h2c" for each in upgrades):
+        return "it asks for a tunnel, or an upgrade"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """What of a request does not go along from one upstream to another. `also`: further fields, in lower case; `keep`:
+    fields and parameters that go along all the same, by the entry's word; `key_fields`: the idempotency keys'.
+    """
+
+    also: frozenset[str]
+    keep: frozenset[str]
+    key_fields: frozenset[str]
+
+    def field(self, name: str) -> bool:
+        """Whether the field of this lower-case name stays behind."""
+        if name in self.keep or name in self.key_fields:
+            return False
+        return name in _NAMED or name in self.also or _SECRET(name) is not None
+
+    def parameter(self, name: str) -> bool:
+        """Whether the query parameter of this name, as it was decoded, stays behind."""
+        lower = name.lower()
+        return lower not in self.keep and (
+            lower in _NAMED or lower in _SHORT or lower in self.also or _SECRET(lower) is not None
+        )
+
+    def target(self, path: bytes) -> bytes:
+        """A path without such parameters; all other bytes of it stay."""
+        before, mark, query = path.partition(b"?")
+        if not mark:
+            return path
+        parts = re.split(b"([&;])", query)  # some servers take `;` for `&`: what follows one may be a name, too
+        kept: list[bytes] = []
+        for at in range(0, len(parts), 2):
+            if self.parameter(_decoded(parts[at].decode("latin-1"))):
+                continue
+            if kept:
+                kept.append(parts[at - 1])
+            kept.append(parts[at])
+        if len(kept) == len(parts):
+            return path
+        return before + mark + b"".join(kept) if kept else before
+
+
+def left_behind(first: Policy, to: Policy, entry: Fallback) -> LeftBehind:
+    """What stays behind where a call of `first` goes on as one of `to` by this entry."""
+    keys = frozenset(policy.idempotency_key.header.lower() for policy in (first, to))
+    return LeftBehind(frozenset(), entry.keep, keys)
+
+
+def _decoded(parameter: str) -> str:
+    """The name of a parameter, `name=value`, as servers read it."""
+    return unquote_plus(parameter.partition("=")[0], "latin-1").strip()

@@ -1,0 +1,121 @@
+"""Members of a JSON object, set in its bytes: what is not set stays as it came, byte for byte.
+
+`set_members` finds where the members of the outermost object begin and end by one pass over its bytes, and puts new
+values in the place of old ones. Nothing is parsed and written again, so numbers, escapes, order and white space of all
+else are what the app sent. What stands at the outermost level is held against RFC 8259 by json's own parser, which is
+strict about values too (no NaN, no Infinity); a member that stands there several times is set each time, since readers
+do not agree on which of them counts (RFC 8259, section 4).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+_SPACE = re.compile(rb"[ \t\n\r]*+").match
+_STRING = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+"', re.DOTALL).match
+#: What a value may be made of beside strings and brackets: numbers, the three words, and what joins members.
+_PLAIN = re.compile(rb'[^"\[\]{}]++').match
+_SCALAR = re.compile(rb'[^",\[\]{} \t\n\r]++').match
+
+
+class NoObjectError(ValueError):
+    """A body that is no JSON object. Its text is a clause that shows nothing of the body."""
+
+
+def set_members(body: bytes, members: Mapping[str, bytes]) -> bytes:
+    """The object `body` with these members set to these values, each a JSON text.
+
+    A member that is there keeps its place and the spelling of its name; one that is not goes to the end, in the order
+    of `members`. Raises NoObjectError where the body is not one whole JSON object in UTF-8 without a byte order mark.
+    """
+    _check(body)
+    edits: list[tuple[int, int, bytes]] = []
+    left = dict(members)
+    at = _space(body, _space(body, 0) + 1)  # behind the brace
+    end, empty = at, True
+    while body[at] != 0x7D:
+        empty = False
+        found = _STRING(body, at)
+        assert found is not None  # it was checked
+        name = json.loads(found[0])
+        begin = _space(body, _space(body, found.end()) + 1)  # behind the colon
+        end = _value_end(body, begin)
+        if name in members:
+            edits.append((begin, end, members[name]))
+            left.pop(name, None)
+        at = _space(body, end)
+        if body[at] == 0x2C:
+            at = _space(body, at + 1)
+    added = b", ".join(json.dumps(name).encode() + b": " + value for name, value in left.items())
+    if added:
+        edits.append((end, end, added if empty else b", " + added))
+    parts: list[bytes] = []
+    start = 0
+    for begin, behind, value in edits:
+        parts += (body[start:begin], value)
+        start = behind
+    return b"".join([*parts, body[start:]])
+
+
+def is_object(body: bytes) -> bool:
+    """Whether `set_members` takes this body."""
+    try:
+        _check(body)
+    except NoObjectError:
+        return False
+    return True
+
+
+def _check(body: bytes) -> None:
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise NoObjectError("the body is not UTF-8") from None
+    if text.startswith("\ufeff"):
+        raise NoObjectError("the body begins with a byte order mark")
+    try:
+        document = json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        raise NoObjectError("the body is no JSON") from None
+    if not isinstance(document, dict):
+        raise NoObjectError("the body is JSON, but no object")
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(word)
+
+
+def _space(body: bytes, at: int) -> int:
+    """Where what follows white space begins."""
+    found = _SPACE(body, at)
+    assert found is not None  # it may be empty
+    return found.end()
+
+
+def _value_end(body: bytes, at: int) -> int:
+    """Where the value ends that begins here, of a body that was checked."""
+    first = body[at]
+    if first == 0x22:
+        found = _STRING(body, at)
+    elif first not in b"[{":
+        found = _SCALAR(body, at)
+    else:
+        depth = 0
+        while True:
+            byte = body[at]
+            if byte in b"[{":
+                depth += 1
+                at += 1
+            elif byte in b"]}":
+                depth -= 1
+                at += 1
+                if not depth:
+                    return at
+            else:
+                found = _STRING(body, at) if byte == 0x22 else _PLAIN(body, at)
+                assert found is not None
+                at = found.end()
+    assert found is not None
+    return found.end()
