@@ -26,6 +26,8 @@ SCALE = {
     "brownout": 0.3,
     "one_bad_endpoint": 0.3,
     "short_outage": 0.4,
+    "slow_minute": 0.3,
+    "slow_tail": 0.3,
     "two_keys": 0.5,
 }
 #: Of the strategy standard.

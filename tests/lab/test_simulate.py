@@ -94,6 +94,33 @@ def test_naive_retries_keep_an_overload_alive_and_a_quota_does_not() -> None:
     assert none.recovery is not None
 
 
+@pytest.mark.parametrize("name", ["slow_tail", "slow_minute"])
+def test_hedging_at_a_percentile_beside_no_hedging(name: str) -> None:
+    found, problems = read_scenario(str(ROOT / f"config/examples/scenarios/{name}.yaml"))
+    assert found is not None, problems
+    _, measured, fixed, _, none, _ = run_scenario(None, found, {})
+    assert measured.hedges == measured.attempts - measured.calls  # nothing fails: what is sent again is a hedge
+    assert measured.hedges <= 0.05 * measured.calls < none.calls
+    assert none.hedges == 0 and none.attempts == none.calls
+    if name == "slow_tail":
+        assert measured.latency["p99"] < 0.1 * none.latency["p99"]
+    else:
+        assert measured.latency["p99"] < none.latency["p99"]
+        assert fixed.hedge_share > 0.2 and fixed.amplification > 1.9 > 1.2 > measured.amplification
+
+
+def test_what_is_measured_does_not_run_away(tmp_path: Path) -> None:
+    """Were a hedge's own time measured in the place of the one that it was sent for, the percentile would fall minute
+    by minute, and with no bound to speak of more and more calls would be hedged.
+    """
+    ours, *_ = played(
+        tmp_path,
+        "duration: 5m\nsidecars: 1\ncalls: 40/s\nupstream: {slow: 2%, slow_latency: 2s}\n"
+        "policy: {strategy: {kind: hedging, max_attempts: 2, hedging_delay: p95, extra: 100%}}\n",
+    )
+    assert 0.04 < ours.hedge_share < 0.06
+
+
 def test_a_bucket_for_the_whole_fleet_holds_more_than_one_for_each(tmp_path: Path) -> None:
     each, shared, *_ = played(
         tmp_path,

@@ -30,6 +30,7 @@ class Figures:
     latency: dict[str, float]
     outcomes: dict[str, int]
     series: tuple[tuple[int, int, int], ...]
+    hedges: int = 0
     cooled_until: float = 0.0
     longest_pushback: int = 0
 
@@ -42,6 +43,11 @@ class Figures:
     def attempts_per_call(self) -> float:
         """As the calls count them."""
         return self.attempts / self.calls if self.calls else 0.0
+
+    @property
+    def hedge_share(self) -> float:
+        """Hedges per call."""
+        return self.hedges / self.calls if self.calls else 0.0
 
     @property
     def recovery(self) -> float | None:
@@ -72,6 +78,7 @@ def figures(scenario: Scenario, played: Played) -> Figures:
         latency={name: _quantile(ordered, share) for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))},
         outcomes={outcome.value: count for outcome, count in sorted(played.outcomes.items())},
         series=series,
+        hedges=played.hedges,
         cooled_until=played.cooled_until,
         longest_pushback=played.longest_pushback,
     )

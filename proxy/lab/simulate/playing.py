@@ -23,6 +23,7 @@ from proxy.retry.facts import FaultKind, MappingFields, NoFields, Outcome, Reply
 from proxy.retry.machine import Call, Env
 from proxy.retry.policy import BucketSpec, RateSpec
 from proxy.retry.registry import Factory, Key, Registry
+from proxy.retry.states import Flying
 from proxy.retry.waiting_room import WaitingRoom
 
 #: Seconds between looks at which calls are still there, so that one which ended is not kept for its deadline.
@@ -95,6 +96,8 @@ class World:
                 return self._failing(scenario.overload, _REFUSAL, scenario.retry_after)
             self._free_at[endpoint] = now + wait + 1.0 / capacity
         latency = scenario.latency if outage is None else outage.latency
+        if scenario.slow and rng.random() < scenario.slow:
+            latency = max(latency, scenario.slow_latency)
         return Sending(wait + latency * math.exp(_SIGMA * rng.gauss(0.0, 1.0)), _FINE)
 
     def _look_up(self, now: float) -> None:
@@ -137,6 +140,8 @@ class World:
 class Played:
     """What became of a column's calls. Counts are by the second in which a call began; `requests` when one came.
 
+    `hedges` are attempts that were sent beside another one of their call.
+
     `cooled_until` is when the last call was held by a cooldown, `longest_pushback` the longest delay that the upstream
     named; both in seconds.
     """
@@ -148,6 +153,7 @@ class Played:
     attempts: int = 0
     seconds: array[float] = field(default_factory=lambda: array("d"))
     outcomes: Counter[Outcome] = field(default_factory=Counter)
+    hedges: int = 0
     cooled_until: float = 0.0
     longest_pushback: int = 0
 
@@ -208,6 +214,11 @@ class _Simulated(Driver):
             super().watch(deadline)
         else:
             self._run.watched.append((deadline, self))
+
+    def launched(self, attempt: int) -> None:
+        call = self.call
+        if attempt > 1 and call.hedged and isinstance(call.state, Flying) and min(call.state.flights) < attempt:
+            self._run.played.hedges += 1
 
     def over(self) -> None:
         self._run.over(self)

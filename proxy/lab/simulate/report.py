@@ -29,6 +29,8 @@ def as_json(scenario: Scenario, done: Sequence[Figures]) -> str:
             "success_rate": round(each.success_rate, 6),
             "attempts": each.attempts,
             "attempts_per_call": round(each.attempts_per_call, 4),
+            "hedges": each.hedges,
+            "hedge_share": round(each.hedge_share, 6),
             "requests": each.requests,
             "peak_requests_per_second": round(each.peak, 2),
             "amplification": round(each.amplification, 3),
@@ -70,6 +72,8 @@ def print_table(scenario: Scenario, done: Sequence[Figures], console: Console) -
         ("99 % within", [_time(each.latency["p99"]) for each in done]),
     ):
         table.add_row(name, *cells)
+        if name == "attempts per call" and any(each.hedges for each in done):
+            table.add_row("hedges, as a share of the calls", *(f"{each.hedge_share:.2%}" for each in done))
     for outcome in sorted({outcome for each in done for outcome in each.outcomes} - {"success"}):
         table.add_row(f"  {outcome}", *(f"{each.outcomes.get(outcome, 0):,}" for each in done))
     console.print(table)

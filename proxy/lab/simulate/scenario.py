@@ -40,6 +40,8 @@ UPSTREAM = Section(
     "What it can do when all is well.",
     {
         "latency": Key(positive_duration, "50ms", "the middle one; 99 of 100 take at most twice as long"),
+        "slow": Key(share, 0, "the share of requests that take much longer at any time"),
+        "slow_latency": Key(positive_duration, "1s", "the middle one of those"),
         "failing": Key(share, 0, "the share of requests that fail at any time, with 503"),
         "capacity": Key(_CAPACITY, "off", "requests a second; those above queue up"),
         "queue": Key(
@@ -141,6 +143,8 @@ class Scenario:
     method: str
     url: str | None = None
     latency: float
+    slow: float = 0.0
+    slow_latency: float = 1.0
     failing: float
     capacity: float | None
     queue: float
