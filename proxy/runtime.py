@@ -73,8 +73,9 @@ def settle_in() -> None:
 
 def policies_of(settings: Settings) -> PoliciesOf:
     """What gives every policy of an upstream in the configuration's order."""
-    named = settings.router.by_name
-    return lambda upstream: named[upstream].policies if upstream in named else ()
+    router = settings.router
+    known = {**router.by_name, router.fallback.label: router.by_name.get(router.fallback.label, router.fallback)}
+    return lambda upstream: known[upstream].policies if upstream in known else ()
 
 
 def draw_via() -> str:
@@ -229,7 +230,7 @@ class DataPath:
         if self.log is not None:
             self.log.configure(console=is_for_people(settings.log.format, OUT), level=settings.log.level)
         self.acceptor.use(settings)
-        forgotten = self.registry.forget_policies(policies_of(settings), settings.buckets)
+        forgotten = self.registry.forget_policies(policies_of(settings), settings.buckets, monotonic())
         self._guard.deny(settings.deny_destinations)
         upstreams = (*settings.router.upstreams, settings.router.fallback)
         targets = (policy.target for each in upstreams for policy in each.policies)

@@ -269,7 +269,9 @@ class Upstreams:
             written = tree.sub("match")
             match = self._match(written)
             label = _unique(_label(match, written.get("path"), number), labels)
-            place = PolicyPlace(name, label, endpoints, where, tree.mark, frozenset(tree) & {"bucket", "rate"})
+            place = PolicyPlace(
+                name, label, endpoints, where, tree.mark, frozenset(tree) & {"bucket", "rate", "concurrency"}
+            )
             routes += self._routes(laid, match, place, labels)
         *methods, rest = base
         fine = tuple(route for route in (*routes, *methods) if route is not None)

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from proxy.config.classification import classify, dialects
 from proxy.config.problems import Mark, Problems
 from proxy.config.problems import Path as KeyPath
-from proxy.config.schema import DEFAULTS
+from proxy.config.schema import CONCURRENCY, DEFAULTS
 from proxy.config.schema_language import told_already
 from proxy.config.strategies import FoundBucket, Kinds
 from proxy.config.units import flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
 from proxy.retry.policy import (
     Classify,
+    Concurrency,
     Dialect,
     Fallback,
     HeaderEdits,
@@ -130,6 +131,7 @@ class Policies:
             self._one(_edits(typed["headers"]["response"])),
             self._one(self._target(tree, typed, place.endpoints, path)),
             fallback=self._one(tuple(map(_fallback, typed["fallback"]))),
+            concurrency=self._one(self._concurrency(tree, typed["concurrency"], place)),
         )
         if found is None:
             return None
@@ -188,6 +190,17 @@ class Policies:
             if not missing:
                 pair = self._file(cert, "cert", path), self._file(cert, "key", path)
         return Target(endpoints, verify, pair, typed.get("via_proxy"), typed["protocol"])
+
+    def _concurrency(self, tree: Map, typed: str | dict[str, Any], place: PolicyPlace) -> Concurrency | None:
+        """A route that says anything of it has a limit of its own, besides that of its upstream."""
+        if isinstance(typed, str):
+            return None
+        if "max" not in typed:
+            message = "is missing: attempts under way at a time, as {max: 8}"
+            self._problems.add(tree.values_at["concurrency"], (*place.path, "concurrency", "max"), message)
+            return None
+        group = f"concurrency of {place.route}" if "concurrency" in place.own else "concurrency"
+        return Concurrency(**CONCURRENCY.filled(typed), group=group)
 
     def _file(self, tree: Map, key: str, path: KeyPath) -> str:
         """A file that another names: relative to that one, and there."""

@@ -80,6 +80,7 @@ endpoint = Word(addresses.endpoint, ANY)
 host_pattern = Word(addresses.host_pattern, ANY)
 service = Word(addresses.service_pattern, TEXT)
 prefix = Word(addresses.prefix_or_off, ANY)
+concurrency_off = Word(units.concurrency_off, {"anyOf": [{"enum": ["off"]}, {"const": False}, like(_ENV)]})
 jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
 header_globs = MapOf(glob, key=addresses.header_name)
 
@@ -190,6 +191,18 @@ ELSEWHERE = {
     **dict.fromkeys(("allowed_methods", "method_whitelist", "retry_non_idempotent"), "classify.unsafe_methods"),
     **dict.fromkeys(("respect_retry_after_header", "retry_after"), "pushback"),
     **dict.fromkeys(("rate_limit", "ratelimit", "requests_per_second"), "rate"),
+    **dict.fromkeys(
+        (
+            "max_concurrency",
+            "max_concurrent_requests",
+            "max_in_flight",
+            "max_requests",
+            "concurrency_limit",
+            "bulkhead",
+        ),
+        "concurrency.max",
+    ),
+    **dict.fromkeys(("max_pending_requests", "queue_size"), "concurrency.queue"),
 }
 
 # -- a policy ----------------------------------------------------------------------------------------------------------
@@ -251,6 +264,14 @@ PUSHBACK = section(
     spread=Key(share, doc="has no effect any more: held calls return by a slow start, see hold"),
 )
 
+CONCURRENCY = section(
+    "concurrency",
+    "How many attempts of a scope may be under way at a time.",
+    max=Key(whole(1), doc="attempts under way at a time, over all workers"),
+    queue=Key(whole(0), 100, "how many calls wait for a place; the next is answered at once"),
+    wait=Key(duration, "30s", "for how long one waits at most"),
+)
+
 HEADER_EDIT = section(
     "header_edit",
     "Fields set (in place of what came) and taken out.",
@@ -286,6 +307,9 @@ POLICY_KEYS: dict[str, Key] = {
     "bucket": Key(_NAME_OR_BUCKET, doc="a name, a mapping, or off; without the key the strategy's own"),
     "rate": Key(_NAME_OR_BUCKET, doc="a bucket of kind rate, paid by every attempt, first ones too, or off"),
     "timeouts": Key(TIMEOUTS),
+    "concurrency": Key(
+        Either(word=concurrency_off, mapping=CONCURRENCY), "off", "how many attempts are under way at a time, or off"
+    ),
     "classify": Key(CLASSIFY),
     "dialects": Key(
         ListOf(word),

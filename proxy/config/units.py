@@ -260,6 +260,15 @@ def one_of(*words: str) -> Callable[[Any], str]:
     return read
 
 
+def concurrency_off(value: Any) -> str:
+    """`off`, where a mapping would stand. A number is most likely the mapping's `max`."""
+    found = scalar(value, "off or a mapping")
+    if not is_off(found):
+        hint = f" (did you mean {{max: {found}}}?)" if found.isascii() and found.isdigit() else ""
+        raise ValueError(f"{written(value)} must be off, or a mapping with max{hint}")
+    return "off"
+
+
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 #: What one word names.

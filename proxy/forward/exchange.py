@@ -565,8 +565,9 @@ class Exchange:
 
     def _is_to_be_told(self, head: ResponseHead, outcome: Outcome) -> bool:
         """Whether a gRPC call on HTTP/2 ends with an answer that does not say so in gRPC's way."""
-        over_http2 = self.plan.head.is_http2
-        return over_http2 and head.get(b"grpc-status") is None and gave_up(self.policy, outcome)
+        if not self.plan.head.is_http2 or head.get(b"grpc-status") is not None:
+            return False
+        return gave_up(self.policy, outcome, no_place=self.call.found_no_place)
 
     def _give_up(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
         """Say in gRPC's way that an HTTP error is all there is, and let go of the rest of it."""
@@ -605,7 +606,9 @@ class Exchange:
         """Write the proxy's own answer."""
         attempts, grpc = self.call.attempts, self.request.is_grpc
         self.detail = action.detail
-        self.status, lines, body = answer_of(action, self.policy, attempts=attempts, grpc=grpc)
+        self.status, lines, body = answer_of(
+            action, self.policy, attempts=attempts, grpc=grpc, no_place=self.call.found_no_place
+        )
         self.grpc_status = told_grpc_status(action) if grpc else None
         self.bytes_out = len(body)
         self.app.answer(self.status, lines, body)
@@ -650,7 +653,7 @@ class Exchange:
         for attempt in self.flights.values():
             if attempt.stream is not None or attempt.task is not None:
                 self._let_go(attempt)
-        given_up = gave_up(self.policy, outcome)
+        given_up = gave_up(self.policy, outcome, no_place=call.found_no_place)
         if given_up or means.app_repeats:
             self._look_for_a_repeat(given_up=given_up, now=now)
         if self.upload is not None:

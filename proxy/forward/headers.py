@@ -125,13 +125,14 @@ def answer_fields(
     held: float = 0.0,
     cooling: float = 0.0,
     named: float = 0.0,
+    no_place: bool = False,
 ) -> Changes:
     """What an answer carries beside its own fields; `Via` is not among it.
 
     `status`: what the upstream said, where its answer is handed on; `error`: the RFC 9209 error type, where the
     answer is the proxy's own; `detail`: the text of `details=`. `held`: seconds since the answer arrived. `fields`:
     the answer's own. `cooling`: seconds that are left of the cooldown which ended the call, `named` those that the
-    answer itself asked for when it arrived.
+    answer itself asked for when it arrived. `no_place`: see `gave_up`.
     """
     changes = Changes(drop={"x-attempt-count"})
     changes.add.append(("X-Attempt-Count", str(attempts)))
@@ -143,7 +144,7 @@ def answer_fields(
                 changes.add.append((name, str(attempts - 1)))
     if "envoy" in policy.attempt_headers:
         changes.put("x-envoy-attempt-count", str(attempts))
-    if gave_up(policy, outcome):
+    if gave_up(policy, outcome, no_place=no_place):
         if grpc:
             changes.put("grpc-retry-pushback-ms", "-1")
             if fields is not None and fields.get_all("x-should-retry"):
@@ -171,7 +172,7 @@ def handed_on(
     if answers_plainly(policy):
         if attempts == 1 and outcome is Outcome.SUCCESS:
             return _NO_NAMES, plain_lines(via, head.version, 1)
-        if held < 1.0 and not gave_up(policy, outcome):
+        if held < 1.0 and not gave_up(policy, outcome, no_place=call.found_no_place):
             return _NO_NAMES, _told_lines(via, head.version, attempts, outcome, head.status, told(call.history))
     changes = answer_fields(
         policy,
@@ -184,6 +185,7 @@ def handed_on(
         held=held,
         cooling=cooling,
         named=named,
+        no_place=call.found_no_place,
     )
     return changes.names(), changes.lines() + via_line(via, head.version)
 
@@ -198,11 +200,13 @@ def answers_for_nobody(outcome: Outcome, error: str, detail: str) -> Changes:
     return changes
 
 
-def gave_up(policy: Policy, outcome: Outcome) -> bool:
-    """Whether the app is told not to retry on top. One attempt where the policy allows one is not giving up."""
+def gave_up(policy: Policy, outcome: Outcome, *, no_place: bool = False) -> bool:
+    """Whether the app is told not to retry on top. One attempt where the policy allows one is not giving up.
+    `no_place`: the call found no place among the attempts that may be under way, which is the one overload that is.
+    """
     if outcome is Outcome.ATTEMPTS_EXHAUSTED:
         return policy.strategy.max_attempts > 1
-    return outcome in GAVE_UP
+    return outcome in GAVE_UP or (no_place and outcome is Outcome.OVERLOADED)
 
 
 def proxy_status(

@@ -74,8 +74,12 @@ def told_grpc_status(action: Answer) -> int:
     return own_grpc_status(action.status) if action.grpc_status is None else action.grpc_status
 
 
-def answer_of(action: Answer, policy: Policy, *, attempts: int, grpc: bool) -> tuple[int, bytes, bytes]:
-    """The same for a call that ends with an answer of the proxy's own; `attempts` were made of it."""
+def answer_of(
+    action: Answer, policy: Policy, *, attempts: int, grpc: bool, no_place: bool = False
+) -> tuple[int, bytes, bytes]:
+    """The same for a call that ends with an answer of the proxy's own; `attempts` were made of it. `no_place`: it found
+    no place among the attempts that may be under way.
+    """
     changes = answer_fields(
         policy,
         None,
@@ -84,6 +88,7 @@ def answer_of(action: Answer, policy: Policy, *, attempts: int, grpc: bool) -> t
         grpc=grpc,
         error=action.error,
         detail=action.detail,
+        no_place=no_place,
     )
     return own_answer(
         action.status,
@@ -112,6 +117,7 @@ def given_up_answer(call: Call, head: ResponseHead, via: str, *, outcome: Outcom
         grpc=True,
         status=status,
         detail=told(call.history),
+        no_place=call.found_no_place,
     )
     lines = [
         ("Content-Type", "application/grpc"),

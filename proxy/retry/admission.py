@@ -1,25 +1,27 @@
 """One call at the gates: what it asks of them, what it holds there, when it asks again; and what its attempts pay.
 
-The cooldown is asked first, then the rate, then the adaptive limiter. Whatever is held there is left again by `leave`,
-and nothing else leaves anything.
+The cooldown is asked first, then the rate, then the adaptive limiter, and last for a place among the attempts that may
+be under way. Whatever is held there is left again by `leave`, and nothing else leaves anything.
 
 Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place to wait in,
-a hedge of those that `extra` allows)
-is either sent with the attempt or given back, exactly once, and nothing is taken where anything refuses. A bucket that
-is kept elsewhere is asked; its answer counts while it is waited for, and what it grants too late goes back to it.
+a hedge of those that `extra` allows) is either sent with the attempt or given back, exactly once, and nothing is taken
+where anything refuses. The place of an attempt is given back in any case: as it is not sent, or as its flight ends
+(`land`). A bucket that is kept elsewhere is asked; its answer counts while it is waited for, and what it grants too
+late goes back to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.retry.buckets import ASK, Bucket
+from proxy.retry.concurrency import Places
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.hedges import Hedges
 from proxy.retry.plans import HAIR, NEVER
-from proxy.retry.policy import Policy
-from proxy.retry.reasons import held_in_vain
+from proxy.retry.policy import Concurrency, Policy
+from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, held_in_vain, no_place
 from proxy.retry.registry import ScopeState
 from proxy.retry.token_bucket import REJECTED, TokenGate, Waiter
 from proxy.retry.waiting_room import WaitingRoom
@@ -46,6 +48,7 @@ class Payment:
     _hedges: Hedges | None = None  # where this one is counted as a hedge, and since when
     _hedged_at: float = 0.0
     _tokens: tuple[TokenGate, ...] = ()
+    _under_way: Places | None = None  # where the attempt has a place
     _place: str = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
     def wait(self, place: str) -> bool:
@@ -116,9 +119,25 @@ class Payment:
             self._tokens = (*self._tokens, gate)
         return at
 
+    def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
+        """Take a place among the attempts under way, once: not after `now` where it is taken, else as `places` says."""
+        if self._under_way is not None:
+            return now
+        at = places.ask(waiter, rules, now)
+        if at <= now:
+            self._under_way = places
+        return at
+
+    def land(self, now: float) -> None:
+        """The attempt is not under way any more: its place, if it has one, is free."""
+        places, self._under_way = self._under_way, None
+        if places is not None:
+            places.give_back(now)
+
     def give_back(self, now: float) -> None:
         """The attempt is not sent: all that was taken for it comes back."""
         self.leave_room()
+        self.land(now)
         if self.price is not None and self.bucket is not None:
             self.bucket.give_back(self.price, now, taken_at=self._taken_at)
         for gate in self._tokens:
@@ -137,7 +156,8 @@ class Admission:
     `alarm` moves the call's one alarm (seconds). `cools`: cooldowns hold this call. `held_by`: the gate that holds, or
     held, the attempt that is next or in flight; `held` are the seconds for which one held attempt `held_attempt`.
     `cooled`: the cooldown knows of the call: it queues there, or has a place. `cooling`: what was left of the cooldown
-    that refused the call, and the status that began it.
+    that refused the call, and the status that began it. `found_no_place`: no place among the attempts under way came
+    free for it.
     """
 
     request: Request
@@ -150,6 +170,7 @@ class Admission:
     held_attempt: int = 0
     cooled: bool = False
     cooling: tuple[float, int] = (0.0, 503)
+    found_no_place: bool = False
     _deadline: float | None = None
     _held_since: float | None = None  # since when a gate holds the next attempt
     _own_delays: tuple[float, ...] = ()  # when the delays are over that began with answers to this call
@@ -169,10 +190,11 @@ class Admission:
             self.alarm(at if self._deadline is None else min(at, self._deadline))
 
     def ask(
-        self, payment: Payment, now: float, deadline: float | None, *, first: bool
+        self, payment: Payment, now: float, deadline: float | None, *, first: bool, waits: bool = True
     ) -> tuple[float, Outcome | None, str]:
-        """Ask cooldown, rate and limiter in turn: (when, the *no* if it is one, which of them holds or why not). The
-        tokens go into the payment. `first`: it is for a first attempt.
+        """Ask cooldown, rate, limiter and places in turn: (when, the *no* if it is one, which of them holds or why
+        not). What they give goes into the payment. `first`: it is for a first attempt; `waits`: it may wait for a
+        place.
         """
         self._deadline = deadline
         scope = self.scope
@@ -191,7 +213,25 @@ class Admission:
             at = payment.pass_gate(scope.limiter, self, now)
             if at > now:
                 return at, None, "limiter"
+        if scope.places is not None:
+            return self._ask_for_place(payment, scope.places, now, waits=waits)
         return now, None, ""
+
+    def _ask_for_place(
+        self, payment: Payment, places: Places, now: float, *, waits: bool
+    ) -> tuple[float, Outcome | None, str]:
+        """The last gate: when a place comes free cannot be told, so a call waits up to its deadline."""
+        rules, waited = self.policy.concurrency, self in places.queue
+        assert rules is not None  # else there are no places
+        at = payment.take_place(places, self, rules if waits else replace(rules, queue=0), now)
+        if at == REJECTED:
+            self.found_no_place = waits
+            return at, Outcome.OVERLOADED, no_place(rules, waited=waited)
+        if at > now and self._deadline is not None:
+            if now >= self._deadline - HAIR:
+                return at, Outcome.DEADLINE, TOO_LATE_FOR_A_PLACE
+            at = min(at, self._deadline)
+        return at, None, "concurrency"
 
     def _ask_cooldown(self, now: float) -> tuple[float, str]:
         """Now, or when to ask again; or REJECTED and why: the call would be held for longer than it may."""
@@ -261,3 +301,5 @@ class Admission:
             scope.rate.leave(self, now)
         if scope.limiter is not None:
             scope.limiter.leave(self, now)
+        if scope.places is not None:
+            scope.places.leave(self, now)

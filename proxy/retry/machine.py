@@ -159,6 +159,11 @@ class Call:
         return self._admission.held_by if self._admission is not None else ""
 
     @property
+    def found_no_place(self) -> bool:
+        """Whether what ended the call was that no place among the attempts under way came free for it."""
+        return self._admission is not None and self._admission.found_no_place
+
+    @property
     def was_cooled(self) -> bool:
         """Whether a cooldown has held the call."""
         return self._admission is not None and self._admission.was_cooled
@@ -451,7 +456,7 @@ class Call:
         at, no, gate = self._gates.ask(payment, now, self.deadline, first=self.attempts == self.earlier)
         if no is None and at <= now <= next.until + HAIR:
             return self._launch(now)
-        why = gate if no is Outcome.COOLING else ""
+        why = "" if no is None or gate in GATES else gate
         if max(at, now) > next.until + HAIR:
             no, why = Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
         if no is None and self.deadline is not None and at > self.deadline + HAIR:
@@ -545,6 +550,7 @@ class Call:
         losers = [(number, flight) for number, flight in state.flights.items() if number != attempt]
         for number, flight in losers:
             del state.flights[number]
+            _land(flight, now)
             self._note(number, flight, now, decision)
         return tuple(Cancel(number) for number, _ in losers)
 
@@ -568,6 +574,7 @@ class Call:
         del state.flights[failure.attempt]
         if self.fallbacks is not None:
             self.fallbacks.attempt_failed(failure.fault or self.reply, failure.verdict)
+        _land(flight, now)
         on = goes_on(self, failure)
         began = self._tell_of(failure, on, now)
         if self.policy.mode == "observe" and not self.hints.disabled:
@@ -673,12 +680,17 @@ class Call:
             return ()
         if bucket is not None and not bucket.affords(next.price, now):
             return self._no_more(Outcome.BUCKET_EMPTY, now)
-        at, no, _ = self._gates.ask(payment, now, self.deadline, first=False)
+        flies = type(self.state) is Flying and bool(self.state.flights)
+        at, no, why = self._gates.ask(payment, now, self.deadline, first=False, waits=not flies)
+        if no is Outcome.OVERLOADED and flies:
+            return self._pass_over(now)
         if no is None and at > now and self.deadline is not None and at > self.deadline + HAIR:
             no = Outcome.DEADLINE
         if no is not None:
-            return self._no_more(no, now)
+            return self._no_more(no, now, "" if why in GATES else why)
         if at > now:
+            if not flies:
+                self._gates.hold(why, now)
             next.due, next.gated = at, True
             return self._wait(next, now, "held")
         if payment.take(next.price, now):
@@ -696,6 +708,21 @@ class Call:
         if hedges is None or share is None or type(state) is not Flying or not state.flights:
             return True
         return payment.take_hedge(hedges, share, now)
+
+    def _pass_over(self, now: float) -> Actions:
+        """A hedge found no place among the attempts under way: it is not sent, and the next is thought of after the
+        strategy's delay. Where all go at once there is no later one.
+        """
+        state, plan = self.state, self._planned
+        assert type(state) is Flying
+        assert isinstance(plan, Hedged)
+        self._give_back(now)
+        next = plan.after_launch(self, now)
+        if next is not None and next.due <= now + HAIR:
+            self._gates.found_no_place = True
+            return self._no_more(Outcome.OVERLOADED, now)
+        state.next = next
+        return () if next is None else (WakeAt(next.due),)
 
     def _hedge_on(self, failure: Failure, flight: Flight, decided: Next | Outcome, on: bool, now: float) -> Actions:
         """One of several failed: the next one comes, or what else flies goes on, or the call ends."""
@@ -821,6 +848,7 @@ class Call:
                 self.failure = None
             return (*actions, *self._stop_waiting(no, now, because))
         ((attempt, flight),) = state.flights.items()
+        _land(flight, now)
         self._learn(False, now)
         if self._admission is not None and self._admission.cooled:
             self._admission.landed(flight.since, now, well=False)
@@ -880,6 +908,8 @@ class Call:
             admission.leave(now)
         if self._payment is not None:
             self._payment.leave_room()
+        if self._flight is not None:
+            _land(self._flight, now)
         return _FINISH[outcome]
 
     # -- what is written down ---------------------------------------------------------------------------------------
@@ -925,3 +955,9 @@ class Call:
             record.status, record.cls = self.reply.status, _SUCCESS_CLASS
         self.history.append(record)
         return record
+
+
+def _land(flight: Flight, now: float) -> None:
+    """A flight is not under way any more: it was judged a failure, cancelled, or its answer's last byte has come."""
+    if flight.payment is not None:
+        flight.payment.land(now)

@@ -62,6 +62,10 @@ class Standing(Protocol):
     plugin: CustomToken | None
 
     @property
+    def found_no_place(self) -> bool:
+        """Whether no place among the attempts under way came free for it."""
+
+    @property
     def idempotent(self) -> bool:
         """Whether its request may be repeated without knowing whether it was carried out."""
 

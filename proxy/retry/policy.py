@@ -300,6 +300,19 @@ class PushbackPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Concurrency:
+    """At most `max` attempts of a scope are under way at a time; others wait, at most `queue` of them, for `wait`
+    seconds at most. `group` tells the limits of one upstream apart: a route that says anything of it has one of its
+    own.
+    """
+
+    max: int
+    queue: int = 100
+    wait: float = 30.0
+    group: str = "concurrency"
+
+
+@dataclass(frozen=True, slots=True)
 class IdempotencyKey:
     """`header` is in the user's spelling."""
 
@@ -355,3 +368,4 @@ class Policy:
     response_headers: HeaderEdits = HeaderEdits()
     target: Any = None  # transport's: endpoints, TLS, parent proxy
     fallback: tuple[Fallback, ...] = ()
+    concurrency: Concurrency | None = None

@@ -11,17 +11,21 @@ from __future__ import annotations
 from proxy.retry.actions import Answer
 from proxy.retry.facts import Class, Failure, Fault, FaultKind, Outcome
 from proxy.retry.plans import Standing
+from proxy.retry.policy import Concurrency
 
 #: What holds calls, by what it is called in records.
 GATES = {
     "cooldown": "the upstream's cooldown",
     "rate": "the upstream's rate bucket",
     "limiter": "the adaptive limiter",
+    "concurrency": "the upstream's concurrency limit",
 }
 
 OUTGREW = "the request's body outgrew its replay buffer"
 TOO_LATE = "the deadline came first"
 NO_LONGER_SAFE = "the provider's own client would not repeat it any more: its signature may have expired"
+NO_PLACE = "as many attempts are under way as concurrency.max lets"
+TOO_LATE_FOR_A_PLACE = "no place among the attempts under way came free before the deadline"
 SHUT_DOWN = "the proxy shut down, and waited for it no longer"
 
 
@@ -55,7 +59,7 @@ def why_not(
             left = None if call.deadline is None else call.deadline - now
             return f"the next attempt would begin in {seconds(due - now)}, {_left(left)}"
         case Outcome.OVERLOADED:
-            return "limits.waiting has no place for the wait"
+            return NO_PLACE if call.found_no_place else "limits.waiting has no place for the wait"
         case Outcome.RATE_LIMITED:
             return f"{GATES['rate']} has no token for it"
         case _:
@@ -76,6 +80,16 @@ def held_in_vain(wait: float, hold: float | None, left: float | None = None) -> 
     if hold is None:
         return held_too_long("cooldown", wait, left)
     return f"{GATES['cooldown']} would hold it for {seconds(wait)} more, beyond pushback.hold, {seconds(hold)} in all"
+
+
+def no_place(rules: Concurrency, *, waited: bool) -> str:
+    """Why a call is answered that found no place among the attempts under way; `waited`: it did so for as long as it
+    may.
+    """
+    if waited:
+        return f"no place came free within concurrency.wait, {seconds(rules.wait)} (concurrency.max is {rules.max})"
+    under_way = f"as many attempts are under way as concurrency.max lets, {rules.max}"
+    return f"{under_way}, and as many calls wait as concurrency.queue lets, {rules.queue}"
 
 
 def seconds(amount: float) -> str:

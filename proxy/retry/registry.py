@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
+from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.cooldown import Cooldown, digest
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.facts import Failure, Fields, Request
@@ -42,7 +43,7 @@ class ScopeState:
     """All that the calls of one policy and one scope value share.
 
     `hedges` is what its hedging looks at, None where the strategy asks for none of that.
-    `rate` and `limiter` are the gates before `rate_bucket` and `pacing`.
+    `rate` and `limiter` are the gates before `rate_bucket` and `pacing`; `places` those for attempts under way.
     `ungated`: there is no such gate, so that only a cooldown could hold a call. `shadow` is the bucket that
     `mode: observe` plays with instead of the real one.
     """
@@ -54,6 +55,7 @@ class ScopeState:
     cooldown: Cooldown
     seen: SeenKeys
     hedges: Hedges | None = None
+    places: Places | None = None
     rate: TokenGate | None = field(init=False)
     limiter: TokenGate | None = field(init=False)
     ungated: bool = field(init=False)
@@ -62,7 +64,7 @@ class ScopeState:
     def __post_init__(self) -> None:
         self.rate = None if self.rate_bucket is None else self.rate_bucket.gate
         self.limiter = None if self.pacing is None else self.pacing.gate
-        self.ungated = self.rate is None and self.limiter is None
+        self.ungated = self.rate is None and self.limiter is None and self.places is None
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now, without asking any gate: there is none but a cooldown that is over."""
@@ -155,6 +157,10 @@ class Factory:
         """The seen keys of this upstream and scope value."""
         return SeenKeys()
 
+    def places(self, key: Key, most: int) -> Places:
+        """The places for attempts under way of this key, `most` of them."""
+        return Places(most)
+
 
 class Registry:
     """The registry. One for each worker; it lives over reloads. `factory` makes what is kept in it."""
@@ -166,6 +172,7 @@ class Registry:
         self._limiters: OrderedDict[Key, CubicLimiter] = OrderedDict()
         self._hedges: OrderedDict[Key, Hedges] = OrderedDict()
         self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
+        self._under_way: OrderedDict[Key, Places] = OrderedDict()
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
         self.forget_policies()
 
@@ -186,7 +193,7 @@ class Registry:
         return state
 
     def forget_policies(
-        self, policies_of: PoliciesOf | None = None, named: Mapping[str, BucketRef] | None = None
+        self, policies_of: PoliciesOf | None = None, named: Mapping[str, BucketRef] | None = None, now: float = 0.0
     ) -> list[object]:
         """After a reload: the old generation's policies keep what their calls hold, new ones look shared state up.
 
@@ -201,7 +208,9 @@ class Registry:
         self._definitions: dict[str, dict[str, list[Strategy]]] = {}
         #: Buckets whose definition may not be in force any more.
         self._outdated: dict[str, set[Key]] = {"bucket": set(self._buckets), "rate": set(self._rates)}
+        self._limits: dict[str, dict[str, int]] = {}
         self._in_force: dict[str, dict[Key, BucketSpec]] = {}  # of an upstream's own buckets, as far as looked up
+        self._resize_places(now)
         return forgotten
 
     def shared(self, now: float) -> Iterator[Shared]:
@@ -251,6 +260,8 @@ class Registry:
             self._limiter(key, now)
         elif sort == "cooldown":
             self._place(*map(str, key))
+        elif sort == "places":
+            self._places_of(key, UNLIMITED)
         if outdated and sort in self._outdated:
             self._outdated[sort].add(key)
 
@@ -260,6 +271,10 @@ class Registry:
             left = cooldown.seconds_left(now)
             if left > 0:
                 yield upstream, value, left
+
+    def under_way(self) -> Iterator[tuple[Key, Places]]:
+        """The places of every limit of attempts under way, with its key: upstream, group, scope value."""
+        yield from list(self._under_way.items())
 
     def limiters(self) -> Iterator[tuple[str, CubicLimiter]]:
         """Every adaptive limiter, with its label."""
@@ -281,7 +296,10 @@ class Registry:
         place = self._place(policy.upstream, value)
         bucket = None if policy.bucket is None else self._bucket(_key(policy.bucket, own), policy.bucket.spec, now)
         hedges = None if policy.strategy.extra is None else self._hedges_of(own, now)
-        return ScopeState(value, bucket, rate, limiter, *place, hedges)
+        limit, places = policy.concurrency, None
+        if limit is not None and policy.mode == "enforce":  # the other modes hold nobody, and are no limit's affair
+            places = self._places_of((policy.upstream, limit.group, value), limit.max, now)
+        return ScopeState(value, bucket, rate, limiter, *place, hedges, places)
 
     def _definition(self, policy: Policy) -> str:
         """What tells one strategy definition of an upstream from another: its name, numbered where two share one.
@@ -320,6 +338,36 @@ class Registry:
         if own not in self._hedges:
             _keep(self._hedges, own, self._factory.hedges(own, now))
         return self._hedges[own]
+
+    def _places_of(self, key: Key, most: int, now: float = 0.0) -> Places:
+        """The places of this key. `most` counts where the configuration in force does not say how many there are."""
+        most = self._limits_of(str(key[0])).get(str(key[1]), most)
+        places = self._under_way.get(key)
+        if places is None:
+            places = self._under_way[key] = self._factory.places(key, most)
+            if len(self._under_way) > MOST_SCOPES:  # one that is in use must not be forgotten: it would begin at none
+                idle = next((key for key, each in self._under_way.items() if each.is_idle and each is not places), None)
+                if idle is not None:
+                    del self._under_way[idle]
+        else:
+            places.resize(most, now)
+        return places
+
+    def _resize_places(self, now: float) -> None:
+        """After a reload there are as many places as it says; whoever waits for one of more goes on, and nobody who has
+        one is cut. Where it says nothing of an upstream, as of hosts that none names, the next call does.
+        """
+        for (upstream, group, _), places in self._under_way.items():
+            if any(True for _ in self._policies_of(str(upstream))):
+                places.resize(self._limits_of(str(upstream)).get(str(group), UNLIMITED), now)
+
+    def _limits_of(self, upstream: str) -> dict[str, int]:
+        """How many places each group of an upstream has by the configuration in force."""
+        limits = self._limits.get(upstream)
+        if limits is None:
+            found = (policy.concurrency for policy in self._policies_of(upstream) if policy.mode == "enforce")
+            limits = self._limits[upstream] = {each.group: each.max for each in found if each is not None}
+        return limits
 
     def _place(self, upstream: str, value: str) -> tuple[Cooldown, SeenKeys]:
         key = upstream, value

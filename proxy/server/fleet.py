@@ -15,6 +15,7 @@ from proxy.config.settings import Settings
 from proxy.extras import is_installed
 from proxy.process import Background
 from proxy.retry.buckets import Bucket, RateBucket
+from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
@@ -141,6 +142,10 @@ class Fleet(Factory):
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this upstream and scope value."""
         return self._factory.cooldown(upstream, value)
+
+    def places(self, key: Key, most: int) -> Places:
+        """The places for attempts under way of this key."""
+        return self._factory.places(key, most)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         """The seen keys of this upstream and scope value."""

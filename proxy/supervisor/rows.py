@@ -94,4 +94,4 @@ class Rows:
         at = self._memory.row(row)
         for word in (_CONNECTIONS, _SURPLUS, _SEEN, _FILES, *_USAGE):
             self._memory.words[at + word] = 0
-        self._memory.wipe_page(row)
+        self._memory.wipe_pages(row)

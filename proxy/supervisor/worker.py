@@ -135,7 +135,7 @@ class Worker:
     async def _begin(self, begin: Begin, descriptors: list[int]) -> None:
         settings = self._settings = unpack(begin.settings)
         self._row = begin.row
-        self._factory.generation = begin.generation
+        self._factory.generation, self._factory.row = begin.generation, begin.row
         self._sink = LineSink(OUT, self._loop.call_later, LogTurn(self._memory), self._metrics.lost)
         self._path = data_path(
             settings,

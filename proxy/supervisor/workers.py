@@ -200,7 +200,7 @@ class Workers:
         self._fleet.use(settings)
         self._say(Use(self._generation, self._packed))
         self._resize(processes(settings.workers))
-        return self.registry.forget_policies(policies_of(settings), settings.buckets)
+        return self.registry.forget_policies(policies_of(settings), settings.buckets, monotonic())
 
     async def settled(self) -> None:
         """Until all use it, also those that retire. One that can't is ended; its successor begins with it."""

@@ -24,6 +24,7 @@ from proxy.retry.policy import (
     BucketRef,
     BudgetSpec,
     Classify,
+    Concurrency,
     Dialect,
     Policy,
     PushbackPolicy,
@@ -100,13 +101,16 @@ def strategies(draw: st.DrawFn) -> Strategy:
 
 @st.composite
 def pairs_of_policies(draw: st.DrawFn) -> list[Policy]:
-    """Two upstreams that may share their rate bucket, or two routes of one that also share its cooldown."""
-    rate = draw(st.one_of(st.none(), rates))
-    return [draw(policies("u", "", rate)), draw(policies(draw(st.sampled_from("uv")), "second", rate))]
+    """Two upstreams that may share their rate bucket, or two routes of one that also share its cooldown, and the places
+    for its attempts.
+    """
+    rate, most = draw(st.one_of(st.none(), rates)), draw(st.sampled_from([None, 1, 2]))
+    other = draw(st.sampled_from("uv"))
+    return [draw(policies("u", "", rate, most)), draw(policies(other, "second", rate, most))]
 
 
 @st.composite
-def policies(draw: st.DrawFn, upstream: str, route: str, rate: RateSpec | None) -> Policy:
+def policies(draw: st.DrawFn, upstream: str, route: str, rate: RateSpec | None, most: int | None) -> Policy:
     spec = draw(buckets)
     strategy = draw(strategies())
     return Policy(
@@ -121,6 +125,7 @@ def policies(draw: st.DrawFn, upstream: str, route: str, rate: RateSpec | None) 
         classify=Classify(unsafe_methods=draw(st.sampled_from(["never", "unprocessed", "always"])), **CLASSIFY),
         pushback=PushbackPolicy(max_delay=2.0, cooldown=draw(st.sampled_from(["wait", "reject", "off"]))),
         mode=draw(st.sampled_from(["enforce", "enforce", "enforce", "observe", "off"])),
+        concurrency=None if most is None else Concurrency(most, draw(st.sampled_from([0, 1, 100])), draw(times)),
     )
 
 
@@ -248,7 +253,7 @@ class Bounded(Clock):
 class Watched(Driver):
     """A driver that checks the laws after every event."""
 
-    __slots__ = ("actions", "answered", "ledger", "lost", "policy", "pushed", "resent", "scope", "sent", "spec")
+    __slots__ = ("actions", "all", "answered", "ledger", "lost", "policy", "pushed", "resent", "scope", "sent", "spec")
 
     def __init__(
         self, clock: Clock, policy: Policy, spec: dict[str, Any], ledger: Ledger, buffers: BufferBudget
@@ -257,6 +262,7 @@ class Watched(Driver):
             clock, self._fate, attempt_timeout=policy.timeouts.attempt, body_size=spec["body"], buffers=buffers
         )
         self.policy, self.spec, self.ledger = policy, spec, ledger
+        self.all: list[Watched] = []
         self.sent = 0
         self.resent = 0
         self.lost = False
@@ -372,6 +378,10 @@ class Watched(Driver):
                 assert self._alarm is not None and self._alarm <= self.call.deadline + EPS, "the deadline is slept past"
             if self.call.deadline is not None:
                 assert now <= self.call.deadline + EPS
+        places = self.scope.places
+        if places is not None and self.all:
+            sharing = [each for each in self.all if each.call is not None and each.scope.places is places]
+            assert places.in_use == sum(len(each._flying) for each in sharing) <= places.most
         bucket = self.scope.bucket
         if bucket is not None:
             level = bucket.level(now)
@@ -392,6 +402,7 @@ def play(both: list[Policy], specs: list[dict[str, Any]], room: int, draw: float
     if scopes[0].rate is not None:
         ledger.watch_rate(scopes[0].rate.bucket)
     for driver in drivers:
+        driver.all = drivers
         clock.at(driver.spec["at"], BEGIN, driver.enter, registry, env)
         if driver.spec["gone"] is not None:
             clock.at(driver.spec["at"] + driver.spec["gone"], UPSTREAM, driver.go_away)
@@ -407,6 +418,7 @@ def play(both: list[Policy], specs: list[dict[str, Any]], room: int, draw: float
         assert not scope.cooldown._in
         assert scope.rate is None or not scope.rate.queue
         assert scope.limiter is None or not scope.limiter.queue
+        assert scope.places is None or scope.places.is_idle
 
 
 def _check_end(driver: Watched, ledger: Ledger) -> None:

@@ -207,6 +207,7 @@ class End:
             status=reply.status if answer is None and reply is not None else None,
             error=answer.error if answer is not None else "",
             detail=answer.detail if answer is not None else told(call.history),
+            no_place=call.found_no_place,
         )
         hidden = {name.lower() for name, _ in call.policy.response_headers.set}
         return [(name, masking.MASK if name.lower() in hidden else value) for name, value in changes.add]

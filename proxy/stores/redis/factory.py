@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
+from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
@@ -91,6 +92,9 @@ class RedisFactory(Factory):
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         return self.inner.seen(upstream, value)  # each machine's own
+
+    def places(self, key: Key, most: int) -> Places:
+        return self.inner.places(key, most)  # each machine's own
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this place; one that the fleet knows is in force at once."""

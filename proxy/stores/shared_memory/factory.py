@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Any, TypeVar
 
 from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
+from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
@@ -19,6 +20,7 @@ from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, Thro
 from proxy.retry.registry import Factory, Key, SeenKeys
 from proxy.retry.token_bucket import TokenBucket
 from proxy.stores.shared_memory import buckets, ring
+from proxy.stores.shared_memory.concurrency import SharedPlaces
 from proxy.stores.shared_memory.cooldown import QUIET, SharedCooldown
 from proxy.stores.shared_memory.hedges import SharedHedges
 from proxy.stores.shared_memory.records import STATE, Definition, Former, Memory, Number, Record, Rings, digest
@@ -36,13 +38,15 @@ def open_memory(descriptor: int) -> Memory:
 
 
 class SharedFactory(Factory):
-    """Makes what calls share, in shared memory. `generation` is the configuration's, counted by the parent.
+    """Makes what calls share, in shared memory. `generation` is the configuration's, counted by the parent; `row` the
+    worker's row of the memory, 0 for who only looks.
 
     `made` are the keys that were asked for since it was last emptied, for who adds workers up.
     """
 
-    def __init__(self, memory: Memory, generation: int = 0) -> None:
+    def __init__(self, memory: Memory, generation: int = 0, row: int = 0) -> None:
         self.memory = memory
+        self.row = row
         self.generation = generation
         self.made: list[tuple[str, Key, BucketSpec | None]] = []
 
@@ -102,6 +106,10 @@ class SharedFactory(Factory):
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         return buckets.SharedSeen(self.memory, digest("seen", upstream, value))
+
+    def places(self, key: Key, most: int) -> Places:
+        self.made.append(("places", key, None))
+        return SharedPlaces(self.memory, self.row, digest("places", key), most)
 
     def _kept(self, sort: str, key: Key, spec: BucketSpec, before: Made | None) -> Made | None:
         """What this process has had there until now, if it is of this definition; its record is looked up anew."""

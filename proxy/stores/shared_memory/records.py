@@ -43,12 +43,15 @@ PROBES = 64
 _DIRECTORY, _LOG, _SEEN, _NEXT, _ROWS = 0, MUTEX, 2 * MUTEX, 3 * MUTEX, 4 * MUTEX
 ROW, WORKERS = 16, 256
 _WAITING = _ROWS + WORKERS * ROW
+_UNDER_WAY = _WAITING + MUTEX
 _HEADER = 8192
 
 #: Each worker's page of the waiting room (`waiting_room`): a number, and a table of pairs. What nobody has written to
 #: takes no memory.
 PAGE_PAIRS = 4096
 _PAGE = 1 + 2 * PAGE_PAIRS
+#: And its page of attempts under way (`concurrency`): so many slots of so many words, which one directory gives out.
+SLOTS, SLOT = 4096, 4
 
 
 class Definition(NamedTuple):
@@ -84,22 +87,23 @@ class Memory:
 
     def __init__(self, descriptor: int, *, large: int, larges: int, seen: int) -> None:
         self.descriptor = descriptor
-        words = _HEADER + RECORDS * RECORD + larges * large + 2 * seen + WORKERS * _PAGE
+        words = _HEADER + RECORDS * RECORD + larges * large + 2 * seen + WORKERS * (_PAGE + SLOTS * SLOT) + SLOTS
         fresh = os.fstat(descriptor).st_size == 0
         if fresh:
             os.ftruncate(descriptor, words * 8)
         self.map = mmap.mmap(descriptor, words * 8)
         view = memoryview(self.map)
         self.words, self.doubles = view.cast("q"), view.cast("d")
-        locks = [Mutex(self.map, at * 8) for at in (_DIRECTORY, _LOG, _SEEN, _WAITING)]
+        locks = [Mutex(self.map, at * 8) for at in (_DIRECTORY, _LOG, _SEEN, _WAITING, _UNDER_WAY)]
         if fresh:
             for lock in locks:
                 lock.make()
-        self.directory, self.log_lock, self.seen_lock, self.waiting_lock = locks
+        self.directory, self.log_lock, self.seen_lock, self.waiting_lock, self.under_way_lock = locks
         self.small = Table(self, _HEADER, RECORDS, RECORD)
         self.large = Table(self, self.small.end, larges, large)
         self.seen = self.large.end
         self._pages = self.seen + 2 * seen
+        self.slots = self._pages + WORKERS * _PAGE
 
     def row(self, worker: int) -> int:
         """The first of ROW words that are one worker's own to write."""
@@ -114,11 +118,17 @@ class Memory:
         """The first word of one worker's page of the waiting room."""
         return self._pages + worker * _PAGE
 
-    def wipe_page(self, worker: int) -> None:
-        """A worker is no more, or not yet: nobody waits there."""
+    def under_way(self, worker: int) -> int:
+        """The first word of one worker's page of attempts under way."""
+        return self.slots + SLOTS + worker * SLOTS * SLOT
+
+    def wipe_pages(self, worker: int) -> None:
+        """A worker is no more, or not yet: nobody waits there, and nothing is under way."""
         at = self.page(worker)
         self.words[at] = 0
         self.map[at * 8 : (at + _PAGE) * 8] = bytes(_PAGE * 8)
+        at = self.under_way(worker)
+        self.map[at * 8 : (at + SLOTS * SLOT) * 8] = bytes(SLOTS * SLOT * 8)
 
 
 class LogTurn:

@@ -1,0 +1,115 @@
+"""How many attempts of one scope may be under way at a time, and who waits for a place among them (contract, section
+13, "Concurrency").
+
+Law: an attempt has at most one place, from its sending to its answer's last byte or to the judgement that it failed,
+and gives it back exactly once (`proxy.retry.admission.Payment`). There are never more than `most` places in use.
+
+Theory. Places are asked for, never handed over. A place that comes free is offered to the first in line, whose alarm
+rings at once (`retime`); it asks again, and the one behind it is offered what is left. Who comes anew while somebody
+waits goes to the end of the line, so nobody is overtaken. Who gives up its turn offers it to the next.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from proxy.retry.policy import Concurrency
+from proxy.retry.token_bucket import REJECTED, STEP, Waiter
+
+#: The `most` of a limit that the configuration does not name any more.
+UNLIMITED = 2**62
+
+
+class Elsewhere(NamedTuple):
+    """What other processes have of the same places: `in_use`, calls `waiting`, and whether one of those came `earlier`
+    than the call that asks.
+    """
+
+    in_use: int = 0
+    waiting: int = 0
+    earlier: bool = False
+
+
+NOBODY = Elsewhere()
+
+
+class Places:
+    """The places of one scope: `most` of them, `in_use` by this process; `queue` has this process's calls that wait for
+    one, in order of arrival, with the time at which each came (seconds).
+    """
+
+    __slots__ = ("in_use", "most", "queue")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.in_use = 0
+        self.queue: dict[Waiter, float] = {}
+
+    def ask(self, waiter: Waiter, rules: Concurrency, now: float) -> float:
+        """Now, with one place taken; or the time to ask again; or REJECTED: as many wait as may (`rules.queue`), or
+        this call has waited for as long as it may (`rules.wait`).
+        """
+        queue = self.queue
+        came = queue.get(waiter)
+        others = self._elsewhere(now if came is None else came, now)
+        is_first = not queue or waiter is next(iter(queue))
+        if is_first and not others.earlier and self.in_use + others.in_use < self.most:
+            queue.pop(waiter, None)
+            self.in_use += 1
+            self._changed(now)
+            self._offer(now)
+            return now
+        if came is None:
+            if len(queue) + others.waiting >= rules.queue:
+                return REJECTED
+            came = queue[waiter] = now
+        until = came + rules.wait
+        if now + STEP > until:
+            self.leave(waiter, now)
+            return REJECTED
+        self._changed(now)
+        return min(until, self._next_look(others, now)) if is_first else until
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """Wait no longer. Without effect for who does not wait."""
+        if self.queue.pop(waiter, None) is not None:
+            self._changed(now)
+            self._offer(now)
+
+    def give_back(self, now: float) -> None:
+        """A place that was taken is free."""
+        self.in_use -= 1
+        self._changed(now)
+        self._offer(now)
+
+    def resize(self, most: int, now: float) -> None:
+        """There are so many places from now on. Whoever has one keeps it."""
+        if most != self.most:
+            self.most = most
+            self._offer(now)
+
+    def total(self, now: float) -> tuple[int, int]:
+        """How many attempts are under way, and how many calls wait, in all processes."""
+        others = self._elsewhere(now, now)
+        return self.in_use + others.in_use, len(self.queue) + others.waiting
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of this process is under way or waits."""
+        return not self.in_use and not self.queue
+
+    def _offer(self, now: float) -> None:
+        """Have the first in line ask again, where a place may be free."""
+        if self.queue and self.in_use < self.most:
+            next(iter(self.queue)).retime(now)
+
+    def _elsewhere(self, came: float, now: float) -> Elsewhere:
+        """What other processes have, for a call that came at `came`."""
+        return NOBODY
+
+    def _changed(self, now: float) -> None:
+        """What is in use or waits here has changed, or is as it was at `now`."""
+
+    def _next_look(self, others: Elsewhere, now: float) -> float:
+        """When the first in line asks again, if it is not told sooner."""
+        return REJECTED

@@ -1,0 +1,123 @@
+"""Places for attempts under way that the workers of one machine share: never more than `most` over all of them.
+
+Law: a worker writes its own page of shared memory only, and all pages are judged under one lock, so that no two workers
+give the same place away. A page that its worker left behind (it was killed) is wiped by the parent, and with that its
+places are free again.
+
+Theory. One directory gives a key a slot, which is the same in every page; there a worker says how many of its attempts
+are under way, how many of its calls wait, when the first of those came, and when that last looked. A place goes to the
+first in line whose worker's first came earliest, over all workers. Who waits, waits in its own worker, whose first is
+told of places that come free there, and looks every POLL seconds for those that come free elsewhere. A worker whose
+first has not looked for STALE seconds (it hangs, or was killed) keeps what it has, and holds up nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from proxy.retry.concurrency import UNLIMITED, Elsewhere, Places
+from proxy.stores.shared_memory.records import PROBES, SLOT, SLOTS, Memory
+
+#: Seconds between two looks at places that other workers may have given back.
+POLL = 0.005
+#: Seconds after which a worker's first in line counts as one that does not look any more; it looks twice as often.
+STALE = 0.25
+
+_IN_USE, _WAITING, _CAME, _LOOKED = range(SLOT)
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def _locked(method: M) -> M:
+    """This method of Places under the lock. One that another one calls is a part of that one."""
+
+    def run(self: Any, *arguments: Any) -> Any:
+        if self.is_open:
+            return method(self, *arguments)
+        with self.memory.under_way_lock:
+            self.is_open = True
+            try:
+                self.find_slot()
+                return method(self, *arguments)
+            finally:
+                self.is_open = False
+
+    return cast(M, run)
+
+
+class SharedPlaces(Places):
+    """One worker's door to the places of a key; `row` is the worker's row of the memory. Row 0 only looks."""
+
+    __slots__ = ("_key", "_row", "_slot", "is_open", "memory")
+
+    def __init__(self, memory: Memory, row: int, key: int, most: int) -> None:
+        super().__init__(most)
+        self.memory = memory
+        self.is_open = False
+        self._row = row
+        self._key = key
+        self._slot = -1
+
+    ask = _locked(Places.ask)
+    leave = _locked(Places.leave)
+    give_back = _locked(Places.give_back)
+    total = _locked(Places.total)
+
+    def find_slot(self) -> None:
+        """Look up this key's slot, where it is not the one that it had; -1 where all are in use by others."""
+        words, directory = self.memory.words, self.memory.slots
+        if self._slot >= 0 and words[directory + self._slot] == self._key:
+            return
+        free = -1
+        for step in range(PROBES):
+            slot = (self._key + step) % SLOTS
+            found = words[directory + slot]
+            if found == self._key:
+                self._slot = slot
+                return
+            if free < 0 and (not found or self._is_unused(slot)):
+                free = slot
+            if not found:
+                break
+        self._slot = free
+        if free >= 0:
+            words[directory + free] = self._key
+
+    def _is_unused(self, slot: int) -> bool:
+        """Whether no worker has anything under way there, nor anybody who waits."""
+        memory, words = self.memory, self.memory.words
+        pages = (memory.under_way(row) + slot * SLOT for row in range(1, memory.rows + 1))
+        return not any(words[at + _IN_USE] or words[at + _WAITING] for at in pages)
+
+    def _elsewhere(self, came: float, now: float) -> Elsewhere:
+        memory, words, doubles = self.memory, self.memory.words, self.memory.doubles
+        if self._slot < 0:
+            return Elsewhere(UNLIMITED)
+        in_use = waiting = 0
+        earlier = False
+        for row in range(1, memory.rows + 1):
+            if row == self._row:
+                continue
+            at = memory.under_way(row) + self._slot * SLOT
+            in_use += words[at + _IN_USE]
+            count = words[at + _WAITING]
+            if count:
+                waiting += count
+                looks = now - doubles[at + _LOOKED] <= STALE
+                earlier = earlier or (looks and (doubles[at + _CAME], row) < (came, self._row))
+        return Elsewhere(in_use, waiting, earlier)
+
+    def _changed(self, now: float) -> None:
+        if self._slot < 0 or not self._row:
+            return
+        memory = self.memory
+        at = memory.under_way(self._row) + self._slot * SLOT
+        memory.words[at + _IN_USE] = self.in_use
+        memory.words[at + _WAITING] = len(self.queue)
+        if self.queue:
+            memory.doubles[at + _CAME] = next(iter(self.queue.values()))
+            memory.doubles[at + _LOOKED] = now
+
+    def _next_look(self, others: Elsewhere, now: float) -> float:
+        return now + (POLL if others.in_use or others.waiting else STALE / 2)

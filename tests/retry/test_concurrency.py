@@ -1,0 +1,184 @@
+"""Places for attempts under way: never more than there are, in order of arrival, and none is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.retry.concurrency import UNLIMITED, Places
+from proxy.retry.facts import Request
+from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy
+from proxy.retry.registry import Registry
+from proxy.retry.token_bucket import REJECTED
+
+NONE = Strategy("none", "none", 1, Backoff(0.0, 0.0))
+RULES = Concurrency(1, queue=2, wait=10.0)
+
+
+class Caller:
+    """Who waits: its alarm rings where it is set to the time that it is."""
+
+    def __init__(self) -> None:
+        self.told: list[float] = []
+
+    def retime(self, at: float) -> None:
+        self.told.append(at)
+
+
+def policy(most: int | None, **changes: Any) -> Policy:
+    limit = None if most is None else Concurrency(most)
+    return Policy("u", "", NONE, None, concurrency=limit, **changes)
+
+
+def test_a_place_that_comes_free_is_offered_to_the_first_in_line() -> None:
+    places, (one, two, three) = Places(1), [Caller() for _ in range(3)]
+    assert places.ask(one, RULES, 0.0) == 0.0
+    assert places.ask(two, RULES, 1.0) == 11.0
+    assert places.ask(three, RULES, 2.0) == 12.0
+    places.give_back(3.0)
+    assert (two.told, three.told) == ([3.0], [])
+    assert places.ask(three, RULES, 3.0) == 12.0, "it is not its turn"
+    assert places.ask(two, RULES, 3.0) == 3.0
+    places.give_back(4.0)
+    assert three.told == [4.0]
+
+
+def test_who_gives_up_its_turn_offers_it_to_the_next() -> None:
+    places, (one, two, three) = Places(1), [Caller() for _ in range(3)]
+    places.ask(one, RULES, 0.0)
+    places.ask(two, RULES, 1.0)
+    places.ask(three, RULES, 2.0)
+    places.give_back(3.0)
+    places.leave(two, 3.0)
+    assert three.told == [3.0]
+    assert places.ask(three, RULES, 3.0) == 3.0
+
+
+def test_several_places_go_to_several_one_behind_the_other() -> None:
+    places, callers = Places(2), [Caller() for _ in range(4)]
+    for each in callers:
+        places.ask(each, Concurrency(2), 0.0)
+    places.give_back(1.0)
+    places.give_back(1.0)
+    assert (callers[2].told, callers[3].told) == ([1.0, 1.0], [])
+    assert places.ask(callers[2], Concurrency(2), 1.0) == 1.0
+    assert callers[3].told == [1.0]
+
+
+def test_the_queue_is_full_and_the_wait_is_over() -> None:
+    places, callers = Places(1), [Caller() for _ in range(4)]
+    assert [places.ask(each, RULES, 0.0) for each in callers] == [0.0, 10.0, 10.0, REJECTED]
+    assert places.ask(callers[1], RULES, 10.0) == REJECTED
+    assert list(places.queue) == [callers[2]]
+
+
+def test_more_places_let_waiters_go_at_once_and_fewer_cut_nobody() -> None:
+    places, callers = Places(1), [Caller() for _ in range(3)]
+    for each in callers:
+        places.ask(each, RULES, 0.0)
+    places.resize(3, 1.0)
+    assert callers[1].told == [1.0]
+    assert [places.ask(each, RULES, 1.0) for each in callers[1:]] == [1.0, 1.0]
+    places.resize(1, 2.0)
+    assert places.in_use == 3
+    late = Caller()
+    places.ask(late, RULES, 2.0)
+    places.give_back(3.0)
+    places.give_back(3.0)
+    assert late.told == [], "one is under way still"
+    places.give_back(4.0)
+    assert late.told == [4.0]
+
+
+def test_a_reload_changes_what_there_is_for_who_waits_already() -> None:
+    registry, request = Registry(), Request("GET", "u.test", "/")
+    before, caller = registry.scope(policy(1), request).places, Caller()
+    assert before is not None
+    assert before.ask(Caller(), RULES, 0.0) == 0.0
+    before.ask(caller, RULES, 0.0)
+    registry.forget_policies(lambda upstream: (policy(2),), now=5.0)
+    assert caller.told == [5.0]
+    assert registry.scope(policy(2), request).places is before
+    assert (before.most, before.in_use) == (2, 1)
+    registry.forget_policies(lambda upstream: (policy(None),), now=6.0)
+    assert before.most == UNLIMITED
+    assert registry.scope(policy(None), request).places is None
+    registry.forget_policies(lambda upstream: (policy(1),), now=7.0)
+    after = registry.scope(policy(1), request).places
+    assert after is before, "what was under way through all of it counts still"
+    assert (after.most, after.in_use) == (1, 1)
+
+
+def test_a_call_of_an_older_configuration_does_not_bring_its_limit_back() -> None:
+    registry, request = Registry(), Request("GET", "u.test", "/")
+    registry.forget_policies(lambda upstream: (policy(4),))
+    places = registry.scope(policy(1), request).places
+    assert places is not None
+    assert places.most == 4
+
+
+def test_modes_that_hold_nobody_have_no_places() -> None:
+    registry, request = Registry(), Request("GET", "u.test", "/")
+    scopes = [registry.scope(policy(1, mode=mode), request) for mode in ("observe", "off")]
+    assert [(scope.places, scope.admits(0.0)) for scope in scopes] == [(None, True)] * 2
+
+
+def test_places_that_are_in_use_are_not_forgotten_for_new_ones() -> None:
+    registry = Registry()
+    kept = registry.scope(policy(1), Request("GET", "first.test", "/")).places
+    assert kept is not None
+    kept.ask(Caller(), RULES, 0.0)
+    for number in range(10_001):
+        registry.scope(policy(1), Request("GET", f"{number}.test", "/"))
+    assert registry.scope(policy(1), Request("GET", "first.test", "/")).places is kept
+    assert sum(1 for _ in registry.under_way()) <= 10_001
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(0, 3),
+    st.lists(
+        st.tuples(st.sampled_from(["come", "come", "ask", "leave", "back", "resize"]), st.integers(0, 9)), max_size=80
+    ),
+)
+def test_no_place_is_lost_or_given_twice_and_nobody_overtakes(
+    most: int, queue: int, script: list[tuple[str, int]]
+) -> None:
+    rules, places = Concurrency(most, queue, 1e9), Places(most)
+    line: list[Caller] = []
+    inside: list[Caller] = []
+    for now, (what, which) in enumerate(script):
+        at = float(now)
+        if what == "come":
+            caller = Caller()
+            free = not line and len(inside) < places.most
+            answer = places.ask(caller, rules, at)
+            if free:
+                assert answer == at
+                inside.append(caller)
+            elif len(line) < queue:
+                assert answer > at
+                line.append(caller)
+            else:
+                assert answer == REJECTED
+        elif what == "ask" and line:
+            caller = line[which % len(line)]
+            caller.told.clear()
+            answer = places.ask(caller, rules, at)
+            if caller is line[0] and len(inside) < places.most:
+                assert answer == at
+                inside.append(line.pop(0))
+            else:
+                assert answer > at
+        elif what == "leave" and line:
+            places.leave(line.pop(which % len(line)), at)
+        elif what == "back" and inside:
+            inside.pop(which % len(inside))
+            places.give_back(at)
+        elif what == "resize":
+            places.resize(1 + which % 4, at)
+        assert (places.in_use, list(places.queue)) == (len(inside), line)
+        if line and len(inside) < places.most:
+            assert line[0].told, "who is first is told of a place that is free"
