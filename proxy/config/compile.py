@@ -33,7 +33,7 @@ from proxy.config.settings import (
 from proxy.config.strategies import Kinds
 from proxy.config.units import is_off
 from proxy.config.yaml_tree import Map, Seq, lay, place
-from proxy.retry.policy import Policy, Scope
+from proxy.retry.policy import EndpointShare, Policy, Scope
 from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Match, Route, Router, Target, Upstream
 
 if TYPE_CHECKING:
@@ -226,11 +226,16 @@ class Upstreams:
         path: Path = ("upstreams", name)
         merged = self._policies.layer(tree, self._defaults, path)
         merged.mark = at
+        placed = [each if isinstance(each, dict) else {"url": each} for each in _several(typed, "url")]
         endpoints = tuple(  # a socket's path is relative to the file that names it
             end if end.unix is None else replace(end, unix=relative_to(tree.values_at["url"], end.unix))
-            for end in _several(typed, "url")
+            for end in (each["url"] for each in placed)
         )
-        made = self._routed(merged, name, endpoints, path, at)
+        shares = tuple(
+            EndpointShare(end.label, each.get("weight", 1), each.get("priority", 0))
+            for end, each in zip(endpoints, placed, strict=True)
+        )
+        made = self._routed(merged, name, endpoints, path, at, shares)
         prefix = typed.get("prefix", f"/{name}") if endpoints else None  # else there would be nowhere to go
         services = _several(typed, "services")
         if services and not endpoints:
@@ -256,12 +261,18 @@ class Upstreams:
         return Upstream(UNMATCHED, UNMATCHED, cast(Target, base.target), base, connect, None, (), routes)
 
     def _routed(
-        self, merged: Map, name: str, endpoints: tuple[Endpoint, ...], path: Path, at: Mark
+        self,
+        merged: Map,
+        name: str,
+        endpoints: tuple[Endpoint, ...],
+        path: Path,
+        at: Mark,
+        shares: tuple[EndpointShare, ...] = (),
     ) -> tuple[Policy, tuple[Route, ...]] | None:
         """The policy of an upstream and of each of its routes; None where one of them is wrong."""
         labels: dict[str, int] = {}
         under = merged.without("routes")
-        base = self._routes(under, Match(), PolicyPlace(name, "", endpoints, path, at), labels)
+        base = self._routes(under, Match(), PolicyPlace(name, "", endpoints, path, at, shares=shares), labels)
         routes: list[Route | None] = []
         for number, tree in enumerate(merged.get("routes") or ()):
             where: Path = (*path, "routes", number)
@@ -269,9 +280,8 @@ class Upstreams:
             written = tree.sub("match")
             match = self._match(written)
             label = _unique(_label(match, written.get("path"), number), labels)
-            place = PolicyPlace(
-                name, label, endpoints, where, tree.mark, frozenset(tree) & {"bucket", "rate", "concurrency"}
-            )
+            own = frozenset(tree) & {"bucket", "rate", "concurrency"}
+            place = PolicyPlace(name, label, endpoints, where, tree.mark, own, shares)
             routes += self._routes(laid, match, place, labels)
         *methods, rest = base
         fine = tuple(route for route in (*routes, *methods) if route is not None)

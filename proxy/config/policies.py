@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from proxy.config.classification import classify, dialects
 from proxy.config.problems import Mark, Problems
 from proxy.config.problems import Path as KeyPath
-from proxy.config.schema import CONCURRENCY, DEFAULTS
+from proxy.config.schema import CONCURRENCY, DEFAULTS, FILLED
 from proxy.config.schema_language import told_already
 from proxy.config.strategies import FoundBucket, Kinds
 from proxy.config.units import flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
 from proxy.retry.policy import (
+    BreakerSpec,
     Classify,
     Concurrency,
     Dialect,
+    EndpointShare,
     Fallback,
     HeaderEdits,
     IdempotencyKey,
@@ -47,7 +49,9 @@ _ELSEWHERE = frozenset({*_KINDS, "service_config", "routes", "url", "hosts", "pr
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlace:
-    """Which policy is made: its labels, where it was written, and the buckets that are its own and not inherited."""
+    """Which policy is made: its labels, where it was written, and the buckets that are its own and not inherited.
+    `shares`: the endpoints' weights and priorities.
+    """
 
     upstream: str
     route: str
@@ -55,6 +59,7 @@ class PolicyPlace:
     path: KeyPath
     at: Mark
     own: frozenset[str] = frozenset()
+    shares: tuple[EndpointShare, ...] = ()
 
 
 class Policies:
@@ -85,6 +90,9 @@ class Policies:
             for key in _KINDS
             if key in over
         }
+        for key, section in FILLED.items():
+            if isinstance(over.get(key), Map) and not isinstance(under.get(key), Map):
+                worked_out[key] = lay(over[key], section.defaults)
         result = lay(over, under, worked_out)
         if worked_out.get("strategy") is not None:
             result.pop("service_config", None)
@@ -114,6 +122,8 @@ class Policies:
         typed = {name: self._typed(tree, name) for name in DEFAULTS.keys if name in tree and name not in _ELSEWHERE}
         pushback, scope = typed["pushback"], typed["scope"]
         key = IdempotencyKey(**typed["idempotency_key"])
+        says = typed["circuit_breaker"]
+        breaker = self._one(BreakerSpec(**says)) if isinstance(says, dict) else None
         policy = Policy(
             place.upstream,
             place.route,
@@ -130,6 +140,8 @@ class Policies:
             self._one(_edits(typed["headers"]["request"])),
             self._one(_edits(typed["headers"]["response"])),
             self._one(self._target(tree, typed, place.endpoints, path)),
+            circuit_breaker=breaker,
+            endpoints=self._one(place.shares if breaker is not None or any(map(_is_chosen, place.shares)) else ()),
             fallback=self._one(tuple(map(_fallback, typed["fallback"]))),
             concurrency=self._one(self._concurrency(tree, typed["concurrency"], place)),
         )
@@ -208,6 +220,11 @@ class Policies:
         if not is_file(file):
             self._problems.add(tree.values_at[key], (*path, key), f"there is no file {file}")
         return file
+
+
+def _is_chosen(share: EndpointShare) -> bool:
+    """Whether an endpoint's turns are not simply those of any other."""
+    return share.weight != 1 or share.priority != 0
 
 
 def _without_overruled(over: Map, under: Map) -> Map:

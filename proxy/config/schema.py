@@ -31,9 +31,22 @@ def one_word(*words: str) -> Word:
     return Word(units.one_of(*words), {"anyOf": [{"enum": list(words)}, *also, like(_ENV)]})
 
 
+def off_or_mapping(key: str, such_as: str) -> Word:
+    """`off`, of a key that is a mapping where it is on."""
+
+    def read(value: Any) -> str:
+        if not units.is_off(value):
+            wanted = f"write {key}: {{{such_as}}}, or {key}: {{}} for its defaults"
+            raise ValueError(f"{units.written(value)} is not off; {wanted}")
+        return "off"
+
+    return Word(read, {"anyOf": [{"const": "off"}, {"const": False}, like(_ENV)]})
+
+
 def whole(least: int, most: int = 2**31) -> Word:
     """A whole number within bounds."""
-    return Word(units.whole(least, most), {"anyOf": [{"type": "integer", "minimum": least}, like("[0-9]+")]})
+    bounds = {"minimum": least} if most == 2**31 else {"minimum": least, "maximum": most}
+    return Word(units.whole(least, most), {"anyOf": [{"type": "integer", **bounds}, like("[0-9]+")]})
 
 
 def number_of(reader: Callable[[Any], float]) -> Word:
@@ -58,6 +71,7 @@ rate = Word(units.rate, like(r"[0-9]+(\.[0-9]+)?/(s|m|h)"))
 refill = Word(units.refill, {"anyOf": [like(r"[0-9]+(\.[0-9]+)?/(s|m|h)|0"), {"const": 0}]})
 percent = Word(units.percent, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
 share = Word(units.share, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
+ratio = Word(units.ratio, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
 number = number_of(units.number)
 positive_number = number_of(units.positive_number)
 flag = Word(units.flag, {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no", "on", "off"]}, like(_ENV)]})
@@ -288,6 +302,15 @@ CLIENT_CERT = section(
     key=Key(word, doc="the private key's file"),
 )
 
+CIRCUIT_BREAKER = section(
+    "circuit_breaker",
+    "An endpoint that keeps failing is passed over for a while; kept for each endpoint, by all workers together.",
+    failure_ratio=Key(ratio, "50%", "the share of attempts, transient or timeout, at which it opens"),
+    minimum_attempts=Key(whole(1), 20, "that must have ended within the window before it may open"),
+    window=Key(positive_duration, "30s", "how far back attempts are counted"),
+    open=Key(positive_duration, "10s", "until one call goes as a probe; doubled where that fails, to 60s at most"),
+)
+
 SCOPE = section("scope", "State is kept for each value of a header.", header=Key(header_name, required=True))
 
 FALLBACK = section(
@@ -341,7 +364,7 @@ ROUTE = Section(
     "route",
     "A policy for some of an upstream's calls.",
     {"match": Key(MATCH, doc="which calls it is for, as {path: /v1/*}", required=True), **POLICY_KEYS},
-    belongs=ELSEWHERE,
+    belongs=ELSEWHERE | {"circuit_breaker": "upstreams.NAME.circuit_breaker"},
 )
 
 _PLACELESS: dict[str, Key] = {
@@ -355,11 +378,27 @@ _PLACELESS: dict[str, Key] = {
         "host",
         "what the own bucket, limiter and cooldown are kept by: host, upstream, {header: NAME}",
     ),
+    "circuit_breaker": Key(
+        Either(word=off_or_mapping("circuit_breaker", "failure_ratio: 50%"), mapping=CIRCUIT_BREAKER),
+        "off",
+        "pass over an endpoint that keeps failing, or answer 503 where none is left; {} takes the defaults",
+    ),
     "routes": Key(ListOf(ROUTE), [], "the first match wins"),
 }
 
+#: A mapping in the place of a word, of which a partial one keeps what is inherited, or else these defaults.
+FILLED = {"circuit_breaker": CIRCUIT_BREAKER}
+
 DEFAULTS = Section(
     "defaults", "An upstream policy without a place; every upstream starts from it.", _PLACELESS, belongs=ELSEWHERE
+)
+
+ENDPOINT = section(
+    "endpoint",
+    "One of several endpoints.",
+    url=Key(endpoint, required=True),
+    weight=Key(whole(1, 100), 1, "its share of the turns"),
+    priority=Key(whole(0), 0, "0 first; a higher one while all of the lower refuse connections or are open"),
 )
 
 UPSTREAM = replace(
@@ -367,8 +406,8 @@ UPSTREAM = replace(
         "upstream",
         "A named destination with one policy.",
         url=Key(
-            several(endpoint, "must not be empty"),
-            doc="one url or a list of endpoints; without it, where the request said",
+            Either(word=endpoint, list=ListOf(Either(word=endpoint, mapping=ENDPOINT), "must not be empty")),
+            doc="one url, or a list of urls and {url, weight, priority}; without it, where the request said",
         ),
         hosts=Key(
             several(host_pattern),

@@ -208,6 +208,9 @@ def share(value: Any) -> float:
     return found / 100
 
 
+ratio = checked(share, _above_zero, "must be above 0%")
+
+
 def number(value: Any) -> float:
     """A finite number of zero or more."""
     found = scalar(value, "a number")

@@ -207,6 +207,8 @@ class Exchange:
     def _decide(self) -> Call:
         self.call = Call(self.request, self.policy, self._scope, self.means.env, self.wake_at)
         self.decided = True
+        if self.plan.goes_elsewhere:
+            self.call.goes_elsewhere()
         return self.call
 
     def app_data(self, data: bytes) -> None:
@@ -411,7 +413,7 @@ class Exchange:
         for action in actions:
             kind = type(action)
             if kind is Launch:
-                self._launch(action.attempt, action.fresh, now)  # type: ignore[union-attr]
+                self._launch(action.attempt, action.fresh, now, action.endpoint)  # type: ignore[union-attr]
             elif kind is Deliver:
                 self._deliver(self.flights[action.attempt], action.outcome, now)  # type: ignore[union-attr]
             elif kind is Finish:
@@ -444,10 +446,13 @@ class Exchange:
         now = monotonic()
         self.tell(now, self.call.granted if granted else self.call.refused, price, now)
 
-    def _launch(self, number: int, fresh: bool, now: float) -> None:
+    def _launch(self, number: int, fresh: bool, now: float, endpoint: int | None) -> None:
         destination, flights = self.plan.destination, self.flights
-        avoid = () if destination.only else [*self._failed, *(flight.origin for flight in flights.values())]
-        origin = destination.only or destination.choose(avoid, now)
+        if endpoint is None:
+            avoid = () if destination.only else [*self._failed, *(flight.origin for flight in flights.values())]
+            origin = destination.only or destination.choose(avoid, now)
+        else:
+            origin = destination.origins[endpoint]
         self.endpoint = self.call.endpoints[number] = origin.label
         attempt = flights[number] = Attempt(self, number, origin)
         stream = None if fresh else self._resting(origin, now)

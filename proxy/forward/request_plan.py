@@ -33,6 +33,9 @@ class Plan:
     decided, and `answer_lines`, what it went on with; `ends`: trailers of which nothing had to be.
     """
 
+    #: Whether it goes to other places than its policy's endpoints (see `TunnelPlan`).
+    goes_elsewhere: bool = False
+
     __slots__ = (
         "answer_lines",
         "answered",

@@ -45,14 +45,14 @@ class TracedExchange(Exchange):
             self._dropped = _BOTH
         super().start(plan, now, body, done, trailers)
 
-    def _launch(self, number: int, fresh: bool, now: float) -> None:
+    def _launch(self, number: int, fresh: bool, now: float, endpoint: int | None) -> None:
         self.trace.launch(number)
-        super()._launch(number, fresh, now)
+        super()._launch(number, fresh, now, endpoint)
         flight = self.flights.get(number)
         if flight is not None:
-            endpoint, rest = flight.origin.endpoint, self.plan.rest
-            path = self.request.path if rest is None else endpoint.shown_path + rest.decode("latin-1")
-            self.trace.urls[number] = (endpoint.scheme, path)
+            place, rest = flight.origin.endpoint, self.plan.rest
+            path = self.request.path if rest is None else place.shown_path + rest.decode("latin-1")
+            self.trace.urls[number] = (place.scheme, path)
 
     def _own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
         return self._dropped, f"traceparent: {self.trace.field(attempt.number)}\r\n".encode("ascii")

@@ -240,10 +240,11 @@ class AutoTunnel(TunnelExchange):
 
 class TunnelPlan(Plan):
     """The plan of a CONNECT. `told_blind`, of one that is `auto`, is called where it stays a tunnel; `at_once`: it is
-    answered before anything is dialled.
+    answered before anything is dialled; `goes_elsewhere`: not to all of its policy's endpoints, but to the one that it
+    names, or to another port of it.
     """
 
-    __slots__ = ("at_once", "told_blind")
+    __slots__ = ("at_once", "goes_elsewhere", "told_blind")
 
     at_once: bool
     told_blind: Callable[[], None] | None

@@ -45,6 +45,7 @@ _DENIALS = frozenset(
         Outcome.OVERLOADED,
         Outcome.RATE_LIMITED,
         Outcome.COOLING,
+        Outcome.CIRCUIT_OPEN,
     }
 )
 

@@ -1,27 +1,29 @@
 """One call at the gates: what it asks of them, what it holds there, when it asks again; and what its attempts pay.
 
-The cooldown is asked first, then the rate, then the adaptive limiter, and last for a place among the attempts that may
-be under way. Whatever is held there is left again by `leave`, and nothing else leaves anything.
+The cooldown is asked first, then the rate, then the adaptive limiter, then the circuit breakers, and last for a place
+among the attempts that may be under way. Whatever is held there is left again by `leave`, and nothing else leaves
+anything.
 
 Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place to wait in,
-a hedge of those that `extra` allows) is either sent with the attempt or given back, exactly once, and nothing is taken
-where anything refuses. The place of an attempt is given back in any case: as it is not sent, or as its flight ends
-(`land`). A bucket that is kept elsewhere is asked; its answer counts while it is waited for, and what it grants too
-late goes back to it.
+a hedge of those that `extra` allows, the place of a breaker's probe) is either sent with the attempt or given back,
+exactly once, and nothing is taken where anything refuses. The place of an attempt is given back in any case: as it is
+not sent, or as its flight ends (`land`). A bucket that is kept elsewhere is asked; its answer counts while it is waited
+for, and what it grants too late goes back to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.concurrency import Places
+from proxy.retry.endpoints import Choice, Endpoints
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.hedges import Hedges
 from proxy.retry.plans import HAIR, NEVER
 from proxy.retry.policy import Concurrency, Policy
-from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, held_in_vain, no_place
+from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
 from proxy.retry.registry import ScopeState
 from proxy.retry.token_bucket import REJECTED, TokenGate, Waiter
 from proxy.retry.waiting_room import WaitingRoom
@@ -34,7 +36,8 @@ Alarm = Callable[[float], None]
 class Payment:
     """What is paid for one attempt. `price`: tokens that were taken from the bucket, None where nothing had to be
     paid; `owed`: tokens that the bucket has still to be paid, None: nothing; `asked`: the bucket was asked for them and
-    has not answered; `limit`: when its silence counts as a no (seconds).
+    has not answered; `limit`: when its silence counts as a no (seconds). `choice`: where the attempt goes, where the
+    core chooses that.
     """
 
     bucket: Bucket | None
@@ -44,6 +47,7 @@ class Payment:
     owed: float | None = None
     asked: bool = False
     limit: float = 0.0
+    choice: Choice | None = None
     _taken_at: float = 0.0
     _hedges: Hedges | None = None  # where this one is counted as a hedge, and since when
     _hedged_at: float = 0.0
@@ -134,10 +138,23 @@ class Payment:
         if places is not None:
             places.give_back(now)
 
+    def choose(self, endpoints: Endpoints, avoid: Collection[int], now: float) -> bool:
+        """Choose where the attempt goes, anew if it was chosen before; False: every breaker is open by now."""
+        self.forgo_choice(now)
+        self.choice = endpoints.choose(avoid, now)
+        return self.choice is not None
+
+    def forgo_choice(self, now: float) -> None:
+        """The attempt does not go there, not now at least."""
+        if self.choice is not None:
+            self.choice.undecided(now)
+            self.choice = None
+
     def give_back(self, now: float) -> None:
         """The attempt is not sent: all that was taken for it comes back."""
         self.leave_room()
         self.land(now)
+        self.forgo_choice(now)
         if self.price is not None and self.bucket is not None:
             self.bucket.give_back(self.price, now, taken_at=self._taken_at)
         for gate in self._tokens:
@@ -155,9 +172,9 @@ class Admission:
 
     `alarm` moves the call's one alarm (seconds). `cools`: cooldowns hold this call. `held_by`: the gate that holds, or
     held, the attempt that is next or in flight; `held` are the seconds for which one held attempt `held_attempt`.
-    `cooled`: the cooldown knows of the call: it queues there, or has a place. `cooling`: what was left of the cooldown
-    that refused the call, and the status that began it. `found_no_place`: no place among the attempts under way came
-    free for it.
+    `endpoints`: whose breakers the call has to pass. `cooled`: the cooldown knows of the call: it queues there, or has
+    a place. `cooling`: what was left of the cooldown that refused the call, and the status that began it.
+    `found_no_place`: no place among the attempts under way came free for it.
     """
 
     request: Request
@@ -165,6 +182,7 @@ class Admission:
     scope: ScopeState
     alarm: Alarm | None
     cools: bool
+    endpoints: Endpoints | None = None
     held_by: str = ""
     held: float = 0.0
     held_attempt: int = 0
@@ -192,9 +210,9 @@ class Admission:
     def ask(
         self, payment: Payment, now: float, deadline: float | None, *, first: bool, waits: bool = True
     ) -> tuple[float, Outcome | None, str]:
-        """Ask cooldown, rate, limiter and places in turn: (when, the *no* if it is one, which of them holds or why
-        not). What they give goes into the payment. `first`: it is for a first attempt; `waits`: it may wait for a
-        place.
+        """Ask cooldown, rate, limiter, breakers and places in turn: (when, the *no* if it is one, which of them holds
+        or why not). What they give goes into the payment. `first`: it is for a first attempt; `waits`: it may wait for
+        a place.
         """
         self._deadline = deadline
         scope = self.scope
@@ -213,6 +231,10 @@ class Admission:
             at = payment.pass_gate(scope.limiter, self, now)
             if at > now:
                 return at, None, "limiter"
+        if self.endpoints is not None:
+            left = self.endpoints.seconds_left(now)
+            if left > HAIR:
+                return REJECTED, Outcome.CIRCUIT_OPEN, circuit_open(left)
         if scope.places is not None:
             return self._ask_for_place(payment, scope.places, now, waits=waits)
         return now, None, ""

@@ -238,6 +238,7 @@ class Outcome(StrEnum):
     DISABLED = "disabled"
     RATE_LIMITED = "rate_limited"
     COOLING = "cooling"
+    CIRCUIT_OPEN = "circuit_open"
     OVERLOADED = "overloaded"
     DENIED = "denied"
     BAD_REQUEST = "bad_request"
@@ -248,7 +249,7 @@ class Outcome(StrEnum):
 GAVE_UP = frozenset(
     {
         *(Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY, Outcome.PUSHBACK_STOP, Outcome.PUSHBACK_TOO_LONG),
-        *(Outcome.DEADLINE, Outcome.COOLING, Outcome.RATE_LIMITED),
+        *(Outcome.DEADLINE, Outcome.COOLING, Outcome.CIRCUIT_OPEN, Outcome.RATE_LIMITED),
     }
 )
 

@@ -28,7 +28,7 @@ Elsewhere = Callable[[Fallback], str]
 GOES_ON = frozenset(
     {
         *(Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY, Outcome.PUSHBACK_TOO_LONG, Outcome.COOLING),
-        *(Outcome.RATE_LIMITED, Outcome.DEADLINE),
+        *(Outcome.RATE_LIMITED, Outcome.DEADLINE, Outcome.CIRCUIT_OPEN),
     }
 )
 #: RFC 9110, section 9.2.1: methods that ask for nothing to be changed, wherever they are sent.

@@ -36,12 +36,35 @@ from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
 from proxy.retry.classification import NeedsBody, classify, classify_fault
-from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
+from proxy.retry.endpoints import Endpoints
+from proxy.retry.facts import (
+    NO_PUSHBACK,
+    Class,
+    Failure,
+    Fault,
+    FaultKind,
+    Fields,
+    Outcome,
+    Progress,
+    Reply,
+    Request,
+    Verdict,
+)
 from proxy.retry.fallback import GOES_ON, Elsewhere, Fallbacks
 from proxy.retry.plans import HAIR, Hedged, Next, Sequential, failure_of, first_no, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
-from proxy.retry.reasons import GATES, NO_LONGER_SAFE, OUTGREW, SHUT_DOWN, TOO_LATE, held_too_long, own_answer, why_not
+from proxy.retry.reasons import (
+    CIRCUIT_OPEN,
+    GATES,
+    NO_LONGER_SAFE,
+    OUTGREW,
+    SHUT_DOWN,
+    TOO_LATE,
+    held_too_long,
+    own_answer,
+    why_not,
+)
 from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import NO_HINTS, RequestHints, read_request_hints
 from proxy.retry.states import Delivering, Done, Flight, Flying, New, State
@@ -49,6 +72,9 @@ from proxy.retry.waiting_room import WaitingRoom
 
 #: To be asked for by these names: of the enumeration it takes ten times as long.
 _SUCCESS, _SUCCESS_CLASS, _THROTTLING = Outcome.SUCCESS, Class.SUCCESS, Class.THROTTLING
+
+#: What a circuit breaker counts as a sign of illness (contract, section 13).
+_ILL = frozenset({Class.TRANSIENT, Class.TIMEOUT})
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
 PEEK_LIMIT = 64 * 1024
@@ -99,6 +125,8 @@ class Call:
     fallbacks: Fallbacks | None = None
     state: State = _NEW
 
+    _candidates: Endpoints | None = None  # where it may be sent, where the core chooses that
+    _failed_at: tuple[int, ...] = ()  # endpoints that it is not sent to again while another is left
     _plan: Sequential | Hedged | None = None
     _payment: Payment | None = None  # for the attempt that comes next
     _admission: Admission | None = None
@@ -125,6 +153,8 @@ class Call:
         self.endpoints: dict[int, str] = {}
         self.protocols: dict[int, str] = {}
         self._alarm = alarm
+        if scope.endpoints is not None:
+            self._candidates = scope.endpoints.of(request.authority)
         strategy = policy.strategy
         self.bucket: Bucket | None = None
         if policy.mode == "enforce":
@@ -189,6 +219,12 @@ class Call:
         if strategy.hedging_percentile is None or hedges is None:
             return strategy.hedging_delay
         return hedges.delay(strategy.hedging_percentile, now)
+
+    def goes_elsewhere(self) -> None:
+        """It is not sent to its policy's endpoints, nor held by what is known of them: it is the tunnel to a place that
+        only a CONNECT names.
+        """
+        self._candidates = None
 
     def forget_alarm(self) -> None:
         """Let go of the driver, which has finished with this call."""
@@ -296,7 +332,7 @@ class Call:
             if self.fallbacks is not None:
                 self.fallbacks.attempt_failed(fault, classify_fault(self.policy.classify, self.request, fault))
             flight.since = now
-            return (Launch(attempt, fresh=True),)
+            return (Launch(attempt, fresh=True, endpoint=self._send_again(flight, fault, now)),)
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
             self._processed = True
         self.reply = None
@@ -430,7 +466,9 @@ class Call:
         admission = self._admission
         if admission is None:
             cools = not self.hedged and self.policy.pushback.cooldown != "off" and not self.hints.disabled
-            admission = self._admission = Admission(self.request, self.policy, self.scope, self._alarm, cools=cools)
+            admission = self._admission = Admission(
+                self.request, self.policy, self.scope, self._alarm, cools=cools, endpoints=self._candidates
+            )
         return admission
 
     @property
@@ -455,7 +493,9 @@ class Call:
         payment = self._payable()
         at, no, gate = self._gates.ask(payment, now, self.deadline, first=self.attempts == self.earlier)
         if no is None and at <= now <= next.until + HAIR:
-            return self._launch(now)
+            if self._chosen(payment, now):
+                return self._launch(now)
+            no, gate = Outcome.CIRCUIT_OPEN, CIRCUIT_OPEN
         why = "" if no is None or gate in GATES else gate
         if max(at, now) > next.until + HAIR:
             no, why = Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
@@ -482,13 +522,14 @@ class Call:
             self._paid, self._payment = payment.price, None
         if self._admission is not None:
             self._admission.sent(attempt, now)
-        flight = Flight(now, payment)
+        endpoint = None if self._candidates is None else self._go_to(self._candidates, payment, now)
+        flight = Flight(now, payment, endpoint=endpoint)
         if not self.hedged:
             self.state = Flying({attempt: flight})
-            if attempt == 1:
+            if attempt == 1 and endpoint is None:
                 return _LAUNCH_FIRST
             discarded, self.failure = self._discard(), None
-            return (*discarded, Launch(attempt))
+            return (*discarded, Launch(attempt, endpoint=endpoint))
         state = self.state
         discarded = ()
         if type(state) is Flying:
@@ -500,10 +541,63 @@ class Call:
         plan = self._planned
         assert isinstance(plan, Hedged)
         next = state.next = plan.after_launch(self, now)
+        launch = Launch(attempt, endpoint=endpoint)
         if next is None:
-            return (*discarded, Launch(attempt))
+            return (*discarded, launch)
         more = self._hedge(next, now) if next.due <= now + HAIR else (WakeAt(next.due),)
-        return (*discarded, Launch(attempt), *more)
+        return (*discarded, launch, *more)
+
+    def _avoided(self) -> tuple[int, ...]:
+        """Endpoints that the next attempt is not sent to while another is left: it failed there, or flies there."""
+        state = self.state
+        flying = state.flights.values() if type(state) is Flying else ()
+        return (*self._failed_at, *(each.endpoint for each in flying if each.endpoint is not None))
+
+    def _chosen(self, payment: Payment, now: float) -> bool:
+        """Choose where the next attempt goes, if that is to be chosen; False: every breaker is open."""
+        return self._candidates is None or payment.choose(self._candidates, self._avoided(), now)
+
+    def _go_to(self, candidates: Endpoints, payment: Payment | None, now: float) -> int:
+        """The endpoint of an attempt that is being sent. Without a choice no breaker was asked: none holds the call."""
+        choice = payment.choice if payment is not None else None
+        if choice is None:
+            choice = candidates.choose_any(self._avoided(), now)
+        candidates.took(choice)
+        return choice.index
+
+    def _send_again(self, flight: Flight, fault: Fault, now: float) -> int | None:
+        """Where an attempt is sent again whose first sending was not processed: elsewhere, or where there is nowhere
+        else to where it was, as what it was.
+        """
+        candidates = self._candidates
+        if candidates is None or flight.endpoint is None:
+            return None
+        refused = self._failed_where(candidates, flight, fault, now)
+        avoid = self._avoided()
+        before = None if flight.payment is None else flight.payment.choice
+        choice = candidates.choose_any(avoid, now) if before is None else candidates.choose(avoid, now)
+        if choice is None or (choice.index == flight.endpoint and not choice.probe):
+            return flight.endpoint
+        if before is not None and flight.payment is not None:
+            if refused and before.probe:
+                before.ended(True, flight.since, now)
+            before.undecided(now)
+            flight.payment.choice = choice
+        flight.endpoint = choice.index
+        return choice.index
+
+    def _failed_where(self, candidates: Endpoints, flight: Flight, fault: Fault | None, now: float) -> bool:
+        """An attempt failed: note its endpoint. Whether that could not be connected to."""
+        endpoint = flight.endpoint
+        assert endpoint is not None  # it was chosen
+        refused = fault is not None and fault.kind is FaultKind.CONNECT_FAILURE
+        if refused:
+            candidates.refused(endpoint, now)
+        else:
+            candidates.reached(endpoint)
+        if fault is None or not fault.reused:  # a pooled connection that was dead says nothing of the endpoint
+            self._failed_at = (*self._failed_at, endpoint)
+        return refused
 
     def _is_transparent(self, fault: Fault) -> bool:
         """Contract, "Safety", 1: one for each call in all, whichever cause."""
@@ -529,6 +623,9 @@ class Call:
             self._measure(now)
         if self._admission is not None and self._admission.cooled:
             self._admission.landed(flight.since, now, well=True)
+        if flight.endpoint is not None and self._candidates is not None:
+            self._candidates.reached(flight.endpoint)
+            _tell_breaker(flight, ill=False, now=now)
         if not self.hedged:
             self.state = _DELIVERING_FIRST if attempt == 1 else Delivering(attempt, _SUCCESS)
             return _DELIVER_FIRST if attempt == 1 else (Deliver(attempt, _SUCCESS),)
@@ -551,6 +648,7 @@ class Call:
         for number, flight in losers:
             del state.flights[number]
             _land(flight, now)
+            _cancelled(flight, now)
             self._note(number, flight, now, decision)
         return tuple(Cancel(number) for number, _ in losers)
 
@@ -575,6 +673,9 @@ class Call:
         if self.fallbacks is not None:
             self.fallbacks.attempt_failed(failure.fault or self.reply, failure.verdict)
         _land(flight, now)
+        if flight.endpoint is not None and self._candidates is not None:
+            self._failed_where(self._candidates, flight, failure.fault, now)
+            _tell_breaker(flight, ill=failure.verdict.cls in _ILL, now=now)
         on = goes_on(self, failure)
         began = self._tell_of(failure, on, now)
         if self.policy.mode == "observe" and not self.hints.disabled:
@@ -686,6 +787,8 @@ class Call:
             return self._pass_over(now)
         if no is None and at > now and self.deadline is not None and at > self.deadline + HAIR:
             no = Outcome.DEADLINE
+        if no is None and at <= now and not self._chosen(payment, now):
+            no = Outcome.CIRCUIT_OPEN
         if no is not None:
             return self._no_more(no, now, "" if why in GATES else why)
         if at > now:
@@ -695,6 +798,7 @@ class Call:
             return self._wait(next, now, "held")
         if payment.take(next.price, now):
             return self._launch(now)
+        payment.forgo_choice(now)
         limit = now + PATIENCE if self.deadline is None else min(now + PATIENCE, self.deadline)
         if not payment.owe(next.price, limit, now):
             return self._no_more(Outcome.BUCKET_EMPTY, now)
@@ -835,6 +939,8 @@ class Call:
             left, status = self._gates.cooling
         elif no is Outcome.RATE_LIMITED:
             left = self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0
+        elif no is Outcome.CIRCUIT_OPEN:
+            left = self._candidates.seconds_left(now) if self._candidates is not None else 0.0
         elif no is Outcome.OVERLOADED:
             left = 1.0
         detail = None if fault is not None else why or None
@@ -849,6 +955,7 @@ class Call:
             return (*actions, *self._stop_waiting(no, now, because))
         ((attempt, flight),) = state.flights.items()
         _land(flight, now)
+        _cancelled(flight, now)
         self._learn(False, now)
         if self._admission is not None and self._admission.cooled:
             self._admission.landed(flight.since, now, well=False)
@@ -870,6 +977,8 @@ class Call:
             self._succeeded(attempt, now)
             return self._finish(Outcome.SUCCESS, now)
         self.committed = True
+        if verdict.cls in _ILL and flight.payment is not None and flight.payment.choice is not None:
+            flight.payment.choice.turned_ill(flight.since, now)
         failure = failure_of(self, attempt, whole, verdict, flight.since, now + self.env.wall_offset)
         on = goes_on(self, failure)
         self._tell_of(failure, on, now)
@@ -961,3 +1070,15 @@ def _land(flight: Flight, now: float) -> None:
     """A flight is not under way any more: it was judged a failure, cancelled, or its answer's last byte has come."""
     if flight.payment is not None:
         flight.payment.land(now)
+
+
+def _tell_breaker(flight: Flight, *, ill: bool, now: float) -> None:
+    """The class of an attempt is known: tell its endpoint's circuit breaker."""
+    if flight.payment is not None and flight.payment.choice is not None:
+        flight.payment.choice.ended(ill, flight.since, now)
+
+
+def _cancelled(flight: Flight, now: float) -> None:
+    """An attempt was cancelled: that decides nothing of its endpoint."""
+    if flight.payment is not None:
+        flight.payment.forgo_choice(now)

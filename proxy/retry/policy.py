@@ -348,9 +348,31 @@ class Scope:
     header: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class BreakerSpec:
+    """The circuit breaker that each endpoint has (contract, section 13). `failure_ratio` from 0 to 1, seconds."""
+
+    failure_ratio: float = 0.5
+    minimum_attempts: int = 20
+    window: float = 30.0
+    open: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointShare:
+    """An endpoint as the core chooses it. `label` is what records and metrics call it: host:port."""
+
+    label: str
+    weight: int = 1
+    priority: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """Everything that applies to one call. `upstream` and `route` are metric labels ("" = no route matched)."""
+    """Everything that applies to one call. `upstream` and `route` are metric labels ("" = no route matched).
+
+    `endpoints`: those of the target, in its order, where the core chooses among them; else the driver takes turns.
+    """
 
     upstream: str
     route: str
@@ -369,3 +391,10 @@ class Policy:
     target: Any = None  # transport's: endpoints, TLS, parent proxy
     fallback: tuple[Fallback, ...] = ()
     concurrency: Concurrency | None = None
+    circuit_breaker: BreakerSpec | None = None
+    endpoints: tuple[EndpointShare, ...] = ()
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the core chooses the endpoint of each attempt."""
+        return self.circuit_breaker is not None or bool(self.endpoints)

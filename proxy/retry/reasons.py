@@ -9,7 +9,7 @@ section 4, "The answer"; their `error` values are the proxy error types of RFC 9
 from __future__ import annotations
 
 from proxy.retry.actions import Answer
-from proxy.retry.facts import Class, Failure, Fault, FaultKind, Outcome
+from proxy.retry.facts import UNAVAILABLE, Class, Failure, Fault, FaultKind, Outcome
 from proxy.retry.plans import Standing
 from proxy.retry.policy import Concurrency
 
@@ -26,6 +26,7 @@ TOO_LATE = "the deadline came first"
 NO_LONGER_SAFE = "the provider's own client would not repeat it any more: its signature may have expired"
 NO_PLACE = "as many attempts are under way as concurrency.max lets"
 TOO_LATE_FOR_A_PLACE = "no place among the attempts under way came free before the deadline"
+CIRCUIT_OPEN = "the circuit breaker of every endpoint is open"
 SHUT_DOWN = "the proxy shut down, and waited for it no longer"
 
 
@@ -62,6 +63,8 @@ def why_not(
             return NO_PLACE if call.found_no_place else "limits.waiting has no place for the wait"
         case Outcome.RATE_LIMITED:
             return f"{GATES['rate']} has no token for it"
+        case Outcome.CIRCUIT_OPEN:
+            return CIRCUIT_OPEN
         case _:
             return ""
 
@@ -90,6 +93,11 @@ def no_place(rules: Concurrency, *, waited: bool) -> str:
         return f"no place came free within concurrency.wait, {seconds(rules.wait)} (concurrency.max is {rules.max})"
     under_way = f"as many attempts are under way as concurrency.max lets, {rules.max}"
     return f"{under_way}, and as many calls wait as concurrency.queue lets, {rules.queue}"
+
+
+def circuit_open(left: float) -> str:
+    """Why a call is answered at once that no endpoint's circuit breaker lets pass for `left` seconds."""
+    return f"{CIRCUIT_OPEN}; the next call may go in {seconds(left)}"
 
 
 def seconds(amount: float) -> str:
@@ -131,6 +139,7 @@ _BY_OUTCOME: dict[Outcome, tuple[int, str, str, str]] = {
     Outcome.DEADLINE: (504, "Deadline exceeded", "no answer came before the call's deadline", "http_response_timeout"),
     Outcome.RATE_LIMITED: (503, "Rate limited", "the upstream's rate bucket is empty", "http_request_denied"),
     Outcome.COOLING: (503, "Cooling down", "the upstream asked its callers to wait", "http_request_denied"),
+    Outcome.CIRCUIT_OPEN: (503, "Circuit open", CIRCUIT_OPEN, "destination_unavailable"),
     Outcome.OVERLOADED: (503, "Overloaded", "too many calls are waiting in the proxy", "connection_limit_reached"),
     Outcome.DENIED: (403, "Destination denied", "this destination is not allowed", "destination_ip_prohibited"),
     Outcome.BAD_REQUEST: (400, "Bad request", "the request cannot be forwarded", "http_request_error"),
@@ -167,7 +176,8 @@ def own_answer(
     usual, title, text, error = _BY_OUTCOME[outcome]
     if detail == SHUT_DOWN:  # RFC 9209 section 2.3.8: there was room; it was this end that closed
         error = "connection_terminated"
-    return Answer(status or usual, title, detail or text, outcome, retry_after, error)
+    grpc_status = UNAVAILABLE if outcome is Outcome.CIRCUIT_OPEN else None  # contract, section 12
+    return Answer(status or usual, title, detail or text, outcome, retry_after, error, grpc_status)
 
 
 _FAULTS = {

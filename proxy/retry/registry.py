@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
+from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.cooldown import Cooldown, digest
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.facts import Failure, Fields, Request
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BucketRef, BucketSpec, Policy, PushbackPolicy, RateSpec, Strategy
+from proxy.retry.policy import BreakerSpec, BucketRef, BucketSpec, Policy, PushbackPolicy, RateSpec, Strategy
 from proxy.retry.token_bucket import TokenGate
 
 #: Contract, section 3: header scopes are bounded.
@@ -30,6 +32,9 @@ KEY_SECONDS = 600.0
 
 #: What a bucket or limiter is kept by: (upstream, definition, scope value), or ("", name) for a named one.
 Key = tuple[object, ...]
+
+#: What a bucket or a breaker is made by.
+Spec = BucketSpec | BreakerSpec
 
 #: Every policy of an upstream, in the order of the configuration.
 PoliciesOf = Callable[[str], Iterable[Policy]]
@@ -44,7 +49,8 @@ class ScopeState:
 
     `hedges` is what its hedging looks at, None where the strategy asks for none of that.
     `rate` and `limiter` are the gates before `rate_bucket` and `pacing`; `places` those for attempts under way.
-    `ungated`: there is no such gate, so that only a cooldown could hold a call. `shadow` is the bucket that
+    `endpoints`: where the core chooses among them. `ungated`: there is none of all these, so that only a cooldown could
+    hold a call. `shadow` is the bucket that
     `mode: observe` plays with instead of the real one.
     """
 
@@ -56,6 +62,7 @@ class ScopeState:
     seen: SeenKeys
     hedges: Hedges | None = None
     places: Places | None = None
+    endpoints: EndpointGroup | None = None
     rate: TokenGate | None = field(init=False)
     limiter: TokenGate | None = field(init=False)
     ungated: bool = field(init=False)
@@ -64,7 +71,8 @@ class ScopeState:
     def __post_init__(self) -> None:
         self.rate = None if self.rate_bucket is None else self.rate_bucket.gate
         self.limiter = None if self.pacing is None else self.pacing.gate
-        self.ungated = self.rate is None and self.limiter is None and self.places is None
+        gates = (self.rate, self.limiter, self.endpoints, self.places)
+        self.ungated = all(gate is None for gate in gates)
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now, without asking any gate: there is none but a cooldown that is over."""
@@ -149,6 +157,10 @@ class Factory:
         """What hedging looks at under this key."""
         return Hedges()
 
+    def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
+        """The circuit breaker of this key (upstream, endpoint's label) and definition."""
+        return before if before is not None and before.spec == spec else CircuitBreaker(spec)
+
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this upstream and scope value."""
         return Cooldown()
@@ -173,6 +185,8 @@ class Registry:
         self._hedges: OrderedDict[Key, Hedges] = OrderedDict()
         self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
         self._under_way: OrderedDict[Key, Places] = OrderedDict()
+        self._breakers: OrderedDict[Key, CircuitBreaker] = OrderedDict()
+        self._groups: OrderedDict[Key, EndpointGroup] = OrderedDict()
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
         self.forget_policies()
 
@@ -209,6 +223,7 @@ class Registry:
         #: Buckets whose definition may not be in force any more.
         self._outdated: dict[str, set[Key]] = {"bucket": set(self._buckets), "rate": set(self._rates)}
         self._limits: dict[str, dict[str, int]] = {}
+        self._renewed: set[Key] = set()  # groups of endpoints that this generation has looked up
         self._in_force: dict[str, dict[Key, BucketSpec]] = {}  # of an upstream's own buckets, as far as looked up
         self._resize_places(now)
         return forgotten
@@ -250,11 +265,13 @@ class Registry:
                         specs[which, *_key(ref, (upstream, self._definition(policy), ""))[:2]] = ref.spec
         return specs.get((role, *key[:2]))
 
-    def meet(self, sort: str, key: Key, spec: BucketSpec | None, now: float, *, outdated: bool = True) -> None:
+    def meet(self, sort: str, key: Key, spec: Spec | None, now: float, *, outdated: bool = True) -> None:
         """Have what another process made, to be looked at: sort as in `proxy.stores`, key and definition, which may be
         `outdated`: a worker that is still at an older configuration may have made it.
         """
-        if sort in ("bucket", "rate") and spec is not None:
+        if isinstance(spec, BreakerSpec):
+            self._breaker(key, spec)
+        elif sort in ("bucket", "rate") and spec is not None:
             (self._bucket if sort == "bucket" else self._rate)(key, spec, now)
         elif sort == "limiter":
             self._limiter(key, now)
@@ -275,6 +292,11 @@ class Registry:
     def under_way(self) -> Iterator[tuple[Key, Places]]:
         """The places of every limit of attempts under way, with its key: upstream, group, scope value."""
         yield from list(self._under_way.items())
+
+    def breakers(self) -> Iterator[tuple[str, str, CircuitBreaker]]:
+        """(upstream, endpoint, breaker) of every circuit breaker that has been used, outdated ones too."""
+        for (upstream, label), breaker in list(self._breakers.items()):
+            yield str(upstream), str(label), breaker
 
     def limiters(self) -> Iterator[tuple[str, CubicLimiter]]:
         """Every adaptive limiter, with its label."""
@@ -299,7 +321,28 @@ class Registry:
         limit, places = policy.concurrency, None
         if limit is not None and policy.mode == "enforce":  # the other modes hold nobody, and are no limit's affair
             places = self._places_of((policy.upstream, limit.group, value), limit.max, now)
-        return ScopeState(value, bucket, rate, limiter, *place, hedges, places)
+        endpoints = self._endpoints(policy) if policy.chooses else None
+        return ScopeState(value, bucket, rate, limiter, *place, hedges, places, endpoints)
+
+    def _endpoints(self, policy: Policy) -> EndpointGroup:
+        """The endpoints that all policies of an upstream share: a route has none of its own."""
+        upstream, spec = policy.upstream, policy.circuit_breaker
+        key: Key = (upstream, policy.endpoints, spec)
+        group = self._groups.get(key)
+        if group is None:
+            group = EndpointGroup(policy.endpoints)
+            _keep(self._groups, key, group)
+        if key not in self._renewed:
+            self._renewed.add(key)
+            group.renew(lambda label: None if spec is None else self._breaker((upstream, label), spec))
+        return group
+
+    def _breaker(self, key: Key, spec: BreakerSpec) -> CircuitBreaker:
+        before = self._breakers.get(key)
+        breaker = self._factory.breaker(key, spec, before)
+        if breaker is not before:
+            _keep(self._breakers, key, breaker)
+        return breaker
 
     def _definition(self, policy: Policy) -> str:
         """What tells one strategy definition of an upstream from another: its name, numbered where two share one.

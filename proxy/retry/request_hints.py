@@ -65,6 +65,7 @@ def may_start_undecided(policy: Policy, request: Request) -> bool:
         and policy.idempotency_key.header == "Idempotency-Key"  # `plain` looks for that name
         and not policy.idempotency_key.inject
         and policy.classify.plain_below_400
+        and not policy.chooses
     )
 
 

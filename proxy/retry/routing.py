@@ -63,6 +63,11 @@ class Endpoint:
         return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
 
     @property
+    def label(self) -> str:
+        """What records and metrics call it: host:port, or unix:/path."""
+        return f"unix:{self.unix}" if self.unix else f"{self.host}:{self.port}"
+
+    @property
     def shown_path(self) -> str:
         """The url's path as people may see it."""
         return "/***" if self.private else self.path

@@ -61,6 +61,11 @@ class SlidingCount:
             self._expire(now)
         return self._total
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._slices.clear()
+        self._total = 0
+
     def remove(self, at: float | None) -> None:
         """Undo the event that was counted at `at`; None: the newest. One that has left the window is gone already."""
         slices = self._slices

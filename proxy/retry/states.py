@@ -16,12 +16,14 @@ from proxy.retry.plans import Next
 @dataclass(slots=True)
 class Flight:
     """An attempt in flight. `since`: when it was sent (seconds); `payment`: what it had paid, None for nothing;
-    `reply`: its head, where a rule must see the body before its class can be told.
+    `reply`: its head, where a rule must see the body before its class can be told; `endpoint`: where it was sent, where
+    the core chooses that.
     """
 
     since: float
     payment: Payment | None = None
     reply: Reply | None = None
+    endpoint: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

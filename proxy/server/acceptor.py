@@ -274,9 +274,10 @@ class Acceptor(web.Server):
                 secured, head.authority, lambda why: self._reject(connection, head, _cannot_intercept(why))
             )
             return None
+        dialled = tunnel_endpoints(upstream, head.authority)
         destination = self.means.pool.tunnel_destination(
             upstream.target,
-            tunnel_endpoints(upstream, head.authority),
+            dialled,
             head.authority,
             strict=not connection.place.loopback,
         )
@@ -284,6 +285,7 @@ class Acceptor(web.Server):
         named = upstream.connect == "auto" and upstream.name in self.settings.router.by_name
         plan.told_blind = partial(self._tell_blind, upstream.name) if named else None
         endpoints = upstream.target.endpoints
+        plan.goes_elsewhere = dialled != endpoints
         plan.at_once = named and bool(endpoints) and all(each.scheme == "http" for each in endpoints)
         return plan
 

@@ -15,12 +15,13 @@ from proxy.config.settings import Settings
 from proxy.extras import is_installed
 from proxy.process import Background
 from proxy.retry.buckets import Bucket, RateBucket
+from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BucketSpec, RateSpec
-from proxy.retry.registry import Factory, Key, SeenKeys
+from proxy.retry.policy import BreakerSpec, BucketSpec, RateSpec
+from proxy.retry.registry import Factory, Key, SeenKeys, Spec
 from proxy.transport.clock import monotonic
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _START = 1.0
 
 Tell = Callable[..., None]
-Met = Callable[[str, Key, BucketSpec | None], None]
+Met = Callable[[str, Key, Spec | None], None]
 
 
 class Fleet(Factory):
@@ -138,6 +139,10 @@ class Fleet(Factory):
     def hedges(self, key: Key, now: float) -> Hedges:
         """What hedging looks at under this key."""
         return self._factory.hedges(key, now)
+
+    def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
+        """The circuit breaker of this key and definition: each machine has its own."""
+        return self._inner.breaker(key, spec, before)
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this upstream and scope value."""

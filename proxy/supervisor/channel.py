@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 from proxy.config.settings import Address
 from proxy.observe.aggregate import Report
-from proxy.retry.policy import BucketSpec
-from proxy.retry.registry import Key
+from proxy.retry.registry import Key, Spec
 
 _HEADER = Struct("=QI")  # bytes that follow, descriptors that came with it
 _PIECE = 256 * 1024
@@ -220,7 +219,7 @@ class Counted(NamedTuple):
     number: int
     generation: int
     report: Report
-    made: tuple[tuple[str, Key, BucketSpec | None], ...]
+    made: tuple[tuple[str, Key, Spec | None], ...]
 
 
 class Ended(NamedTuple):

@@ -19,13 +19,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import islice
 
+from proxy.retry.endpoints import FIRST_PENALTY, LAST_PENALTY
 from proxy.retry.routing import Endpoint
 from proxy.transport.clock import monotonic
 from proxy.transport.dial import Way, parent_credentials
 from proxy.transport.streams import Resting, SharedConnection
 
-#: Contract, section 6: an endpoint that refuses connections is passed over for 5 s, doubling to 60 s.
-FIRST_PENALTY, LAST_PENALTY = 5.0, 60.0
 #: Dials of one endpoint under way at a time, in one worker. Servers with a short listen queue hold 100 (asyncio,
 #: Tomcat) or 128 (Linux's SOMAXCONN before 5.4), so that none of these is dropped unseen.
 DIALS = 100
@@ -136,7 +135,7 @@ class Origin:
     def __init__(self, endpoint: Endpoint, way: Way) -> None:
         self.endpoint = endpoint
         self.way = way
-        self.label = f"unix:{endpoint.unix}" if endpoint.unix else f"{endpoint.host}:{endpoint.port}"
+        self.label = endpoint.label
         self.host = endpoint.authority.encode("latin-1")
         self.path = endpoint.path.encode()
         self.idle: list[Resting] = []

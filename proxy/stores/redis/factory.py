@@ -16,11 +16,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
+from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import MOST_SCOPES, Factory, Key, SeenKeys
 from proxy.stores.redis.bucket import RedisBucket, key_of
 from proxy.stores.redis.client import RedisClient
@@ -89,6 +90,9 @@ class RedisFactory(Factory):
 
     def hedges(self, key: Key, now: float) -> Hedges:
         return self.inner.hedges(key, now)  # each machine's own
+
+    def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
+        return self.inner.breaker(key, spec, before)  # each machine's own
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         return self.inner.seen(upstream, value)  # each machine's own

@@ -12,29 +12,30 @@ from struct import Struct
 from typing import Any, TypeVar
 
 from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
+from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.registry import Factory, Key, SeenKeys
+from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.registry import Factory, Key, SeenKeys, Spec
 from proxy.retry.token_bucket import TokenBucket
-from proxy.stores.shared_memory import buckets, ring
+from proxy.stores.shared_memory import buckets, circuit_breaker, ring
 from proxy.stores.shared_memory.concurrency import SharedPlaces
 from proxy.stores.shared_memory.cooldown import QUIET, SharedCooldown
 from proxy.stores.shared_memory.hedges import SharedHedges
-from proxy.stores.shared_memory.records import STATE, Definition, Former, Memory, Number, Record, Rings, digest
+from proxy.stores.shared_memory.records import COPY, STATE, Definition, Former, Memory, Number, Record, Rings, digest
 
-Made = TypeVar("Made", Bucket, RateBucket)
+Made = TypeVar("Made", Bucket, RateBucket, CircuitBreaker)
 
-#: Budgets are large: three windows of slices. So is what hedging looks at, which takes no more.
-_BUDGET_WORDS = STATE + 3 * ring.WORDS
-_BUDGETS = 1024
+#: Budgets are large, three windows of slices. Circuit breakers, and what hedging looks at, take no more.
+_LARGE_WORDS = STATE + max(3 * ring.WORDS, circuit_breaker.WORDS)
+_LARGES = 2048
 
 
 def open_memory(descriptor: int) -> Memory:
     """The memory behind a descriptor of `records.descriptor`, laid out for what is here."""
-    return Memory(descriptor, large=_BUDGET_WORDS, larges=_BUDGETS, seen=buckets.SEEN_ROWS * buckets.SEEN_WAYS)
+    return Memory(descriptor, large=_LARGE_WORDS, larges=_LARGES, seen=buckets.SEEN_ROWS * buckets.SEEN_WAYS)
 
 
 class SharedFactory(Factory):
@@ -48,7 +49,7 @@ class SharedFactory(Factory):
         self.memory = memory
         self.row = row
         self.generation = generation
-        self.made: list[tuple[str, Key, BucketSpec | None]] = []
+        self.made: list[tuple[str, Key, Spec | None]] = []
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
         kept = self._kept("bucket", key, spec, before)
@@ -91,6 +92,21 @@ class SharedFactory(Factory):
         begin = partial(SharedHedges.begin, self.memory)
         return SharedHedges(Rings(self.memory.large, self._definition("hedges", key), begin), self.memory)
 
+    def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
+        kept = self._kept("breaker", key, spec, before)
+        if kept is not None:
+            return kept
+        memory = self.memory
+
+        def begin(at: int, former: Former | None) -> None:
+            self._write(at, circuit_breaker.beginning(spec))
+            for place in range(2):
+                ring.RingCount.begin(memory, at + 2 * COPY + place * ring.WORDS, None, 0)
+
+        wanted = self._definition("breaker", key, spec)
+        record = circuit_breaker.BreakerRecord(memory.large, wanted, begin, circuit_breaker.NUMBERS)
+        return circuit_breaker.SharedCircuitBreaker(spec, record, memory)
+
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         key, table = (upstream, value), self.memory.small
         self.made.append(("cooldown", key, None))
@@ -111,7 +127,7 @@ class SharedFactory(Factory):
         self.made.append(("places", key, None))
         return SharedPlaces(self.memory, self.row, digest("places", key), most)
 
-    def _kept(self, sort: str, key: Key, spec: BucketSpec, before: Made | None) -> Made | None:
+    def _kept(self, sort: str, key: Key, spec: Spec, before: Made | None) -> Made | None:
         """What this process has had there until now, if it is of this definition; its record is looked up anew."""
         record: Any = getattr(before, "record", None)
         kept = before if before is not None and before.spec == spec and isinstance(record, Record) else None
@@ -121,7 +137,7 @@ class SharedFactory(Factory):
 
     # -- beginnings -------------------------------------------------------------------------------------------------
 
-    def _definition(self, sort: str, key: Key, spec: BucketSpec | None = None, size: float = 0.0) -> Definition:
+    def _definition(self, sort: str, key: Key, spec: Spec | None = None, size: float = 0.0) -> Definition:
         return Definition(digest(sort, key), digest(spec), self.generation, size)
 
     def _numbers(self, former: Former, count: int) -> tuple[float, ...]:

@@ -82,6 +82,9 @@ class RingCount(SlidingCount):
         header.count = 1
         self._publish(header)
 
+    def clear(self) -> None:
+        self._publish(_Header())
+
     def count(self, now: float) -> int:
         header = self._load()
         if self._expire_ring(header, now):

@@ -1,0 +1,90 @@
+"""A circuit breaker that the workers of one machine share: counted over all of them, and one probe for all.
+
+The definition of `proxy.retry` is the only one; its numbers are read from a record before a method and published after
+it, under the record's lock, and the two counts lie as rings behind them, each of which publishes by itself. A worker
+that dies with a probe decides nothing, and the next one goes in time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.retry.circuit_breaker import NEVER, CircuitBreaker
+from proxy.retry.policy import BreakerSpec
+from proxy.stores.shared_memory import ring
+from proxy.stores.shared_memory.records import COPY, Memory, Record, exclusive
+
+#: Words of a record's state, both copies and the rings.
+WORDS = 2 * COPY + 2 * ring.WORDS
+#: Numbers of the state.
+NUMBERS = 5
+
+
+class BreakerRecord(Record):
+    """A record whose state is followed by two rings: a breaker is told where they begin."""
+
+    __slots__ = ()
+
+    def load(self, bucket: Any) -> None:
+        super().load(bucket)
+        if bucket.placed != self.value:
+            bucket.place(self.value)
+
+
+class SharedCircuitBreaker(CircuitBreaker):
+    """One endpoint's breaker in shared memory. Time is the machine's monotonic clock, the same for all workers."""
+
+    __slots__ = ("_memory", "placed", "record")
+
+    def __init__(self, spec: BreakerSpec, record: BreakerRecord, memory: Memory) -> None:
+        super().__init__(spec)
+        self.record = record
+        self._memory = memory
+        self.place(record.value)
+
+    def place(self, at: int) -> None:
+        """The record's state begins at this word."""
+        self.placed = at
+        first = at + 2 * COPY
+        self._ended = ring.RingCount(self._memory, first, self.spec.window)
+        self._ill = ring.RingCount(self._memory, first + ring.WORDS, self.spec.window)
+
+    @property
+    def is_open(self) -> bool:
+        """One number, read without a lock."""
+        return self._look() > -NEVER
+
+    def passes(self, now: float) -> bool:
+        self._look()
+        return super().passes(now)
+
+    def seconds_left(self, now: float) -> float:
+        self._look()
+        return super().seconds_left(now)
+
+    def _look(self) -> float:
+        if not self.record.is_open:
+            self.until = self.record.peek()
+        return self.until
+
+    _enter = exclusive(CircuitBreaker.enter)
+    ended = exclusive(CircuitBreaker.ended)
+    turned_ill = exclusive(CircuitBreaker.turned_ill)
+    undecided = exclusive(CircuitBreaker.undecided)
+
+    def enter(self, now: float) -> int | None:
+        return self._enter(now) if self.is_open else 0  # nearly always it is closed
+
+    def state(self) -> tuple[float, ...]:
+        """Its numbers, the first of them the one that is looked at most."""
+        return self.until, self._open_for, float(self._probe), float(self._is_out), self._forgotten
+
+    def restore(self, state: tuple[float, ...]) -> None:
+        """Have these numbers."""
+        self.until, self._open_for, probe, is_out, self._forgotten = state
+        self._probe, self._is_out = int(probe), bool(is_out)
+
+
+def beginning(spec: BreakerSpec) -> tuple[float, ...]:
+    """The state of one that is closed, as `state` has it."""
+    return -NEVER, spec.open, 0.0, 0.0, -NEVER
