@@ -16,7 +16,12 @@ from setuptools.command.build_ext import build_ext
 #: Modules that are compiled, one a line. Of most the source is the Python that also runs without a compiler, with types
 #: in the `.pxd` beside it; of a `.pyx` there is nothing else.
 MODULES = [
+    "proxy.server.connection",
+    "proxy.transport.connection",
+    "proxy.transport.origins",
+    "proxy.transport.pool",
     "proxy.wire.fields",
+    "proxy.wire.head",
     "proxy.wire.http1.body",
     "proxy.wire.http1.parser",
     "proxy.wire.http1.request",

@@ -80,7 +80,7 @@ class Acceptor(web.Server):
         means: Context,
         settings: Settings,
         tell: Tell,
-        make: Callable[[Acceptor], asyncio.Protocol],
+        make: Callable[[Acceptor], Any],
         most: int = sys.maxsize,
     ) -> None:
         super().__init__(_no_handler, loop=means.loop)
@@ -113,7 +113,7 @@ class Acceptor(web.Server):
 
     # -- aiohttp.web.Server, as `web.ServerRunner` uses it --------------------------------------------------------
 
-    def __call__(self) -> asyncio.Protocol:  # type: ignore[override]
+    def __call__(self) -> Any:
         """Make the protocol of a new connection."""
         return self._make(self)
 

@@ -62,7 +62,7 @@ _BODILESS = frozenset({"HEAD", "CONNECT"})
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
-class AppConnection(asyncio.Protocol):
+class AppConnection:
     """See the module. Implements `proxy.forward.streams.AppStream`. `head` is that of the request in progress,
     `exchange` its call, `inside` the CONNECT that it is inside of. `blocked`: what is written should wait. `since`:
     when the head that is awaited began to come, or the connection to rest; 0 while neither is so. `wire` is the

@@ -50,7 +50,7 @@ class Keeper(Protocol):
         """A connection is closed."""
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """See the module. `since`: resting from then on. `pinned` is the list that it rests in instead of the pool, once it
     belongs to one app connection. `generation` is that of the configuration that it was opened, or looked at, under.
     `blocked`: what is written should wait for `on_writable`. `exchanges`: how many it has carried, the present one too.

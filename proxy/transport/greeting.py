@@ -24,7 +24,7 @@ class Greeting(asyncio.Protocol):
         """The handshake is done."""
         selected = transport.get_extra_info("ssl_object").selected_alpn_protocol()
         self.made = self._http2() if selected == "h2" else self._http1()
-        cast(asyncio.Transport, transport).set_protocol(self.made)
+        cast(asyncio.Transport, transport).set_protocol(cast(asyncio.Protocol, self.made))
         self.made.connection_made(transport)
 
     def unwanted(self) -> None:

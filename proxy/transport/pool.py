@@ -161,7 +161,7 @@ class Pool:
     # -- connections ----------------------------------------------------------------------------------------------
 
     def lease(
-        self, origin: Origin, now: float, *, idempotent: bool, not_on: Collection[object] = (), queued: bool = False
+        self, origin: Origin, now: float, idempotent: bool, not_on: Collection[object] = (), queued: bool = False
     ) -> UpstreamStream | None:
         """A stream on a connection that is there already, or None: `open` one then. `not_on`: shared connections that
         are taken only where there is no other. `queued`: the call has waited for a place; who has not takes none that
@@ -285,7 +285,7 @@ class Pool:
         self._dialling += 1
         try:
             async with asyncio.timeout(within):
-                await self.dialer.open(origin.endpoint, way, dialled, tunnel=tunnel)
+                await self.dialer.open(origin.endpoint, way, cast(asyncio.Protocol, dialled), tunnel=tunnel)
                 connection = dialled.made if isinstance(dialled, Greeting) else dialled
                 assert connection is not None  # its handshake is done
                 if isinstance(connection, UpstreamConnection):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from proxy.wire.field_names import ANSWER_CUT, REQUEST_CUT
 from proxy.wire.fields import CHUNKED, NO_NAMES, UNTIL_CLOSE, FieldBlock, Trailers, trailer_fields
 from proxy.wire.http1.request import RequestHead
@@ -23,7 +21,6 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, eq=False)
 class Asked:
     """A request as one attempt sends it (`proxy.transport.streams.UpstreamStream.send`): the head that came, and what
     is changed of it on its way to one origin. Each protocol writes it in its own form.
@@ -40,10 +37,19 @@ class Asked:
     A stream keeps none of it once `send` has returned: the next request may be sent by the same object.
     """
 
-    head: RequestHead
-    authority: bytes | None = None
-    target: bytes | None = None
-    drop: frozenset[bytes] = NO_NAMES
-    add: bytes = b""
-    text: bytes = b""
-    block: bytes = b""
+    __slots__ = ("add", "authority", "block", "drop", "head", "target", "text")
+
+    def __init__(
+        self,
+        head: RequestHead,
+        authority: bytes | None = None,
+        target: bytes | None = None,
+        drop: frozenset[bytes] = NO_NAMES,
+        add: bytes = b"",
+    ) -> None:
+        self.head = head
+        self.authority = authority
+        self.target = target
+        self.drop = drop
+        self.add = add
+        self.text = self.block = b""

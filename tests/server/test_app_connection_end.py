@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from support.front import Front, request, to
 
+from proxy import runtime
 from proxy.server import connection as app_connection
 from proxy.server.connection import AppConnection
 
@@ -20,14 +21,14 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How much the app had yet to take at each look; they follow one another at once."""
     seen: list[int] = []
-    see_off = app_connection.AppConnection._see_off
 
-    def look(self: app_connection.AppConnection, before: int, left: int) -> None:
-        seen.append(before)
-        see_off(self, before, left)
+    class Looking(AppConnection):
+        def _see_off(self, before: int, looks: int) -> None:
+            seen.append(before)
+            super()._see_off(before, looks)
 
     monkeypatch.setattr(app_connection, "LINGER", 0.001)
-    monkeypatch.setattr(app_connection.AppConnection, "_see_off", look)
+    monkeypatch.setattr(runtime, "AppConnection", Looking)
     return seen
 
 

@@ -20,9 +20,11 @@ from support.certificates import Authority, make
 from support.front import App, CutError, Front, chunked, request, to
 from support.scripted import Turn, Upstream, answer, gated, hang
 
+from proxy import runtime
 from proxy.config.settings import CertificateAuthority
 from proxy.retry.facts import Outcome
 from proxy.runtime import DataPath
+from proxy.server.connection import AppConnection
 from proxy.server.intercept import ca
 from proxy.server.intercept.leaves import Leaf, Leaves
 from proxy.wire.http2.frames import PREFACE, SETTINGS, settings
@@ -511,10 +513,20 @@ async def test_a_reload(authority: Authority, local: Local, tls: ssl.SSLContext)
         assert interception._leaves is None
 
 
-async def test_an_app_that_reads_slowly(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+async def test_an_app_that_reads_slowly(
+    authority: Authority, local: Local, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The upstream is held back: what the app does not take is not piled up here."""
     piece, pieces = bytes(1 << 20), 64
     sent = 0
+    blocked = asyncio.Event()
+
+    class Telling(AppConnection):
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            blocked.set()
+
+    monkeypatch.setattr(runtime, "AppConnection", Telling)
 
     async def stream(turn: Turn) -> None:
         nonlocal sent
@@ -528,13 +540,9 @@ async def test_an_app_that_reads_slowly(authority: Authority, local: Local, tls:
         Intercepting(upstream, authority, local) as front,
         front.inside() as app,
     ):
-        connection = next(iter(front.path.acceptor.open))
-        blocked = asyncio.Event()
-        pause = connection.pause_writing
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(connection), "pause_writing", lambda _: (pause(), blocked.set()))
-            app.send(request("GET", "/", host=front.inner))
-            await blocked.wait()
+        blocked.clear()
+        app.send(request("GET", "/", host=front.inner))
+        await blocked.wait()
         assert sent < pieces
         assert len((await app.read()).body) == len(piece) * pieces
 

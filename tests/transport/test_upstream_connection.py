@@ -149,8 +149,9 @@ def test_what_may_not_go_again_gets_no_connection_that_was_closed_a_moment_ago(i
     connection.connection_made(wire)  # type: ignore[arg-type]
     connection.since = 100.0
     origin.idle.append(connection)
-    pool: Any = SimpleNamespace(idle=4.0)
-    assert (Pool.lease(pool, origin, 100.001, idempotent=idempotent) is connection) is leased
+    nothing: Any = None
+    pool = Pool(nothing, nothing, idle=4.0, max_idle=1)
+    assert (pool.lease(origin, 100.001, idempotent=idempotent) is connection) is leased
     assert wire.closed is not leased
     near.close()
 

@@ -1,0 +1,54 @@
+from proxy.wire.http1.parser cimport RequestParser
+from proxy.wire.http1.request cimport RequestHead as Asking
+from proxy.wire.http1.response cimport ResponseHead as Answer
+
+
+cdef class AppConnection:
+    cdef public object acceptor
+    cdef public RequestParser _parser
+    cdef public bint _running
+    cdef public bytes _undecided
+    cdef public object _secure
+    cdef public long long _generation
+    cdef public object _kept
+    cdef public object inside
+    cdef public bint has_pinned
+    cdef public dict own
+    cdef public bint surplus
+    cdef public bint watched
+    cdef public str client
+    cdef public object transport
+    cdef public object exchange
+    cdef public bint blocked
+    cdef public object _body
+    cdef public bint _chunked
+    cdef public bint _close
+    cdef public bint _informed
+    cdef public bint _tunnel
+    cdef public bytes _like
+    cdef public bytes _like_add
+    cdef public object _like_request
+    cdef public bytes _rendered
+    cdef public object plan
+    cdef public dict _plans
+    cdef public long long _lingered
+    cdef public bytes _buffer
+    cdef public bint _half_closed
+    cdef public int _held
+    cdef public object _timer
+    cdef public bint _broken
+    cdef public long long _dropped
+    cdef public object wire
+    cdef public int _fd
+    cdef public double since
+    cdef public Asking head
+    cdef public object place
+
+    cpdef respond(self, Answer head, frozenset drop, bytes add, bytes data, bint end, trailers)
+    cpdef write(self, bytes data)
+    cpdef done(self)
+    cdef _begin(self, bytes data)
+    cdef _start(self, Asking head, bytes payload, bint done, trailers)
+    cdef _plan_for(self, Asking head)
+    cdef _await_head(self)
+    cdef _read_body(self, bytes data, exchange)

@@ -1,0 +1,43 @@
+from proxy.transport.origins cimport Origin
+from proxy.wire.head cimport Asked
+from proxy.wire.http1.response cimport ResponseHead as Answer
+from proxy.wire.http1.parser cimport ResponseParser
+
+
+cdef class Connection:
+    cdef public object _keeper
+    cdef public long long generation
+    cdef public Origin origin
+    cdef public object transport
+    cdef public int _fd
+    cdef public bint _tls
+    cdef public bint _tunnel
+    cdef public bytes _early
+    cdef public object _listener
+    cdef public str _method
+    cdef public bint _chunked
+    cdef public bytes _upgrade
+    cdef public bint _sent_all
+    cdef public ResponseParser _reader
+    cdef public object _body
+    cdef public bint _answered
+    cdef public bint _paused
+    cdef public Py_ssize_t _interim
+    cdef public bint _keep_alive
+    cdef public Answer _usual
+    cdef public Py_ssize_t _usual_size
+    cdef public bint blocked
+    cdef public long long exchanges
+    cdef public list pinned
+    cdef public double since
+
+    cpdef send(self, listener, Asked asked, bytes body, bint end, trailers)
+    cdef bytes _render(self, Asked asked)
+    cpdef bint is_sound(self, double rested) except -1
+    cpdef abort(self)
+    cpdef pause(self)
+    cpdef resume(self)
+    cdef bint _is_usual(self, bytes data) except -1
+    cdef _read_head(self, bytes data, listener)
+    cdef _read_body(self, bytes data, listener, Answer head=*)
+    cdef _over(self, bytes rest)

@@ -1,0 +1,35 @@
+cdef class DialQueue:
+    cdef public object waiting
+    cdef public int _dialling
+    cdef public double _reached
+
+    cpdef bint offer(self, connection)
+
+
+cdef class Origin:
+    cdef public object endpoint
+    cdef public object way
+    cdef public str label
+    cdef public bytes host
+    cdef public bytes path
+    cdef public list idle
+    cdef public DialQueue dials
+    cdef public list shared
+    cdef public object dialled
+    cdef public dict awaiting
+    cdef public bint selected_http1
+    cdef public int open
+    cdef public double penalty
+    cdef public double refused_until
+    cdef public bint absolute
+    cdef public bytes credentials
+
+
+cdef class Destination:
+    cdef public tuple origins
+    cdef public Origin only
+    cdef public Py_ssize_t _turn
+
+    cpdef Origin choose(self, avoid, double now)
+    cpdef Origin next(self, avoid, double now)
+    cpdef took(self, Origin origin)
