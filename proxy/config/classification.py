@@ -17,7 +17,17 @@ from proxy.config.schema import PACK
 from proxy.config.units import written
 from proxy.config.yaml_tree import Map, lay, parse, read_text
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
-from proxy.retry.policy import BodyDelay, Classify, Dialect, IdempotencyKey, Repeats, ResetField, Rule
+from proxy.retry.policy import (
+    COUNTS_AS,
+    BodyDelay,
+    Classify,
+    Dialect,
+    EventRule,
+    IdempotencyKey,
+    Repeats,
+    ResetField,
+    Rule,
+)
 
 _PACKS = Path(__file__).parent / "dialects"
 #: The later one wins.
@@ -56,17 +66,23 @@ def classify(
 
 
 def rule(typed: Mapping[str, Any], because: str) -> Rule:
-    """One compiled rule."""
+    """One compiled rule. JSON that stands beside an event is that event's data."""
     statuses, grpc, faults = (_all(typed.get(key)) for key in ("status", "grpc_status", "fail"))
+    json, event = typed.get("json", {}), None
+    if "event" in typed:
+        told = typed["event"]
+        event, json = EventRule(told.get("event"), _by_path({**json, **told.get("json", {})})), {}
     return Rule(
         Class(typed["as"]),
         because,
         statuses=statuses,
         headers=_headers(typed),
-        json=_by_path(typed.get("json", {})),
+        json=_by_path(json),
         xml=tuple(typed.get("xml", {}).items()),
         grpc=None if grpc is None else frozenset(GRPC_STATUS_NUMBERS[name] for name in grpc),
         faults=faults,
+        event=event,
+        counts_as=typed.get("counts_as", COUNTS_AS),
     )
 
 
@@ -131,7 +147,8 @@ def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
     source, stop_field = " ".join(typed["source"]), typed.get("stop_field", "")
     delays = tuple(BodyDelay(tuple(each["json"].split(".")), each["format"]) for each in typed["delays"])
     repeats = _repeats(typed["repeats"]) if "repeats" in typed else None
-    return Dialect(typed["name"], tuple(rules), resets, typed["grpc"], source, stop_field, delays, repeats)
+    empty = frozenset(typed["empty_events"])
+    return Dialect(typed["name"], tuple(rules), resets, typed["grpc"], source, stop_field, delays, repeats, empty)
 
 
 def _repeats(typed: Mapping[str, Any]) -> Repeats:
@@ -156,6 +173,9 @@ def _by_path(globs: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...
 
 def _words(typed: Mapping[str, Any]) -> str:
     """A rule of a pack, as people are told of it."""
+    if "event" in typed:
+        event = typed["event"]
+        return " ".join([event.get("event", "event"), *map(str, event.get("json", {}).values())])
     parts = [str(glob) for key in ("json", "xml") for glob in typed.get(key, {}).values()]
     parts += [f"{name}: {glob}" for name, glob in typed.get("header", {}).items()]
     statuses = sorted(_all(typed.get("status")) or ())

@@ -8,11 +8,24 @@ for another (a kind's own keys, references, overlaps) is said in strategies.py, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proxy.config import addresses, units
-from proxy.config.schema_language import Anything, Either, Form, JsonValue, Key, ListOf, MapOf, Section, Word
+from proxy.config.problems import Mark, Path
+from proxy.config.schema_language import (
+    BAD,
+    Anything,
+    Either,
+    Form,
+    JsonValue,
+    Key,
+    ListOf,
+    MapOf,
+    Section,
+    Tell,
+    Word,
+)
 from proxy.config.settings import MOST_WORKERS
 
 # -- scalars: each a reader with its JSON Schema, which takes whatever the reader takes, and lets a ${NAME} pass -------
@@ -200,6 +213,7 @@ ELSEWHERE = {
     **dict.fromkeys(("request_timeout", "read_timeout", "deadline"), "timeouts.total"),
     **dict.fromkeys(("per_try_timeout", "try_timeout", "attempt_timeout"), "timeouts.attempt"),
     **dict.fromkeys(("connect_timeout", "connection_timeout"), "timeouts.connect"),
+    **dict.fromkeys(("first_byte_timeout", "time_to_first_byte", "ttfb"), "timeouts.first_byte"),
     **dict.fromkeys(("idle_timeout",), "timeouts.idle"),
     **dict.fromkeys(("status_forcelist", "retry_on", "retryable_status_codes"), "classify.transient"),
     **dict.fromkeys(("allowed_methods", "method_whitelist", "retry_non_idempotent"), "classify.unsafe_methods"),
@@ -226,18 +240,62 @@ TIMEOUTS = section(
     "What bounds a call; off works for each but connect.",
     connect=Key(positive_duration, "5s", "from the look-up of the name to the end of the TLS handshake"),
     attempt=Key(duration_or_off, "off", "from the last byte of the request body to the final response head"),
+    first_byte=Key(
+        duration_or_off, "off", "from the last byte of the request to the first of the answer's body that counts"
+    ),
     total=Key(duration_or_off, "15m", "all attempts and waits, up to the first byte that is handed on"),
     idle=Key(duration_or_off, "15m", "the longest silence of a body, a stream or a tunnel"),
 )
 
-RULE = section(
+EVENT = section(
+    "event",
+    "The first event that counts of a text/event-stream.",
+    event=Key(glob, doc="its name, message where it has none; any where it is not said"),
+    json=Key(MapOf(glob), doc="dotted.path: glob; of its data"),
+)
+
+#: Answers that have no body (RFC 9110, 15.3.5, 15.3.6, 15.4.5), and so no event.
+_BODILESS = frozenset({204, 205, 304})
+
+
+@dataclass(frozen=True)
+class _Rule(Section):
+    """A rule; one with an event is about a stream, which only a success can be."""
+
+    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+        found = super().read(tree, at, path, tell)
+        if found is BAD or "event" not in found:
+            return found
+        named = found.get("status", frozenset())
+        streams = {each for some in (named if isinstance(named, tuple) else (named,)) for each in some}
+        mark, place = tree.keys_at["event"], (*path, "event")
+        for other, why in _NO_STREAM.items():
+            if other in found:
+                tell(tree.keys_at[other], (*path, other), f"cannot stand beside event: {why}")
+        if "status" not in found:
+            if "status" not in tree.keys_at:  # a bad one has been told
+                tell(mark, place, "needs a status below 400 beside it, as status: 200: only a success is a stream")
+        elif not any(200 <= each < 400 and each not in _BODILESS for each in streams):
+            said = "status " + ", ".join(map(str, sorted(streams)[:3])) + ("…" if len(streams) > 3 else "")
+            tell(mark, place, f"never matches: {said} is never a stream; name a status below 400 with a body, as 200")
+        return found
+
+
+_NO_STREAM = {
+    "fail": "a fault has no answer",
+    "grpc_status": "a gRPC call's answer is no stream of events",
+    "xml": "a stream of events is no XML",
+}
+
+_RULE = section(
     "rule",
     "Every part is optional, all given must match; values are globs, * means present.",
     status=Key(several(status), doc="an HTTP status, 5xx, 520-527, or a list"),
     grpc_status=Key(several(grpc_status), doc="a gRPC status name, or a list"),
     fail=Key(several(fault), doc="a fault kind: reset, connect_failure, …, or a list"),
     header=Key(header_globs, doc="name: glob"),
-    json=Key(MapOf(glob), doc="dotted.path: glob; the body is peeked at"),
+    json=Key(MapOf(glob), doc="dotted.path: glob; the body is peeked at; beside event, its data"),
+    event=Key(EVENT, doc="of a stream (status below 400): the first event that counts, by its name and JSON"),
     xml=Key(MapOf(glob), doc="element: glob; the body is peeked at"),
     **{
         "as": Key(
@@ -247,6 +305,8 @@ RULE = section(
         )
     },
 )
+
+RULE = _Rule(_RULE.name, _RULE.doc, _RULE.keys)
 
 CLASSIFY = section(
     "classify",
@@ -453,6 +513,15 @@ REPEATS = section(
     within=Key(duration, doc="only so long after the first attempt"),
 )
 
+PACK_RULE = _Rule(
+    "pack_rule",
+    RULE.doc,
+    {
+        **RULE.keys,
+        "counts_as": Key(whole(400, 599), doc="of an error in a success: the status that it has elsewhere"),
+    },
+)
+
 PACK = section(
     "pack",
     "A provider's way of speaking.",
@@ -460,7 +529,8 @@ PACK = section(
     source=Key(ListOf(word), required=True, doc="the provider's documentation"),
     stop_field=Key(header_name, doc="what its SDKs read in the place of x-should-retry"),
     grpc=Key(flag, False, "gRPC's reading of HTTP codes and faults on application/grpc calls"),
-    rules=Key(ListOf(RULE), [], "the first match wins"),
+    rules=Key(ListOf(PACK_RULE), [], "the first match wins"),
+    empty_events=Key(ListOf(word), [], "names of events that say nothing yet: they are kept until one that counts"),
     codes=CODES,
     delays=Key(
         ListOf(

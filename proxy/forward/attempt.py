@@ -15,6 +15,8 @@ from enum import Enum
 from typing import Protocol
 
 from proxy.retry.facts import PUSHBACK_FIELDS, Fault, Reply
+from proxy.retry.first_byte import Look
+from proxy.retry.stream_errors import StreamWatch
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.replay_buffer import Replay
@@ -88,6 +90,8 @@ class AttemptOwner(Protocol):
 class Attempt:
     """See the module. Implements `proxy.transport.streams.Listener`.
 
+    `look`: what is waited for of a success whose head is kept; `watch`: who reads the stream that is delivered along.
+
     `cursor`: bytes of the request's body that were given to the stream. `sent_at`: when the last of it was. `ended`,
     `fault`: how the answer ended, where it did before it was asked for. `task`: the dial, while it lasts.
     `sent_on`: the stream that it was sent on, once that is over, or failed. `protocol`: what it is sent by,
@@ -95,9 +99,8 @@ class Attempt:
     """
 
     __slots__ = (
-        *("arrived", "cursor", "ended", "fault", "head", "kept", "kept_size", "limit", "number", "origin", "owner"),
-        "protocol",
-        *("replay", "sent_at", "sent_on", "state", "stream", "task", "trailers"),
+        *("arrived", "cursor", "ended", "fault", "head", "kept", "kept_size", "limit", "look", "number", "origin"),
+        *("owner", "protocol", "replay", "sent_at", "sent_on", "state", "stream", "task", "trailers", "watch"),
     )
 
     head: ResponseHead
@@ -121,6 +124,8 @@ class Attempt:
         self.ended = False
         self.trailers: Trailers | None = None
         self.fault: Fault | None = None
+        self.look: Look | None = None
+        self.watch: StreamWatch | None = None
 
     # -- sending --------------------------------------------------------------------------------------------------
 
@@ -182,7 +187,8 @@ class Attempt:
             self.kept = [data]
             self.kept_size = len(data)
         says_nothing = trailers is None and _PUSHBACK.isdisjoint(head.specials)
-        owner.answered(self, Reply(head.status, head, end and not data, trailers, says_nothing), stream)
+        early = self.sent_at is None
+        owner.answered(self, Reply(head.status, head, end and not data, trailers, says_nothing, early=early), stream)
 
     def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
         """The final head, with all that follows it; False where something has to be decided of any of it."""
@@ -199,7 +205,8 @@ class Attempt:
         self.kept.append(data)
         self.kept_size += len(data)
         if self.state is PEEKING:
-            if self.kept_size >= self.limit:
+            look = self.look
+            if self.kept_size >= self.limit or (look is not None and look.feed(data, self.owner.moved)):
                 self._peeked()
         elif self.kept_size >= HELD and self.stream is not None:
             self.stream.pause()
@@ -230,12 +237,22 @@ class Attempt:
 
     # -- what the exchange asks -----------------------------------------------------------------------------------
 
-    def peek(self, limit: int) -> None:
-        """Collect so much of the body, or all of it, and then say so."""
+    def peek(self, limit: int, look: Look | None = None) -> None:
+        """Collect so much of the body, or all of it, or what `look` waits for, and then say so."""
         self.state = PEEKING
         self.limit = limit
-        if self.ended or self.kept_size >= limit:
+        self.look = look
+        seen = False
+        if look is not None:
+            look.began = self.sent_at
+            seen = any(look.feed(piece, self.arrived) for piece in self.kept or ())
+        if self.ended or seen or self.kept_size >= limit:
             self._peeked()
+
+    @property
+    def waits(self) -> bool:
+        """Whether its head is kept, as that of a success of which more is waited for."""
+        return self.state is PEEKING and self.look is not None
 
     def hold(self) -> None:
         """Keep the answer while its call waits, up to HELD bytes of its body."""

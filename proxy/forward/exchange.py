@@ -42,10 +42,12 @@ from proxy.retry.facts import (
     Request,
     grpc_status_of_http,
 )
+from proxy.retry.first_byte import first_byte_of
 from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import GATES, SHUT_DOWN
 from proxy.retry.registry import ScopeState
+from proxy.retry.stream_errors import StreamWatch, watch_for_errors
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
@@ -73,6 +75,7 @@ class Exchange:
             "_alarm",
             "_avoided",
             "_body",
+            "_bounded",
             "_failed",
             "_first",
             "_key",
@@ -107,6 +110,7 @@ class Exchange:
         self.detail = self.endpoint = ""
         self._first: Attempt | None = None  # of calls without a `Call`
         self._body = b""  # what it sent behind the head
+        self._bounded = False  # the call knows whether its first byte is
         self._failed: list[Origin] = []  # where attempts failed: later ones go elsewhere if there is elsewhere
         self._avoided: list[SharedConnection] = []  # where attempts failed, of connections that others use too
         self._alarm: Alarm | None = None
@@ -356,8 +360,16 @@ class Exchange:
         """More of the answer that the app is given."""
         self.bytes_out += len(data)
         self.app.write(data)
+        if attempt.watch is not None:
+            self._read_along(attempt.watch, data)
         if self.app.blocked and attempt.stream is not None:
             attempt.stream.pause()
+
+    def _read_along(self, watch: StreamWatch, data: bytes) -> None:
+        """Look for errors in what went on of a stream."""
+        for error in watch.feed(data):
+            self.detail = f"its stream told of an error: {error}"
+            self.means.observer.stream_failed(self.policy, error)
 
     def answer_ended(self, attempt: Attempt) -> None:
         """The answer that the app is given is whole; in a tunnel, the upstream sends no more."""
@@ -430,11 +442,18 @@ class Exchange:
                 if flight is not None:
                     flight.drop()
             elif kind is Peek:
-                self.flights[action.attempt].peek(action.limit)  # type: ignore[union-attr]
+                self._peek(action)  # type: ignore[arg-type]
             elif kind is Ask:
                 self._ask(action.price, now)  # type: ignore[union-attr]
             else:
                 self._answer(action)  # type: ignore[arg-type]
+
+    def _peek(self, action: Peek) -> None:
+        """Keep an answer until so much of its body has come as is to be looked at, or is waited for."""
+        attempt, idle = self.flights[action.attempt], self.policy.timeouts.idle
+        if action.look is not None and idle is not None:
+            self.due_by(self.moved + idle)
+        attempt.peek(action.limit, action.look)
 
     def _ask(self, price: float, now: float) -> None:
         bucket = self._scope.bucket
@@ -490,9 +509,21 @@ class Exchange:
 
     def _has_sent(self, attempt: Attempt) -> None:
         """The attempt's own timeout runs from the last byte of the request to the final head."""
-        timeout = self.policy.timeouts.attempt
-        if timeout is not None and attempt.sent_at is not None:
-            self.due_by(attempt.sent_at + timeout)
+        timeouts = self.policy.timeouts
+        if timeouts.attempt is not None and attempt.sent_at is not None:
+            self.due_by(attempt.sent_at + timeouts.attempt)
+        if timeouts.first_byte is not None and attempt.sent_at is not None:
+            self._bound_first_byte(attempt.sent_at)
+
+    def _bound_first_byte(self, sent_at: float) -> None:
+        """The time to the first byte that counts runs from the last byte of the request, too, where it is bounded."""
+        call = self.call
+        if not self._bounded:
+            self._bounded = True
+            body = None if self.upload is None else self.upload.replay.whole()
+            call.first_byte = first_byte_of(self.policy, self.request, body)
+        if call.first_byte is not None:
+            self.due_by(sent_at + call.first_byte)
 
     def _resting(self, origin: Origin, now: float) -> UpstreamStream | None:
         """A stream on a connection that is there: this app connection's own (NTLM, Negotiate), or a pooled one."""
@@ -558,6 +589,10 @@ class Exchange:
         self.bytes_out += len(data)
         ended = attempt.ended
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
+        if outcome is Outcome.SUCCESS and self.policy.classify.looks_below_400:
+            attempt.watch = watch_for_errors(self.policy.classify, Reply(head.status, head))
+            if attempt.watch is not None and data:
+                self._read_along(attempt.watch, data)
         if ended:
             if self.plan.is_grpc:
                 self._note_grpc_status(head, attempt.trailers)
@@ -830,18 +865,30 @@ class Exchange:
         for attempt in list(self.flights.values()):
             if now >= self._attempt_due(attempt):
                 self.failed(attempt, faults.attempt_timeout())
+            elif now >= self._first_byte_due(attempt):
+                self.failed(attempt, faults.first_byte_timeout(answered=attempt.waits))
         if now >= self._silence_due:
             self._fall_silent(now)
         if self.over:
             return NEVER
         due = NEVER if call.deadline is None or now >= call.deadline else call.deadline
-        return min(due, self._silence_due, *map(self._attempt_due, self.flights.values()))
+        flights = self.flights.values()
+        return min(due, self._silence_due, *map(self._attempt_due, flights), *map(self._first_byte_due, flights))
 
     def _attempt_due(self, attempt: Attempt) -> float:
         timeout = self.policy.timeouts.attempt
         if timeout is None or attempt.sent_at is None or attempt.state is not FLYING or self._has_outgrown:
             return NEVER
         return attempt.sent_at + timeout
+
+    def _first_byte_due(self, attempt: Attempt) -> float:
+        if attempt.state is FLYING:
+            within = self.call.first_byte
+            return (
+                NEVER if within is None or attempt.sent_at is None or self._has_outgrown else attempt.sent_at + within
+            )
+        due = attempt.look.due if attempt.look is not None and attempt.waits else None
+        return NEVER if due is None else due
 
     @property
     def _has_outgrown(self) -> bool:
@@ -863,7 +910,8 @@ class Exchange:
     def _flowing(self) -> list[Attempt]:
         """Attempts that only silence ends."""
         outgrown = self._has_outgrown
-        return [a for a in self.flights.values() if a.state is DELIVERING or (outgrown and a.state is FLYING)]
+        flights = self.flights.values()
+        return [a for a in flights if a.state is DELIVERING or a.waits or (outgrown and a.state is FLYING)]
 
     def _fall_silent(self, now: float) -> None:
         """Nothing has moved for too long: what stands still has failed, or else the app has."""

@@ -116,6 +116,10 @@ class Observer(Protocol):
         """A call is over, or a request was refused before it became one."""
         ...
 
+    def stream_failed(self, policy: Policy, error: str) -> None:
+        """A stream of events that went to the app told of an error, which is this in words (contract, section 13)."""
+        ...
+
     def app_repeated(self, policy: Policy) -> None:
         """A call that ends now was most likely an app's retry of one that was given up, though it does not say so."""
         ...
@@ -187,6 +191,8 @@ def attempt_json(record: AttemptRecord, started: float) -> str:
         )
     else:
         line += _middle(record)
+    if record.first_byte is not None:
+        line += f',"first_byte":{record.first_byte:.6f}'
     if record.delay is not None:
         line += f',"delay":{record.delay:.6f}'
     return line + "}"

@@ -70,6 +70,8 @@ class _Collector:
         yield from _by_place(every)
         yield _histogram("redrive_call_duration_seconds", "From a call's head to its end.", every, "call_seconds")
         yield _histogram("redrive_attempt_duration_seconds", "From sending to its end.", every, "attempt_seconds")
+        first = "From a request's last byte to the first that counts of its answer, where that is waited for."
+        yield _histogram("redrive_first_byte_seconds", first, every, "first_byte_seconds")
         reloads, lost = self._metrics.reloads.items(), self._metrics.lines_lost
         yield _counter("redrive_config_reloads", "Configurations loaded after start.", "result", reloads)
         yield _counter("redrive_log_lines_lost", "Lines that could not be written to the log.", "", lost)
@@ -98,6 +100,7 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
         ("redrive_retries_failed", "Retries that failed.", "retries_failed"),
         ("redrive_hedges", "Retries begun before the earlier attempt had answered.", "hedges"),
         ("redrive_transparent_retries", "Requests that never left or were refused, sent again at once.", "transparent"),
+        ("redrive_stream_errors", "Errors that came in streams which had begun to go to the app.", "stream_errors"),
         ("redrive_backoff_seconds", "Seconds of waiting decided on between attempts.", "backoff_seconds"),
     ):
         yield made(name, help_, lambda series, of=of: [((), getattr(series, of))])  # type: ignore[misc]

@@ -106,9 +106,11 @@ class Series:
         self.grpc: Counter[int] = Counter()
         self.ge = [0] * len(GE)
         self.retries_failed = self.hedges = self.transparent = self.app_retries = self.likely_app_retries = 0
+        self.stream_errors = 0
         self.backoff_seconds = 0.0
         self.call_seconds = Durations()
         self.attempt_seconds = Durations()
+        self.first_byte_seconds = Durations()
 
     def copy(self) -> Series:
         """The same numbers, which stay as they are."""
@@ -202,9 +204,10 @@ class Metrics:
             if not call.was_sent_once:
                 series.outcomes[call.outcome, call.status // 100] += 1
                 _count_history(series, call)
-            elif call.history:  # a gate held it before
+            elif call.history:  # a gate held it before, or its first byte was waited for
                 series.at_once[call.status // 100] += 1
                 series.attempt_seconds.add(call.ended - call.history[0].started)
+                _count_first_byte(series, call.history[0])
             else:
                 series.at_once[call.status // 100] += 1
                 histogram = series.attempt_seconds
@@ -232,6 +235,7 @@ def _count_history(series: Series, call: CallRecord) -> None:
         if record.decision == _DENIED:  # it was never sent, and is no attempt
             continue
         series.results[result(record)] += 1
+        _count_first_byte(series, record)
         if record.ended is not None:
             series.attempt_seconds.add(record.ended - record.started)
         if record.attempt > 1:
@@ -243,6 +247,12 @@ def _count_history(series: Series, call: CallRecord) -> None:
         refused = call.outcome is Outcome.NOT_RETRYABLE and last.cls is not None and last.cls.retryable
         if refused or call.outcome in _DENIALS:
             series.denied[call.outcome] += 1
+
+
+def _count_first_byte(series: Series, record: AttemptRecord) -> None:
+    """Count the time to the first byte that counted of a success, where that was waited for."""
+    if record.first_byte is not None and record.cls in (None, _SUCCESS):
+        series.first_byte_seconds.add(record.first_byte)
 
 
 def _count_retry(

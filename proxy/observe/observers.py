@@ -18,6 +18,8 @@ from proxy.retry.policy import Policy
 
 #: So many calls are handed on at once, and none later than after so many seconds.
 BATCH, GATHER = 64, 0.02
+#: Errors in streams that are told of within a second.
+MOST = 100
 #: After so many likely retries of apps under one policy it is told of: one may be chance.
 REPEATS = 3
 
@@ -43,6 +45,7 @@ class Observers:
         self._later = later
         self._tell = tell
         self._set = False
+        self._told = 0
         self._gathered: list[CallRecord] = []
         metrics.catch_up = recent.catch_up = self.catch_up
         if log is not None:
@@ -65,6 +68,26 @@ class Observers:
         if series.likely_app_retries == REPEATS and self._tell is not None:
             line = f"{policy.upstream}: an app seems to repeat calls that redrive gave up: switch its own retries off"
             self._tell("app_retries", [line], upstream=policy.upstream, route=policy.route)
+
+    def stream_failed(self, policy: Policy, error: str) -> None:
+        """Count an error in a stream that went to the app, and tell of it, but not of thousands a second."""
+        series = self.metrics.series(policy)
+        series.stream_errors += 1
+        if self._tell is None or (self._later is not None and not self._may_tell()):
+            return
+        where = f"{policy.upstream}{'/' + policy.route if policy.route else ''}"
+        line = f"{where}: an error came in a stream that had begun to go to the app: {error}"
+        self._tell("stream_error", [line], upstream=policy.upstream, route=policy.route, error=error)
+
+    def _may_tell(self) -> bool:
+        """Whether fewer notices than MOST went out within this second: what is left out is counted all the same."""
+        if self._told == 0 and self._later is not None:
+            self._later(1.0, self._tell_again)
+        self._told += 1
+        return self._told <= MOST
+
+    def _tell_again(self) -> None:
+        self._told = 0
 
     def catch_up(self) -> None:
         """Hand on what was gathered."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from proxy.retry.facts import Outcome
+from proxy.retry.first_byte import Look
 from proxy.retry.policy import Fallback
 
 
@@ -43,10 +44,13 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """Collect up to `limit` bytes of this answer's body, or to its end; then say `peeked`."""
+    """Collect up to `limit` bytes of this answer's body, or to its end, or until `look`, which is fed with them, has
+    seen enough; then say `peeked`. With a `look` it is a success, which has `failed` when that is `due`.
+    """
 
     attempt: int
     limit: int
+    look: Look | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ class AttemptRecord:
     are the seconds for which a gate (`held_by`: cooldown, rate or limiter) held it before it was sent. `endpoint` is
     where it was sent, if a driver said so (`Call.endpoints`). `rst_code`: the HTTP/2 error code that it broke off with.
     `protocol`: what it was sent by, http/1.1 or http/2; "" where nothing was sent. `upstream` and `route`: where it
-    went, of a call that went on to another upstream; "" of any other, whose policy says so.
+    went, of a call that went on to another upstream; "" of any other, whose policy says so. `first_byte`: the seconds
+    from its request's last byte to the first that counted of its answer, where that was waited for.
     """
 
     attempt: int
@@ -42,6 +43,7 @@ class AttemptRecord:
     protocol: str = ""
     upstream: str = ""
     route: str = ""
+    first_byte: float | None = None
 
     def judge(self, failure: Failure, reply: Reply | None) -> None:
         """Write down what the sending was judged to be. `reply`: the last answer that was judged."""

@@ -5,10 +5,11 @@ is decided without a body wherever that is possible, and NEEDS_BODY says when a 
 that an upstream sends makes this raise or take long.
 
 Theory. In a rule every part is optional and all given must match; the first match wins. A rule's parts about an answer
-(status, header, json, xml) match no fault. Bodies are looked at on status 400 and above, where no content coding hides
-them. In the lists an answer has two names, its HTTP status and its grpc-status; the stronger class wins (throttling,
-timeout, transient). What nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed; of a gRPC
-call none will do only where something follows the head.
+(status, header, json, xml, event) match no fault. Bodies are looked at on status 400 and above, and below that where a
+rule names the status and asks for an event or for JSON (section 13), where no content coding hides them. In the lists
+an answer has two names, its HTTP status and its grpc-status; the stronger class wins (throttling, timeout, transient).
+What nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed; of a gRPC call none will do
+only where something follows the head.
 
 gRPC: the dialect `grpc` names UNAVAILABLE on every call. On application/grpc calls (with a service config, on all
 calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a lost connection count as
@@ -80,7 +81,18 @@ SUCCESS: Final = Verdict(Class.SUCCESS, "success")
 
 def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
     """Whether an answer without trailers is a success for which no rule and no list has to be asked."""
-    return status < 400 and rules.plain_below_400 and not fields.get_all("grpc-status")
+    return (
+        status < 400
+        and rules.plain_below_400
+        and not fields.get_all("grpc-status")
+        and not (rules.looks_below_400 and may_look_into(rules, status, fields))
+    )
+
+
+def may_look_into(rules: Classify, status: int, fields: Fields) -> bool:
+    """Whether a rule could match the body of an answer below 400, so that it must be held (contract, section 13)."""
+    evidence = ReplyEvidence(Reply(status, fields), None)
+    return any(step.match_reply(evidence, None) is NEEDS_BODY for step in ruleset(rules).looking)
 
 
 def is_plain_end(rules: Classify, trailers: Fields) -> bool:
@@ -148,6 +160,8 @@ def names(
     grpc = _status_of_reply(rules, request, reply, own)
     if grpc is not None and GRPC_STATUS_NAMES[grpc] in listed:
         return True
+    if reply.counts_as is not None:
+        return reply.counts_as in listed
     if own is not None and (rules.service_codes is not None or _speaks_grpc(rules, request)):
         return False
     if rules.service_codes is not None and reply.status == 429 and "UNAVAILABLE" in listed:
@@ -186,12 +200,14 @@ def _by_rules(
     rules: Classify, reply: Reply, body: bytes | None, grpc: int | None, own: int | None
 ) -> Verdict | NeedsBody | None:
     """The first rule that matches, the user's before the dialects'."""
-    evidence = ReplyEvidence(reply, body)
+    evidence = ReplyEvidence(reply, body, rules.empty_events)
     for dialect, step in ruleset(rules).steps:
         found = step.match_reply(evidence, grpc)
         if isinstance(found, Rule):
             named = found.grpc is not None and own is not None
-            return Verdict(found.as_, _because(dialect, found), unprocessed=named, dialect=dialect)
+            verdict = Verdict(found.as_, words_of(dialect, found), unprocessed=named, dialect=dialect)
+            inside = reply.status < 400 and found.looks_into_success
+            return replace(verdict, counts_as=found.counts_as) if inside else verdict
         if found is not None:
             return found
     return None
@@ -201,11 +217,12 @@ def _by_rules_of_fault(rules: Classify, fault: Fault, grpc: int | None) -> Verdi
     for dialect, step in ruleset(rules).steps:
         found = step.match_fault(fault, grpc)
         if found is not None:
-            return Verdict(found.as_, _because(dialect, found), dialect=dialect)
+            return Verdict(found.as_, words_of(dialect, found), dialect=dialect)
     return None
 
 
-def _because(dialect: str, rule: Rule) -> str:
+def words_of(dialect: str, rule: Rule) -> str:
+    """What a rule is called, of a dialect or (where that is "") of the policy's own."""
     return f"dialect {dialect}: {rule.because}" if dialect else rule.because
 
 
@@ -284,7 +301,7 @@ def _with_repeats(rules: Classify, request: Request, end: Reply | Fault, verdict
     name, repeats = min(covering, key=lambda each: each[1].within is not None)
     if verdict.cls.retryable:
         return replace(verdict, repeated_by=name, repeated_within=repeats.within)
-    status = end.status if isinstance(end, Reply) else 0
+    status = _status_of(end, verdict) if isinstance(end, Reply) else 0
     cls = _REPEATED.get(status, Class.TRANSIENT)
     what = status or (end.kind.value if isinstance(end, Fault) else "")
     unprocessed = verdict.unprocessed or cls is Class.THROTTLING
@@ -310,14 +327,20 @@ def _covers(
     if isinstance(end, Fault):
         named = end.kind in repeats.faults
     else:
-        named = end.status >= 400 and _repeats_name(repeats, dialect, request, end, verdict)
+        named = _status_of(end, verdict) >= 400 and _repeats_name(repeats, dialect, request, end, verdict)
     return named and _is_the_clients(repeats, rules, request)
 
 
+def _status_of(reply: Reply, verdict: Verdict) -> int:
+    """The status of a failure: of one that was found in a success's body the one that it counts as."""
+    return reply.status if verdict.counts_as is None else verdict.counts_as
+
+
 def _repeats_name(repeats: Repeats, dialect: str, request: Request, reply: Reply, verdict: Verdict) -> bool:
-    if reply.status in repeats.statuses:
+    status = _status_of(reply, verdict)
+    if status in repeats.statuses:
         return True
-    if reply.status in repeats.idempotent_statuses and request.method in IDEMPOTENT_METHODS:
+    if status in repeats.idempotent_statuses and request.method in IDEMPOTENT_METHODS:
         return True
     if repeats.transient_codes and verdict.dialect == dialect and verdict.cls is Class.TRANSIENT:
         return True

@@ -204,6 +204,8 @@ class Reply:
     `end`: nothing follows this head (no body; a trailers-only gRPC answer). `trailers` are those that came with it.
     `plain`: whoever read the head has seen that no field in it is one that says anything of retrying (PUSHBACK_FIELDS),
     and that no trailers came, so that there is nothing to look for. `peeked` is what was looked at of its body.
+    `early`: it came before the request's last byte was sent. `counts_as`: the status that the error in a success's body
+    counts as (contract, section 13).
     """
 
     status: int
@@ -212,6 +214,8 @@ class Reply:
     trailers: Fields | None = None
     plain: bool = False
     peeked: bytes | None = None
+    early: bool = False
+    counts_as: int | None = None
 
     @property
     def grpc_status(self) -> int | None:
@@ -263,6 +267,7 @@ class Verdict:
     was, "" where it was none's. `repeated_by`: the dialect
     whose provider's own client repeats this call after such an end, "" where none does (section 4, "Repeats"), and
     `repeated_within`: for so many seconds after its first attempt alone (None: no such limit).
+    `counts_as`: see `Reply`.
     """
 
     cls: Class
@@ -271,6 +276,7 @@ class Verdict:
     repeated_by: str = ""
     repeated_within: float | None = None
     dialect: str = ""
+    counts_as: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

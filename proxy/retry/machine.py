@@ -51,6 +51,7 @@ from proxy.retry.facts import (
     Verdict,
 )
 from proxy.retry.fallback import GOES_ON, Elsewhere, Fallbacks
+from proxy.retry.first_byte import Look
 from proxy.retry.plans import HAIR, Hedged, Next, Sequential, failure_of, first_no, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
@@ -107,6 +108,8 @@ class Call:
     `elsewhere` says which other upstreams can take the call over; without it none can. `earlier` attempts were made at
     others before this one.
     `failure` is the last one, while its answer is held; `reply` the last answer that was judged, or is delivered.
+    `first_byte`: within how many seconds of the request's last byte an answer's first byte that counts must come
+    (None: any time); drivers say so (`first_byte_of`) once the request has been sent.
     `endpoints`: where each attempt went last, and `protocols`: by what, which the driver writes, until it is recorded.
     Defaults live on the class: a call that succeeds at once sets few of them.
     """
@@ -120,6 +123,7 @@ class Call:
     hedged: bool = False
     hints: RequestHints = NO_HINTS
     failure: Failure | None = None
+    first_byte: float | None = None
     reply: Reply | None = None
     plugin: CustomToken | None = None
     fallbacks: Fallbacks | None = None
@@ -286,6 +290,8 @@ class Call:
         if flight is None or flight.reply is not None:
             return ()
         verdict = classify(self.policy.classify, self.request, reply, None)
+        if reply.status < 400 and (isinstance(verdict, NeedsBody) or self.first_byte is not None):
+            return self._begun(attempt, flight, reply, verdict, now)
         if isinstance(verdict, NeedsBody):
             flight.reply = reply
             if self._admission is not None and self._admission.cooled:
@@ -298,9 +304,12 @@ class Call:
         flight = self._in_flight(attempt)
         if flight is None or flight.reply is None:
             return ()
+        if flight.look is not None:
+            flight.look.end(now)
         reply = replace(flight.reply, peeked=body)
         verdict = classify(self.policy.classify, self.request, reply, body)
         assert not isinstance(verdict, NeedsBody)  # it has been looked at
+        reply.counts_as = verdict.counts_as
         return self._answered(attempt, flight, reply, verdict, now)
 
     def ended(self, attempt: int, now: float, trailers: Fields | None = None) -> Actions:
@@ -620,7 +629,7 @@ class Call:
         self._flight = flight
         self.deadline = None
         if self.scope.hedges is not None:
-            self._measure(now)
+            self._measure(now if flight.look is None else flight.look.counted or now, now)
         if self._admission is not None and self._admission.cooled:
             self._admission.landed(flight.since, now, well=True)
         if flight.endpoint is not None and self._candidates is not None:
@@ -634,11 +643,30 @@ class Call:
         self.state = Delivering(attempt, _SUCCESS)
         return (*others, *self._discard(), Deliver(attempt, _SUCCESS))
 
-    def _measure(self, now: float) -> None:
-        """A success's first byte that counts has come: hedging learns for how long it was waited for."""
+    def _measure(self, at: float, now: float) -> None:
+        """A success's first byte that counts came `at` this time: hedging learns for how long it was waited for."""
         state, hedges = self.state, self.scope.hedges
         if type(state) is Flying and hedges is not None and self.policy.mode == "enforce":
-            hedges.answered(now - min(flight.since for flight in state.flights.values()), now)
+            hedges.answered(at - min(flight.since for flight in state.flights.values()), now)
+
+    def _begun(self, attempt: int, flight: Flight, reply: Reply, verdict: Verdict | NeedsBody, now: float) -> Actions:
+        """An answer below 400 has begun: keep its head where its first byte, or what a rule looks at, is waited for,
+        and the attempt can still be made again.
+        """
+        rules, policy, request = self.policy.classify, self.policy, self.request
+        tunnels = reply.status == 101 or request.method == "CONNECT"
+        final = reply.early or reply.end or self.committed
+        kept = policy.mode == "enforce" and not (final or tunnels or request.is_grpc)
+        if not kept and isinstance(verdict, NeedsBody):
+            verdict = classify(rules, request, reply, b"")  # nobody looks into it
+        whole = isinstance(verdict, NeedsBody)
+        if not isinstance(verdict, NeedsBody) and not (kept and verdict.cls is _SUCCESS_CLASS):
+            return self._answered(attempt, flight, reply, verdict, now)
+        flight.reply = reply
+        look = flight.look = Look(reply, rules.empty_events, self.first_byte, whole=whole)
+        if self._admission is not None and self._admission.cooled:
+            self._admission.landed(flight.since, now, well=None)
+        return (Peek(attempt, PEEK_LIMIT, look),)
 
     def _cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
         """End the other flights, which count neither as success nor as failure."""
@@ -960,7 +988,7 @@ class Call:
         if self._admission is not None and self._admission.cooled:
             self._admission.landed(flight.since, now, well=False)
         self._note(attempt, flight, now, no.value).because = because
-        if flight.reply is not None:
+        if flight.reply is not None and flight.look is None:
             unnamed = Verdict(Class.UNNAMED, "its body did not come in time")
             self.failure = Failure(attempt, unnamed, NO_PUSHBACK, status=flight.reply.status)
             return self._give_up(no, now)
@@ -998,10 +1026,11 @@ class Call:
             bucket.app_succeeded(self._app_paid, now)
         elif bucket is not None:
             bucket.succeeded(None if is_first else self._paid, now)
-        gone = self.fallbacks is not None and self.fallbacks.has_gone
-        if self.history or gone or (self._admission is not None and self._admission.held_attempt):
-            assert self._flight is not None
-            self._note(attempt, self._flight, now, "delivered")
+        flight = self._flight
+        assert flight is not None  # it is being delivered
+        told = self.history or flight.look is not None or (self.fallbacks is not None and self.fallbacks.has_gone)
+        if told or (self._admission is not None and self._admission.held_attempt):
+            self._note(attempt, flight, now, "delivered")
 
     def _give_back(self, now: float) -> None:
         """What was taken for an attempt that is not sent comes back, and no gate knows of it any more."""
@@ -1054,6 +1083,8 @@ class Call:
         record = AttemptRecord(attempt, flight.since, now, decision=decision, price=price)
         record.endpoint = self.endpoints.get(attempt, "")
         record.protocol = self.protocols.get(attempt, "")
+        if flight.look is not None:
+            record.first_byte = flight.look.seconds(flight.since)
         if admission is not None and admission.held and attempt == admission.held_attempt:
             record.held, record.held_by = admission.held, admission.held_by
         if self.fallbacks is not None and self.fallbacks.has_gone:

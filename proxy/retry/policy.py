@@ -136,12 +136,27 @@ class Strategy:
     remake: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
 
 
+#: The status that an error in a success's body counts as where its provider is not known (contract, section 13).
+COUNTS_AS = 503
+
+
+@dataclass(frozen=True, slots=True)
+class EventRule:
+    """The first event that counts of a stream, as a rule names it: by its name (a glob; None: any), and by what stands
+    at JSON paths of its data.
+    """
+
+    name: str | None = None
+    json: tuple[tuple[tuple[str, ...], str], ...] = ()  # (path, glob)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One line of `classify.rules`, or of a dialect pack. Every part is optional; all given must match.
 
     Values are shell globs, matched case-sensitively; "*" means present. `json` keys are dotted paths, `xml` keys are
-    element names. `because` is how the rule is named to people.
+    element names. `because` is how the rule is named to people. `counts_as`: the status that its provider gives such an
+    error elsewhere, for what clients repeat, where it is found in a success.
     """
 
     as_: Class
@@ -152,11 +167,20 @@ class Rule:
     xml: tuple[tuple[str, str], ...] = ()  # (element, glob)
     grpc: frozenset[int] | None = None
     faults: frozenset[FaultKind] | None = None
+    event: EventRule | None = None
+    counts_as: int = COUNTS_AS
 
     @property
     def needs_body(self) -> bool:
         """Whether the answer's body must be peeked at to decide this rule."""
-        return bool(self.json or self.xml)
+        return bool(self.json or self.xml or self.event)
+
+    @property
+    def looks_into_success(self) -> bool:
+        """Whether it may look at the body of an answer below 400: it names such a status, and asks for JSON or an
+        event (contract, section 13).
+        """
+        return self.statuses is not None and min(self.statuses, default=400) < 400 and bool(self.json or self.event)
 
 
 TimeFormat = Literal["seconds", "epoch", "epoch_ms", "duration", "http_date", "rfc3339"]
@@ -222,6 +246,7 @@ class Dialect:
     stop_field: str = ""  # what its SDKs read in the place of x-should-retry
     delays: tuple[BodyDelay, ...] = ()
     repeats: Repeats | None = None
+    empty_events: frozenset[str] = frozenset()  # names of events that say nothing yet (section 13, "First byte")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +264,15 @@ class Classify:
     own_dialects: bool = False  # the upstream itself names its dialects, so that what their clients repeat counts
     key_header: str = "idempotency-key"  # the policy's, in lower case
     keys_injected: bool = False
-    # Worked out from the above: whether nothing but a grpc-status could name an answer below 400, so that it needs no
-    # further look; whether one of the dialects is gRPC's, names reset fields or delays, and of these some for which a
-    # body must be looked at; the fields that tell the dialects' SDKs not to retry; what their providers' own clients
-    # repeat, where that counts; the verdicts on answers known so far, where nothing but the status decides (None: more
-    # does); and, when first asked for, the rules made ready (rules.py).
+    # Worked out from the above: whether nothing but a grpc-status or a look at its body could name an answer below 400,
+    # and whether a rule takes such a look; the events that count as none; whether one of the dialects is gRPC's, names
+    # reset fields or delays, and of these some for which a body must be looked at; the fields that tell the dialects'
+    # SDKs not to retry; what their providers' own clients repeat, where that counts; the verdicts on answers known so
+    # far, where nothing but the status decides (None: more does); and, when first asked for, the rules made ready
+    # (rules.py).
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
+    looks_below_400: bool = field(init=False, repr=False, compare=False, default=False)
+    empty_events: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
     grpc_dialect: bool = field(init=False, repr=False, compare=False, default=False)
     resets: bool = field(init=False, repr=False, compare=False, default=False)
     delays_in_bodies: bool = field(init=False, repr=False, compare=False, default=False)
@@ -264,6 +292,8 @@ class Classify:
         by_status_alone = not rules and not repeats and self.service_codes is None and not grpc
         for name, value in {
             "plain_below_400": plain,
+            "looks_below_400": any(rule.looks_into_success for rule in rules),
+            "empty_events": frozenset(name for dialect in dialects for name in dialect.empty_events),
             "grpc_dialect": grpc,
             "resets": any(dialect.resets or dialect.delays for dialect in dialects),
             "delays_in_bodies": any(each.delays or any(reset.limit for reset in each.resets) for each in dialects),
@@ -286,6 +316,7 @@ class Timeouts:
 
     connect: float = 5.0
     attempt: float | None = None
+    first_byte: float | None = None
     total: float | None = 900.0
     idle: float | None = 15 * 60.0
 

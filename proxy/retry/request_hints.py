@@ -66,6 +66,7 @@ def may_start_undecided(policy: Policy, request: Request) -> bool:
         and not policy.idempotency_key.inject
         and policy.classify.plain_below_400
         and not policy.chooses
+        and policy.timeouts.first_byte is None
     )
 
 

@@ -4,7 +4,8 @@
 and never raises. Values are matched by shell globs, case mattering; "*" means present. A field given several times
 matches by any of its values. JSON paths are keys; in a list a number picks an element, any other key tries all. A
 scalar is matched as JSON writes it (`true`, `null`, `42`, a string bare); an object or list only by "*". XML is
-searched for elements by local name, wherever they stand; entities are resolved, attributes passed over.
+searched for elements by local name, wherever they stand; entities are resolved, attributes passed over. Below status
+400 a rule that names the status looks at JSON, or at the first event that counts of a stream (contract, section 13).
 
 `Ruleset` is rules made ready to be asked: a pack's many values of one place are one question. The first rule that
 matches wins, and asking in groups changes nothing of that. A group is a run of neighbours with one class and one set of
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from fnmatch import translate
@@ -25,31 +25,32 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final, TypeVar
 
+from proxy.retry.content_coding import READABLE, coding_of, decoded
+from proxy.retry.event_stream import Event, SseReader, is_event_stream
 from proxy.retry.facts import Fault, Reply
-from proxy.retry.policy import Classify, Rule
+from proxy.retry.first_byte import may_be_whole_json
+from proxy.retry.policy import Classify, EventRule, Rule
 
-#: Contract, section 4: so much of what comes out of gzip or deflate is looked at.
-DECODED = 64 * 1024
-
-_CODINGS = frozenset({"", "gzip", "x-gzip", "deflate"})
 _ABSENT = object()
 _UNREAD = object()
 
 
 class ReplyEvidence:
     """An answer. `body` is what was peeked of it, None where nobody has looked. What was looked up is kept, as packs
-    ask one place for many values.
+    ask one place for many values. `empty`: the names of events that do not count.
     """
 
-    __slots__ = ("_document", "_found", "_reply", "_text", "body")
+    __slots__ = ("_document", "_empty", "_event", "_found", "_reply", "_text", "body")
 
-    def __init__(self, reply: Reply, body: bytes | None) -> None:
+    def __init__(self, reply: Reply, body: bytes | None, empty: frozenset[str] = frozenset()) -> None:
         self._reply = reply
+        self._empty = empty
         self._found: dict[tuple[str, ...] | str, list[str]] = {}
         self.body = b"" if body is None and reply.end else body
         if self.body:
-            self.body = _decoded(self.body, self._coding())
+            self.body = decoded(self.body, coding_of(reply.fields))
         self._document: object = _UNREAD
+        self._event: Event | object | None = _UNREAD
         self._text: str | None = None
 
     @property
@@ -59,12 +60,20 @@ class ReplyEvidence:
 
     @property
     def may_look(self) -> bool:
-        """Whether a body may decide: on status 400 and above, where no content coding hides it but gzip or deflate."""
-        return self._reply.status >= 400 and self._coding() in _CODINGS
+        """Whether a failure's body may decide: where no content coding hides it but gzip or deflate."""
+        return self._reply.status >= 400 and coding_of(self._reply.fields) in READABLE
 
-    def _coding(self) -> str:
-        """The content coding; several are one that nobody reads."""
-        return ",".join(value.lower() for value in self.header("content-encoding") if value.lower() != "identity")
+    def is_open_to(self, rule: Rule) -> bool:
+        """Whether what this rule asks of a body can be looked up: on status 400 and above, or where it names a status
+        below that, the first event of a stream of events, or JSON that is whole within what is looked at.
+        """
+        reply = self._reply
+        if reply.status >= 400:
+            return rule.event is None and self.may_look
+        if rule.statuses is None or coding_of(reply.fields) not in READABLE:
+            return False
+        streams = is_event_stream(reply)
+        return streams if rule.event is not None else not streams and may_be_whole_json(reply)
 
     def header(self, name: str) -> list[str]:
         """Every value of a field."""
@@ -91,6 +100,13 @@ class ReplyEvidence:
             return []
         return found
 
+    def has_event(self, rule: EventRule) -> bool:
+        """Whether the first event that counts is one that a rule names."""
+        if self._event is _UNREAD:
+            read = SseReader().feed(self.body or b"")
+            self._event = next((event for event in read if event.name not in self._empty), None)
+        return isinstance(self._event, Event) and is_named(rule, self._event)
+
     def xml(self, element: str) -> list[str]:
         """The texts of all elements of this name."""
         key = "", element
@@ -101,17 +117,22 @@ class ReplyEvidence:
         return self._found[key]
 
 
-def _decoded(body: bytes, coding: str) -> bytes:
-    """What is there of a body without its content coding, at most DECODED bytes; b"" where it can't be undone."""
-    if not coding:
-        return body
-    # zlib reads gzip and zlib's own form (RFC 1950, what "deflate" means) alike; some send bare RFC 1951 as deflate.
-    for wbits in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):
+def is_named(rule: EventRule, event: Event) -> bool:
+    """Whether a rule names this event: by its name, and by what stands in its data."""
+    if rule.name is not None and not any_matches([event.name], rule.name):
+        return False
+    if not rule.json:
+        return True
+    document, places = event.document, dict(rule.json)
+    for path, glob in places.items():
+        found: list[str] = []
         try:
-            return zlib.decompressobj(wbits).decompress(body, DECODED)
-        except zlib.error:
-            continue
-    return b""
+            _gather(document, path, found)
+        except RecursionError:
+            return False
+        if not any_matches(found, glob):
+            return False
+    return True
 
 
 def _resolved(text: str) -> str:
@@ -183,9 +204,11 @@ NEEDS_BODY: Final = NeedsBody.NEEDS_BODY
 
 
 class Ruleset:
-    """The user's rules, then each dialect's. Steps come with the name of their dialect, "" for the user's own."""
+    """The user's rules, then each dialect's. Steps come with the name of their dialect, "" for the user's own.
+    `looking`: those that may look into a success.
+    """
 
-    __slots__ = ("steps",)
+    __slots__ = ("looking", "steps")
 
     def __init__(self, classify: Classify) -> None:
         packs: list[tuple[str, Sequence[Rule]]] = [("", classify.rules)]
@@ -193,6 +216,7 @@ class Ruleset:
         self.steps: tuple[tuple[str, SingleRule | RuleGroup], ...] = tuple(
             (name, step) for name, pack in packs for step in _steps(pack)
         )
+        self.looking = tuple(step for _, step in self.steps if step.looks_into_success)
 
 
 def ruleset(classify: Classify) -> Ruleset:
@@ -208,10 +232,11 @@ def ruleset(classify: Classify) -> Ruleset:
 class SingleRule:
     """A rule by itself, with any parts."""
 
-    __slots__ = ("rule",)
+    __slots__ = ("looks_into_success", "rule")
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
+        self.looks_into_success = rule.looks_into_success
 
     def match_reply(self, evidence: ReplyEvidence, grpc: int | None) -> Rule | NeedsBody | None:
         """Every part given must match; the body is asked last."""
@@ -221,10 +246,12 @@ class SingleRule:
         matches = all(any_matches(evidence.header(name), glob) for name, glob in rule.headers)
         if not matches or not rule.needs_body:
             return rule if matches else None
-        if not evidence.may_look:
+        if not evidence.is_open_to(rule) or (rule.xml and evidence.status < 400):
             return None
         if evidence.body is None:
             return NEEDS_BODY
+        if rule.event is not None:
+            return rule if evidence.has_event(rule.event) else None
         matches = all(any_matches(evidence.json(path), glob) for path, glob in rule.json)
         matches = matches and all(any_matches(evidence.xml(element), glob) for element, glob in rule.xml)
         return rule if matches else None
@@ -241,10 +268,11 @@ class SingleRule:
 class RuleGroup:
     """Neighbours of one class that differ in a single part each."""
 
-    __slots__ = ("_headers", "_json", "_model", "_xml")
+    __slots__ = ("_headers", "_json", "_model", "_xml", "looks_into_success")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._model = rules[0]
+        self.looks_into_success = any(rule.looks_into_success for rule in rules)
         self._headers = _choices((name, glob, rule) for rule in rules for name, glob in rule.headers)
         self._json = _choices((path, glob, rule) for rule in rules for path, glob in rule.json)
         self._xml = _choices((element, glob, rule) for rule in rules for element, glob in rule.xml)
@@ -256,14 +284,15 @@ class RuleGroup:
         for name, choice in self._headers:
             if found := choice.find(evidence.header(name)):
                 return found
-        if not (self._json or self._xml) or not evidence.may_look:
+        xml = self._xml if evidence.status >= 400 else ()
+        if not (self._json or xml) or not evidence.is_open_to(self._model):
             return None
         if evidence.body is None:
             return NEEDS_BODY
         for path, choice in self._json:
             if found := choice.find(evidence.json(path)):
                 return found
-        for element, choice in self._xml:
+        for element, choice in xml:
             if found := choice.find(evidence.xml(element)):
                 return found
         return None
@@ -308,8 +337,9 @@ def _reaches(rule: Rule, status: int, grpc: int | None) -> bool:
 
 def _steps(rules: Sequence[Rule]) -> Iterator[SingleRule | RuleGroup]:
     def key(rule: Rule) -> tuple[object, ...] | None:
-        groups = len(rule.headers) + len(rule.json) + len(rule.xml) == 1 and rule.faults is None
-        return (rule.as_, rule.statuses, rule.grpc) if groups else None
+        one = len(rule.headers) + len(rule.json) + len(rule.xml) == 1
+        groups = one and rule.faults is None and rule.event is None
+        return (rule.as_, rule.statuses, rule.grpc, rule.counts_as) if groups else None
 
     for alike, run in groupby(rules, key=key):
         members = list(run)

@@ -10,20 +10,22 @@ from dataclasses import dataclass
 
 from proxy.retry.admission import Payment
 from proxy.retry.facts import Outcome, Reply
+from proxy.retry.first_byte import Look
 from proxy.retry.plans import Next
 
 
 @dataclass(slots=True)
 class Flight:
     """An attempt in flight. `since`: when it was sent (seconds); `payment`: what it had paid, None for nothing;
-    `reply`: its head, where a rule must see the body before its class can be told; `endpoint`: where it was sent, where
-    the core chooses that.
+    `endpoint`: where it was sent, where the core chooses that. `reply`: its head, where the body must be seen before
+    its class can be told, or before it may go on; `look`: what is waited for then, of a success.
     """
 
     since: float
     payment: Payment | None = None
     reply: Reply | None = None
     endpoint: int | None = None
+    look: Look | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,13 @@ def attempt_timeout() -> Fault:
     return Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, detail=detail, error="http_response_timeout")
 
 
+def first_byte_timeout(*, answered: bool) -> Fault:
+    """No byte of a body that counts within `timeouts.first_byte`. `answered`: the head had come."""
+    progress = Progress.ANSWERED if answered else Progress.UNKNOWN
+    detail = "no byte of the answer's body that counts came within first_byte"
+    return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail=detail, error="http_response_timeout")
+
+
 def idle_timeout(*, answered: bool) -> Fault:
     """Silence for longer than `timeouts.idle`."""
     progress = Progress.ANSWERED if answered else Progress.UNKNOWN

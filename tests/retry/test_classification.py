@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.retry.classification import NEEDS_BODY, SUCCESS, classify, classify_fault, is_plain_end, is_plain_success
+from proxy.retry.classification import (
+    NEEDS_BODY,
+    SUCCESS,
+    classify,
+    classify_fault,
+    is_plain_end,
+    is_plain_success,
+    may_look_into,
+)
+from proxy.retry.content_coding import DECODED
 from proxy.retry.facts import (
     GRPC_STATUS_NUMBERS,
     Class,
@@ -24,7 +33,7 @@ from proxy.retry.facts import (
     Verdict,
 )
 from proxy.retry.policy import Classify, Dialect, Rule
-from proxy.retry.rules import DECODED, ReplyEvidence, Ruleset, SingleRule
+from proxy.retry.rules import ReplyEvidence, Ruleset, SingleRule
 
 UNAVAILABLE = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
 ABORTED = GRPC_STATUS_NUMBERS["ABORTED"]
@@ -205,7 +214,7 @@ def test_a_body_is_asked_for_only_where_it_could_decide() -> None:
     assert of(RATE_LIMITED, 400, ("content-encoding", "br"), body=None).cls is Class.UNNAMED
     assert of(RATE_LIMITED, 400, ("content-encoding", "gzip, gzip"), body=None).cls is Class.UNNAMED
     assert classify(RATE_LIMITED, GET, reply(400, ("content-encoding", "identity")), None) is NEEDS_BODY
-    assert of(body_rule(200, json=((("a",), "*"),)), 200, body=None).cls is Class.SUCCESS
+    assert of(body_rule(200, xml=(("a", "*"),)), 200, body=None).cls is Class.SUCCESS
     bodiless = Reply(400, MappingFields([]), end=True)
     assert classify(RATE_LIMITED, GET, bodiless, None).cls is Class.UNNAMED  # type: ignore[union-attr]
     by_header_first = rules(
@@ -540,9 +549,11 @@ def test_every_answer_gets_one_class_and_the_fast_way_agrees_with_the_slow(
     assert isinstance(verdict, Verdict)
     peeked = classify(by, request, reply(status, *pairs), None)
     assert peeked == verdict or peeked is NEEDS_BODY
-    assert peeked is not NEEDS_BODY or status >= 400
+    looks = any(rule.looks_into_success for rule in (*user, *pack))
+    assert peeked is not NEEDS_BODY or status >= 400 or looks
     object.__setattr__(by, "plain_below_400", False)
     assert classify(by, request, reply(status, *pairs), body) == verdict
+    assert peeked is not NEEDS_BODY or status >= 400 or may_look_into(by, status, MappingFields(pairs))
     one_by_one = Ruleset(by)
     one_by_one.steps = (*(("", SingleRule(rule)) for rule in user), *(("pack", SingleRule(rule)) for rule in pack))
     object.__setattr__(by, "ruleset", one_by_one)

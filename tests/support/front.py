@@ -79,6 +79,7 @@ class Told:
     calls: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[CallRecord] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
+    stream_errors: list[tuple[str, str]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def call_ended(self, call: CallRecord) -> None:
@@ -93,6 +94,9 @@ class Told:
         seen["upstream"] = call.policy.upstream
         self.calls.append(seen)
         self.changed.set()
+
+    def stream_failed(self, policy: Policy, error: str) -> None:
+        self.stream_errors.append((policy.upstream, error))
 
     def app_repeated(self, policy: Policy) -> None:
         self.repeated.append(policy.upstream)

@@ -1,0 +1,125 @@
+"""An incremental reader of server-sent events: bytes in, events out as soon as each is whole.
+
+It follows the WHATWG's grammar (HTML, "Server-sent events", 9.2.5 and 9.2.6). Lines end with LF, CRLF or CR; a byte
+order mark at the very beginning is passed over; a line that begins with a colon is a comment; the data lines of an
+event are put together with LF. An event without a data line is none, and neither is one that no blank line ends. How
+the bytes are cut into pieces changes nothing of what is read.
+
+Law: what is kept between two pieces is bounded. An event of more than `MOST` bytes is read over, not told.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.retry.facts import Reply, first
+
+#: The name of an event that has none of its own (HTML, 9.2.6).
+MESSAGE = "message"
+#: Bytes of an event that are kept until it is whole: as many as of an answer that is looked into.
+MOST = 64 * 1024
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. `data`: its data lines as they came, put together with LF."""
+
+    name: str
+    data: bytes
+
+    @property
+    def document(self) -> Any:
+        """The data as JSON; None where it is none."""
+        try:
+            return json.loads(self.data.decode("utf-8", "replace"), parse_int=str, parse_float=str)
+        except (ValueError, RecursionError):
+            return None
+
+
+def is_event_stream(reply: Reply) -> bool:
+    """Whether an answer says that it is a stream of events."""
+    return media_type(reply) == "text/event-stream"
+
+
+def media_type(reply: Reply) -> str:
+    """The media type of an answer in lower case, without parameters; "" where it names none."""
+    return (first(reply.fields, "content-type") or "").partition(";")[0].strip().lower()
+
+
+class SseReader:
+    """Reads one stream."""
+
+    __slots__ = ("_after_cr", "_data", "_held", "_name", "_pieces", "_size", "_started", "_too_long")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []  # of the line that has not ended
+        self._held = 0  # bytes in them
+        self._started = False  # the place where a byte order mark may stand has been passed
+        self._after_cr = False  # the last byte was a CR: a LF that follows belongs to it
+        self._name = ""
+        self._data: list[bytes] = []
+        self._size = 0  # bytes of the event's data lines
+        self._too_long = False  # the event that is under way is more than is kept
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that these bytes complete."""
+        if not self._started:
+            data = b"".join([*self._pieces, data])
+            self._pieces.clear()
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                self._pieces.append(data)
+                return []
+            self._started = True
+            data = data.removeprefix(_BOM)
+        if self._after_cr and data:
+            data, self._after_cr = data.removeprefix(b"\n"), False
+        if b"\r" in data:
+            self._after_cr = data.endswith(b"\r")
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = data.split(b"\n")
+        events: list[Event] = []
+        for line in lines:
+            if self._pieces:
+                line = b"".join([*self._pieces, line])
+                self._pieces.clear()
+                self._held = 0
+            if line:
+                self._read(line)
+            else:
+                self._dispatch(events)
+        if rest:
+            self._hold(rest)
+        return events
+
+    def _hold(self, rest: bytes) -> None:
+        """Keep the beginning of a line until its end comes; of one that is too long only that it is not blank."""
+        self._held += len(rest)
+        if self._held > MOST:
+            self._too_long = True
+            self._pieces[:] = [b":"]
+        else:
+            self._pieces.append(rest)
+
+    def _read(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        if len(line) > MOST:
+            self._too_long = True
+        elif name == b"data":
+            self._size += len(line)
+            self._too_long = self._too_long or self._size > MOST
+            self._data.append(value.removeprefix(b" "))
+        elif name == b"event":
+            self._name = value.removeprefix(b" ").decode("utf-8", "replace")
+        if self._too_long:
+            self._data.clear()
+
+    def _dispatch(self, events: list[Event]) -> None:
+        """A blank line: the event that is under way is whole."""
+        if self._data:
+            events.append(Event(self._name or MESSAGE, b"\n".join(self._data)))
+            self._data = []
+        self._name, self._size, self._too_long = "", 0, False

@@ -1,0 +1,64 @@
+"""Errors that a stream of events tells of once it goes to the app: counted and told of, they go on as they came.
+
+Contract, section 13, "Looking into a success". What is an error is what the rules with an event say of the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.retry.classification import words_of
+from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of
+from proxy.retry.event_stream import Event, SseReader, is_event_stream
+from proxy.retry.facts import Class, Reply
+from proxy.retry.policy import Classify, EventRule, Rule
+from proxy.retry.rules import ReplyEvidence, any_matches, is_named
+
+
+class StreamWatch:
+    """Reads a stream of events along that goes to the app. The work is little where nothing is wrong: JSON is read only
+    of events that have the names in them which the rules ask for.
+    """
+
+    __slots__ = ("_decoder", "_reader", "_rules")
+
+    def __init__(self, rules: Sequence[tuple[str, Rule, EventRule]], coding: str) -> None:
+        self._rules = [(because, rule.as_, event, _marks(event)) for because, rule, event in rules]
+        self._reader = SseReader()
+        self._decoder = Decoder(coding) if coding else None
+
+    def feed(self, data: bytes) -> list[str]:
+        """What each error that these bytes complete is, in words that tell nothing of its content."""
+        if self._decoder is not None:
+            data = self._decoder.feed(data, DECODED)
+        events = self._reader.feed(data)
+        return [words for event in events if (words := self._error(event))] if events else []
+
+    def _error(self, event: Event) -> str:
+        for because, cls, rule, marks in self._rules:
+            if all(mark in event.data for mark in marks) and is_named(rule, event):
+                return because if cls is not Class.SUCCESS else ""
+        return ""
+
+
+def watch_for_errors(rules: Classify, reply: Reply) -> StreamWatch | None:
+    """Who reads a success along; None where there is nothing to be found in it."""
+    if not rules.looks_below_400 or reply.status >= 400 or not is_event_stream(reply):
+        return None
+    coding = coding_of(reply.fields)
+    evidence = ReplyEvidence(reply, None)
+    packs = [("", rules.rules), *((dialect.name, dialect.rules) for dialect in rules.dialects)]
+    found = [
+        (words_of(dialect, rule), rule, rule.event)
+        for dialect, some in packs
+        for rule in some
+        if rule.event is not None
+        and (rule.statuses is None or reply.status in rule.statuses)
+        and all(any_matches(evidence.header(name), glob) for name, glob in rule.headers)
+    ]
+    return StreamWatch(found, coding) if found and coding in READABLE else None
+
+
+def _marks(rule: EventRule) -> tuple[bytes, ...]:
+    """What stands in an event's data for a rule to match: the names of its members, as JSON writes them."""
+    return tuple(b'"%s"' % path[0].encode() for path, _ in rule.json if not path[0].isdecimal() and path[0].isalnum())
