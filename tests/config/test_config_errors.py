@@ -147,7 +147,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
         [
             "redrive.yaml:1:1: zzz: unknown key; redrive schema lists all keys",
             "redrive.yaml:2:21: buckets.b.kind: 'pool' must be one of quota, throttle, budget, rate",
-            "redrive.yaml:4:14: defaults.timeouts.zzz: unknown key; there is connect, attempt, total, idle",
+            "redrive.yaml:4:14: defaults.timeouts.zzz: unknown key; there is connect, attempt, first_byte, total, idle",
             "redrive.yaml:5:13: defaults.strategy: no strategy is called 'zzz'; define it under strategies, or",
             "redrive.yaml:6:11: defaults.bucket: no bucket is called 'zzz'; define it under buckets",
             "redrive.yaml:7:14: defaults.dialects[0]: no dialect is called 'zzz'; there is anthropic, aws, azure",
