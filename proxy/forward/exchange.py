@@ -75,7 +75,6 @@ class Exchange:
             "_alarm",
             "_avoided",
             "_body",
-            "_bounded",
             "_failed",
             "_first",
             "_key",
@@ -110,7 +109,6 @@ class Exchange:
         self.detail = self.endpoint = ""
         self._first: Attempt | None = None  # of calls without a `Call`
         self._body = b""  # what it sent behind the head
-        self._bounded = False  # the call knows whether its first byte is
         self._failed: list[Origin] = []  # where attempts failed: later ones go elsewhere if there is elsewhere
         self._avoided: list[SharedConnection] = []  # where attempts failed, of connections that others use too
         self._alarm: Alarm | None = None
@@ -518,8 +516,8 @@ class Exchange:
     def _bound_first_byte(self, sent_at: float) -> None:
         """The time to the first byte that counts runs from the last byte of the request, too, where it is bounded."""
         call = self.call
-        if not self._bounded:
-            self._bounded = True
+        if not call.request_sent:
+            call.request_sent = True
             body = None if self.upload is None else self.upload.replay.whole()
             call.first_byte = first_byte_of(self.policy, self.request, body)
         if call.first_byte is not None:

@@ -109,7 +109,7 @@ class Call:
     others before this one.
     `failure` is the last one, while its answer is held; `reply` the last answer that was judged, or is delivered.
     `first_byte`: within how many seconds of the request's last byte an answer's first byte that counts must come
-    (None: any time); drivers say so (`first_byte_of`) once the request has been sent.
+    (None: any time); drivers say so (`first_byte_of`) once the request has been sent whole: `request_sent`.
     `endpoints`: where each attempt went last, and `protocols`: by what, which the driver writes, until it is recorded.
     Defaults live on the class: a call that succeeds at once sets few of them.
     """
@@ -124,6 +124,7 @@ class Call:
     hints: RequestHints = NO_HINTS
     failure: Failure | None = None
     first_byte: float | None = None
+    request_sent: bool = False
     reply: Reply | None = None
     plugin: CustomToken | None = None
     fallbacks: Fallbacks | None = None
