@@ -16,10 +16,10 @@ from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.first_bytes import HTTP2
 from proxy.wire.head import ResponseHead, Trailers
-from proxy.wire.http2 import stream as wire
 from proxy.wire.http2.frames import INTERNAL_ERROR, NO_ERROR, code_name
 from proxy.wire.http2.heads import Request2, Response2, answer_block, own_block, trailers_block
 from proxy.wire.http2.hpack import encoded_lines
+from proxy.wire.http2.stream import Stream
 
 
 class Home(Busy, Protocol):
@@ -52,7 +52,7 @@ class Home(Busy, Protocol):
         ...
 
 
-class Http2AppStream(wire.Stream):
+class Http2AppStream(Stream):
     """See the module. Implements `proxy.forward.streams.AppStream`, and what the acceptor asks of who has a request."""
 
     speaks = HTTP2
@@ -65,7 +65,7 @@ class Http2AppStream(wire.Stream):
     watched = True
 
     def __init__(self, home: Home) -> None:
-        wire.Stream.__init__(self)
+        Stream.__init__(self)
         self._home = home
         self.exchange: Exchange | None = None
         self.plan: Plan | None = None
@@ -212,11 +212,11 @@ class Http2AppStream(wire.Stream):
     def reset(self, fault: Fault | int | None) -> None:
         """Break the answer off: of a gRPC call by trailers that say why, else with the upstream's code."""
         if isinstance(fault, int):
-            super().reset(fault)
+            Stream.reset(self, fault)
         elif self._is_grpc and self.answered and not self.sent_all and not self.ending:
             self.send_end(b"", encoded_lines(_broken(fault)))
         else:
-            super().reset(INTERNAL_ERROR if fault is None or fault.ours or not fault.code else fault.code)
+            Stream.reset(self, INTERNAL_ERROR if fault is None or fault.ours or not fault.code else fault.code)
         self._home.send_soon()
 
     def done(self) -> None:
@@ -230,7 +230,7 @@ class Http2AppStream(wire.Stream):
 
     def resume(self) -> None:
         """Take more of the request's body."""
-        super().resume()
+        Stream.resume(self)
         self._home.send_soon()
 
     def pinned(self, origin: Origin) -> UpstreamStream | None:

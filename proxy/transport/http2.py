@@ -21,10 +21,10 @@ from proxy.transport.http2_protocol import Http2Protocol
 from proxy.transport.origins import Origin
 from proxy.transport.streams import Listener
 from proxy.wire.head import Asked, Trailers
-from proxy.wire.http2 import stream as wire
 from proxy.wire.http2.frames import CANCEL, NO_ERROR
 from proxy.wire.http2.heads import Request2, Response2, Trailers2, request_block, trailers_block
 from proxy.wire.http2.session import PeerLimits, Session
+from proxy.wire.http2.stream import Stream
 
 #: The window of a stream (contract, section 12).
 WINDOW = 1024 * 1024
@@ -144,7 +144,7 @@ class UpstreamConnection(Http2Protocol):
 
     # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
 
-    def accept(self) -> wire.Stream:
+    def accept(self) -> Stream:
         """Never: an upstream opens no streams."""
         raise NotImplementedError
 
@@ -176,13 +176,13 @@ class UpstreamConnection(Http2Protocol):
             self._settled.exception()  # it is no defect if nobody waits any more
 
 
-class Http2UpstreamStream(wire.Stream):
+class Http2UpstreamStream(Stream):
     """One request of an attempt, and its answer. Implements `proxy.transport.streams.UpstreamStream`."""
 
     __slots__ = ("_connection", "_listener", "_reused")
 
     def __init__(self, connection: UpstreamConnection) -> None:
-        wire.Stream.__init__(self)
+        Stream.__init__(self)
         self._connection = connection
         self._listener: Listener | None = None
         self._reused = False
@@ -236,7 +236,7 @@ class Http2UpstreamStream(wire.Stream):
 
     def resume(self) -> None:
         """Take data again."""
-        super().resume()
+        Stream.resume(self)
         self._connection.send_soon()
 
     def cancel(self) -> None:

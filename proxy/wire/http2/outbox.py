@@ -6,7 +6,6 @@ of a frame, or what the transport takes. Replies that a peer makes us write, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from proxy.wire.http2 import frames
@@ -24,7 +23,7 @@ from proxy.wire.http2.frames import (
     Broken,
 )
 from proxy.wire.http2.hpack import NO_TABLE
-from proxy.wire.http2.stream import Stream
+from proxy.wire.http2.stream import Stream, StreamOutbox
 
 #: Replies (to PING and SETTINGS, and resets) that may wait for a peer which reads none (contract, section 12).
 REPLIES: Final = 1000
@@ -32,14 +31,13 @@ REPLIES: Final = 1000
 GATHERED: Final = 256 * 1024
 
 
-class Outbox:
+class Outbox(StreamOutbox):
     """See the module. `blocked`: the transport takes no more for now. `window`: the peer's, of the connection;
-    `frame_limit`: the largest frame that it takes. `ended` is told of a stream whose last frame was put in.
+    `frame_limit`: the largest frame that it takes. A stream's session is told when its last frame was put in.
     """
 
     __slots__ = (
         "_begun",
-        "_ended",
         "_out",
         "_replies",
         "_resumed",
@@ -51,11 +49,10 @@ class Outbox:
         "window",
     )
 
-    def __init__(self, ended: Callable[[Stream], None]) -> None:
+    def __init__(self) -> None:
         self.blocked = False
         self.window = FIRST_WINDOW
         self.frame_limit = SMALLEST_LIMIT
-        self._ended = ended
         self._out: list[bytes] = []
         self._size = 0
         self._replies = 0
@@ -118,7 +115,7 @@ class Outbox:
             block = NO_TABLE + block
         self.put(frames.header_block(stream.id, block, end, self.frame_limit))
         if end:
-            self._ended(stream)
+            stream.session.sent(stream)
 
     def message(self, stream: Stream, block: bytes, data: bytes, trailers: bytes) -> None:
         """Have a whole message of `stream` sent, of which nothing is yet: at once where there is room for all of it."""
@@ -149,7 +146,7 @@ class Outbox:
         else:
             self._out += (opening, block, HEADER.pack(size >> 8, size & 0xFF, DATA, END_STREAM, number), data)
         self._size += head + size + tail + 3 * HEADER_SIZE
-        self._ended(stream)
+        stream.session.sent(stream)
 
     def data(self, stream: Stream, data: bytes, end: bool) -> None:
         """Have DATA of `stream` sent: at once where there is room for all of it, else in its turn."""
@@ -164,7 +161,7 @@ class Outbox:
         ):
             self._frame(stream, data, end)
             if end:
-                self._ended(stream)
+                stream.session.sent(stream)
             return
         if lane is None:
             lane = stream.lane = Lane()
@@ -182,7 +179,7 @@ class Outbox:
             self.block(stream, trailers, True)
         else:
             self.put(frames.data_header(stream.id, 0, True))
-            self._ended(stream)
+            stream.session.sent(stream)
 
     def _frame(self, stream: Stream, data: bytes, end: bool) -> None:
         size = len(data)
@@ -230,7 +227,7 @@ class Outbox:
             elif last and stream.trailers_queued:
                 self.block(stream, stream.trailers_queued, True)
             elif last:
-                self._ended(stream)
+                stream.session.sent(stream)
             if stream.blocked and lane.queued <= LOW_WATER and not stream.ending:
                 stream.blocked = False
                 self._writable.append(stream)

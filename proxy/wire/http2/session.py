@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from proxy.wire.http2 import frames
 from proxy.wire.http2.frames import (
@@ -54,7 +54,7 @@ from proxy.wire.http2.frames import (
 from proxy.wire.http2.head_reader import HEAD_SECONDS, HeadReader
 from proxy.wire.http2.heads import Malformed, Request2, Response2, Trailers2
 from proxy.wire.http2.outbox import Outbox
-from proxy.wire.http2.stream import Stream
+from proxy.wire.http2.stream import Stream, StreamSession
 
 #: The window of a connection (contract, section 12).
 CONNECTION_WINDOW: Final = 16 * 1024 * 1024
@@ -90,27 +90,29 @@ class PeerLimits(NamedTuple):
     held: int = 64 * 1024 * 1024
 
 
-class SessionOwner(Protocol):
-    """Whose session it is."""
+class SessionOwner:
+    """Whose session it is: its base."""
+
+    __slots__ = ()
 
     def accept(self) -> Stream:
         """A stream for a request that an app opens."""
-        ...
+        raise NotImplementedError
 
     def opened(self) -> None:
         """The peer's SETTINGS have come."""
-        ...
+        raise NotImplementedError
 
     def changed(self) -> None:
         """A stream is over, or there is another number of `places`, or it drains."""
-        ...
+        raise NotImplementedError
 
     def failed(self, code: int, detail: str) -> None:
         """The connection is given up for what the peer did: send what was gathered, and close it."""
-        ...
+        raise NotImplementedError
 
 
-class Session:
+class Session(StreamSession):
     """See the module. `client`: we open the streams; else an app does.
 
     `streams`: those in flight, by id. `draining`: no more are opened. `ended`: the connection is lost, or given up.
@@ -121,8 +123,8 @@ class Session:
     __slots__ = (
         *("_begun", "_budget", "_budget_at", "_coming", "_drain_due", "_errors", "_has_changed", "_heads"),
         *("_highest", "_last_named", "_left", "_need", "_next", "_over_before", "_over_ids", "_owed", "_partial_since"),
-        *("_most_streams", "_peer_window", "_preface", "_reading", "_rest", "_started", "_withheld"),
-        *("behind", "client", "draining", "ended", "held", "limits", "outbox", "owner", "streams"),
+        *("_most_streams", "_outbox", "_peer_window", "_preface", "_reading", "_rest", "_started", "_withheld"),
+        *("behind", "draining", "ended", "held", "limits", "owner", "streams"),
     )
 
     def __init__(
@@ -136,7 +138,7 @@ class Session:
         self.draining = False
         self.ended = self.behind = False
         self.held = 0  # bytes that wait for owners of streams that paused
-        self.outbox = Outbox(self._sent)
+        self.outbox = self._outbox = Outbox()
         self._peer_window = FIRST_WINDOW  # of a new stream
         self._most_streams = limits.streams  # that we may open at once: the peer's limit, and ours
         self._next = 1  # the id of the next stream that we open
@@ -164,12 +166,12 @@ class Session:
             frames.MAX_HEADER_LIST_SIZE: limits.header_bytes,
         }
         if client:
-            self.outbox.put(PREFACE)
+            self._outbox.put(PREFACE)
             pairs[frames.ENABLE_PUSH] = 0
         else:
             pairs[frames.MAX_CONCURRENT_STREAMS] = limits.streams
-        self.outbox.put(frames.settings(pairs))
-        self.outbox.put(frames.window_update(0, CONNECTION_WINDOW - FIRST_WINDOW))
+        self._outbox.put(frames.settings(pairs))
+        self._outbox.put(frames.window_update(0, CONNECTION_WINDOW - FIRST_WINDOW))
 
     # -- streams --------------------------------------------------------------------------------------------------
 
@@ -213,11 +215,11 @@ class Session:
         stream.left = self.limits.window
         self.streams[number] = stream
 
-    def _sent(self, stream: Stream) -> None:
+    def sent(self, stream: Stream) -> None:
         """Our side of a stream has ended."""
         stream.sent_all = True
         if stream.received_all:
-            self._close(stream, was_reset=False)
+            self._close(stream, False)
         elif stream.unwanted:
             stream.reset(NO_ERROR)
 
@@ -225,9 +227,9 @@ class Session:
         """The peer's side of a stream has ended."""
         stream.received_all = True
         if stream.sent_all:
-            self._close(stream, was_reset=False)
+            self._close(stream, False)
 
-    def _close(self, stream: Stream, *, was_reset: bool) -> None:
+    def _close(self, stream: Stream, was_reset: bool) -> None:
         if was_reset:
             stream.drop_held()
         stream.over = stream.sent_all = True
@@ -235,7 +237,7 @@ class Session:
         number = stream.id
         del self.streams[number]
         if stream.lane is not None:
-            self.outbox.leave(stream)
+            self._outbox.leave(stream)
         self._remember(number, was_reset)
         if self._reading:
             self._has_changed = True
@@ -261,17 +263,17 @@ class Session:
     def reset(self, stream: Stream, code: int) -> None:
         """Break a stream off with a RST_STREAM."""
         self._begun.pop(stream, None)
-        self._close(stream, was_reset=True)
+        self._close(stream, True)
         if code not in (NO_ERROR, CANCEL):
             self._count(code)
         if not self.ended:
-            self.outbox.put(frames.rst_stream(stream.id, code))
+            self._outbox.put(frames.rst_stream(stream.id, code))
 
     def _refuse(self, number: int, code: int) -> None:
         """RST_STREAM for a stream that is none."""
         self._remember(number, True)
         self._count(code)
-        self.outbox.reply(frames.rst_stream(number, code))
+        self._outbox.reply(frames.rst_stream(number, code))
 
     def _count(self, code: int) -> None:
         """Count an error. A code that nobody knows is as good as INTERNAL_ERROR (RFC 9113 section 7)."""
@@ -306,7 +308,7 @@ class Session:
             return
         stream.owed = 0
         stream.left += owed
-        self.outbox.put(frames.window_update(stream.id, owed))
+        self._outbox.put(frames.window_update(stream.id, owed))
 
     def _credit_connection(self, size: int) -> None:
         owed = self._owed + size
@@ -316,7 +318,7 @@ class Session:
         self._owed = 0
         self._left += owed
         if not self.ended:
-            self.outbox.put(frames.window_update(0, owed))
+            self._outbox.put(frames.window_update(0, owed))
 
     # -- what came ------------------------------------------------------------------------------------------------
 
@@ -639,9 +641,9 @@ class Session:
         if code and (self.client or code != CANCEL):  # an app may well have changed its mind
             self._count(code)
         if self.client and stream.received_all:  # the answer is whole, and told or held; the peer wants no more of us
-            self._close(stream, was_reset=stream.holds_all is False)
+            self._close(stream, stream.holds_all is False)
             return
-        self._close(stream, was_reset=True)
+        self._close(stream, True)
         self._over_ids[number] = False  # who reset it has nothing of it under way: what comes still is behind its end
         stream.tell_gone(code, processed=code != REFUSED_STREAM, detail=f"the peer reset it: {code_name(code)}")
 
@@ -656,7 +658,7 @@ class Session:
         window = self._peer_window
         for key, value in struct.iter_unpack(">HI", payload):
             self._set(key, value)
-        self.outbox.reply(frames.frame(SETTINGS, ACK, 0))
+        self._outbox.reply(frames.frame(SETTINGS, ACK, 0))
         if self._peer_window != window:
             self._grow(self._peer_window - window)
         if first:
@@ -671,7 +673,7 @@ class Session:
         elif key == frames.MAX_FRAME_SIZE:
             if not SMALLEST_LIMIT <= value <= LARGEST_LIMIT:
                 raise Broken(PROTOCOL_ERROR, "a limit of frames out of range")
-            self.outbox.frame_limit = min(value, FRAME_LIMIT)
+            self._outbox.frame_limit = min(value, FRAME_LIMIT)
         elif key == frames.MAX_CONCURRENT_STREAMS:
             self._most_streams = min(value, self.limits.streams)
         elif key == frames.ENABLE_PUSH and (value > 1 or (value and self.client)):
@@ -680,10 +682,10 @@ class Session:
     def _grow(self, increment: int) -> None:
         """The window of every stream has grown, or shrunk."""
         for stream in self.streams.values():
-            self.outbox.grant(stream, increment)
+            self._outbox.grant(stream, increment)
             if stream.window > MOST:
                 raise Broken(FLOW_CONTROL_ERROR, "a window above 2^31-1")
-        self.outbox.pump()
+        self._outbox.pump()
 
     def _push_promise(self, flags: int, number: int, payload: bytes, now: float) -> None:
         raise Broken(PROTOCOL_ERROR, "a PUSH_PROMISE")
@@ -691,7 +693,7 @@ class Session:
     def _ping(self, flags: int, number: int, payload: bytes, now: float) -> None:
         self._spend(now)
         if not flags & ACK:
-            self.outbox.reply(frames.frame(PING, ACK, 0, payload))
+            self._outbox.reply(frames.frame(PING, ACK, 0, payload))
         elif payload == _DRAINING and self._drain_due < NEVER:
             self._name_last()
 
@@ -705,32 +707,32 @@ class Session:
             self._tell_begun()
             for stream in [each for key, each in self.streams.items() if key > last]:
                 if not stream.over:
-                    self._close(stream, was_reset=True)
+                    self._close(stream, True)
                     stream.tell_gone(REFUSED_STREAM, processed=False, detail=f"the peer goes away: {code_name(code)}")
         self._tell_changed()
 
     def _window_update(self, flags: int, number: int, payload: bytes, now: float) -> None:
         increment = int.from_bytes(payload, "big") & MOST
         if number == 0:
-            self.outbox.window += increment
+            self._outbox.window += increment
             if not increment:
                 raise Broken(PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
-            if self.outbox.window > MOST:
+            if self._outbox.window > MOST:
                 raise Broken(FLOW_CONTROL_ERROR, "a window above 2^31-1")
         else:
             stream = self.streams.get(number)
             if stream is None:
                 self._check_known(number)
                 return
-            self.outbox.grant(stream, increment)
+            self._outbox.grant(stream, increment)
             if not increment:
                 self._break(stream, PROTOCOL_ERROR, "a WINDOW_UPDATE of 0", now)
                 return
             if stream.window > MOST:
                 self._break(stream, FLOW_CONTROL_ERROR, "a window above 2^31-1", now)
                 return
-        if self.outbox.has_waiting:
-            self.outbox.pump()
+        if self._outbox.has_waiting:
+            self._outbox.pump()
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -765,14 +767,14 @@ class Session:
         if self.ended or self._last_named or self._drain_due < NEVER:
             return
         self.draining = True
-        self.outbox.put(frames.goaway(MOST, NO_ERROR))
-        self.outbox.put(frames.frame(PING, 0, 0, _DRAINING))
+        self._outbox.put(frames.goaway(MOST, NO_ERROR))
+        self._outbox.put(frames.frame(PING, 0, 0, _DRAINING))
         self._drain_due = now + DRAIN_SECONDS
 
     def _name_last(self) -> None:
         self._drain_due = NEVER
         self._last_named = True
-        self.outbox.put(frames.goaway(self._highest, NO_ERROR))
+        self._outbox.put(frames.goaway(self._highest, NO_ERROR))
         self._tell_changed()
 
     @property
@@ -785,7 +787,7 @@ class Session:
         if not self.ended:
             if code:
                 self._count(code)
-            self.outbox.put(frames.goaway(self._highest, code, detail))
+            self._outbox.put(frames.goaway(self._highest, code, detail))
             self.lost(code, detail)
             self.owner.failed(code, detail)
 
@@ -797,12 +799,12 @@ class Session:
         self.behind = False
         self._begun.clear()
         self._rest = bytearray()
-        self.outbox.clear()
+        self._outbox.clear()
         for stream in list(self.streams.values()):
             if stream.over:
                 continue
             whole = self.client and stream.holds_all
-            self._close(stream, was_reset=not whole)
+            self._close(stream, not whole)
             if not whole:
                 stream.tell_gone(code, processed=True, detail=detail)
 

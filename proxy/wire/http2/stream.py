@@ -2,54 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from proxy.wire.http2.flow import Lane
 from proxy.wire.http2.frames import NO_ERROR
 from proxy.wire.http2.heads import Request2, Response2, Trailers2
 
 
-class StreamOutbox(Protocol):
-    """What a stream's frames go through: the session's outbox."""
+class StreamOutbox:
+    """What a stream's frames go through: the base of the session's outbox."""
+
+    __slots__ = ()
 
     def block(self, stream: Stream, block: bytes, end: bool) -> None:
         """Have a head of `stream` sent."""
-        ...
+        raise NotImplementedError
 
     def data(self, stream: Stream, data: bytes, end: bool) -> None:
         """Have DATA of `stream` sent, when there is room for it."""
-        ...
+        raise NotImplementedError
 
     def end(self, stream: Stream, trailers: bytes) -> None:
         """Have END_STREAM sent behind all of it."""
-        ...
+        raise NotImplementedError
 
     def message(self, stream: Stream, block: bytes, data: bytes, trailers: bytes) -> None:
         """Have a whole message of `stream` sent."""
-        ...
+        raise NotImplementedError
 
     def resumed(self, stream: Stream) -> None:
         """Have it told what it held."""
-        ...
+        raise NotImplementedError
 
 
-class StreamSession(Protocol):
-    """Where a stream belongs to: its session. `client`: we opened it."""
+class StreamSession:
+    """Where a stream belongs to: the base of its session. `client`: we opened it. `outbox`: what its frames go through."""
+
+    __slots__ = ("client", "outbox")
 
     client: bool
+    outbox: StreamOutbox
 
-    @property
-    def outbox(self) -> StreamOutbox:
-        """What its frames go through."""
-        ...
+    def sent(self, stream: Stream) -> None:
+        """Our side of `stream` has ended: its last frame was put into the outbox."""
+        raise NotImplementedError
 
     def reset(self, stream: Stream, code: int) -> None:
         """Break it off with a RST_STREAM."""
-        ...
+        raise NotImplementedError
 
     def taken(self, stream: Stream, size: int) -> None:
         """So much of what it held is held no more."""
-        ...
+        raise NotImplementedError
 
 
 class Stream:
