@@ -17,7 +17,12 @@ from setuptools.command.build_ext import build_ext
 #: in the `.pxd` beside it; of a `.pyx` there is nothing else.
 MODULES = [
     "proxy.server.connection",
+    "proxy.server.http2",
+    "proxy.server.http2_stream",
     "proxy.transport.connection",
+    "proxy.transport.flusher",
+    "proxy.transport.http2",
+    "proxy.transport.http2_protocol",
     "proxy.transport.origins",
     "proxy.transport.pool",
     "proxy.wire.fields",
@@ -26,8 +31,14 @@ MODULES = [
     "proxy.wire.http1.parser",
     "proxy.wire.http1.request",
     "proxy.wire.http1.response",
-    "proxy.wire.http1.slow_path",
     "proxy.wire.http1.scan",
+    "proxy.wire.http1.slow_path",
+    "proxy.wire.http2.flow",
+    "proxy.wire.http2.frames",
+    "proxy.wire.http2.head_reader",
+    "proxy.wire.http2.outbox",
+    "proxy.wire.http2.session",
+    "proxy.wire.http2.stream",
 ]
 
 #: A None where an object was promised is an exception, and so is an index out of bounds.

@@ -246,7 +246,7 @@ class AppConnection:
                     self.acceptor, transport, client=self.client, place=self.place, inside=self.inside
                 )
                 self.acceptor.handed_over(self, connection)
-                transport.set_protocol(connection)
+                transport.set_protocol(cast(asyncio.Protocol, connection))
                 connection.data_received(data)
                 return
             if secure is not None and speaks is None:

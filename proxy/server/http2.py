@@ -14,7 +14,7 @@ from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.server import presence
 from proxy.server.acceptor import Acceptor
-from proxy.server.http2_stream import Http2AppStream
+from proxy.server.http2_stream import Home, Http2AppStream
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
 from proxy.transport.http2_protocol import Http2Protocol
@@ -27,17 +27,14 @@ from proxy.wire.http2.session import NEVER, PeerLimits, Session
 PLANS: Final = 16
 
 
-class Http2Connection(Http2Protocol):
+class Http2Connection(Home):
     """See the module. `since`: resting from then on; 0 while it has streams. `inside`: the CONNECT that it is inside
     of. `surplus`: one too many, its first request is answered with 503.
     """
 
     speaks = HTTP2
 
-    __slots__ = (
-        *("_fd", "_generation", "_last", "_places", "_plans", "_timer", "acceptor", "client", "inside", "place"),
-        *("since", "surplus", "watched"),
-    )
+    __slots__ = ("_fd", "_generation", "_last", "_places", "_plans", "_timer", "since")
 
     #: A head that is not whole is the session's affair.
     dripping = False
@@ -85,7 +82,7 @@ class Http2Connection(Http2Protocol):
 
     def _read(self, data: bytes, begun: float) -> None:
         """Read a turn's worth; a head that does not become whole is waited for no longer than it may take."""
-        super()._read(data, begun)
+        Http2Protocol._read(self, data, begun)
         if self._timer is None and self.session.due < NEVER:
             self._wait()
 
@@ -102,7 +99,7 @@ class Http2Connection(Http2Protocol):
         """Write what was gathered, and give places back that no stream has any more."""
         if self._places:
             self._give_back(len(self.session.streams))
-        super().flush()
+        Http2Protocol.flush(self)
 
     # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import cast
 
 from proxy.forward.exchange import Exchange
 from proxy.forward.own_answers import percent_encoded
 from proxy.forward.request_plan import Plan
-from proxy.forward.timers import Busy
 from proxy.retry.facts import UNAVAILABLE, Fault, is_grpc
 from proxy.server.acceptor import Acceptor
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
+from proxy.transport.http2_protocol import Http2Protocol
 from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.first_bytes import HTTP2
@@ -22,34 +22,37 @@ from proxy.wire.http2.hpack import encoded_lines
 from proxy.wire.http2.stream import Stream
 
 
-class Home(Busy, Protocol):
-    """The connection of a stream."""
+class Home(Http2Protocol):
+    """The connection of a stream: the base of an app's. `watched` is the watch's (`proxy.forward.timers.Busy`)."""
 
-    surplus: bool
-    place: Exposure
-    inside: Inside | None
+    __slots__ = ("acceptor", "client", "inside", "place", "surplus", "watched")
+
+    acceptor: Acceptor
     client: str
-
-    @property
-    def acceptor(self) -> Acceptor:
-        """Who admits requests."""
-        ...
+    inside: Inside | None
+    place: Exposure
+    surplus: bool
+    watched: bool
 
     def admit(self, stream: Http2AppStream, head: Request2) -> Plan | None:
         """Say where a request goes, or answer it on its stream (None)."""
-        ...
-
-    def send_soon(self) -> None:
-        """Something was gathered."""
-        ...
+        raise NotImplementedError
 
     def takes_one_more(self) -> bool:
         """Whether there is a place of `limits.connections` for the stream that came last."""
-        ...
+        raise NotImplementedError
+
+    def calls(self) -> list[Exchange]:
+        """The calls in progress."""
+        raise NotImplementedError
+
+    def glance(self, *, closely: bool) -> None:
+        """Find out whether its app has left."""
+        raise NotImplementedError
 
     def drained(self, before: float) -> None:
         """Take no more requests, and close behind the last."""
-        ...
+        raise NotImplementedError
 
 
 class Http2AppStream(Stream):

@@ -62,9 +62,7 @@ class UpstreamConnection(Http2Protocol):
         self._keeper = keeper
         self.origin = origin
         self.generation = generation
-        self.session = Session(
-            self, limits._replace(window=WINDOW), monotonic(), client=True, errors=keeper.http2_errors
-        )
+        self.session = Session(self, limits.with_window(WINDOW), monotonic(), client=True, errors=keeper.http2_errors)
         self.since = 0.0
         self.pinned = None
         self._settled: asyncio.Future[None] = loop.create_future()
@@ -140,7 +138,7 @@ class UpstreamConnection(Http2Protocol):
         if self.transport is None:
             self.session.outbox.tell()
         else:
-            super().flush()
+            Http2Protocol.flush(self)
 
     # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
 

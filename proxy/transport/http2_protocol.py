@@ -8,11 +8,11 @@ its frames cost, the others keep most of the loop.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, cast
 
 from proxy.transport.clock import monotonic
 from proxy.transport.flusher import Flusher
-from proxy.wire.http2.session import TURN, Session
+from proxy.wire.http2.session import TURN, Session, SessionOwner
 
 #: Seconds of reading after which others come first, and for how many times as long.
 LONG: Final = 0.0005
@@ -24,8 +24,8 @@ IDLE_SECONDS: Final = 0.00005
 LAST_SECONDS: Final = 2.0
 
 
-class Http2Protocol(asyncio.Protocol):
-    """See the module. `transport` is None where the connection is closed."""
+class Http2Protocol(SessionOwner):
+    """See the module. `transport` is None where the connection is closed. It is its transport's `asyncio.Protocol`."""
 
     __slots__ = ("_came", "_flusher", "_idle_turns", "_looked", "_loop", "_rests_until", "session", "transport")
 
@@ -39,6 +39,10 @@ class Http2Protocol(asyncio.Protocol):
         self._rests_until = 0.0  # it reads nothing before; 0: it reads
         self._looked = 0.0  # at the time, last, while it rested
         self._idle_turns = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there."""
+        self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Frames."""

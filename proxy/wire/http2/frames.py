@@ -136,14 +136,11 @@ def header_block(stream: int, block: bytes, end: bool, limit: int) -> bytes:
     ending = END_STREAM if end else 0
     if size <= limit:
         return HEADER.pack(size >> 8, size & 0xFF, HEADERS, ending | END_HEADERS, stream) + block
-    pieces = [block[at : at + limit] for at in range(0, size, limit)]
-    last = len(pieces) - 1
-    return b"".join(
-        frame(
-            CONTINUATION if at else HEADERS, (0 if at else ending) | (END_HEADERS if at == last else 0), stream, piece
-        )
-        for at, piece in enumerate(pieces)
-    )
+    out = []
+    for at in range(0, size, limit):
+        kind, flags = (CONTINUATION, 0) if at else (HEADERS, ending)
+        out.append(frame(kind, flags | (0 if at + limit < size else END_HEADERS), stream, block[at : at + limit]))
+    return b"".join(out)
 
 
 class Broken(Exception):  # noqa: N818 - named by what happened

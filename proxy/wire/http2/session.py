@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from typing import Final, NamedTuple
+from typing import Final
 
 from proxy.wire.http2 import frames
 from proxy.wire.http2.frames import (
@@ -30,6 +30,7 @@ from proxy.wire.http2.frames import (
     FLOW_CONTROL_ERROR,
     FRAME_LIMIT,
     FRAME_SIZE_ERROR,
+    GOAWAY,
     HEADER,
     HEADER_SIZE,
     HEADERS,
@@ -43,10 +44,13 @@ from proxy.wire.http2.frames import (
     PREFACE,
     PRIORITIZED,
     PROTOCOL_ERROR,
+    PUSH_PROMISE,
     REFUSED_STREAM,
+    RST_STREAM,
     SETTINGS,
     SMALLEST_LIMIT,
     STREAM_CLOSED,
+    WINDOW_UPDATE,
     Broken,
     code_name,
     flaw,
@@ -74,7 +78,7 @@ _LIGHT: Final = 64
 _HEADS: Final = frozenset((HEADERS, CONTINUATION))
 
 
-class PeerLimits(NamedTuple):
+class PeerLimits:
     """What a peer may have of us (contract, sections 3 and 12).
 
     header_bytes, headers: of one header list, and fields in it. streams: in flight at once. resets: frames that carry
@@ -82,12 +86,27 @@ class PeerLimits(NamedTuple):
     stops.
     """
 
-    header_bytes: int = 64 * 1024
-    headers: int = 256
-    streams: int = 1000
-    resets: float = 1000.0
-    window: int = 256 * 1024
-    held: int = 64 * 1024 * 1024
+    __slots__ = ("header_bytes", "headers", "held", "resets", "streams", "window")
+
+    def __init__(
+        self,
+        header_bytes: int = 64 * 1024,
+        headers: int = 256,
+        streams: int = 1000,
+        resets: float = 1000.0,
+        window: int = 256 * 1024,
+        held: int = 64 * 1024 * 1024,
+    ) -> None:
+        self.header_bytes = header_bytes
+        self.headers = headers
+        self.streams = streams
+        self.resets = resets
+        self.window = window
+        self.held = held
+
+    def with_window(self, window: int) -> PeerLimits:
+        """The same with another window of a stream."""
+        return PeerLimits(self.header_bytes, self.headers, self.streams, self.resets, window, self.held)
 
 
 class SessionOwner:
@@ -126,6 +145,8 @@ class Session(StreamSession):
         *("_most_streams", "_outbox", "_peer_window", "_preface", "_reading", "_rest", "_started", "_withheld"),
         *("behind", "draining", "ended", "held", "limits", "owner", "streams"),
     )
+
+    outbox: Outbox
 
     def __init__(
         self, owner: SessionOwner, limits: PeerLimits, now: float, *, client: bool, errors: Counter[int] | None = None
@@ -384,7 +405,7 @@ class Session(StreamSession):
             elif kind == HEADERS:
                 self._headers(flags, number, data[at + HEADER_SIZE : behind], now)
             elif kind < KNOWN:
-                _READERS[kind](self, flags, number, data[at + HEADER_SIZE : behind], now)
+                self._other(kind, flags, number, data[at + HEADER_SIZE : behind], now)
             if self.ended:
                 return size
             at = behind
@@ -417,9 +438,12 @@ class Session(StreamSession):
     def _tell_head(self, stream: Stream, trailers: Trailers2 | None) -> None:
         """Tell the head of a stream, with what stood behind it."""
         head = self._begun.pop(stream)
-        body, stream.begun = stream.begun or (), None
+        body, stream.begun = stream.begun, None
+        data = b""
+        if body:
+            data = body[0] if len(body) == 1 else b"".join(body)
         stream.told = True
-        stream.on_head(head, body[0] if len(body) == 1 else b"".join(body), stream.received_all, trailers)
+        stream.on_head(head, data, stream.received_all, trailers)
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
@@ -442,13 +466,13 @@ class Session(StreamSession):
                 self._refuse(number, STREAM_CLOSED)
             return
         if stream.received_all:
-            wrong = STREAM_CLOSED, "DATA behind the end"
+            code, detail = STREAM_CLOSED, "DATA behind the end"
         elif size > stream.left:
-            wrong = FLOW_CONTROL_ERROR, "more DATA than the stream's window"
+            code, detail = FLOW_CONTROL_ERROR, "more DATA than the stream's window"
         elif not stream.told and stream.begun is None:
-            wrong = PROTOCOL_ERROR, "DATA before a head"
+            code, detail = PROTOCOL_ERROR, "DATA before a head"
         elif stream.expected >= 0 and not _fits(stream, len(payload), end):
-            wrong = PROTOCOL_ERROR, "DATA unlike content-length"
+            code, detail = PROTOCOL_ERROR, "DATA unlike content-length"
         else:
             stream.left -= size
             if end:
@@ -456,7 +480,7 @@ class Session(StreamSession):
             self._arrived(stream, payload, size, end)
             return
         self._credit_connection(size)
-        self._break(stream, *wrong, now)
+        self._break(stream, code, detail, now)
 
     def _arrived(self, stream: Stream, payload: bytes, size: int, end: bool) -> None:
         """DATA as it should be, of `size` bytes with its padding: told, held, or kept to be told with its head."""
@@ -501,7 +525,8 @@ class Session(StreamSession):
         else:
             self._heads.begin(number, payload, bool(flags & END_STREAM), now)
 
-    def _continuation(self, flags: int, number: int, payload: bytes, now: float) -> None:
+    def _continuation(self, flags: int, payload: bytes, now: float) -> None:
+        number = self._heads.number
         block = self._heads.go_on(payload, bool(flags & END_HEADERS))
         if block is not None:
             self._head(number, block, self._heads.end, now)
@@ -626,10 +651,24 @@ class Session(StreamSession):
 
     # -- other frames ---------------------------------------------------------------------------------------------
 
-    def _priority(self, flags: int, number: int, payload: bytes, now: float) -> None:
-        """Dropped."""
+    def _other(self, kind: int, flags: int, number: int, payload: bytes, now: float) -> None:
+        """A frame that is neither DATA nor HEADERS. PRIORITY is dropped."""
+        if kind == WINDOW_UPDATE:
+            self._window_update(number, payload, now)
+        elif kind == RST_STREAM:
+            self._rst_stream(number, payload, now)
+        elif kind == SETTINGS:
+            self._settings(flags, payload, now)
+        elif kind == PING:
+            self._ping(flags, payload, now)
+        elif kind == CONTINUATION:
+            self._continuation(flags, payload, now)
+        elif kind == GOAWAY:
+            self._goaway(payload)
+        elif kind == PUSH_PROMISE:
+            raise Broken(PROTOCOL_ERROR, "a PUSH_PROMISE")
 
-    def _rst_stream(self, flags: int, number: int, payload: bytes, now: float) -> None:
+    def _rst_stream(self, number: int, payload: bytes, now: float) -> None:
         self._tell_begun()
         stream = self.streams.get(number)
         if stream is None:
@@ -647,7 +686,7 @@ class Session(StreamSession):
         self._over_ids[number] = False  # who reset it has nothing of it under way: what comes still is behind its end
         stream.tell_gone(code, processed=code != REFUSED_STREAM, detail=f"the peer reset it: {code_name(code)}")
 
-    def _settings(self, flags: int, number: int, payload: bytes, now: float) -> None:
+    def _settings(self, flags: int, payload: bytes, now: float) -> None:
         first = not self._coming
         if not first:
             self._spend(now)
@@ -687,17 +726,14 @@ class Session(StreamSession):
                 raise Broken(FLOW_CONTROL_ERROR, "a window above 2^31-1")
         self._outbox.pump()
 
-    def _push_promise(self, flags: int, number: int, payload: bytes, now: float) -> None:
-        raise Broken(PROTOCOL_ERROR, "a PUSH_PROMISE")
-
-    def _ping(self, flags: int, number: int, payload: bytes, now: float) -> None:
+    def _ping(self, flags: int, payload: bytes, now: float) -> None:
         self._spend(now)
         if not flags & ACK:
             self._outbox.reply(frames.frame(PING, ACK, 0, payload))
         elif payload == _DRAINING and self._drain_due < NEVER:
             self._name_last()
 
-    def _goaway(self, flags: int, number: int, payload: bytes, now: float) -> None:
+    def _goaway(self, payload: bytes) -> None:
         last, code = struct.unpack_from(">II", payload)
         last &= MOST
         self.draining = True
@@ -711,7 +747,7 @@ class Session(StreamSession):
                     stream.tell_gone(REFUSED_STREAM, processed=False, detail=f"the peer goes away: {code_name(code)}")
         self._tell_changed()
 
-    def _window_update(self, flags: int, number: int, payload: bytes, now: float) -> None:
+    def _window_update(self, number: int, payload: bytes, now: float) -> None:
         increment = int.from_bytes(payload, "big") & MOST
         if number == 0:
             self._outbox.window += increment
@@ -821,18 +857,3 @@ def _fits(stream: Stream, size: int, end: bool) -> bool:
     """Whether so many bytes more are what content-length says."""
     stream.received += size
     return stream.received == stream.expected if end else stream.received <= stream.expected
-
-
-#: By type.
-_READERS = (
-    Session._data,
-    Session._headers,
-    Session._priority,
-    Session._rst_stream,
-    Session._settings,
-    Session._push_promise,
-    Session._ping,
-    Session._goaway,
-    Session._window_update,
-    Session._continuation,
-)

@@ -34,7 +34,7 @@ class StreamOutbox:
 
 
 class StreamSession:
-    """Where a stream belongs to: the base of its session. `client`: we opened it. `outbox`: what its frames go through."""
+    """Where a stream belongs to: the base of its session. `client`: we opened it. `outbox`: what frames go through."""
 
     __slots__ = ("client", "outbox")
 

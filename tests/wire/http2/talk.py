@@ -8,7 +8,7 @@ from typing import Any
 from proxy.wire.http2 import frames
 from proxy.wire.http2.heads import Request2, Response2, Trailers2
 from proxy.wire.http2.hpack import literal
-from proxy.wire.http2.session import PeerLimits, Session
+from proxy.wire.http2.session import PeerLimits, Session, SessionOwner
 from proxy.wire.http2.stream import Stream
 
 GET = ((b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"api.test"), (b":path", b"/a"))
@@ -77,7 +77,7 @@ class Recorder(Stream):
         self.events.append("writable")
 
 
-class Side:
+class Side(SessionOwner):
     """An owner of a session, and the streams that were opened to it."""
 
     def __init__(self, *, client: bool, limits: PeerLimits | None = None, now: float = 0.0) -> None:

@@ -166,7 +166,7 @@ def test_more_data_than_the_connection_was_credited() -> None:
     piece = data(1, bytes(60 * 1024))
     side.feed(headers(1, POST, end=False))
     side.accepted[0].pause()
-    side.session.limits = side.session.limits._replace(held=0)  # nothing more is credited
+    side.session.limits = PeerLimits(window=frames.MOST, held=0)  # nothing more is credited
     for _ in range(16 * 1024 // 60 + 1):
         side.feed(piece)
     assert is_given_up(side, FLOW_CONTROL_ERROR)

@@ -1,0 +1,16 @@
+cimport cython
+
+from proxy.server.http2_stream cimport Home, Http2AppStream
+
+
+cdef class Http2Connection(Home):
+    cdef public double since
+    cdef int _fd
+    cdef long long _generation
+    cdef object _last, _timer
+    cdef Py_ssize_t _places
+    cdef dict _plans
+
+    cdef _give_back(self, Py_ssize_t streams)
+    cdef _close(self)
+    cdef _wait(self)

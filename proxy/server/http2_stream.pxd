@@ -1,0 +1,22 @@
+from proxy.transport.http2_protocol cimport Http2Protocol
+from proxy.wire.http2.stream cimport Stream
+
+
+cdef class Home(Http2Protocol):
+    cdef public object acceptor, inside, place
+    cdef public str client
+    cdef public bint surplus, watched
+
+    cpdef admit(self, Http2AppStream stream, head)
+    cpdef bint takes_one_more(self) except -1
+
+
+cdef class Http2AppStream(Stream):
+    cdef public object exchange, head, plan
+    cdef Home _home
+    cdef bint _has_continued
+
+    cpdef respond(self, head, drop, bytes add, bytes data, bint end, trailers)
+    cpdef write(self, bytes data)
+    cpdef finish(self, trailers)
+    cpdef done(self)

@@ -1,0 +1,98 @@
+cimport cython
+
+from proxy.wire.http2.head_reader cimport HeadReader
+from proxy.wire.http2.outbox cimport Outbox
+from proxy.wire.http2.stream cimport Stream, StreamSession
+
+
+cdef int ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PRIORITIZED, SETTINGS
+cdef int GOAWAY, PING, PUSH_PROMISE, RST_STREAM, WINDOW_UPDATE
+cdef int HEADER_SIZE, INTERNAL_ERROR, NO_ERROR, KNOWN, FIRST_WINDOW, SMALLEST_LIMIT, STREAM_CLOSED
+cdef int _LEAST_CREDIT, _REMEMBERED, _INTERIM, _LIGHT
+cdef long long MOST
+
+
+cdef class PeerLimits:
+    cdef public long long header_bytes, headers, held, streams, window
+    cdef public double resets
+
+
+cdef class SessionOwner:
+    cpdef Stream accept(self)
+    cpdef opened(self)
+    cpdef changed(self)
+
+
+cdef class Session(StreamSession):
+    cdef public bint behind, draining, ended
+    cdef public long long held
+    cdef public PeerLimits limits
+    cdef public SessionOwner owner
+    cdef public dict streams
+    cdef Outbox _outbox
+    cdef dict _begun, _over_before, _over_ids
+    cdef double _budget, _budget_at, _drain_due, _partial_since, _started
+    cdef bint _coming, _has_changed, _last_named, _preface, _reading
+    cdef object _errors
+    cdef readonly HeadReader _heads
+    cdef long long _highest, _left, _most_streams, _owed, _peer_window, _withheld
+    cdef public long long _next
+    cdef Py_ssize_t _need
+    cdef readonly bytearray _rest
+
+    cpdef open(self, Stream stream)
+    cdef _enter(self, Stream stream, long long number)
+    cdef _received(self, Stream stream)
+    @cython.locals(number=object)
+    cdef _close(self, Stream stream, bint was_reset)
+    cdef _tell_changed(self)
+    cdef _remember(self, number, bint was_reset)
+    cdef _was_reset(self, number)
+    cdef _refuse(self, number, long long code)
+    cdef _count(self, long long code)
+    cdef _break(self, Stream stream, long long code, detail, double now)
+    @cython.locals(owed=cython.longlong)
+    cdef _credit_stream(self, Stream stream, Py_ssize_t size)
+    @cython.locals(owed=cython.longlong)
+    cdef _credit_connection(self, Py_ssize_t size)
+    @cython.locals(at=Py_ssize_t, rest=bytearray)
+    cpdef feed(self, bytes data, double now, long long turn=*)
+    @cython.locals(at=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, behind=Py_ssize_t, kind=int, flags=int)
+    cdef Py_ssize_t _read(self, bytes data, double now, long long turn) except -1
+    cdef _spend(self, double now)
+    cdef _check_known(self, number)
+    cdef _tell_begun(self)
+    @cython.locals(body=list, data=bytes)
+    cdef _tell_head(self, Stream stream, trailers)
+    @cython.locals(size=Py_ssize_t, stream=Stream, end=bint)
+    cdef _data(self, int flags, number, bytes payload, double now)
+    @cython.locals(begun=list)
+    cdef _arrived(self, Stream stream, bytes payload, Py_ssize_t size, bint end)
+    @cython.locals(start=int)
+    cdef _headers(self, int flags, number, bytes payload, double now)
+    @cython.locals(stream=Stream)
+    cdef _head(self, number, bytes block, bint end, double now)
+    cdef _stray_head(self, number, bytes block, double now)
+    @cython.locals(stream=Stream)
+    cdef _request(self, number, bytes block, bint end, double now)
+    cdef _too_large(self, size)
+    cdef _answer(self, Stream stream, bytes block, bint end, double now)
+    cdef _trailers(self, Stream stream, bytes block, bint end, double now)
+    @cython.locals(increment=cython.longlong, stream=Stream)
+    cdef _window_update(self, number, bytes payload, double now)
+    cdef _other(self, int kind, int flags, number, bytes payload, double now)
+    @cython.locals(stream=Stream)
+    cdef _rst_stream(self, number, bytes payload, double now)
+    cdef _settings(self, int flags, bytes payload, double now)
+    cdef _ping(self, int flags, bytes payload, double now)
+    cdef _continuation(self, int flags, bytes payload, double now)
+    cdef _goaway(self, bytes payload)
+    @cython.locals(stream=Stream)
+    cdef _grow(self, long long increment)
+    cdef _set(self, int key, long long value)
+    cdef _name_last(self)
+    cpdef fail(self, long long code, str detail)
+
+
+cdef bytes _unpadded(bytes payload, int start)
+cdef bint _fits(Stream stream, Py_ssize_t size, bint end) except -1
