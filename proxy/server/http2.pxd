@@ -1,6 +1,7 @@
 cimport cython
 
 from proxy.server.http2_stream cimport Home, Http2AppStream
+from proxy.transport.http2_protocol cimport Http2Protocol
 
 
 cdef class Http2Connection(Home):

@@ -1,3 +1,8 @@
+from proxy.wire.http2.octets cimport FrameHeader
+
+
+cdef FrameHeader HEADER
+
 cpdef flaw(int kind, int flags, long long stream, Py_ssize_t size)
 cpdef bytes frame(int kind, int flags, long long stream, bytes payload=*)
 cpdef bytes window_update(long long stream, long long increment)

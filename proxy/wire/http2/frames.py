@@ -8,11 +8,11 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from proxy.wire.http2.compiled import HEADER
+
 #: What a client's connection begins with (RFC 9113 section 3.4).
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-#: Length (16 and 8 bits), type, flags, stream.
-HEADER = struct.Struct(">HBBBI")
 HEADER_SIZE: Final = 9
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)

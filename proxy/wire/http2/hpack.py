@@ -19,6 +19,7 @@ from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
 from proxy.wire.field_names import ANSWER_KEYS, HOP_BY_HOP, REQUEST_KEYS
+from proxy.wire.http2.compiled import unhuffed
 
 #: The update to a table of size 0, with which the first block on each connection begins.
 NO_TABLE = b"\x20"
@@ -251,6 +252,10 @@ def _read_string(raw: bytes, at: int) -> bytes:
 
 
 def _unhuffed(text: bytes) -> bytes:
+    if unhuffed is not None:
+        said = unhuffed(text)
+        if said is not None:
+            return said
     try:
         return decode_huffman(text)
     except HPACKError:

@@ -2,12 +2,14 @@ cimport cython
 
 from proxy.wire.http2.flow cimport Lane
 from proxy.wire.http2.frames cimport data_header, header_block
+from proxy.wire.http2.octets cimport FrameHeader
 from proxy.wire.http2.stream cimport Stream, StreamOutbox
 
 
 cdef int DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADER_SIZE, HEADERS
 cdef Py_ssize_t HIGH_WATER, LOW_WATER, SMALLEST_LIMIT, FIRST_WINDOW
 cdef bytes NO_TABLE
+cdef FrameHeader HEADER
 
 
 cdef class Outbox(StreamOutbox):
@@ -31,7 +33,7 @@ cdef class Outbox(StreamOutbox):
     cpdef clear(self)
     @cython.locals(lane=Lane, stream=Stream, room=Py_ssize_t, data=bytes, last=bint)
     cpdef pump(self)
-    @cython.locals(head=Py_ssize_t, size=Py_ssize_t, tail=Py_ssize_t, number=object)
+    @cython.locals(head=Py_ssize_t, size=Py_ssize_t, tail=Py_ssize_t, number=cython.longlong)
     cpdef message(self, Stream stream, bytes block, bytes data, bytes trailers)
     @cython.locals(lane=Lane, size=Py_ssize_t)
     cpdef data(self, Stream stream, bytes data, bint end)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from proxy.wire.http2 import frames
+from proxy.wire.http2.compiled import HEADER
 from proxy.wire.http2.flow import HIGH_WATER, LOW_WATER, Lane
 from proxy.wire.http2.frames import (
     DATA,
@@ -16,7 +17,6 @@ from proxy.wire.http2.frames import (
     END_STREAM,
     ENHANCE_YOUR_CALM,
     FIRST_WINDOW,
-    HEADER,
     HEADER_SIZE,
     HEADERS,
     SMALLEST_LIMIT,

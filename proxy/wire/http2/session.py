@@ -17,6 +17,7 @@ from collections import Counter
 from typing import Final
 
 from proxy.wire.http2 import frames
+from proxy.wire.http2.compiled import HEADER
 from proxy.wire.http2.frames import (
     ACK,
     CANCEL,
@@ -31,7 +32,6 @@ from proxy.wire.http2.frames import (
     FRAME_LIMIT,
     FRAME_SIZE_ERROR,
     GOAWAY,
-    HEADER,
     HEADER_SIZE,
     HEADERS,
     INTERNAL_ERROR,

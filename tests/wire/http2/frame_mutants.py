@@ -28,6 +28,7 @@ import hpack
 from talk import ACK, GET, OK, POST, Recorder, Side, data, headers, settings
 
 from proxy.wire.http2 import frames
+from proxy.wire.http2.compiled import HEADER
 from proxy.wire.http2.frames import frame
 from proxy.wire.http2.hpack import literal
 from proxy.wire.http2.session import PeerLimits
@@ -151,7 +152,7 @@ def _headed(chance: random.Random, piece: bytes) -> bytes:
         flags ^= 1 << chance.randrange(8)
     else:
         stream = chance.choice([0, 1, 2, 3, 5, 7, 9, 1 << 31 | 1])
-    return frames.HEADER.pack((len(piece) - 9) >> 8, (len(piece) - 9) & 255, kind, flags, stream) + piece[9:]
+    return HEADER.pack((len(piece) - 9) >> 8, (len(piece) - 9) & 255, kind, flags, stream) + piece[9:]
 
 
 # -- what is made of it -----------------------------------------------------------------------------------------------

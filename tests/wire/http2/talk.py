@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 from proxy.wire.http2 import frames
+from proxy.wire.http2.compiled import HEADER
 from proxy.wire.http2.heads import Request2, Response2, Trailers2
 from proxy.wire.http2.hpack import literal
 from proxy.wire.http2.session import PeerLimits, Session, SessionOwner
@@ -134,7 +135,7 @@ def parsed(data: bytes) -> list[tuple[int, int, int, bytes]]:
     found = []
     at = 0
     while at < len(data):
-        high, low, kind, flags, stream = frames.HEADER.unpack_from(data, at)
+        high, low, kind, flags, stream = HEADER.unpack_from(data, at)
         end = at + 9 + (high << 8 | low)
         found.append((kind, flags, stream, data[at + 9 : end]))
         at = end

@@ -9,6 +9,7 @@ import pytest
 from talk import ACK, GET, OK, POST, Side, app, block, data, goaways, headers, resets, settings, upstream
 
 from proxy.wire.http2 import frames
+from proxy.wire.http2.compiled import HEADER
 from proxy.wire.http2.frames import (
     CANCEL,
     COMPRESSION_ERROR,
@@ -78,7 +79,7 @@ def is_given_up(side: Side, code: int) -> bool:
         pytest.param(frame(frames.HEADERS, 0x24, 1, b"1234"), FRAME_SIZE_ERROR, id="a head shorter than its priority"),
         pytest.param(frames.data_header(1, LONG, False), FRAME_SIZE_ERROR, id="above 64 KiB"),
         pytest.param(
-            frames.HEADER.pack(LONG >> 8, LONG & 255, 0xFE, 0, 0), FRAME_SIZE_ERROR, id="unknown above 64 KiB"
+            HEADER.pack(LONG >> 8, LONG & 255, 0xFE, 0, 0), FRAME_SIZE_ERROR, id="unknown above 64 KiB"
         ),
         pytest.param(frame(frames.HEADERS, 5, 1, b"\x20\x80"), COMPRESSION_ERROR, id="index 0"),
         pytest.param(frame(frames.HEADERS, 5, 1, b"\x20\xbe"), COMPRESSION_ERROR, id="index beyond the table"),

@@ -1,0 +1,34 @@
+"""What of reading octets is compiled (octets.pyx), or what stands in its place: it was not built, or Python is asked for.
+
+It changes nothing but what a frame or a field costs (`docs/decisions/0012-compiled-http2.md`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+
+class HeaderForm(Protocol):
+    """The header of a frame as bytes: length (16 and 8 bits), type, flags, stream."""
+
+    def pack(self, high: int, low: int, kind: int, flags: int, stream: int, /) -> bytes:
+        """The header of these."""
+        ...
+
+    def unpack_from(self, data: bytes, at: int, /) -> tuple[int, int, int, int, int]:
+        """These, of the header at `at`."""
+        ...
+
+
+HEADER: HeaderForm
+#: What a Huffman string says (RFC 7541, appendix B); None: it is malformed. No function where none was built.
+unhuffed: Callable[[bytes], bytes | None] | None
+
+try:
+    from proxy.wire.http2.octets import FrameHeader, unhuffed
+
+    HEADER = FrameHeader()
+except ImportError:
+    HEADER, unhuffed = struct.Struct(">HBBBI"), None  # type: ignore[assignment]

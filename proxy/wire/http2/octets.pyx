@@ -1,0 +1,94 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, binding=False
+"""The octets of HTTP/2 that are read and written again and again, by compiled code: frame headers, Huffman strings.
+
+Law: what is done here is what `wire.http2.frames` and `wire.http2.hpack` do without it, value for value.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
+
+cdef enum:
+    HEADER_SIZE = 9
+    NODES = 513  # of a tree with 257 leaves
+    END = 256  # the symbol that no string has
+
+
+cdef class FrameHeader:
+    """The header of a frame, as `struct.Struct(">HBBBI")` packs and unpacks it."""
+
+    cpdef bytes pack(self, int high, int low, int kind, int flags, long long stream):
+        """A header: length (16 and 8 bits), type, flags, stream."""
+        cdef bytes out = PyBytes_FromStringAndSize(NULL, HEADER_SIZE)
+        cdef unsigned char *to = <unsigned char *>PyBytes_AS_STRING(out)
+        if not (0 <= high <= 0xFFFF and 0 <= low <= 0xFF and 0 <= kind <= 0xFF and 0 <= flags <= 0xFF):
+            raise ValueError("a frame's header holds no such number")
+        if not 0 <= stream <= 0xFFFFFFFF:
+            raise ValueError("a frame's header holds no such stream")
+        to[0] = high >> 8
+        to[1] = high & 0xFF
+        to[2] = low
+        to[3] = kind
+        to[4] = flags
+        to[5] = stream >> 24 & 0xFF
+        to[6] = stream >> 16 & 0xFF
+        to[7] = stream >> 8 & 0xFF
+        to[8] = stream & 0xFF
+        return out
+
+    cpdef (int, int, int, int, long long) unpack_from(self, bytes data, Py_ssize_t at) except *:
+        """The same numbers out of the bytes from `at` on."""
+        if data is None or at < 0 or PyBytes_GET_SIZE(data) - at < HEADER_SIZE:
+            raise ValueError("a frame's header is cut short")
+        cdef const unsigned char *text = <const unsigned char *>PyBytes_AS_STRING(data) + at
+        cdef long long stream = <long long>text[5] << 24 | text[6] << 16 | text[7] << 8 | text[8]
+        return text[0] << 8 | text[1], text[2], text[3], text[4], stream
+
+
+# Huffman's tree: the node that each bit leads to, a leaf as its symbol below 0. Node 0 is the root, which none leads to.
+cdef short TREE[NODES][2]
+# Whether a string may end at a node: what led there is at most 7 bits of 1 (RFC 7541 section 5.2).
+cdef unsigned char MAY_END[NODES]
+
+
+cdef void plant() except *:
+    cdef int symbol, at, bit, shift, count = 1
+    cdef unsigned int code
+    for at in range(NODES):
+        TREE[at][0] = TREE[at][1] = 0
+        MAY_END[at] = 0
+    for symbol, (code, length) in enumerate(zip(REQUEST_CODES, REQUEST_CODES_LENGTH)):
+        at = 0
+        for shift in range(length - 1, 0, -1):
+            bit = code >> shift & 1
+            if TREE[at][bit] == 0:
+                TREE[at][bit] = count
+                count += 1
+            at = TREE[at][bit]
+        TREE[at][code & 1] = -1 - symbol
+    at = 0
+    for shift in range(8):
+        MAY_END[at] = 1
+        at = TREE[at][1]
+
+
+plant()
+
+
+def unhuffed(bytes text not None):
+    """What a Huffman string says; None where it is malformed."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(text), n, written = 0
+    cdef const unsigned char *coded = <const unsigned char *>PyBytes_AS_STRING(text)
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, size * 8 // 5 + 1)  # no symbol is shorter than 5 bits
+    cdef char *to = PyBytes_AS_STRING(out)
+    cdef int at = 0, bit
+    for n in range(size):
+        for bit in range(7, -1, -1):
+            at = TREE[at][coded[n] >> bit & 1]
+            if at < 0:
+                if at == -1 - END:
+                    return None
+                to[written] = -1 - at
+                written += 1
+                at = 0
+    return out[:written] if MAY_END[at] else None
