@@ -36,6 +36,7 @@ MODULES = [
     "proxy.wire.http2.flow",
     "proxy.wire.http2.frames",
     "proxy.wire.http2.head_reader",
+    "proxy.wire.http2.heads",
     "proxy.wire.http2.hpack",
     "proxy.wire.http2.octets",
     "proxy.wire.http2.outbox",

@@ -1,7 +1,8 @@
 """Heads and trailers that came on HTTP/2, in the language of HTTP/1's: `forward`, `retry` and `observe` read either.
 
 A head keeps its fields as they were encoded. It writes itself two ways: `block` as HPACK, slices of what came, and
-`render` as HTTP/1 text, which is made, and read again by HTTP/1's own strict grammar, when somebody asks for it.
+`render` as HTTP/1 text, which is made, and read again by HTTP/1's own strict grammar, when somebody asks for it (`text`;
+there is no `raw`, which is empty).
 `request_block` and `answer_block` write any head as HPACK: one that came on HTTP/1 is translated.
 
 What RFC 9113 section 8 calls malformed is Malformed here, and goes no further. A head is a value: it never
@@ -49,12 +50,12 @@ class Malformed(Exception):  # noqa: N818 - named by what happened
     """A head that RFC 9113 calls malformed: its stream is reset. Its text is one clause."""
 
 
-def _get_all(fields: Sequence[Field], name: str) -> Sequence[str]:
+def _get_all(fields: list[Field], name: str) -> Sequence[str]:
     wanted = name.encode("latin-1", "replace")
     return [field.value.strip(b" \t").decode("latin-1") for field in fields if field.name == wanted]
 
 
-def _get(fields: Sequence[Field], name: bytes) -> bytes | None:
+def _get(fields: list[Field], name: bytes) -> bytes | None:
     for field in fields:
         if field.name == name:
             return field.value.strip(b" \t")
@@ -78,11 +79,11 @@ def _lines(fields: Iterable[Field]) -> bytes:
     return b"".join(lines)
 
 
-def _wire(fields: Iterable[Field], cut: Set[bytes]) -> bytes:
+def _wire(fields: list[Field], cut: Set[bytes]) -> bytes:
     return b"".join([field.wire for field in fields if field.name not in cut])
 
 
-def _whole_wire(fields: Iterable[Field]) -> bytes:
+def _whole_wire(fields: list[Field]) -> bytes:
     return b"".join([field.wire for field in fields])
 
 
@@ -99,7 +100,10 @@ class Trailers2(Trailers):
 
     __slots__ = ("_names", "_written", "block", "fields", "list_size")
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, fields: list[Field]) -> None:
+        self._read(fields)
+
+    def _read(self, fields: list[Field]) -> None:
         size = 0
         for field in fields:
             size += field.size
@@ -114,12 +118,8 @@ class Trailers2(Trailers):
         self.block = _whole_wire(fields)
         self._names = frozenset([field.name for field in fields])
         self._lowered = None
+        self.raw = b""
         self._written: bytes | None = None
-
-    @property
-    def raw(self) -> bytes:  # type: ignore[override]
-        """The same as HTTP/1 text."""
-        return self.text()
 
     def text(self) -> bytes:
         """The same as HTTP/1 text, made when it is first asked for."""
@@ -154,7 +154,10 @@ class Request2(RequestHead):
 
     is_http2 = True
 
-    def __init__(self, fields: Sequence[Field], whole: bool) -> None:
+    def __init__(self, fields: list[Field], whole: bool) -> None:
+        self._read(fields, whole)
+
+    def _read(self, fields: list[Field], whole: bool) -> None:
         pseudo: dict[bytes, Field] = {}
         specials: dict[bytes, bytes] = {}
         size = 0
@@ -187,6 +190,7 @@ class Request2(RequestHead):
         self.specials = specials
         self._pseudo = pseudo
         self._lowered = None
+        self.raw = b""
         self._written: bytes | None = None
         self._text: RequestHead | None = None
         self._wired: tuple[bytes, bytes | None, bytes | None, bytes] | None = None
@@ -235,11 +239,6 @@ class Request2(RequestHead):
             raise Malformed("Host names another place than :authority")
         self.form = "asterisk" if path == b"*" else "origin"
         self.path = self.target = path
-
-    @property
-    def raw(self) -> bytes:  # type: ignore[override]
-        """The same as HTTP/1 text."""
-        return self.text()
 
     def text(self) -> bytes:
         """The same as HTTP/1 text, made when it is first asked for."""
@@ -377,7 +376,10 @@ class Response2(ResponseHead):
 
     __slots__ = ("_text", "_wired", "_written", "count", "fields", "list_size", "whole")
 
-    def __init__(self, fields: Sequence[Field], whole: bool) -> None:
+    def __init__(self, fields: list[Field], whole: bool) -> None:
+        self._read(fields, whole)
+
+    def _read(self, fields: list[Field], whole: bool) -> None:
         specials: dict[bytes, bytes] = {}
         size = 0
         if not fields or fields[0].name != b":status" or _STATUS(fields[0].value) is None:
@@ -406,6 +408,7 @@ class Response2(ResponseHead):
         self.whole = whole
         self.specials = specials
         self._lowered = None
+        self.raw = b""
         self._written: bytes | None = None
         self._text: ResponseHead | None = None
         self._wired: bytes | None = None
@@ -417,11 +420,6 @@ class Response2(ResponseHead):
         self.keep_alive = True
         self.chunked = not whole and length is None
         self.simple = False
-
-    @property
-    def raw(self) -> bytes:  # type: ignore[override]
-        """The same as HTTP/1 text."""
-        return self.text()
 
     def text(self) -> bytes:
         """The same as HTTP/1 text, made when it is first asked for."""
@@ -530,10 +528,11 @@ def request_block(
     line, _, fields = text.partition(b"\r\n")
     method, path, _ = line.split(b" ")
     pairs = list(_translated(fields))
-    host = next((value for name, value in pairs if name == b"host"), b"")
     parts = [literal(b":method", method), literal(b":scheme", scheme)]
-    if host:
-        parts.append(literal(b":authority", host))
+    for name, value in pairs:
+        if name == b"host" and value:
+            parts.append(literal(b":authority", value))
+            break
     parts.append(literal(b":path", path))
     parts += [literal(name, value) for name, value in pairs if name != b"host"]
     return b"".join(parts)

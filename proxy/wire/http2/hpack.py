@@ -164,7 +164,6 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
     there are more than `most`.
     """
     fields: list[Field] = []
-    append = fields.append
     end = len(block)
     may_be_many = end > most  # a field has a byte at least
     known = _known
@@ -178,7 +177,7 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
                 if field is None:
                     raise Unreadable("an index beyond the static table")
                 at += 1
-                append(field)
+                fields.append(field)
                 continue
             begin = at
             if first >= 0x40:
@@ -209,7 +208,7 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
                 at += 1 + length
             if at > end:
                 raise Unreadable("a block is cut short")
-            append(known.get(block[begin:at]) or _read(block[begin:middle], block[middle:at]))
+            fields.append(known.get(block[begin:at]) or _read(block[begin:middle], block[middle:at]))
     except IndexError:
         raise Unreadable("a block is cut short") from None
     if len(fields) > most:

@@ -78,9 +78,7 @@ def is_given_up(side: Side, code: int) -> bool:
         pytest.param(frame(frames.GOAWAY, 0, 0, b"1234567"), FRAME_SIZE_ERROR, id="goaway of 7"),
         pytest.param(frame(frames.HEADERS, 0x24, 1, b"1234"), FRAME_SIZE_ERROR, id="a head shorter than its priority"),
         pytest.param(frames.data_header(1, LONG, False), FRAME_SIZE_ERROR, id="above 64 KiB"),
-        pytest.param(
-            HEADER.pack(LONG >> 8, LONG & 255, 0xFE, 0, 0), FRAME_SIZE_ERROR, id="unknown above 64 KiB"
-        ),
+        pytest.param(HEADER.pack(LONG >> 8, LONG & 255, 0xFE, 0, 0), FRAME_SIZE_ERROR, id="unknown above 64 KiB"),
         pytest.param(frame(frames.HEADERS, 5, 1, b"\x20\x80"), COMPRESSION_ERROR, id="index 0"),
         pytest.param(frame(frames.HEADERS, 5, 1, b"\x20\xbe"), COMPRESSION_ERROR, id="index beyond the table"),
         pytest.param(frame(frames.HEADERS, 5, 1, b"\x20\xff\x00"), COMPRESSION_ERROR, id="a long index"),
