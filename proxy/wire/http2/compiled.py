@@ -1,4 +1,4 @@
-"""What of reading octets is compiled (octets.pyx), or what stands in its place: it was not built, or Python is asked for.
+"""Octets of HTTP/2 by compiled code (octets.pyx), or what stands in its place: it was not built, or is not wanted.
 
 It changes nothing but what a frame or a field costs (`docs/decisions/0012-compiled-http2.md`).
 """
@@ -31,4 +31,4 @@ try:
 
     HEADER = FrameHeader()
 except ImportError:
-    HEADER, unhuffed = struct.Struct(">HBBBI"), None  # type: ignore[assignment]
+    HEADER, unhuffed = struct.Struct(">HBBBI"), None

@@ -1,8 +1,8 @@
 """Heads and trailers that came on HTTP/2, in the language of HTTP/1's: `forward`, `retry` and `observe` read either.
 
 A head keeps its fields as they were encoded. It writes itself two ways: `block` as HPACK, slices of what came, and
-`render` as HTTP/1 text, which is made, and read again by HTTP/1's own strict grammar, when somebody asks for it (`text`;
-there is no `raw`, which is empty).
+`render` as HTTP/1 text, which is made, and read again by HTTP/1's own strict grammar, when somebody asks for it. `raw`
+is empty, `text` makes it.
 `request_block` and `answer_block` write any head as HPACK: one that came on HTTP/1 is translated.
 
 What RFC 9113 section 8 calls malformed is Malformed here, and goes no further. A head is a value: it never
