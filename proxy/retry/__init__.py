@@ -1,10 +1,12 @@
 """Floor 0: deciding. Pure: no I/O, no clock, no randomness of its own, no asyncio, no logging.
 
-Exported here are the Smithy interfaces and the strategies by class (contract, section 7).
+Exported here are the Smithy interfaces, the strategies by class (contract, section 7), and what their buckets are
+defined by. `proxy.retry.aio` is for callers that await a strategy.
 """
 
 from proxy.retry.backoff import ExponentialRetryBackoffStrategy
 from proxy.retry.plugins import ErrorRetryInfo, HasFault, RetryBackoffStrategy, RetryError, RetryStrategy, RetryToken
+from proxy.retry.policy import BudgetSpec, QuotaSpec, ThrottleSpec
 from proxy.retry.smithy import (
     AdaptiveRetryStrategy,
     GrpcRetryStrategy,
@@ -17,12 +19,14 @@ from proxy.retry.smithy import (
 
 __all__ = [
     "AdaptiveRetryStrategy",
+    "BudgetSpec",
     "ErrorRetryInfo",
     "ExponentialRetryBackoffStrategy",
     "GrpcRetryStrategy",
     "HasFault",
     "HedgingRetryStrategy",
     "LegacyRetryStrategy",
+    "QuotaSpec",
     "RetryBackoffStrategy",
     "RetryError",
     "RetryStrategy",
@@ -30,4 +34,5 @@ __all__ = [
     "SmithyRetryStrategy",
     "Standard2026RetryStrategy",
     "StandardRetryStrategy",
+    "ThrottleSpec",
 ]

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from proxy.retry import defaults
+from proxy.retry import arguments, defaults
 from proxy.retry.policy import Backoff, Jitter, Strategy
 
 #: Beyond this an exponent is as good as infinite, and still exact as a float.
@@ -120,7 +120,8 @@ class WaitSeries:
 class ExponentialRetryBackoffStrategy:
     """The formulas above as a `RetryBackoffStrategy`, without state: what a series must remember is passed in.
 
-    Seconds; `random` is a uniform draw from [0, 1), asked only where the jitter needs one.
+    Seconds; `random` is a uniform draw from [0, 1), asked only where the jitter needs one. Raises ValueError for an
+    argument that is none.
     """
 
     def __init__(
@@ -133,8 +134,16 @@ class ExponentialRetryBackoffStrategy:
         throttling_base: float | None = None,
         random: Callable[[], float] | None = None,
     ) -> None:
-        self.backoff = Backoff(base, max, multiplier, jitter, throttling_base)
-        self._draw = random or defaults.draw
+        if throttling_base is not None:
+            arguments.number("throttling_base", throttling_base, unit="seconds")
+        self.backoff = Backoff(
+            arguments.number("base", base, unit="seconds"),
+            arguments.number("max", max, unit="seconds", endless=True),
+            arguments.number("multiplier", multiplier),
+            arguments.jitter(jitter),
+            throttling_base,
+        )
+        self._draw = arguments.function("random", random, "a draw from [0, 1)") or defaults.draw
 
     @classmethod
     def of(cls, backoff: Backoff, random: Callable[[], float] | None = None) -> ExponentialRetryBackoffStrategy:

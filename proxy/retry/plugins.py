@@ -9,7 +9,7 @@ Source: Smithy "Retrying Requests"; smithy-python, `interfaces/retries.py`.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from proxy.retry.facts import Class, Failure, Outcome
 
@@ -39,17 +39,28 @@ class HasFault(Protocol):
     fault: Literal["client", "server"] | None
 
 
+if TYPE_CHECKING:
+    from dataclasses import dataclass as _dataclass_to_type_checkers
+else:
+
+    def _dataclass_to_type_checkers(**options):
+        return lambda protocol: protocol
+
+
 @runtime_checkable
+@_dataclass_to_type_checkers(kw_only=True)
 class RetryToken(Protocol):
-    """What one call holds between two attempts. Issued by a strategy, used once."""
+    """What one call holds between two attempts. Issued by a strategy, used once.
 
-    @property
-    def retry_count(self) -> int:
-        """Attempts so far without the first."""
+    To type checkers its members are those of the Smithy Python design, where it is a dataclass, so that either is taken
+    for the other. At run time any object with the two attributes is one.
+    """
 
-    @property
-    def retry_delay(self) -> float:
-        """Seconds to wait before the attempt that this token stands for."""
+    retry_count: int
+    """Attempts so far without the first."""
+
+    retry_delay: float
+    """Seconds to wait before the attempt that this token stands for."""
 
 
 @runtime_checkable

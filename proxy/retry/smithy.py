@@ -20,10 +20,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 from weakref import WeakSet
 
-from proxy.retry import defaults, presets
+from proxy.retry import arguments, defaults, presets
 from proxy.retry.backoff import ExponentialRetryBackoffStrategy, WaitSeries
 from proxy.retry.buckets import Bucket, make_bucket
 from proxy.retry.cubic_limiter import CubicLimiter
@@ -54,7 +54,7 @@ class _Waits(WaitSeries):
         return float(self._compute(n, **{name: known[name] for name in self._keywords}))
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False, kw_only=True)
 class IssuedToken:
     """One call's state between two attempts. `retry_delay` is seconds; `paid`: what the last retry paid."""
 
@@ -69,7 +69,8 @@ class _BuiltInStrategy:
     """What all of them do; a kind is a definition (presets.py), and at most one rule of its own.
 
     `bucket`: what each scope's retries are paid from; "own" is the kind's, None is no bucket. `clock` is seconds of
-    which only differences mean something, `random` a uniform draw from [0, 1).
+    which only differences mean something, `random` a uniform draw from [0, 1). Raises ValueError for an argument that
+    is none. A deep copy is the strategy itself: whoever copies a client's configuration shares its buckets.
     """
 
     definition: ClassVar[Strategy] = presets.STANDARD
@@ -83,11 +84,13 @@ class _BuiltInStrategy:
         clock: Callable[[], float] | None = None,
         random: Callable[[], float] | None = None,
     ) -> None:
-        self.max_attempts = self.definition.max_attempts if max_attempts is None else max_attempts
-        if self.max_attempts < 1:
-            raise ValueError(f"max_attempts must be at least 1, not {max_attempts}")
+        arguments.function("random", random, "a draw from [0, 1)")
+        arguments.function("clock", clock, "seconds")
+        self.max_attempts = self.definition.max_attempts if max_attempts is None else arguments.attempts(max_attempts)
+        if not isinstance(backoff_strategy, RetryBackoffStrategy | None) or isinstance(backoff_strategy, type):
+            raise ValueError(f"backoff_strategy must have compute_next_backoff_delay, not be {backoff_strategy!r}")
         self.backoff_strategy = backoff_strategy or ExponentialRetryBackoffStrategy.of(self.definition.backoff, random)
-        self._bucket = self.definition.own_bucket if bucket == "own" else bucket
+        self._bucket = self.definition.own_bucket if bucket == "own" else arguments.bucket(bucket)
         self._clock = clock or defaults.clock
         self._scopes: OrderedDict[str | None, Shared] = OrderedDict()
         self._issued: WeakSet[IssuedToken] = WeakSet()
@@ -103,7 +106,8 @@ class _BuiltInStrategy:
             wait = float(self.backoff_strategy.compute_next_backoff_delay(0))
             if limiter is not None:
                 wait = max(wait, limiter.reserve(now))
-            token = IssuedToken(0, wait, shared, _Waits(self.definition, self.backoff_strategy))
+            waits = _Waits(self.definition, self.backoff_strategy)
+            token = IssuedToken(retry_count=0, retry_delay=wait, shared=shared, waits=waits)
             self._issued.add(token)
             return token
 
@@ -128,7 +132,9 @@ class _BuiltInStrategy:
             wait = token.waits.next(_named_delay(error), throttled)
             if limiter is not None:
                 wait = max(wait, limiter.reserve(now))
-            renewed = IssuedToken(token.retry_count + 1, wait, token.shared, token.waits)
+            renewed = IssuedToken(
+                retry_count=token.retry_count + 1, retry_delay=wait, shared=token.shared, waits=token.waits
+            )
             if bucket is not None:
                 bucket.take(price, now)
                 renewed.paid = price
@@ -146,6 +152,9 @@ class _BuiltInStrategy:
                 bucket.succeeded(used.paid, now)
             if limiter is not None:
                 limiter.learn(False, now)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
     def tokens_left(self, token_scope: str | None = None) -> float | None:
         """The level of a scope's bucket; None where the strategy has none."""
@@ -226,6 +235,7 @@ class HedgingRetryStrategy(_BuiltInStrategy):
 
     def __init__(self, *, hedging_delay: float | None = None, **keywords: Any) -> None:
         seconds = presets.HEDGING.hedging_delay if hedging_delay is None else hedging_delay
+        arguments.number("hedging_delay", seconds, unit="seconds")
         assert seconds is not None
         own = ExponentialRetryBackoffStrategy(base=seconds, max=seconds, jitter="none")
         super().__init__(**{"backoff_strategy": own, **keywords})

@@ -1,0 +1,70 @@
+"""What a program passes to a strategy, checked as it is passed: one clear ValueError, ahead of the first call.
+
+Sizes and shapes alone: a `max` below `base`, and zeros, are accepted (contract, section 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from proxy.retry.policy import BucketSpec, BudgetSpec, Jitter, QuotaSpec, RateSpec, ThrottleSpec
+
+_JITTERS: tuple[str, ...] = get_args(Jitter)
+
+
+def number(name: str, value: Any, *, unit: str = "", endless: bool = False) -> float:
+    """A number of zero or more, as it is. `unit`: what it counts; `endless`: infinity is one."""
+    what = f"a number of {unit}" if unit else "a number"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} must be {what}, not {value!r}")
+    if not 0 <= value < math.inf and not (endless and value == math.inf):
+        raise ValueError(f"{name} must be {what}, zero or more{'' if endless else ' and finite'}, not {value!r}")
+    return value
+
+
+def attempts(value: Any) -> int:
+    """How many attempts there are, the first included."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"max_attempts must be a whole number, not {value!r}")
+    if value < 1:
+        raise ValueError(f"max_attempts must be at least 1, not {value!r}: it counts the first attempt too")
+    return value
+
+
+def jitter(value: Any) -> Jitter:
+    """One of the jitters by name."""
+    if value in _JITTERS:
+        return value  # type: ignore[no-any-return]
+    near = get_close_matches(str(value).lower(), _JITTERS, 1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise ValueError(f"jitter must be one of {', '.join(_JITTERS)}, not {value!r}{hint}")
+
+
+def function(name: str, value: Callable[..., Any] | None, what: str) -> Callable[..., Any] | None:
+    """A function, or None for the default. `what` says what it gives."""
+    if value is None or callable(value):
+        return value
+    raise ValueError(f"{name} must be a function that gives {what}, not {value!r}")
+
+
+def bucket(value: Any) -> BucketSpec | None:
+    """What retries are paid from; None is no bucket."""
+    if value is None:
+        return None
+    if isinstance(value, RateSpec):
+        raise ValueError("bucket must be one that retries are paid from, and a RateSpec is for all attempts")
+    if not isinstance(value, QuotaSpec | ThrottleSpec | BudgetSpec):
+        kinds = "a QuotaSpec, a ThrottleSpec, a BudgetSpec"
+        raise ValueError(f"bucket must be {kinds}, None for none or 'own' for the kind's own, not {value!r}")
+    for field in fields(value):
+        found = getattr(value, field.name)
+        if field.name in ("store", "kind", "flat_refund") or (field.name == "initial" and found is None):
+            continue
+        number(f"{type(value).__name__}.{field.name}", found)
+    if value.store != "memory":
+        raise ValueError("a bucket in Redis is the proxy's alone: store must be 'memory' here")
+    return value
