@@ -143,7 +143,7 @@ class DataPath:
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.room = room or WaitingRoom(settings.limits.waiting)
-        self.env = Env(rng, wall() - monotonic(), self.room)
+        self.env = Env(rng, wall() - monotonic(), self.room, self._tell_of_circuit)
         self._clock: asyncio.TimerHandle | None = None
         self._guard = Guard(settings.deny_destinations)
         self._own: Counter[Address] = Counter()
@@ -169,6 +169,15 @@ class DataPath:
     def _look_at_the_clock(self) -> None:
         self.env.wall_offset = wall() - monotonic()
         self._clock = self.means.loop.call_later(_CLOCK, self._look_at_the_clock)
+
+    def _tell_of_circuit(self, upstream: str, endpoint: str, is_open: bool, left: float) -> None:
+        """A call opened a circuit breaker, or closed it."""
+        if is_open:
+            line = f"{upstream}: {endpoint} failed too often: its circuit breaker is open, a probe goes in {left:g} s"
+            self._tell("circuit_open", [line], upstream=upstream, endpoint=endpoint, seconds=round(left, 3))
+        else:
+            line = f"{upstream}: a probe succeeded, the circuit breaker of {endpoint} is closed"
+            self._tell("circuit_closed", [line], upstream=upstream, endpoint=endpoint)
 
     # -- listeners ------------------------------------------------------------------------------------------------
 

@@ -25,12 +25,14 @@ SIDES = ("app", "upstream")
 class Gauges:
     """What is not counted but looked at, as it was when metrics were asked for.
 
-    `levels` and `capacities` are by bucket label, `cooldowns` (seconds left) by upstream.
+    `levels` and `capacities` are by bucket label, `cooldowns` (seconds left) by upstream, `circuits` (1: open) by
+    upstream and endpoint.
     """
 
     levels: Sequence[tuple[str, float]] = ()
     capacities: Sequence[tuple[str, float]] = ()
     cooldowns: Sequence[tuple[str, float]] = ()
+    circuits: Sequence[tuple[tuple[str, str], float]] = ()
     buffered_bytes: float = 0.0
     waiting_calls: float = 0.0
     wires: Wires = field(default_factory=Wires)
@@ -116,6 +118,10 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_bucket_level", "Tokens there; the lowest of a bucket's scopes.", "bucket", gauges.levels)
     yield _gauge("redrive_bucket_capacity", "Tokens there may be.", "bucket", gauges.capacities)
     yield _gauge("redrive_cooldown_seconds", "Seconds that calls are still held.", "upstream", gauges.cooldowns)
+    opened = (
+        "Whether an endpoint's circuit breaker is open; without an endpoint: how many are, of places requests named."
+    )
+    yield _gauge("redrive_circuit_open", opened, ("upstream", "endpoint"), gauges.circuits)
     yield _gauge("redrive_buffered_bytes", "Request bodies kept for another attempt.", "", gauges.buffered_bytes)
     yield _gauge("redrive_waiting_calls", "Calls in a backoff or a queue.", "", gauges.waiting_calls)
     wires = gauges.wires

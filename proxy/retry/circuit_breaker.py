@@ -64,25 +64,30 @@ class CircuitBreaker:
         self.until = now + self._open_for
         return self._probe
 
-    def ended(self, ill: bool, sent: float, probe: int, now: float) -> None:
-        """The class of an attempt is known that was sent at `sent`, as this `probe` (0: as none)."""
+    def ended(self, ill: bool, sent: float, probe: int, now: float) -> bool | None:
+        """The class of an attempt is known that was sent at `sent`, as this `probe` (0: as none). Whether it opened
+        (True) or closed the breaker; None: neither.
+        """
         if probe and self._decides(probe, now):
             self._is_out = False
             if ill:
                 self._open(max(self._open_for, min(2 * self._open_for, LONGEST)), now)
-            else:
-                self._close(now)
-        elif not self.is_open and sent >= self._forgotten:
-            self._ended.add(now)
-            if ill:
-                self._ill.add(now)
-            self._judge(now)
-
-    def turned_ill(self, sent: float, now: float) -> None:
-        """An attempt that had ended well was ill after all: a gRPC status came behind its messages."""
-        if not self.is_open and sent >= self._forgotten:
+                return None
+            self._close(now)
+            return False
+        if self.is_open or sent < self._forgotten:
+            return None
+        self._ended.add(now)
+        if ill:
             self._ill.add(now)
-            self._judge(now)
+        return self._judge(now)
+
+    def turned_ill(self, sent: float, now: float) -> bool | None:
+        """An attempt that had ended well was ill after all: a gRPC status came behind its messages. As above."""
+        if self.is_open or sent < self._forgotten:
+            return None
+        self._ill.add(now)
+        return self._judge(now)
 
     def undecided(self, probe: int, now: float) -> None:
         """This probe will never end: it was cancelled, or not sent at all. The next one may go."""
@@ -93,11 +98,13 @@ class CircuitBreaker:
     def _decides(self, probe: int, now: float) -> bool:
         return self._is_out and probe == self._probe and now <= self.until + _HAIR
 
-    def _judge(self, now: float) -> None:
-        """Open it where enough has ended, and enough of that was ill."""
+    def _judge(self, now: float) -> bool | None:
+        """Open it where enough has ended, and enough of that was ill; True where it does."""
         spec, ended = self.spec, self._ended.count(now)
-        if ended >= spec.minimum_attempts and self._ill.count(now) >= spec.failure_ratio * ended - _HAIR:
-            self._open(spec.open, now)
+        if ended < spec.minimum_attempts or self._ill.count(now) < spec.failure_ratio * ended - _HAIR:
+            return None
+        self._open(spec.open, now)
+        return True
 
     def _open(self, seconds: float, now: float) -> None:
         self._open_for = seconds

@@ -31,24 +31,23 @@ BreakerOf = Callable[[str], CircuitBreaker | None]
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """Where one attempt is sent. `probe`: its number, where it is one; `turn`: the endpoints whose turns it counts in,
-    empty where it takes none.
+    """Where one attempt is sent. `label` is its endpoint's; `probe`: its number, where it is one; `turn`: the endpoints
+    whose turns it counts in, empty where it takes none.
     """
 
     index: int
+    label: str
     breaker: CircuitBreaker | None = None
     probe: int = 0
     turn: Sequence[int] = ()
 
-    def ended(self, ill: bool, sent: float, now: float) -> None:
-        """The class of the attempt is known, which was sent at `sent`."""
-        if self.breaker is not None:
-            self.breaker.ended(ill, sent, self.probe, now)
+    def ended(self, ill: bool, sent: float, now: float) -> bool | None:
+        """The class of the attempt is known, which was sent at `sent`. Whether it opened or closed the breaker."""
+        return None if self.breaker is None else self.breaker.ended(ill, sent, self.probe, now)
 
-    def turned_ill(self, sent: float, now: float) -> None:
-        """The attempt had ended well by its head, and was ill after all."""
-        if self.breaker is not None:
-            self.breaker.turned_ill(sent, now)
+    def turned_ill(self, sent: float, now: float) -> bool | None:
+        """The attempt had ended well by its head, and was ill after all. As above."""
+        return None if self.breaker is None else self.breaker.turned_ill(sent, now)
 
     def undecided(self, now: float) -> None:
         """The attempt is not sent, or was cancelled."""
@@ -82,14 +81,14 @@ class Endpoints:
             breaker = self.breakers[index]
             probe = 0 if breaker is None else breaker.enter(now)
             if probe is not None:
-                return Choice(index, breaker, probe, () if avoid else here)
+                return Choice(index, self.shares[index].label, breaker, probe, () if avoid else here)
             able.remove(index)  # another worker was quicker
         return None
 
     def choose_any(self, avoid: Collection[int], now: float) -> Choice:
         """The same where no breaker holds anybody (`mode: observe` and `off`)."""
         index, here = self._best(range(len(self.shares)), avoid, now)
-        return Choice(index, turn=() if avoid else here)
+        return Choice(index, self.shares[index].label, turn=() if avoid else here)
 
     def took(self, choice: Choice) -> None:
         """The attempt is sent: its turn is over."""

@@ -28,6 +28,7 @@ is sent.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, FallBack, Finish, Hold, Launch, Peek, WakeAt
@@ -86,11 +87,15 @@ PATIENCE = 1.0
 
 @dataclass(slots=True)
 class Env:
-    """What the driver lends every call. The wall's clock is `now + wall_offset` (seconds since the epoch)."""
+    """What the driver lends every call. The wall's clock is `now + wall_offset` (seconds since the epoch).
+    `circuit_changed` is told where a call opens a circuit breaker, or closes it: upstream, endpoint, whether it is
+    open, and the seconds until a probe may go.
+    """
 
     rng: Chance
     wall_offset: float = 0.0
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
+    circuit_changed: Callable[[str, str, bool, float], None] = lambda upstream, endpoint, is_open, left: None
 
 
 _NEW = New()
@@ -590,7 +595,7 @@ class Call:
             return flight.endpoint
         if before is not None and flight.payment is not None:
             if refused and before.probe:
-                before.ended(True, flight.since, now)
+                self._tell_breaker(flight, ill=True, now=now)
             before.undecided(now)
             flight.payment.choice = choice
         flight.endpoint = choice.index
@@ -608,6 +613,16 @@ class Call:
         if fault is None or not fault.reused:  # a pooled connection that was dead says nothing of the endpoint
             self._failed_at = (*self._failed_at, endpoint)
         return refused
+
+    def _tell_breaker(self, flight: Flight, *, ill: bool, now: float, after_all: bool = False) -> None:
+        """The class of an attempt is known: tell its endpoint's circuit breaker. `after_all`: it had ended well."""
+        choice = None if flight.payment is None else flight.payment.choice
+        if choice is None or choice.breaker is None:
+            return
+        changed = choice.turned_ill(flight.since, now) if after_all else choice.ended(ill, flight.since, now)
+        if changed is not None:
+            left = choice.breaker.seconds_left(now)
+            self.env.circuit_changed(self.policy.upstream, choice.label, changed, left)
 
     def _is_transparent(self, fault: Fault) -> bool:
         """Contract, "Safety", 1: one for each call in all, whichever cause."""
@@ -635,7 +650,7 @@ class Call:
             self._admission.landed(flight.since, now, well=True)
         if flight.endpoint is not None and self._candidates is not None:
             self._candidates.reached(flight.endpoint)
-            _tell_breaker(flight, ill=False, now=now)
+            self._tell_breaker(flight, ill=False, now=now)
         if not self.hedged:
             self.state = _DELIVERING_FIRST if attempt == 1 else Delivering(attempt, _SUCCESS)
             return _DELIVER_FIRST if attempt == 1 else (Deliver(attempt, _SUCCESS),)
@@ -704,7 +719,7 @@ class Call:
         _land(flight, now)
         if flight.endpoint is not None and self._candidates is not None:
             self._failed_where(self._candidates, flight, failure.fault, now)
-            _tell_breaker(flight, ill=failure.verdict.cls in _ILL, now=now)
+            self._tell_breaker(flight, ill=failure.verdict.cls in _ILL, now=now)
         on = goes_on(self, failure)
         began = self._tell_of(failure, on, now)
         if self.policy.mode == "observe" and not self.hints.disabled:
@@ -1006,8 +1021,8 @@ class Call:
             self._succeeded(attempt, now)
             return self._finish(Outcome.SUCCESS, now)
         self.committed = True
-        if verdict.cls in _ILL and flight.payment is not None and flight.payment.choice is not None:
-            flight.payment.choice.turned_ill(flight.since, now)
+        if verdict.cls in _ILL:
+            self._tell_breaker(flight, ill=True, now=now, after_all=True)
         failure = failure_of(self, attempt, whole, verdict, flight.since, now + self.env.wall_offset)
         on = goes_on(self, failure)
         self._tell_of(failure, on, now)
@@ -1102,12 +1117,6 @@ def _land(flight: Flight, now: float) -> None:
     """A flight is not under way any more: it was judged a failure, cancelled, or its answer's last byte has come."""
     if flight.payment is not None:
         flight.payment.land(now)
-
-
-def _tell_breaker(flight: Flight, *, ill: bool, now: float) -> None:
-    """The class of an attempt is known: tell its endpoint's circuit breaker."""
-    if flight.payment is not None and flight.payment.choice is not None:
-        flight.payment.choice.ended(ill, flight.since, now)
 
 
 def _cancelled(flight: Flight, now: float) -> None:

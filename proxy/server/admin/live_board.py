@@ -180,7 +180,14 @@ def _upstream(row: Live, marked: Live | None) -> dict[str, Any]:
         recent = {name: count - before[name] for name, count in figures.items()}
         slots = [now - then for now, then in zip(slots, marked.slots, strict=True)]
     recent = {**recent, "p50": quantile(slots, 0.5), "p95": quantile(slots, 0.95)}
-    return {"name": row.name, **figures, "cooldown": round(row.cooldown, 1), "held": row.held, "recent": recent}
+    return {
+        "name": row.name,
+        **figures,
+        "cooldown": round(row.cooldown, 1),
+        "held": row.held,
+        "open": [[endpoint, round(left, 1)] for endpoint, left in row.open],
+        "recent": recent,
+    }
 
 
 def quantile(slots: Sequence[int], share: float) -> float | None:

@@ -37,7 +37,8 @@ NO_ROOM = WaitingRoom()
 @dataclass(frozen=True, slots=True)
 class Live:
     """An upstream's counters, since the process began. `slots` is its histogram of call durations, `cooldown` how many
-    seconds its callers are still asked to wait, `held` how many of its calls a gate holds now."""
+    seconds its callers are still asked to wait, `held` how many of its calls a gate holds now. `open`: its endpoints
+    whose circuit breakers are open, each with the seconds until a call may go there."""
 
     name: str
     calls: int
@@ -47,6 +48,7 @@ class Live:
     slots: Sequence[int]
     cooldown: float = 0.0
     held: int = 0
+    open: Sequence[tuple[str, float]] = ()
 
     @property
     def failed(self) -> int:
@@ -57,6 +59,15 @@ class Live:
         """What is counted."""
         counted = ("calls", "at_once", "after_retries", "failed", "attempts")
         return {name: getattr(self, name) for name in counted}
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """An endpoint's circuit breaker: `left` are the seconds until a call may go there."""
+
+    endpoint: str
+    is_open: bool = False
+    left: float = 0.0
 
 
 async def _nothing() -> Any:
@@ -117,11 +128,12 @@ async def upstreams(
     """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
     counted = await _counted({}, metrics)
     held = await cooldowns(router, registry, now)
+    broken = await circuits(router, registry, now)
     chosen = [upstream for upstream in router.upstreams if only in (None, upstream.name)]
     fallback = router.fallback
     if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
         chosen.append(fallback)
-    return await in_turns(_upstream(each, counted.get(each.label, []), registry, held, room) for each in chosen)
+    return await in_turns(_upstream(each, counted.get(each.label, []), registry, held, room, broken) for each in chosen)
 
 
 async def live(
@@ -130,7 +142,10 @@ async def live(
     """The counters of every named upstream in file order, then those of labels that have been counted besides."""
     counted = await _counted({upstream.label: [] for upstream in router.upstreams}, metrics)
     held = await cooldowns(router, registry, now)
-    return await in_turns(_live(label, series, held.get(label, 0.0), room) for label, series in counted.items())
+    broken = await circuits(router, registry, now)
+    return await in_turns(
+        _live(label, series, held.get(label, 0.0), room, broken.get(label, [])) for label, series in counted.items()
+    )
 
 
 async def _counted(found: dict[str, list[Series]], metrics: Metrics) -> dict[str, list[Series]]:
@@ -140,7 +155,9 @@ async def _counted(found: dict[str, list[Series]], metrics: Metrics) -> dict[str
     return found
 
 
-def _live(label: str, counted: list[Series], cooldown: float, room: WaitingRoom) -> Live:
+def _live(
+    label: str, counted: list[Series], cooldown: float, room: WaitingRoom, broken: Sequence[Circuit] = ()
+) -> Live:
     calls = at_once = after_retries = attempts = 0
     slots = [0] * (len(BOUNDS) + 1)
     for series in counted:
@@ -150,7 +167,8 @@ def _live(label: str, counted: list[Series], cooldown: float, room: WaitingRoom)
         attempts += first + sum(series.results.values())
         after_retries += sum(n for (outcome, _), n in series.outcomes.items() if outcome is Outcome.SUCCESS)
         slots = list(map(add, slots, series.call_seconds.slots)) if len(counted) > 1 else series.call_seconds.slots
-    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), cooldown, room.held_for(label))
+    open_ones = tuple((each.endpoint, each.left) for each in broken if each.is_open)
+    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), cooldown, room.held_for(label), open_ones)
 
 
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
@@ -167,7 +185,12 @@ def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, 
 
 
 def _upstream(
-    upstream: Upstream, counted: list[Series], registry: Registry, held: dict[str, float], room: WaitingRoom
+    upstream: Upstream,
+    counted: list[Series],
+    registry: Registry,
+    held: dict[str, float],
+    room: WaitingRoom,
+    broken: Mapping[str, Sequence[Circuit]],
 ) -> dict[str, Any]:
     seen = _live(upstream.label, counted, held.get(upstream.label, 0.0), room)
     outcomes: Counter[str] = Counter(success=seen.at_once)
@@ -198,6 +221,10 @@ def _upstream(
         "likely_app_retries": sum(series.likely_app_retries for series in counted),
         "cooldown_seconds": round(seen.cooldown, 3),
         "held_calls": seen.held,
+        "circuits": [
+            {"endpoint": each.endpoint, "open": each.is_open, "seconds_left": round(each.left, 3)}
+            for each in broken.get(upstream.label, ())
+        ],
     }
 
 
@@ -271,6 +298,40 @@ async def cooldowns(router: Router, registry: Registry, now: float) -> dict[str,
     return longest
 
 
+async def circuits(router: Router, registry: Registry, now: float) -> dict[str, list[Circuit]]:
+    """The circuit breakers of each upstream that has any, by label: those of its endpoints; where requests say where to
+    go, those that are open.
+    """
+    every = {upstream.label: upstream for upstream in (*router.upstreams, router.fallback)}
+    found: dict[str, dict[str, Circuit]] = {
+        label: {share.label: Circuit(share.label) for share in upstream.policy.endpoints}
+        for label, upstream in every.items()
+        if upstream.policy.circuit_breaker is not None
+    }
+    async for label, endpoint, breaker in gradually(registry.breakers()):
+        ours = found.get(label)
+        if ours is None or breaker.spec != every[label].policy.circuit_breaker:
+            continue  # of another configuration
+        is_open = breaker.is_open
+        if endpoint in ours or (is_open and not every[label].policy.endpoints):
+            ours[endpoint] = Circuit(endpoint, is_open, breaker.seconds_left(now) if is_open else 0.0)
+    return {label: list(ours.values()) for label, ours in found.items()}
+
+
+def open_circuits(found: Mapping[str, Sequence[Circuit]], router: Router) -> list[tuple[tuple[str, str], float]]:
+    """The samples of a gauge, by upstream and endpoint: 1 for an open one. Places that requests name are no labels:
+    there it is how many are open.
+    """
+    samples: list[tuple[tuple[str, str], float]] = []
+    for label, broken in found.items():
+        upstream = router.by_name.get(label, router.fallback)
+        if upstream.policy.endpoints:
+            samples += (((label, each.endpoint), float(each.is_open)) for each in broken)
+        else:
+            samples.append(((label, ""), float(len(broken))))
+    return samples
+
+
 async def copied(metrics: Metrics) -> Metrics:
     """The same numbers, which stay as they are: for a thread to read."""
     copy = Metrics()
@@ -304,6 +365,7 @@ async def gauges(
         levels=list(levels.items()),
         capacities=list(capacities.items()),
         cooldowns=list((await cooldowns(settings.router, registry, now)).items()),
+        circuits=open_circuits(await circuits(settings.router, registry, now), settings.router),
         buffered_bytes=usage.buffered,
         waiting_calls=usage.waiting,
         limits=[

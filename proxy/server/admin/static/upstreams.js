@@ -144,6 +144,7 @@ export class Upstreams {
     const known = STATES[item.state];
     say(parts.badge, known.rank ? known.text : "");
     mark(parts.state, "title", `${known.text}: ${known.why}`);
+    mark(parts.badge, "title", opened(live) || null);
     mark(parts.state, "aria-label", known.text);
     const recent = figures === live.recent;
     say(parts.calls, recent ? rate(figures.calls / Math.max(this.house.window, 1)) : count(figures.calls));
@@ -185,9 +186,15 @@ function state(live, bucket) {
   if (live.cooldown > 0) return "cooling";
   if (calls && failed * 2 >= calls) return "failing";
   if (bucket && drained(bucket)) return "drained";
+  if (live.open?.length) return "open";
   if (!calls) return "quiet";
   if (failed) return "errors";
   return attempts > calls * 1.1 ? "retrying" : "ok";
+}
+
+/** Which endpoints' circuit breakers are open, and for how long. */
+function opened(live) {
+  return (live.open ?? []).map(([endpoint, left]) => `${endpoint}: open, ${left ? `the next probe in ${seconds(left)}` : "a probe is due"}`).join("\n");
 }
 
 /** Whether a bucket hardly grants a retry any more; a throttle grants none from the half on (gRPC A6). */
@@ -338,7 +345,7 @@ class Detail {
     say(parts.level, bucket ? `${bucket.kind === "budget" ? `${tokens(bucket.level)} retries left` : `${tokens(bucket.level)} of ${tokens(bucket.capacity)} tokens`} in ${bucket.bucket} (${bucket.kind}${bucket.scopes > 1 ? `, the lowest of ${bucket.scopes} scopes` : ""})` : item.about?.bucket ? `${item.about.bucket}: not used yet, so full` : "Its retries are not paid from a bucket.");
     refresh(parts.outcomes, this.outcomes());
     refresh(parts.latest, this.latest(item.name));
-    refresh(parts.policy, this.policy(item.about));
+    refresh(parts.policy, this.policy(item.about, item.live));
   }
 
   outcomes() {
@@ -361,9 +368,9 @@ class Detail {
     return h("div", {}, calls.map(line));
   }
 
-  policy(about) {
+  policy(about, live) {
     if (!about) return h("p", { class: "quiet" }, "No upstream of this name is configured.");
-    const rows = [["Endpoints", about.endpoints.join("\n") || "where the request says"], ["Hosts", about.hosts.join("\n")], ["Prefix", about.prefix ?? ""], ["Mode", about.mode]];
+    const rows = [["Endpoints", about.endpoints.join("\n") || "where the request says"], ["Hosts", about.hosts.join("\n")], ["Prefix", about.prefix ?? ""], ["Mode", about.mode], ["Circuit breakers", opened(live)]];
     const one = (policy, name) => [name, `${policy.strategy}${policy.strategy === policy.kind ? "" : ` (${policy.kind})`}, ${policy.max_attempts} attempt${policy.max_attempts === 1 ? "" : "s"}, bucket ${policy.bucket ?? "off"}${policy.rate ? `, rate ${policy.rate}` : ""}`];
     rows.push(one(about, "Strategy"), ...about.routes.map((route) => one(route, `Route ${route.route}`)));
     return h("table", { class: "plain" }, rows.filter(([, text]) => text).map(([name, text]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, text))));

@@ -12,6 +12,7 @@ export const OUTCOMES = {
   disabled: "Retries are off for this call (mode, or X-Retry-Disable).",
   rate_limited: "The rate bucket rejected the call.",
   cooling: "The upstream asked everyone to wait for longer than this call may be held, or its policy answers at once (cooldown: reject).",
+  circuit_open: "Every endpoint failed so often lately that its circuit breaker is open: calls are answered at once until a probe succeeds.",
   overloaded: "No room: limits.waiting or limits.connections is used up, or the process drains.",
   denied: "The destination is one that must not be reached from here.",
   bad_request: "The request could not be read, or may not be passed on.",
@@ -41,6 +42,7 @@ export const GATES = { cooldown: "the upstream's cooldown", rate: "the rate buck
 export const STATES = {
   failing: { rank: 5, text: "failing", why: "At least half of the calls of the last minute failed." },
   drained: { rank: 4, text: "bucket empty", why: "The bucket has little or nothing left for retries: failures are hardly retried." },
+  open: { rank: 3, text: "circuit open", why: "An endpoint failed so often lately that its circuit breaker is open: only probes go there." },
   cooling: { rank: 3, text: "cooling down", why: "The upstream asked everyone to wait; calls are held." },
   errors: { rank: 2, text: "errors", why: "Some calls of the last minute failed." },
   refused: { rank: 2, text: "turned away", why: "Requests were turned away in the last minute: malformed, misdirected, or for nobody." },
