@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
 from proxy.forward.context import Context
-from proxy.forward.headers import gave_up, handed_on, plain_lines, via_line, wants_key
+from proxy.forward.fallback import Journey, StaysError
+from proxy.forward.headers import gave_up, handed_on, plain_lines, told, via_line, wants_key
 from proxy.forward.own_answers import answer_of, given_up_answer, own_answer, told_grpc_status
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
@@ -30,8 +32,21 @@ from proxy.forward.streams import AppStream, Tunnelling
 from proxy.forward.timers import Alarm
 from proxy.forward.upload import Upload
 from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
-from proxy.retry.actions import Actions, Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.actions import (
+    Actions,
+    Answer,
+    Ask,
+    Cancel,
+    Deliver,
+    Discard,
+    FallBack,
+    Finish,
+    Hold,
+    Launch,
+    Peek,
+    WakeAt,
+)
+from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.classification import is_plain_end, is_plain_success
 from proxy.retry.facts import (
     IDEMPOTENT_METHODS,
@@ -44,7 +59,7 @@ from proxy.retry.facts import (
 )
 from proxy.retry.first_byte import first_byte_of
 from proxy.retry.machine import Call
-from proxy.retry.policy import Policy
+from proxy.retry.policy import Fallback, Policy
 from proxy.retry.reasons import GATES, SHUT_DOWN
 from proxy.retry.registry import ScopeState
 from proxy.retry.stream_errors import StreamWatch, watch_for_errors
@@ -67,7 +82,8 @@ class Exchange:
 
     It is what the app connection tells of the request, and what the watch looks at (`proxy.forward.timers.Timed`).
     `call` is there once something had to be `decided`; `flights` are the attempts whose answers are still of interest,
-    by number. `moved`: when last anything came or went.
+    by number. `moved`: when last anything came or went. `journey`: over several upstreams, where the call's own one
+    names others that may take it over, and one was asked for.
     """
 
     __slots__ = (
@@ -82,7 +98,20 @@ class Exchange:
         ),
         *("_verdict", "grpc_status"),
         *("app", "bytes_in", "bytes_out", "call", "client", "decided", "detail", "due", "endpoint"),
-        *("flights", "means", "moved", "over", "pipe", "plan", "policy", "request", "started", "status", "upload"),
+        *(
+            "flights",
+            "journey",
+            "means",
+            "moved",
+            "over",
+            "pipe",
+            "plan",
+            "policy",
+            "request",
+            "started",
+            "status",
+            "upload",
+        ),
     )
 
     call: Call
@@ -101,6 +130,7 @@ class Exchange:
         self.flights: dict[int, Attempt] = {}
         self.upload: Upload | None = None
         self.pipe: Pipe | None = None  # of a tunnel
+        self.journey: Journey | None = None
         self.over = True
         self.due = NEVER
         self.status = 0
@@ -207,7 +237,8 @@ class Exchange:
         return call
 
     def _decide(self) -> Call:
-        self.call = Call(self.request, self.policy, self._scope, self.means.env, self.wake_at)
+        elsewhere = None if self.plan.ways is None else self._elsewhere
+        self.call = Call(self.request, self.policy, self._scope, self.means.env, self.wake_at, elsewhere)
         self.decided = True
         if self.plan.goes_elsewhere:
             self.call.goes_elsewhere()
@@ -231,6 +262,8 @@ class Exchange:
             self._end_tunnel(self.pipe)
         elif self.upload is not None:
             self.upload.end(None if trailers is None else self.plan.head.trailers_to_send(trailers))
+            if self.journey is not None:
+                self.journey.trailers_came(self.upload)
             self._pump(self.upload)
 
     def app_gone(self) -> None:
@@ -323,6 +356,8 @@ class Exchange:
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:
         """An interim answer: passed on while no final one is (it commits nothing)."""
         self.moved = monotonic()
+        if self.journey is not None and head.get(b"set-cookie") is not None:
+            return  # of an upstream that the app did not ask
         if attempt.state is FLYING and not self.over:
             resent = attempt.number > 1 or (self.decided and self.call.resent)
             self.app.inform(head, via_line(self.means.via, head.version), resent=resent)
@@ -443,6 +478,8 @@ class Exchange:
                 self._peek(action)  # type: ignore[arg-type]
             elif kind is Ask:
                 self._ask(action.price, now)  # type: ignore[union-attr]
+            elif kind is FallBack:
+                self._go_on(now)
             else:
                 self._answer(action)  # type: ignore[arg-type]
 
@@ -456,12 +493,41 @@ class Exchange:
     def _ask(self, price: float, now: float) -> None:
         bucket = self._scope.bucket
         assert bucket is not None  # it was this one that had to be asked
-        bucket.ask(price, now, self._bucket_answered)
+        bucket.ask(price, now, partial(self._bucket_answered, self.call))
 
-    def _bucket_answered(self, price: float, granted: bool) -> None:
+    def _bucket_answered(self, call: Call, price: float, granted: bool) -> None:
         """The bucket's word, whenever it comes: a call that is over gives a grant back."""
         now = monotonic()
-        self.tell(now, self.call.granted if granted else self.call.refused, price, now)
+        self.tell(now, call.granted if granted else call.refused, price, now)
+
+    def _elsewhere(self, entry: Fallback) -> str:
+        """Why the call can't go on by this entry, "" where it can: what it would be sent as is ready then."""
+        if self.journey is None:
+            self.journey = Journey(self.means, self.plan)
+        try:
+            self.journey.prepare(entry, self.upload)
+        except StaysError as why:
+            return str(why)
+        return ""
+
+    def _go_on(self, now: float) -> None:
+        """The call goes on at the upstream that was asked last whether it can: from here on it is a call there."""
+        means, journey, before = self.means, self.journey, self.call
+        assert journey is not None  # it was asked
+        before.forget_alarm()
+        if self._alarm is not None:
+            self._alarm.stop()
+        plan = self.plan = journey.go_on(before.attempts, self.upload)
+        self.policy, self.request = plan.policy, plan.request
+        self._failed, self._avoided = [], []
+        self._scope = means.registry.scope(plan.policy, plan.request, now)
+        call = self._decide()
+        actions = call.go_on(before, now)
+        self.due_by(NEVER if call.deadline is None else call.deadline)
+        if self.policy.timeouts.idle is not None:
+            self.moved = now
+            self.due_by(now + self.policy.timeouts.idle)
+        self.carry_out(actions, now)
 
     def _launch(self, number: int, fresh: bool, now: float, endpoint: int | None) -> None:
         destination, flights = self.plan.destination, self.flights
@@ -503,6 +569,8 @@ class Exchange:
         """Send the request as this attempt does, and what there is of its body."""
         self.call.protocols[attempt.number] = HTTP1 if stream.shared is None else HTTP2
         replay = None if self.upload is None else self.upload.replay
+        if self.journey is not None and self.upload is not None:
+            replay = self.journey.body_for(self.upload)
         attempt.send(stream, self._request_for(attempt, stream, now), replay, now)
 
     def _has_sent(self, attempt: Attempt) -> None:
@@ -525,7 +593,7 @@ class Exchange:
 
     def _resting(self, origin: Origin, now: float) -> UpstreamStream | None:
         """A stream on a connection that is there: this app connection's own (NTLM, Negotiate), or a pooled one."""
-        stream = self.app.pinned(origin) if self.app.has_pinned else None
+        stream = self.app.pinned(origin) if self.app.has_pinned and self.journey is None else None
         if stream is None:
             stream = self.means.pool.lease(origin, now, idempotent=self.call.idempotent, not_on=self._connections())
         return stream
@@ -569,20 +637,23 @@ class Exchange:
     def _was_held(self, attempt: Attempt) -> bool:
         """Whether anything but its own dial came before this sending: then less is left of the app's deadline."""
         call = self.call
-        return attempt.number > 1 or call.resent or bool(call.held_by)
+        return attempt.number > 1 or call.resent or bool(call.held_by) or self.journey is not None
 
     def _own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
         """Names that an attempt's head leaves out, and lines that it adds, whatever the policy says."""
         return _NO_NAMES, b""
 
     def _deliver(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
-        head, call = attempt.head, self.call
+        head, call, journey = attempt.head, self.call, self.journey
         attempt.state = DELIVERING
         if self.request.is_grpc and self._is_to_be_told(head, outcome):
             self._give_up(attempt, outcome, now)
             return
         self.status = head.status
-        drop, add = handed_on(call, head, self.means.via, outcome=outcome, held=now - attempt.arrived)
+        policy = self.policy if journey is None else journey.policy_of(attempt.number)
+        drop, add = handed_on(call, policy, head, self.means.via, outcome=outcome, held=now - attempt.arrived)
+        if journey is not None:
+            drop |= journey.dropped(attempt.number)
         data = attempt.take()
         self.bytes_out += len(data)
         ended = attempt.ended
@@ -605,7 +676,7 @@ class Exchange:
         """Whether a gRPC call on HTTP/2 ends with an answer that does not say so in gRPC's way."""
         if not self.plan.head.is_http2 or head.get(b"grpc-status") is not None:
             return False
-        return gave_up(self.policy, outcome, no_place=self.call.found_no_place)
+        return gave_up(self.policy, outcome, self.call.attempts, no_place=self.call.found_no_place)
 
     def _give_up(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
         """Say in gRPC's way that an HTTP error is all there is, and let go of the rest of it."""
@@ -642,10 +713,11 @@ class Exchange:
 
     def _answer(self, action: Answer) -> None:
         """Write the proxy's own answer."""
-        attempts, grpc = self.call.attempts, self.request.is_grpc
+        call, grpc = self.call, self.request.is_grpc
         self.detail = action.detail
+        before = told(call.history) if self.journey is not None and self.journey.since else ""
         self.status, lines, body = answer_of(
-            action, self.policy, attempts=attempts, grpc=grpc, no_place=self.call.found_no_place
+            action, self.policy, attempts=call.attempts, grpc=grpc, before=before, no_place=call.found_no_place
         )
         self.grpc_status = told_grpc_status(action) if grpc else None
         self.bytes_out = len(body)
@@ -675,7 +747,7 @@ class Exchange:
             self._look_for_a_repeat(given_up=False, now=now)
         first = self._first
         assert first is not None
-        self._tell_of(SUCCESS, now, 1, len(body), first.origin.label, (), False, True, first.protocol)
+        self._tell_of(SUCCESS, now, 1, len(body), first.origin.label, (), False, True, first.protocol, ())
         self.app.done()
 
     def _finish(self, outcome: Outcome, now: float) -> None:
@@ -691,7 +763,9 @@ class Exchange:
         for attempt in self.flights.values():
             if attempt.stream is not None or attempt.task is not None:
                 self._let_go(attempt)
-        given_up = gave_up(self.policy, outcome, no_place=call.found_no_place)
+        given_up = gave_up(self.policy, outcome, call.attempts, no_place=call.found_no_place)
+        if self.journey is not None:
+            self._end_journey(self.journey)
         if given_up or means.app_repeats:
             self._look_for_a_repeat(given_up=given_up, now=now)
         if self.upload is not None:
@@ -699,7 +773,8 @@ class Exchange:
         if not call.attempts and call.held_by and not self.detail:
             self.detail = f"{GATES[call.held_by]} held it"
         attempts, history = call.attempts, tuple(call.history)
-        once = was_sent_once(attempts, outcome, history)
+        fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)
+        once = not fallbacks and was_sent_once(attempts, outcome, history)
         self._tell_of(
             outcome,
             now,
@@ -710,6 +785,7 @@ class Exchange:
             call.app_retry,
             once,
             call.protocols.get(1, ""),
+            fallbacks,
         )
         self.flights.clear()
         self._first = None
@@ -727,6 +803,7 @@ class Exchange:
         app_retry: bool,
         once: bool,
         sent_by: str,
+        fallbacks: Sequence[FallbackRecord],
     ) -> CallRecord:
         """Tell the observers of the call, by a record."""
         request = self.request
@@ -752,8 +829,15 @@ class Exchange:
         record.sent_by = sent_by
         record.grpc_status = self.grpc_status
         record.was_sent_once = once
+        record.fallbacks = fallbacks
         self.means.observer.call_ended(record)
         return record
+
+    def _end_journey(self, journey: Journey) -> None:
+        """The call is told of as it came, whichever upstream it ended at."""
+        journey.close()
+        plan = self.plan = journey.first
+        self.policy, self.request = plan.policy, plan.request
 
     def _look_for_a_repeat(self, *, given_up: bool, now: float) -> None:
         """Whether the app repeats by itself what was given up here, and says nothing of it."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
 from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first
 from proxy.retry.machine import Call
 from proxy.retry.policy import HeaderEdits, Policy
@@ -144,7 +144,7 @@ def answer_fields(
                 changes.add.append((name, str(attempts - 1)))
     if "envoy" in policy.attempt_headers:
         changes.put("x-envoy-attempt-count", str(attempts))
-    if gave_up(policy, outcome, no_place=no_place):
+    if gave_up(policy, outcome, attempts, no_place=no_place):
         if grpc:
             changes.put("grpc-retry-pushback-ms", "-1")
             if fields is not None and fields.get_all("x-should-retry"):
@@ -164,15 +164,17 @@ def answer_fields(
 
 
 def handed_on(
-    call: Call, head: ResponseHead, via: str, *, outcome: Outcome, held: float
+    call: Call, policy: Policy, head: ResponseHead, via: str, *, outcome: Outcome, held: float
 ) -> tuple[frozenset[bytes], bytes]:
-    """What an upstream's answer loses and gains on its way to the app: lower-case names, and ready-made lines."""
-    policy, attempts = call.policy, call.attempts
+    """What an upstream's answer loses and gains on its way to the app: lower-case names, and ready-made lines. `policy`
+    is that of the upstream, where the call ended at another one.
+    """
+    attempts = call.attempts
     cooling, named = call.kept_off if outcome is Outcome.COOLING else (0.0, 0.0)
     if answers_plainly(policy):
         if attempts == 1 and outcome is Outcome.SUCCESS:
             return _NO_NAMES, plain_lines(via, head.version, 1)
-        if held < 1.0 and not gave_up(policy, outcome, no_place=call.found_no_place):
+        if held < 1.0 and not gave_up(policy, outcome, attempts, no_place=call.found_no_place):
             return _NO_NAMES, _told_lines(via, head.version, attempts, outcome, head.status, told(call.history))
     changes = answer_fields(
         policy,
@@ -200,12 +202,13 @@ def answers_for_nobody(outcome: Outcome, error: str, detail: str) -> Changes:
     return changes
 
 
-def gave_up(policy: Policy, outcome: Outcome, *, no_place: bool = False) -> bool:
-    """Whether the app is told not to retry on top. One attempt where the policy allows one is not giving up.
-    `no_place`: the call found no place among the attempts that may be under way, which is the one overload that is.
+def gave_up(policy: Policy, outcome: Outcome, attempts: int, *, no_place: bool = False) -> bool:
+    """Whether the app is told not to retry on top. One attempt where the policy allows one is not giving up; one at
+    each of several upstreams is. `no_place`: the call found no place among the attempts that may be under way, which is
+    the one overload that is.
     """
     if outcome is Outcome.ATTEMPTS_EXHAUSTED:
-        return policy.strategy.max_attempts > 1
+        return policy.strategy.max_attempts > 1 or attempts > 1
     return outcome in GAVE_UP or (no_place and outcome is Outcome.OVERLOADED)
 
 
@@ -229,8 +232,14 @@ def told(history: Sequence[AttemptRecord]) -> str:
 
     `attempt 1: 503, attempt 2: reset`, or `attempt 1: 503; POST may have been carried out, and is not idempotent`.
     """
-    ends = ", ".join(f"attempt {each.attempt}: {_end(each)}" for each in history[-_MOST_TOLD:])
-    return f"{ends}; {history[-1].why}" if history and history[-1].why else ends
+    ends = ", ".join(f"{_attempt(each)}: {_end(each)}" for each in history[-_MOST_TOLD:])
+    last = history[-1] if history else None
+    return ends if last is None or not last.why or last.decision == FELL_BACK else f"{ends}; {last.why}"
+
+
+def _attempt(record: AttemptRecord) -> str:
+    """`attempt 2`; of a call that went over several upstreams `llm attempt 2`."""
+    return f"{record.upstream} attempt {record.attempt}" if record.upstream else f"attempt {record.attempt}"
 
 
 def _end(record: AttemptRecord) -> str:

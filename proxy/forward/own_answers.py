@@ -75,10 +75,11 @@ def told_grpc_status(action: Answer) -> int:
 
 
 def answer_of(
-    action: Answer, policy: Policy, *, attempts: int, grpc: bool, no_place: bool = False
+    action: Answer, policy: Policy, *, attempts: int, grpc: bool, before: str = "", no_place: bool = False
 ) -> tuple[int, bytes, bytes]:
-    """The same for a call that ends with an answer of the proxy's own; `attempts` were made of it. `no_place`: it found
-    no place among the attempts that may be under way.
+    """The same for a call that ends with an answer of the proxy's own; `attempts` were made of it. `before`: what they
+    came to, where that was at several upstreams. `no_place`: it found no place among the attempts that may be under
+    way.
     """
     changes = answer_fields(
         policy,
@@ -87,7 +88,7 @@ def answer_of(
         attempts=attempts,
         grpc=grpc,
         error=action.error,
-        detail=action.detail,
+        detail=f"{before}; {action.detail}" if before else action.detail,
         no_place=no_place,
     )
     return own_answer(

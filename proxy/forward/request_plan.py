@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from proxy.forward.headers import answers_plainly, attempt_fields, is_plain, plain_lines, via_line
 from proxy.retry.classification import is_plain_end
-from proxy.retry.facts import Request
+from proxy.retry.facts import Request, is_grpc
 from proxy.retry.policy import Policy
 from proxy.retry.request_hints import may_start_undecided, read_grpc_timeout
-from proxy.retry.routing import Router, Upstream
+from proxy.retry.routing import Router, Target, Upstream
 from proxy.transport.origins import Destination, Origin
+from proxy.transport.pool import Pool
 from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import CHUNKED, Asked, RequestHead, ResponseHead, Trailers
 
@@ -23,6 +25,23 @@ _ASIDE = frozenset({b"content-length", b"grpc-timeout"})
 _ENDS = 16
 
 
+def destination_of(
+    head: RequestHead, target: Target, pool: Pool, *, scheme: str, place: str, strict: bool
+) -> Destination:
+    """Where a request goes. `scheme` and `place`, host[:port], are what it asks for, where the target has no endpoints;
+    `strict`: loopback addresses are denied.
+    """
+    wanted = target.protocol
+    return pool.destination(
+        target,
+        scheme,
+        place,
+        strict=strict,
+        http2=head.is_http2 if wanted == "auto" else wanted == "http/2",  # `auto`: what the app spoke
+        either=head.is_http2 and wanted == "auto" and not is_grpc(head),
+    )
+
+
 class Plan:
     """See the module. Kept by an app connection for as long as its app sends the same head.
 
@@ -30,7 +49,8 @@ class Plan:
     heads go on with nothing but the count and Via put in. `upstream` is whose it is, where others may follow it (see
     `follow`), and `first` the first request in such a row. `traced`: its attempts are spans of a trace.
     `protocol`: what the app spoke (`wire.first_bytes`). `answered`: the head of an answer of which nothing had to be
-    decided, and `answer_lines`, what it went on with; `ends`: trailers of which nothing had to be.
+    decided, and `answer_lines`, what it went on with; `ends`: trailers of which nothing had to be. `ways`: to other
+    upstreams, where the policy names some that may take over (`proxy.forward.fallback.Ways`).
     """
 
     #: Whether it goes to other places than its policy's endpoints (see `TunnelPlan`).
@@ -54,6 +74,7 @@ class Plan:
         "request",
         "rest",
         "upstream",
+        "ways",
     )
 
     def __init__(
@@ -74,6 +95,7 @@ class Plan:
         self.upstream: Upstream | None = None
         self.by_service = False  # chosen by its gRPC service: the path stays whole, the authority is the endpoint's
         self.first = request
+        self.ways: Any = None
         self.asked: Asked | None = None  # as a first attempt sends it to the only origin
         self.answered: ResponseHead | None = None
         self.answer_lines = b""
@@ -143,7 +165,7 @@ class Plan:
         plan.asked = None
         plan.answered, plan.answer_lines, plan.ends = self.answered, self.answer_lines, self.ends
         plan.patience, plan.login_bound, plan.is_grpc = self.patience, self.login_bound, self.is_grpc
-        plan.protocol, plan.plain = self.protocol, self.plain
+        plan.protocol, plan.plain, plan.ways = self.protocol, self.plain, self.ways
         return plan if plan.follow(head, router) else None
 
     def plain_end(self, head: ResponseHead, trailers: Trailers) -> tuple[Trailers | None, int | None] | None:

@@ -16,7 +16,7 @@ from json.encoder import encode_basestring_ascii as quote
 from typing import Protocol
 
 from proxy.observe import masking
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.wire.first_bytes import HTTP1, HTTP2
@@ -49,7 +49,8 @@ class CallRecord:
     went wrong. `protocol` is what the app spoke, `sent_by` what its only attempt went by where there is no history:
     http/1.1 (HTTP/1.0 too), http/2, or "" where nobody knows. `grpc_status`: what a gRPC call ended with, for the app;
     None of others, and where it got none. `app_retry`: the app itself was retrying (contract, section 5). `number` is
-    its place among all calls, from 1, once it has passed `proxy.observe.recent_calls`. `was_sent_once`: see the
+    its place among all calls, from 1, once it has passed `proxy.observe.recent_calls`. `fallbacks`: the other upstreams
+    that it went on to, or could not. `was_sent_once`: see the
     function of that name.
     """
 
@@ -71,6 +72,7 @@ class CallRecord:
     detail: str = ""
     app_retry: bool = False
     number: int = 0
+    fallbacks: Sequence[FallbackRecord] = ()
     protocol: str = ""
     sent_by: str = ""
     grpc_status: int | None = None
@@ -147,6 +149,8 @@ def call_json(call: CallRecord) -> str:
         more += f'"grpc_status":{call.grpc_status},'
     if call.app_retry:
         more += '"app_retry":true,'
+    if call.fallbacks:
+        more += f'"fallbacks":[{",".join(map(_fallback_json, call.fallbacks))}],'
     if call.detail:
         more += f'"detail":{quote(call.detail)},'
     # A method is a token, a client an address and an outcome a word: none has anything to quote. Of more than 30 pieces
@@ -158,6 +162,11 @@ def call_json(call: CallRecord) -> str:
         f'"bytes_in":{call.bytes_in},"bytes_out":{call.bytes_out},"endpoint":{quote(call.endpoint)},{more}'
         f'"history":[{sendings}]}}'
     )
+
+
+def _fallback_json(record: FallbackRecord) -> str:
+    skipped = f',"skipped":{quote(record.skipped)}' if record.skipped else ""
+    return f'{{"to":{quote(record.to)},"outcome":"{record.outcome.value}"{skipped}}}'
 
 
 def timestamp(wall: float) -> str:
@@ -183,7 +192,7 @@ def attempt_json(record: AttemptRecord, started: float) -> str:
     line = f'{{"attempt":{record.attempt},"start":{record.started - started:.6f}'
     if record.ended is not None:
         line += f',"duration":{record.ended - record.started:.6f}'
-    said = record.detail or record.why or record.pushback or record.held_by
+    said = record.detail or record.why or record.pushback or record.held_by or record.upstream
     if not (said or record.held or record.fault) and record.pushback_delay is None:
         line += _usual(
             *(record.endpoint, record.status, record.grpc_status, record.cls, record.because),
@@ -217,6 +226,10 @@ def _usual(
 
 def _middle(record: AttemptRecord) -> str:
     line = ""
+    if record.upstream:
+        line += f',"upstream":{quote(record.upstream)}'
+    if record.route:
+        line += f',"route":{quote(record.route)}'
     if record.endpoint:
         line += f',"endpoint":{quote(record.endpoint)}'
     if record.protocol:

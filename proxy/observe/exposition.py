@@ -98,6 +98,11 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
     for series in every:
         denied.update({(series.upstream, why.value): count for why, count in series.denied.items()})
     yield _counter("redrive_retries_denied", "Failures not retried.", ("upstream", "why"), denied.items())
+    fallen: Counter[tuple[str, str, str]] = Counter()
+    for series in every:
+        fallen.update({(series.upstream, to, why.value): count for (to, why), count in series.fallbacks.items()})
+    gone = "Calls that went on at another upstream, by what they would have ended with."
+    yield _counter("redrive_fallbacks", gone, ("upstream", "to", "outcome"), fallen.items())
     for name, help_, of in (
         ("redrive_retries_failed", "Retries that failed.", "retries_failed"),
         ("redrive_hedges", "Retries begun before the earlier attempt had answered.", "hedges"),

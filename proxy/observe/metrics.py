@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from proxy.observe.call_record import NO_POLICY, CallRecord
 from proxy.retry.attempt_record import AttemptRecord
@@ -92,7 +93,9 @@ class Series:
     """Everything counted for one pair of upstream and route.
 
     `at_once` counts calls that succeeded with their first attempt by status // 100; they are left out of `outcomes`
-    and `results`, and added when read. `grpc`: gRPC calls by what they ended with for the app.
+    and `results`, and added when read. `grpc`: gRPC calls by what they ended with for the app. `fallbacks`:
+    calls that went on from here, by where to and what they would have ended with. Attempts count where they went, all
+    else of a call where it began.
     """
 
     def __init__(self, upstream: str, route: str) -> None:
@@ -104,6 +107,7 @@ class Series:
         self.reasons: Counter[str] = Counter()
         self.denied: Counter[Outcome] = Counter()
         self.grpc: Counter[int] = Counter()
+        self.fallbacks: Counter[tuple[str, Outcome]] = Counter()
         self.ge = [0] * len(GE)
         self.retries_failed = self.hedges = self.transparent = self.app_retries = self.likely_app_retries = 0
         self.stream_errors = 0
@@ -160,10 +164,10 @@ class Metrics:
         self._series[series.upstream, series.route] = series
 
     def moved(self, told: dict[tuple[str, str], int]) -> list[Series]:
-        """The series that have counted a call since they were told; `told` is brought up to date."""
+        """The series that have counted anything since they were told; `told` is brought up to date."""
         found = []
-        for series in self.all():
-            labels, calls = (series.upstream, series.route), series.calls
+        for series in self.all():  # attempts of calls that began elsewhere count as well
+            labels, calls = (series.upstream, series.route), series.calls + series.attempts
             if told.get(labels) != calls:
                 told[labels] = calls
                 found.append(series)
@@ -203,7 +207,10 @@ class Metrics:
                 series.app_retries += 1
             if not call.was_sent_once:
                 series.outcomes[call.outcome, call.status // 100] += 1
-                _count_history(series, call)
+                if call.fallbacks:
+                    self._count_journey(series, call)
+                else:
+                    _count_history(series, call, call.history)
             elif call.history:  # a gate held it before, or its first byte was waited for
                 series.at_once[call.status // 100] += 1
                 series.attempt_seconds.add(call.ended - call.history[0].started)
@@ -214,6 +221,16 @@ class Metrics:
                 histogram.slots[slot] += 1
                 histogram.total += seconds
 
+    def _count_journey(self, series: Series, call: CallRecord) -> None:
+        """Count a call that began in this series, and went over several upstreams or could have."""
+        for gone in call.fallbacks:
+            if not gone.skipped:
+                series.fallbacks[gone.to, gone.outcome] += 1
+        last = call.history[-1] if call.history else None
+        for (upstream, route), group in groupby(call.history, lambda each: (each.upstream, each.route)):
+            there, records = self.labelled(upstream, route) if upstream else series, list(group)
+            _count_history(there, call, records, is_over=records[-1] is last)
+
     def lost(self, lines: int) -> None:
         """Count lines of the log that will never be written."""
         self.lines_lost += lines
@@ -223,10 +240,11 @@ class Metrics:
         self.reloads[result] = self.reloads.get(result, 0) + 1
 
 
-def _count_history(series: Series, call: CallRecord) -> None:
-    """Count what happened to each sending, and whether the last one was denied a retry."""
-    records = call.history
-    ended = 0
+def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRecord], *, is_over: bool = True) -> None:
+    """Count what happened to each sending, and whether the last one was denied a retry. `records` are those at one
+    upstream; `is_over`: the call ended there.
+    """
+    before = ended = min((record.attempt for record in records), default=1) - 1  # made elsewhere
     last: AttemptRecord | None = None
     for record in records:
         if record.decision == "transparent":
@@ -238,12 +256,14 @@ def _count_history(series: Series, call: CallRecord) -> None:
         _count_first_byte(series, record)
         if record.ended is not None:
             series.attempt_seconds.add(record.ended - record.started)
-        if record.attempt > 1:
+        if record.attempt == before + 1 and before:
+            _count(series, record, "fallback")
+        elif record.attempt > 1:
             _count_retry(series, record, last if ended == record.attempt - 1 else None, records)
         last, ended = record, ended + 1
         if record.delay is not None and record.decision == "retried":
             series.backoff_seconds += record.delay
-    if call.attempts and last is not None:
+    if is_over and call.attempts and last is not None:
         refused = call.outcome is Outcome.NOT_RETRYABLE and last.cls is not None and last.cls.retryable
         if refused or call.outcome in _DENIALS:
             series.denied[call.outcome] += 1
@@ -268,7 +288,11 @@ def _count_retry(
         hedged = len(over) < len(earlier)
         series.hedges += hedged
         before = None if hedged or not over else over[-1]
-    series.reasons["hedge" if before is None else result(before)] += 1
+    _count(series, record, "hedge" if before is None else result(before))
+
+
+def _count(series: Series, record: AttemptRecord, reason: str) -> None:
+    series.reasons[reason] += 1
     series.ge[ge_class(record.attempt - 1)] += 1
     if record.cls is not _SUCCESS and record.decision not in _NOBODYS_FAULT:
         series.retries_failed += 1

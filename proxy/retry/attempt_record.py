@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from proxy.retry.facts import Class, Failure, Fault, FaultKind, Outcome, Reply
 
+#: The decision on the last attempt at an upstream, where the call goes on at another one.
+FELL_BACK = "fell back"
+
 
 @dataclass(slots=True)
 class AttemptRecord:

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 
 from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, FallBack, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.admission import Admission, Alarm, Payment
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
 from proxy.retry.classification import NeedsBody, classify, classify_fault
@@ -941,9 +941,6 @@ class Call:
         self._give_back(now)
         if self.attempts > self.earlier:
             self.history[-1].decision, self.history[-1].why = no.value, why
-        elif self.history:  # of another upstream: nothing was sent to this one
-            last = self.history[-1]
-            last.why = f"{last.why}; {self.policy.upstream}: {no.value}{f', {why}' if why else ''}"
         return self._give_up(no, now, why)
 
     def _give_up(self, no: Outcome, now: float, why: str = "") -> Actions:
@@ -951,6 +948,9 @@ class Call:
         failure = self.failure
         if self.fallbacks is not None and (left := self._leave(self.fallbacks, no, now)):
             return left
+        if self.history and self.attempts == self.earlier:  # of another upstream: nothing was sent to this one
+            last = self.history[-1]
+            last.decision, last.why = no.value, f"{last.why}; {self.policy.upstream}: {why or no.value}"
         if failure is None or failure.status is None:
             return self._refuse(no, now, why)
         self.deadline = None
@@ -969,7 +969,7 @@ class Call:
         fallbacks.mark(self.history, self.policy)
         if self.attempts > self.earlier:
             last = self.history[-1]
-            last.decision, last.why = "fell back", f"{no.value}{f': {last.why}' if last.why else ''}"
+            last.decision, last.why = FELL_BACK, f"{no.value}{f': {last.why}' if last.why else ''}"
         failure, is_kept = self.failure, self.hedged or type(self.state) is not Flying
         self._finish(no, now)
         if failure is None or failure.status is None or is_kept:

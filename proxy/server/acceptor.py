@@ -21,9 +21,10 @@ from aiohttp import web
 from proxy.config.settings import Address, Settings
 from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
+from proxy.forward.fallback import Ways
 from proxy.forward.headers import answers_for_nobody
 from proxy.forward.own_answers import last_recipient, own_answer, own_grpc_status
-from proxy.forward.request_plan import Plan
+from proxy.forward.request_plan import Plan, destination_of
 from proxy.forward.streams import AppStream, Tunnelling
 from proxy.forward.tracing import TracedExchange
 from proxy.forward.tunnel import TunnelPlan
@@ -228,17 +229,18 @@ class Acceptor(web.Server):
             self._answer_here(connection, head, "the proxy itself was asked")
             return None
         target = admitted.policy.target or admitted.upstream.target  # a route may verify otherwise, say
-        wanted = target.protocol
-        destination = self.means.pool.destination(
+        destination = destination_of(
+            head,
             target,
-            admitted.scheme,
-            admitted.place,
+            self.means.pool,
+            scheme=admitted.scheme,
+            place=admitted.place,
             strict=not place.loopback,
-            http2=head.is_http2 if wanted == "auto" else wanted == "http/2",  # `auto`: what the app spoke
-            either=head.is_http2 and wanted == "auto" and not is_grpc(head),
         )
         plan = Plan(head, admitted.request, admitted.policy, destination, admitted.rest, traced=self.tracer is not None)
         plan.by_service = admitted.by_service
+        if admitted.policy.fallback:
+            plan.ways = Ways(self.settings.router, strict=not place.loopback, traced=self.tracer is not None)
         if head.common and b"via" not in head.specials:  # each Via is looked at for itself
             plan.upstream = admitted.upstream
         return plan

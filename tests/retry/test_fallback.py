@@ -292,7 +292,9 @@ class TestWhatTheAppGetsInTheEnd:
             >> ended(1, at=0.0)
             << Finish(Outcome.RATE_LIMITED)
         )
-        assert play.call.history[-1].why.endswith("; b: rate_limited")
+        (record,) = play.call.history
+        assert record.decision == "rate_limited"
+        assert record.why == "attempts_exhausted: the strategy makes one attempt; b: rate_limited"
 
     def test_hedges_elsewhere_let_go_of_it(self) -> None:
         play = book(BRIEF)

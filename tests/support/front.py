@@ -92,6 +92,7 @@ class Told:
         seen["resent"] = any(record.decision == "transparent" for record in call.history)
         seen["took"] = call.ended - call.started
         seen["upstream"] = call.policy.upstream
+        seen["fallbacks"] = list(call.fallbacks)
         self.calls.append(seen)
         self.changed.set()
 

@@ -1,0 +1,210 @@
+"""A call that goes on at other upstreams: what is sent there, and what of it comes back.
+
+Whether it goes on is decided elsewhere (`proxy.retry.fallback`). Here the request is built for the next upstream, from
+the request as it came: its head without what is the first one's alone, its body with members set where the entry says
+so. The exchange drives both upstreams' calls, one after the other, and asks its `Journey` for what is different: which
+body is sent, which upstream an attempt went to.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from proxy.forward.context import Context
+from proxy.forward.request_plan import Plan, destination_of
+from proxy.forward.upload import Upload
+from proxy.retry.facts import Request
+from proxy.retry.fallback import LeftBehind, left_behind
+from proxy.retry.policy import Fallback, Policy
+from proxy.retry.routing import Router, climbs
+from proxy.transport.replay_buffer import Replay
+from proxy.wire.errors import BadMessage
+from proxy.wire.head import RequestHead, Trailers
+from proxy.wire.json_object import NoObjectError, set_members
+from proxy.wire.rebuilt import rebuilt
+
+#: Fields that hold a digest of the body, or of one that is framed by its encoding: they are wrong once it is another
+#: (RFC 9530, RFC 3230, RFC 1864; Amazon's, Google's and Azure's own).
+_DIGESTS = frozenset(
+    {
+        *("content-digest", "repr-digest", "digest", "content-md5", "x-goog-hash"),
+        *("x-amz-content-sha256", "x-ms-content-sha256", "x-ms-content-crc64"),
+    }
+)
+_DIGEST_PREFIX = "x-amz-checksum-"
+#: Never handed on from an upstream that the app did not ask.
+_COOKIES = frozenset({b"set-cookie", b"set-cookie2"})
+_NO_NAMES: frozenset[bytes] = frozenset()
+
+
+class StaysError(Exception):
+    """A request that an upstream can't take over. Its text is a clause for the log, which shows nothing of it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ways:
+    """From one upstream to those of the same generation of the configuration. `strict`: loopback addresses are denied
+    that no `url` names; `traced`: attempts are spans.
+    """
+
+    router: Router
+    strict: bool
+    traced: bool
+
+
+@dataclass(slots=True)
+class Leg:
+    """A call's way through one more upstream. `body` is the one that is sent there, where it is another than came;
+    `trailers`: names of those that stay behind, as `LeftBehind` says.
+    """
+
+    plan: Plan
+    body: Replay | None
+    left: LeftBehind
+    edits: bool
+
+
+@dataclass(slots=True, eq=False)
+class Journey:
+    """A call's way over several upstreams. `first` is the plan that it came by, `since` what attempts had been made
+    when it went on to each next one, whose policies stand beside, in `policies`.
+    """
+
+    means: Context
+    first: Plan
+    ahead: Leg | None = None  # where the call may go next
+    leg: Leg | None = None
+    since: list[int] = field(default_factory=list)
+    policies: list[Policy] = field(default_factory=list)
+    _trailers: Trailers | None = None  # of the request's body, as they came
+    _has_trailers: bool = False
+
+    # -- to the next upstream -------------------------------------------------------------------------------------
+
+    def prepare(self, entry: Fallback, upload: Upload | None) -> None:
+        """Build what the next upstream would be sent. Raises StaysError where that can't be done."""
+        self._forget()
+        self.ahead = self._leg(entry, upload)
+
+    def go_on(self, attempts: int, upload: Upload | None) -> Plan:
+        """Go where was prepared last, after so many attempts in all: by this plan."""
+        leg, self.ahead = self.ahead, None
+        assert leg is not None
+        if self.leg is not None and self.leg.body is not None:
+            self.leg.body.close()
+        self.leg = leg
+        self.since.append(attempts)
+        self.policies.append(leg.plan.policy)
+        if upload is not None and upload.replay.done:
+            self.trailers_came(upload)
+        return leg.plan
+
+    def _leg(self, entry: Fallback, upload: Upload | None) -> Leg:
+        first, ways = self.first, self.first.ways
+        upstream = ways.router.by_name[entry.to]
+        target, head = upstream.target, first.head
+        if target.protocol == "http/1.1" and head.is_http2 and first.is_grpc:
+            raise StaysError("gRPC needs HTTP/2, and its `protocol` is http/1.1")
+        path = head.path if first.rest is None else first.rest
+        if climbs(path):
+            raise StaysError("the path climbs above the upstream's url")
+        body = self._body(entry, upload)
+        authority = target.endpoints[0].authority
+        left = left_behind(first.policy, upstream.policy, entry)
+        edits = body is not None
+
+        def cut(name: str) -> bool:
+            return left.field(name) or (edits and is_digest(name))
+
+        try:
+            made = rebuilt(
+                head, target=left.target(path), host=authority.encode("latin-1"), cut=cut, length=_length(head, body)
+            )
+        except BadMessage:
+            raise StaysError("its head can't be made without what stays behind") from None
+        whole_path = made.form == "asterisk" or first.is_grpc  # else the url's path is put in front
+        old = first.request
+        request = Request(made.method, authority, made.path.decode("latin-1"), made, old.plain, old.timed)
+        policy = upstream.policy_for(made.method, made.path, made)
+        destination = destination_of(
+            made, policy.target or target, self.means.pool, scheme="http", place="", strict=ways.strict
+        )
+        plan = Plan(made, request, policy, destination, None if whole_path else made.path, traced=ways.traced)
+        plan.by_service = whole_path
+        return Leg(plan, body, left, edits)
+
+    def _body(self, entry: Fallback, upload: Upload | None) -> Replay | None:
+        """The body with the members set that the entry names; None where it names none."""
+        if not entry.json:
+            return None
+        if upload is None or not (upload.size or not upload.replay.done):
+            raise StaysError("it has no body to set members in")
+        pieces = upload.replay.whole()
+        if pieces is None:
+            raise StaysError("its body has not come whole")
+        if any(each.lower() != "identity" for each in self.first.head.get_all("content-encoding")):
+            raise StaysError("its body is encoded")
+        try:
+            body = set_members(b"".join(pieces), dict(entry.json))
+        except NoObjectError as why:
+            raise StaysError(str(why)) from None
+        made = Replay(self.means.store, done=True)
+        made.trailers = upload.replay.trailers
+        if not made.append(body):
+            made.close()
+            raise StaysError("there is no room in `buffers` for its body with members set")
+        return made
+
+    # -- what is different ----------------------------------------------------------------------------------------
+
+    def body_for(self, upload: Upload) -> Replay:
+        """The body that attempts send now."""
+        return upload.replay if self.leg is None or self.leg.body is None else self.leg.body
+
+    def trailers_came(self, upload: Upload) -> None:
+        """The request's body is whole: of the fields behind it, those that stay behind are left out here."""
+        if not self._has_trailers:
+            self._has_trailers, self._trailers = True, upload.replay.trailers
+        leg, trailers = self.leg, self._trailers
+        if leg is None or trailers is None:
+            return
+        names = {name.lower() for name, _ in trailers.pairs()}
+        out = {name for name in names if _stays_behind(leg, name.decode("latin-1"))}
+        self.body_for(upload).trailers = trailers.without(out) if out else trailers
+
+    def policy_of(self, attempt: int) -> Policy:
+        """The policy of the upstream that an attempt went to."""
+        place = bisect_right(self.since, attempt - 1)
+        return self.policies[place - 1] if place else self.first.policy
+
+    def dropped(self, attempt: int) -> frozenset[bytes]:
+        """Lower-case names of fields that do not come back of an attempt's answer."""
+        return _COOKIES if self.since and attempt > self.since[0] else _NO_NAMES
+
+    def close(self) -> None:
+        """The call is over: free the bodies that were made for it."""
+        self._forget()
+        if self.leg is not None and self.leg.body is not None:
+            self.leg.body.close()
+
+    def _forget(self) -> None:
+        if self.ahead is not None and self.ahead.body is not None:
+            self.ahead.body.close()
+        self.ahead = None
+
+
+def is_digest(name: str) -> bool:
+    """Whether the field of this lower-case name holds a digest of the body."""
+    return name in _DIGESTS or name.startswith(_DIGEST_PREFIX)
+
+
+def _stays_behind(leg: Leg, name: str) -> bool:
+    return leg.left.field(name) or (leg.edits and is_digest(name))
+
+
+def _length(head: RequestHead, body: Replay | None) -> int | None:
+    """The length to announce; None where nothing changes, or where fields behind the body keep it in chunks."""
+    if body is None or (head.chunked and body.trailers is not None):
+        return None
+    return body.end
