@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.observe.call_record import refused
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import GE, Metrics, ge_class
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Policy
 
@@ -211,3 +211,44 @@ def test_grpc_calls_by_what_they_came_to_and_over_workers() -> None:
     text = render(metrics, Gauges())[0].decode()
     assert 'redrive_grpc_calls_total{grpc_status="14",route="",upstream="payments"} 2.0' in text
     assert 'redrive_grpc_calls_total{grpc_status="12",route="",upstream=""} 1.0' in text
+
+
+def test_attempts_count_where_they_went_and_all_else_where_the_call_began() -> None:
+    first, other = {"upstream": "payments", "route": ""}, {"upstream": "other", "route": "r"}
+    history = [
+        AttemptRecord(1, 10.0, 10.1, 503, cls=Class.TRANSIENT, decision="retried", delay=0.1, upstream="payments"),
+        AttemptRecord(2, 10.2, 10.3, 503, cls=Class.TRANSIENT, decision="fell back", upstream="payments"),
+        AttemptRecord(
+            3, 10.3, 10.4, 500, cls=Class.TRANSIENT, decision="retried", delay=0.2, upstream="other", route="r"
+        ),
+        AttemptRecord(
+            4, 10.6, 10.7, 500, cls=Class.TRANSIENT, decision="attempts_exhausted", upstream="other", route="r"
+        ),
+    ]
+    gone = FallbackRecord("other", Outcome.ATTEMPTS_EXHAUSTED)
+    skipped = FallbackRecord("none", Outcome.ATTEMPTS_EXHAUSTED, "its body is encoded")
+    call = ended(attempts=4, history=history, fallbacks=(skipped, gone), outcome=Outcome.ATTEMPTS_EXHAUSTED, status=500)
+    metrics = Metrics()
+    told: dict[tuple[str, str], int] = {}
+    metrics.add([call])
+    assert {(each.upstream, each.route) for each in metrics.moved(told)} == {("payments", ""), ("other", "r")}
+    assert metrics.moved(told) == []
+    seen = Samples(metrics)
+    ends = {"outcome": "attempts_exhausted"}
+    assert seen.value("redrive_calls_total", **first, **ends, code_class="5xx") == 1
+    assert seen.value("redrive_calls_total", **other, **ends, code_class="5xx") == 0
+    assert seen.value("redrive_fallbacks_total", upstream="payments", to="other", **ends) == 1
+    assert seen.value("redrive_fallbacks_total", upstream="payments", to="none", **ends) == 0
+    assert seen.value("redrive_attempts_total", **first, result="transient") == 2
+    assert seen.value("redrive_attempts_total", **other, result="transient") == 2
+    assert seen.value("redrive_retries_total", **first, reason="transient") == 1
+    assert seen.value("redrive_retries_total", **other, reason="fallback") == 1
+    assert seen.value("redrive_retries_total", **other, reason="transient") == 1
+    assert seen.value("redrive_retry_attempts_total", **other, ge="3") == 1
+    assert seen.value("redrive_hedges_total", **other) == 0
+    assert seen.value("redrive_backoff_seconds_total", **first) == pytest.approx(0.1)
+    assert seen.value("redrive_backoff_seconds_total", **other) == pytest.approx(0.2)
+    assert seen.value("redrive_retries_denied_total", upstream="other", why="attempts_exhausted") == 1
+    assert seen.value("redrive_retries_denied_total", upstream="payments", why="attempts_exhausted") == 0
+    assert seen.value("redrive_call_duration_seconds_count", **first) == 1
+    assert seen.value("redrive_call_duration_seconds_count", **other) == 0
