@@ -959,7 +959,9 @@ class Call:
 
     def _leave(self, fallbacks: Fallbacks, no: Outcome, now: float) -> Actions:
         """The call is over here, and goes on at another upstream; () where none takes it."""
-        if no not in GOES_ON or self.committed or self._shared:
+        if no not in GOES_ON and not (no is Outcome.OVERLOADED and self.found_no_place):
+            return ()
+        if self.committed or self._shared:
             return ()
         if self.deadline is not None and now >= self.deadline - HAIR:
             return ()  # what is over is the call's time

@@ -14,9 +14,12 @@ from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Request
 from proxy.retry.fallback import LeftBehind, stays
 from proxy.retry.policy import (
     Backoff,
+    BreakerSpec,
     BucketRef,
     Classify,
+    Concurrency,
     Dialect,
+    EndpointShare,
     Fallback,
     Policy,
     PushbackPolicy,
@@ -26,6 +29,7 @@ from proxy.retry.policy import (
     Strategy,
     Timeouts,
 )
+from proxy.retry.waiting_room import WaitingRoom
 
 T, H = Class.TRANSIENT, Class.THROTTLING
 CLASSIFY = Classify(
@@ -174,6 +178,31 @@ class TestWhereACallGoesOn:
             << Finish(Outcome.SUCCESS)
         )
         assert [(each.attempt, each.upstream) for each in play.call.history] == [(1, "b")]
+
+    def test_no_place_among_the_attempts_under_way(self) -> None:
+        policy = replace(LIST, concurrency=Concurrency(1, queue=0, wait=1.0))
+        first = Playbook(policy)
+        assert first >> start() << Launch(1)
+        play = book(policy, registry=first.registry)
+        assert play >> start() << FallBack(TO_B)
+        assert play.call.fallbacks is not None
+        assert play.call.fallbacks.records[0].outcome is Outcome.OVERLOADED
+
+    def test_no_place_to_wait_in_is_no_reason(self) -> None:
+        policy = replace(LIST, rate=BucketRef(RateSpec(1.0, 1.0, initial=0)))
+        play = book(policy, room=WaitingRoom(0))
+        assert play >> start() << Answer(503, ANY, ANY, Outcome.OVERLOADED, 1.0, ANY) << Finish(Outcome.OVERLOADED)
+
+    def test_an_open_circuit(self) -> None:
+        breaker = BreakerSpec(0.5, 1, 30.0, 10.0)
+        policy = replace(BRIEF, circuit_breaker=breaker, endpoints=(EndpointShare("a:80"),))
+        play = book(policy)
+        launched = Launch(1, endpoint=0)
+        assert play >> start() << launched >> reply(1, 503, at=0.0) << Hold(1) << FallBack(TO_B)
+        again = book(policy, registry=play.registry)
+        assert again >> start(1.0) << FallBack(TO_B)
+        assert again.call.fallbacks is not None
+        assert again.call.fallbacks.records[0].outcome is Outcome.CIRCUIT_OPEN
 
     @pytest.mark.parametrize("disabled", [False, True])
     def test_the_cooldown_of_the_first(self, disabled: bool) -> None:
