@@ -66,6 +66,33 @@ def header_value(value: Any) -> str:
     return found.strip(" \t")
 
 
+def credential(value: Any) -> str:
+    """A credential's value, which no message repeats: visible ASCII, no space around it."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("is empty")
+    if value != value.strip():
+        raise ValueError("has a space or a line break at its beginning or end; take it away")
+    if not all(" " <= character <= "~" for character in value):
+        raise ValueError("has characters that no credential has: visible ASCII alone goes into a header")
+    return str(value)
+
+
+def credential_format(value: Any) -> str:
+    """How a header field carries a credential: {} stands for it, once. No message repeats it: it may hold one."""
+    if not isinstance(value, str) or value.count("{}") != 1:
+        raise ValueError("must hold {} once, where the value goes, as in 'Bearer {}'")
+    if value != value.strip() or not all(" " <= character <= "~" for character in value):
+        raise ValueError("must be visible ASCII, without a space at its beginning or end")
+    return str(value)
+
+
+def no_credentials(value: Any) -> str:
+    """The word none; what else stands there may be a credential, and is not repeated."""
+    if value != "none":
+        raise ValueError("must be none, or a mapping: {header: …, values: […]}")
+    return "none"
+
+
 def address(value: Any) -> Address:
     """HOST:PORT, [IPv6]:PORT or unix:/path."""
     found = word(value)

@@ -41,9 +41,11 @@ def classify(
     retried: bool,
     own_dialects: bool = False,
     key: IdempotencyKey = IdempotencyKey(),  # noqa: B008  it is frozen
+    *,
+    credentials: bool = False,
 ) -> Classify:
     """The compiled classification out of a policy's read `classify` section. `retried`: by a service config's;
-    `own_dialects`: the upstream itself names them; `key`: the policy's idempotency key.
+    `own_dialects`: the upstream itself names them; `key`: the policy's idempotency key; `credentials`: it has some.
     """
     statuses: dict[int, Class] = {}
     grpc: dict[int, Class] = {}
@@ -62,6 +64,7 @@ def classify(
         *(statuses, grpc, faults, rules, dialects, service_codes, typed["unsafe_methods"], retried, own_dialects),
         key_header=key.header.lower(),
         keys_injected=key.inject,
+        credentials=credentials,
     )
 
 
@@ -147,8 +150,9 @@ def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
     source, stop_field = " ".join(typed["source"]), typed.get("stop_field", "")
     delays = tuple(BodyDelay(tuple(each["json"].split(".")), each["format"]) for each in typed["delays"])
     repeats = _repeats(typed["repeats"]) if "repeats" in typed else None
-    empty = frozenset(typed["empty_events"])
-    return Dialect(typed["name"], tuple(rules), resets, typed["grpc"], source, stop_field, delays, repeats, empty)
+    quota = tuple(rule({**each, "as": "fatal"}, "out of quota") for each in typed["out_of_quota"])
+    empty, name, grpc = frozenset(typed["empty_events"]), typed["name"], typed["grpc"]
+    return Dialect(name, tuple(rules), resets, grpc, source, stop_field, delays, repeats, empty, quota)
 
 
 def _repeats(typed: Mapping[str, Any]) -> Repeats:

@@ -16,7 +16,7 @@ from proxy.config import addresses
 from proxy.config.policies import Policies, PolicyPlace, relative_to
 from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean, printable
 from proxy.config.provenance import Provenance
-from proxy.config.schema import DEFAULTS, FILE
+from proxy.config.schema import CREDENTIALS, DEFAULTS, FILE
 from proxy.config.settings import (
     ALWAYS_DENIED,
     OPEN_PORTS,
@@ -32,8 +32,8 @@ from proxy.config.settings import (
 )
 from proxy.config.strategies import Kinds
 from proxy.config.units import is_off
-from proxy.config.yaml_tree import Map, Seq, lay, place
-from proxy.retry.policy import EndpointShare, Policy, Scope
+from proxy.config.yaml_tree import Map, Seq, Text, lay, place
+from proxy.retry.policy import Credentials, EndpointShare, Policy, Scope
 from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Match, Route, Router, Target, Upstream
 
 if TYPE_CHECKING:
@@ -184,6 +184,10 @@ def _aws_layers(environ: Mapping[str, str], problems: Problems) -> list[Map]:
 
 #: The label of upstreams that no configuration names.
 UNMATCHED = "unmatched"
+#: A credential's format that is shown: a scheme's name at most.
+_PLAIN_FORMAT = re.compile(r"([A-Za-z][A-Za-z-]{0,15} )?\{\}")
+#: What stands in the place of one that is not.
+MASK = "***"
 
 
 class Upstreams:
@@ -235,7 +239,8 @@ class Upstreams:
             EndpointShare(end.label, each.get("weight", 1), each.get("priority", 0))
             for end, each in zip(endpoints, placed, strict=True)
         )
-        made = self._routed(merged, name, endpoints, path, at, shares)
+        credentials = self._credentials(merged, typed.get("credentials"), endpoints, path)
+        made = self._routed(merged, name, endpoints, path, at, shares, credentials)
         prefix = typed.get("prefix", f"/{name}") if endpoints else None  # else there would be nowhere to go
         services = _several(typed, "services")
         if services and not endpoints:
@@ -247,6 +252,25 @@ class Upstreams:
         hosts = _several(typed, "hosts") if "hosts" in typed else _hosts(endpoints)
         connect = cast(ConnectMode, str(merged["connect"]))
         return Upstream(name, name, cast(Target, base.target), base, connect, prefix, hosts, routes, services)
+
+    def _credentials(self, merged: Map, typed: Any, endpoints: tuple[Endpoint, ...], path: Path) -> Credentials | None:
+        """An upstream's credentials. In the tree their numbers take the place of their values, which is shown."""
+        if not isinstance(typed, dict):
+            return None
+        full = CREDENTIALS.filled(typed)
+        values = tuple(full["format"].replace("{}", value) for value in full["values"])
+        tree = merged["credentials"].copy()
+        written, hidden = tree["values"], Seq(tree["values"].mark)
+        for number, mark in enumerate(written.marks, 1):
+            hidden.put(Text.make(f"key {number}"), mark)
+        tree.put("values", hidden, tree.keys_at["values"], tree.values_at["values"])
+        if "format" in tree and not _PLAIN_FORMAT.fullmatch(full["format"]):  # it may hold what is no scheme
+            tree.put("format", Text.make(MASK), tree.keys_at["format"], tree.values_at["format"])
+        merged["credentials"] = tree
+        if not endpoints:
+            message = "needs a url: where requests choose the host, keys would go to whomever they name"
+            self._problems.add(merged.keys_at["credentials"], (*path, "credentials"), message)
+        return Credentials(full["header"], values, full["pick"])
 
     def fallback(self) -> Upstream | None:
         """The pattern of upstreams for hosts that none names. Their cooldown is off unless `defaults` sets it."""
@@ -268,11 +292,13 @@ class Upstreams:
         path: Path,
         at: Mark,
         shares: tuple[EndpointShare, ...] = (),
+        credentials: Credentials | None = None,
     ) -> tuple[Policy, tuple[Route, ...]] | None:
         """The policy of an upstream and of each of its routes; None where one of them is wrong."""
         labels: dict[str, int] = {}
         under = merged.without("routes")
-        base = self._routes(under, Match(), PolicyPlace(name, "", endpoints, path, at, shares=shares), labels)
+        start = PolicyPlace(name, "", endpoints, path, at, shares=shares, credentials=credentials)
+        base = self._routes(under, Match(), start, labels)
         routes: list[Route | None] = []
         for number, tree in enumerate(merged.get("routes") or ()):
             where: Path = (*path, "routes", number)
@@ -281,7 +307,7 @@ class Upstreams:
             match = self._match(written)
             label = _unique(_label(match, written.get("path"), number), labels)
             own = frozenset(tree) & {"bucket", "rate", "concurrency"}
-            place = PolicyPlace(name, label, endpoints, where, tree.mark, own, shares)
+            place = PolicyPlace(name, label, endpoints, where, tree.mark, own, shares, credentials)
             routes += self._routes(laid, match, place, labels)
         *methods, rest = base
         fine = tuple(route for route in (*routes, *methods) if route is not None)

@@ -169,6 +169,10 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
+#: Of a credential that is told whose text it may be.
+_UNREPEATED = "holds a ${ that begins no reference; write ${NAME} or ${NAME:-default} ($${ for a plain ${)"
+
+
 def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
     """Replace every ${NAME} and ${NAME:-default} of a tree, in place. `$${` is a `${` that stays."""
     seen: set[int] = set()
@@ -177,6 +181,8 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
         """The value replaced; nothing at all where that cannot be done, so that it is told once."""
         if isinstance(tree, Text) and "${" in tree:
             replaced, wrong = _replaced(tree, environ)
+            if wrong and "credentials" in path and "values" in path:
+                wrong = [_UNREPEATED if "is no reference" in each else each for each in wrong]
             for message in wrong:
                 problems.add(mark, path, message)
             return None if wrong else replaced
@@ -194,6 +200,8 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
                 found = value(item, at, (*path, number))
                 if found is not None or item is None:
                     kept.put(found, at)
+            if tree and not kept:  # all of them were told: it is not to be told that it is empty
+                return None
             tree[:], tree.marks = kept, kept.marks
         return tree
 

@@ -23,6 +23,7 @@ from proxy.retry.policy import (
     BreakerSpec,
     Classify,
     Concurrency,
+    Credentials,
     Dialect,
     EndpointShare,
     Fallback,
@@ -60,6 +61,7 @@ class PolicyPlace:
     at: Mark
     own: frozenset[str] = frozenset()
     shares: tuple[EndpointShare, ...] = ()
+    credentials: Credentials | None = None
 
 
 class Policies:
@@ -73,6 +75,7 @@ class Policies:
         self._packs: dict[tuple[str, ...], tuple[Dialect, ...]] = {}
         self._classified: dict[object, Classify] = {}
         self._parts: dict[tuple[type, Any], Any] = {}
+        self._told: set[Mark] = set()  # of what a route would say again
         self.trees: dict[tuple[str, str], Map] = {}
         self.defaults: Map | None = None  # what every upstream inherits; None while that is put together
 
@@ -132,7 +135,7 @@ class Policies:
             self._one(buckets["rate"][0]),
             self._one(Scope("header", scope["header"].lower()) if isinstance(scope, dict) else Scope(scope)),
             self._one(Timeouts(**typed["timeouts"])),
-            self._classify(tree, method, key, path),
+            self._classify(tree, method, key, path, credentials=place.credentials is not None),
             self._one(frozenset(typed["attempt_headers"])),
             self._one(key),
             self._one(PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["hold"])),
@@ -144,13 +147,28 @@ class Policies:
             endpoints=self._one(place.shares if breaker is not None or any(map(_is_chosen, place.shares)) else ()),
             fallback=self._one(tuple(map(_fallback, typed["fallback"]))),
             concurrency=self._one(self._concurrency(tree, typed["concurrency"], place)),
+            credentials=place.credentials,
         )
+        if place.credentials is not None:
+            self._told_twice(tree, place.credentials, path)
         if found is None:
             return None
         shown: list[tuple[str, str | None, Map | None]] = [("strategy", strategy.name, whole)]
         shown += [(what, ref.name if ref else None, mapping) for what, (ref, mapping) in buckets.items()]
         self.trees[place.upstream, place.route] = _effective(tree, shown)
         return policy
+
+    def _told_twice(self, tree: Map, credentials: Credentials, path: KeyPath) -> None:
+        """Refuse a field that credentials carry and `headers` sets or removes as well."""
+        edits = tree.sub("headers").sub("request")
+        written, removed = edits.sub("set"), edits.get("remove")
+        marks = {name: written.keys_at[name] for name in written}
+        marks |= dict(zip(removed, removed.marks, strict=True)) if isinstance(removed, Seq) else {}
+        for name, mark in marks.items():
+            if name.lower() == credentials.name and mark not in self._told:  # routes inherit it
+                self._told.add(mark)
+                message = f"credentials carry {name} already: take one of the two away"
+                self._problems.add(mark, (*path, "headers", "request", name), message)
 
     def _one(self, part: Part) -> Part:
         """The first that was equal to this: thousands of routes differ in little."""
@@ -168,13 +186,19 @@ class Policies:
         return known[1]
 
     def _classify(
-        self, tree: Map, method: MethodPolicy | None, idempotency_key: IdempotencyKey, path: KeyPath
+        self,
+        tree: Map,
+        method: MethodPolicy | None,
+        idempotency_key: IdempotencyKey,
+        path: KeyPath,
+        *,
+        credentials: bool,
     ) -> Classify:
         """Lists, rules and packs; the same ones are compiled once."""
         typed, names = self._typed(tree, "classify"), self._typed(tree, "dialects")
         codes, retried = (None, False) if method is None else (method.codes, method.retried)
         inherited = self.defaults is None or tree.keys_at["dialects"] == self.defaults.keys_at["dialects"]
-        key = id(typed), id(names), codes, retried, method is None, inherited, idempotency_key
+        key = id(typed), id(names), codes, retried, method is None, inherited, idempotency_key, credentials
         known = self._classified.get(key)
         if known is None:
             named = tree["dialects"]
@@ -184,7 +208,9 @@ class Policies:
             packs = self._packs.get(names) if not any(name.endswith(("yaml", "yml")) for name in names) else None
             if packs is None:
                 packs = self._packs[names] = dialects(names, marks, (*path, "dialects"), self._problems)
-            known = self._classified[key] = classify(typed, packs, codes, retried, not inherited, idempotency_key)
+            known = self._classified[key] = classify(
+                typed, packs, codes, retried, not inherited, idempotency_key, credentials=credentials
+            )
         return known
 
     def _target(self, tree: Map, typed: dict[str, Any], endpoints: tuple[Endpoint, ...], path: KeyPath) -> Target:

@@ -22,6 +22,7 @@ from proxy.config.schema_language import (
     Key,
     ListOf,
     MapOf,
+    Secrets,
     Section,
     Tell,
     Word,
@@ -381,6 +382,15 @@ FALLBACK = section(
     keep=Key(ListOf(word), doc="fields and query parameters that go along though their names say that they are secret"),
 )
 
+CREDENTIALS = section(
+    "credentials",
+    "Several keys of one upstream: each attempt carries one of them.",
+    header=Key(Word(addresses.editable_header, TEXT), doc="the field that carries it, as x-api-key", required=True),
+    format=Key(Word(addresses.credential_format, like(r".*\{\}.*")), "{}", "how it does; {} stands for the value"),
+    values=Key(Secrets(addresses.credential), doc="the keys, as ${KEY_A}; shown nowhere", required=True),
+    pick=Key(one_word("next", "first"), "next", "next takes turns, first keeps to the first that may be used"),
+)
+
 _NAME_OR_BUCKET = Either(word=word, mapping=BUCKET)
 POLICY_KEYS: dict[str, Key] = {
     "verify": Key(word, True, "upstream TLS: true, false, or a CA file"),
@@ -420,11 +430,14 @@ MATCH = section(
     headers=Key(header_globs, doc="name: glob; * means present"),
 )
 
+#: Keys that an upstream alone has: routes inherit them, and hosts that requests choose must not get them.
+_UPSTREAM_ALONE = {"credentials": "upstreams.NAME.credentials, beside its url"}
+
 ROUTE = Section(
     "route",
     "A policy for some of an upstream's calls.",
     {"match": Key(MATCH, doc="which calls it is for, as {path: /v1/*}", required=True), **POLICY_KEYS},
-    belongs=ELSEWHERE | {"circuit_breaker": "upstreams.NAME.circuit_breaker"},
+    belongs=ELSEWHERE | _UPSTREAM_ALONE | {"circuit_breaker": "upstreams.NAME.circuit_breaker"},
 )
 
 _PLACELESS: dict[str, Key] = {
@@ -450,7 +463,10 @@ _PLACELESS: dict[str, Key] = {
 FILLED = {"circuit_breaker": CIRCUIT_BREAKER}
 
 DEFAULTS = Section(
-    "defaults", "An upstream policy without a place; every upstream starts from it.", _PLACELESS, belongs=ELSEWHERE
+    "defaults",
+    "An upstream policy without a place; every upstream starts from it.",
+    _PLACELESS,
+    belongs={**ELSEWHERE, **_UPSTREAM_ALONE},
 )
 
 ENDPOINT = section(
@@ -476,6 +492,10 @@ UPSTREAM = replace(
         prefix=Key(prefix, doc="for reverse use: /NAME by default, or off"),
         services=Key(
             several(service), doc="gRPC services that lead here in reverse use on HTTP/2, * within; none by default"
+        ),
+        credentials=Key(
+            Either(word=Word(addresses.no_credentials, {"const": "none"}), mapping=CREDENTIALS),
+            doc="several keys, of which each attempt carries one: {header, format, values, pick}; needs a url",
         ),
         **_PLACELESS,
     ),
@@ -544,6 +564,19 @@ PACK = section(
         [],
     ),
     repeats=REPEATS,
+    out_of_quota=Key(
+        ListOf(
+            section(
+                "out_of_quota",
+                "An answer after which a key is of no use until somebody pays, or its period begins again.",
+                status=Key(several(status)),
+                header=Key(header_globs, doc="name: glob"),
+                json=Key(MapOf(glob), doc="dotted.path: glob"),
+            )
+        ),
+        [],
+        "what `credentials` put a key aside for, whatever class it has",
+    ),
     resets=Key(
         ListOf(
             section(

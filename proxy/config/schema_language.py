@@ -82,6 +82,34 @@ class ListOf:
 
 
 @dataclass(frozen=True, slots=True)
+class Secrets:
+    """A list of texts that no message repeats, read by `reader` as a tuple; each is there once."""
+
+    reader: Callable[[Any], str]
+
+    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+        if not isinstance(tree, Seq) or not tree:
+            tell(at, path, "must be a list of one or more values")
+            return BAD
+        items: list[str] = []
+        wrong = False
+        for number, item in enumerate(tree):
+            try:
+                value = self.reader(item)
+                if value in items:
+                    raise ValueError(f"is the same as number {items.index(value) + 1}: each is to be there once")
+            except ValueError as error:
+                tell(tree.marks[number], (*path, number), str(error))
+                wrong = True
+            else:
+                items.append(value)
+        return BAD if wrong else tuple(items)
+
+    def schema(self, named: Definitions) -> dict[str, Any]:
+        return {"type": "array", "minItems": 1, "items": {"type": ["string", "number"]}}
+
+
+@dataclass(frozen=True, slots=True)
 class MapOf:
     """A mapping with names of the user's own, a dict by the names as written. `key` reads them; `caseless`: a name is
     one in any case, and there once.

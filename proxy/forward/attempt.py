@@ -95,11 +95,24 @@ class Attempt:
     `cursor`: bytes of the request's body that were given to the stream. `sent_at`: when the last of it was. `ended`,
     `fault`: how the answer ended, where it did before it was asked for. `task`: the dial, while it lasts.
     `sent_on`: the stream that it was sent on, once that is over, or failed. `protocol`: what it is sent by,
-    of a call that starts undecided.
+    of a call that starts undecided. `key`: the number of the credential that it carries, None for none.
     """
 
     __slots__ = (
-        *("arrived", "cursor", "ended", "fault", "head", "kept", "kept_size", "limit", "look", "number", "origin"),
+        *(
+            "arrived",
+            "cursor",
+            "ended",
+            "fault",
+            "head",
+            "kept",
+            "kept_size",
+            "key",
+            "limit",
+            "look",
+            "number",
+            "origin",
+        ),
         *("owner", "protocol", "replay", "sent_at", "sent_on", "state", "stream", "task", "trailers", "watch"),
     )
 
@@ -114,6 +127,7 @@ class Attempt:
         self.state = FLYING
         self.stream: UpstreamStream | None = None
         self.protocol = ""
+        self.key: int | None = None
         self.task: asyncio.Task[None] | None = None
         self.replay: Replay | None = None
         self.cursor = 0

@@ -458,7 +458,7 @@ class Exchange:
         for action in actions:
             kind = type(action)
             if kind is Launch:
-                self._launch(action.attempt, action.fresh, now, action.endpoint)  # type: ignore[union-attr]
+                self._launch(action, now)  # type: ignore[arg-type]
             elif kind is Deliver:
                 self._deliver(self.flights[action.attempt], action.outcome, now)  # type: ignore[union-attr]
             elif kind is Finish:
@@ -529,7 +529,8 @@ class Exchange:
             self.due_by(now + self.policy.timeouts.idle)
         self.carry_out(actions, now)
 
-    def _launch(self, number: int, fresh: bool, now: float, endpoint: int | None) -> None:
+    def _launch(self, action: Launch, now: float) -> None:
+        number, fresh, endpoint = action.attempt, action.fresh, action.endpoint
         destination, flights = self.plan.destination, self.flights
         if endpoint is None:
             avoid = () if destination.only else [*self._failed, *(flight.origin for flight in flights.values())]
@@ -538,6 +539,7 @@ class Exchange:
             origin = destination.origins[endpoint]
         self.endpoint = self.call.endpoints[number] = origin.label
         attempt = flights[number] = Attempt(self, number, origin)
+        attempt.key = action.key
         stream = None if fresh else self._resting(origin, now)
         if stream is None:
             attempt.task = self.means.loop.create_task(self._dial(attempt, fresh))
@@ -626,6 +628,8 @@ class Exchange:
 
             self._key = str(uuid4())
         drop, add = self._own_fields(attempt)
+        if attempt.key is not None:
+            drop, add = plan.with_credential(attempt.key, drop, add)
         return plan.request_for(
             *(attempt.origin, attempt.number, self.means.via),
             elapsed=now - self.started if self._was_held(attempt) else 0.0,

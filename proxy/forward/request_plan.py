@@ -116,6 +116,7 @@ class Plan:
             and head.upgrade is None
             and not self.login_bound
             and policy.target.via_proxy is None
+            and policy.credentials is None
         )
 
     def follow(self, head: RequestHead, router: Router) -> bool:
@@ -233,6 +234,17 @@ class Plan:
             asked.drop = drop | changes.names()
             asked.add = changes.lines() + via_line(via, self.head.version) + add
         return asked
+
+    def with_credential(self, number: int, drop: frozenset[bytes], add: bytes) -> tuple[frozenset[bytes], bytes]:
+        """`drop` and `add` of a request that carries this credential, in the place of what the app sent in its field.
+        A TRACE is answered with itself, so it carries none (RFC 9110 section 9.3.8).
+        """
+        credentials = self.policy.credentials
+        assert credentials is not None  # it has a number
+        name = credentials.name.encode("ascii")
+        if self.head.get(name) is not None:
+            drop |= {name}
+        return drop, add if self.head.method == "TRACE" else add + credentials.lines[number]
 
 
 def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:

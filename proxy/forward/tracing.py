@@ -16,6 +16,7 @@ from proxy.forward.streams import AppStream
 from proxy.observe.call_record import CallRecord
 from proxy.observe.trace_context import Trace, read
 from proxy.observe.tracing import Tracer
+from proxy.retry.actions import Launch
 from proxy.wire.head import Trailers
 
 _PARENT = frozenset({b"traceparent"})
@@ -45,9 +46,10 @@ class TracedExchange(Exchange):
             self._dropped = _BOTH
         super().start(plan, now, body, done, trailers)
 
-    def _launch(self, number: int, fresh: bool, now: float, endpoint: int | None) -> None:
+    def _launch(self, action: Launch, now: float) -> None:
+        number = action.attempt
         self.trace.launch(number)
-        super()._launch(number, fresh, now, endpoint)
+        super()._launch(action, now)
         flight = self.flights.get(number)
         if flight is not None:
             place, rest = flight.origin.endpoint, self.plan.rest

@@ -60,6 +60,7 @@ class Driver:
         self.attempt_timeout = attempt_timeout
         self.idle_timeout: float | None = None
         self.body_size = body_size
+        self.key: int | None = None  # of the credential that the latest sending carries
         self.began = 0.0
         self.delivered: int | None = None
         self.delivered_status: int | None = None
@@ -179,6 +180,7 @@ class Driver:
 
     def _do_launch(self, action: act.Launch) -> None:
         attempt, now = action.attempt, self.clock.now
+        self.key = action.key
         self.launched(attempt)
         sending = self._upstream(attempt, now)
         if not _connecting(sending):  # a sending that never connects reads no body, and waits for no answer

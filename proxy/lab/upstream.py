@@ -36,7 +36,8 @@ _GRPC_PUSHBACK = frozenset({"grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"
 class UpstreamStep:
     """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where nobody said it.
     `code`: the HTTP/2 error code of a reset. `ends_bare`: the answer's head is all of it, and has no grpc-status; else
-    a status below 400 is a success of a gRPC call too.
+    a status below 400 is a success of a gRPC call too. `key`: the number of the credential, from 1, whose attempts
+    it is for; None for any.
     """
 
     status: int = 200
@@ -48,6 +49,7 @@ class UpstreamStep:
     trailers: tuple[tuple[str, str], ...] = ()
     code: int | None = None
     ends_bare: bool = False
+    key: int | None = None
 
     def sending(self, attempt_timeout: float | None) -> Sending:
         """The same for the virtual clock: at once, but for a timeout (`attempt_timeout`, seconds), unless `after` says

@@ -17,12 +17,14 @@ from proxy.retry.policy import Fallback
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Send the request as attempt n. `fresh`: on a new connection, since a pooled one was found dead. `endpoint`: to
-    this one of the policy's, counted from 0; None: to whichever the driver takes.
+    this one of the policy's, counted from 0; None: to whichever the driver takes. `key`: the number of the credential
+    that it carries, from 0; None where the policy has none.
     """
 
     attempt: int
     fresh: bool = False
     endpoint: int | None = None
+    key: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,13 +157,18 @@ class Payment:
         self.forgo_choice(now)
         if self.price is not None and self.bucket is not None:
             self.bucket.give_back(self.price, now, taken_at=self._taken_at)
+        self.leave_gates(now)
+        self.price = self.owed = None
+        self.asked = False
+
+    def leave_gates(self, now: float) -> None:
+        """What gates gave comes back; the price stays paid."""
         for gate in self._tokens:
             gate.bucket.give_back(now)
+        self._tokens = ()
         if self._hedges is not None:
             self._hedges.give_back(self._hedged_at)
             self._hedges = None
-        self.price = self.owed = None
-        self.asked, self._tokens = False, ()
 
 
 @dataclass(slots=True, eq=False)
@@ -257,7 +262,7 @@ class Admission:
 
     def _ask_cooldown(self, now: float) -> tuple[float, str]:
         """Now, or when to ask again; or REJECTED and why: the call would be held for longer than it may."""
-        cooldown, rules, fields = self.scope.cooldown, self.policy.pushback, self.request.fields
+        cooldown, rules, fields = self.scope.cooldown, self.policy.pushback, self.scope.caller(self.request)
         at = cooldown.ask(self, fields, now, self._own_delays)
         self.cooled = True
         if at <= now:
@@ -297,10 +302,19 @@ class Admission:
         self.scope.cooldown.landed(self, sent, now, well=well)
         self.cooled = well is None
 
-    def claim_place(self, cooldown: bytes, due: float) -> None:
-        """An answer to this call began this cooldown, and it will be tried again at `due`: it has the first place."""
+    def met(self, cooldown: bytes) -> None:
+        """An answer to this call began this cooldown: what it asked for is the call's own wait, and no hold."""
         self._own_delays = (*self._own_delays, self.scope.cooldown.until(cooldown))
+
+    def claim_place(self, cooldown: bytes, due: float) -> None:
+        """The same, and it will be tried again at `due`: it has the first place."""
+        self.met(cooldown)
         self.cooled = self.scope.cooldown.claim(self, cooldown, due)
+
+    def move(self, scope: ScopeState, now: float) -> None:
+        """The next attempt carries another credential: it passes that one's gates."""
+        self.leave(now)
+        self.scope = scope
 
     def leave(self, now: float) -> None:
         """Nothing is waited for any more."""

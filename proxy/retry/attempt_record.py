@@ -21,7 +21,9 @@ class AttemptRecord:
     where it was sent, if a driver said so (`Call.endpoints`). `rst_code`: the HTTP/2 error code that it broke off with.
     `protocol`: what it was sent by, http/1.1 or http/2; "" where nothing was sent. `upstream` and `route`: where it
     went, of a call that went on to another upstream; "" of any other, whose policy says so. `first_byte`: the seconds
-    from its request's last byte to the first that counted of its answer, where that was waited for.
+    from its request's last byte to the first that counted of its answer, where that was waited for. `key`: the number
+    of the credential that it carried, from 0, None without one; `key_why`: why it was this one; `aside`: with its end
+    that value was put aside.
     """
 
     attempt: int
@@ -47,6 +49,9 @@ class AttemptRecord:
     upstream: str = ""
     route: str = ""
     first_byte: float | None = None
+    key: int | None = None
+    key_why: str = ""
+    aside: bool = False
 
     def judge(self, failure: Failure, reply: Reply | None) -> None:
         """Write down what the sending was judged to be. `reply`: the last answer that was judged."""

@@ -38,6 +38,7 @@ from typing import Final
 from proxy.retry.facts import (
     GRPC_STATUS_NAMES,
     IDEMPOTENT_METHODS,
+    UNAUTHENTICATED,
     UNAVAILABLE,
     Class,
     Fault,
@@ -51,7 +52,7 @@ from proxy.retry.facts import (
 )
 from proxy.retry.policy import Classify, Repeats, Rule
 from proxy.retry.pushback import looks_into_body
-from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, any_matches, ruleset
+from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, SingleRule, any_matches, ruleset
 
 __all__ = [
     "NEEDS_BODY",
@@ -62,6 +63,7 @@ __all__ = [
     "is_plain_success",
     "is_repeated_anywhere",
     "names",
+    "refuses_credential",
 ]
 
 OK: Final = 0
@@ -120,6 +122,8 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
         verdict = _with_repeats(rules, request, reply, verdict)
     if body is None and rules.delays_in_bodies and verdict.cls.retryable and looks_into_body(rules.dialects, reply):
         return NEEDS_BODY
+    if body is None and rules.out_of_quota and _is_out_of_quota(rules, reply, None) is NEEDS_BODY:
+        return NEEDS_BODY
     if _proves_unprocessed(verdict, request, reply.status):
         verdict = replace(verdict, unprocessed=True)
     if known is not None and reply.status != 425:  # of which the request's Early-Data says more
@@ -137,6 +141,24 @@ def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
     if refused or (verdict.cls is Class.THROTTLING and not verdict.unprocessed):
         return replace(verdict, unprocessed=True)
     return verdict
+
+
+def refuses_credential(rules: Classify, request: Request, reply: Reply) -> bool:
+    """Whether an answer means that its upstream takes the credential no longer, or not for a while: a 401, its
+    equivalent to a gRPC call, or what one of the dialects calls out of quota (contract, section 13).
+    """
+    if reply.status == 401 or (request.is_grpc and reply.grpc_status == UNAUTHENTICATED):
+        return True
+    return bool(rules.out_of_quota) and _is_out_of_quota(rules, reply, reply.peeked) is True
+
+
+def _is_out_of_quota(rules: Classify, reply: Reply, body: bytes | None) -> bool | NeedsBody:
+    evidence = ReplyEvidence(reply, body)
+    for each in rules.out_of_quota:
+        found = SingleRule(each).match_reply(evidence, None)
+        if found is not None:
+            return NEEDS_BODY if isinstance(found, NeedsBody) else True
+    return False
 
 
 def names(

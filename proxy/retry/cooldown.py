@@ -75,6 +75,10 @@ class Cooldown:
         """Whether anybody is held now, so that a newcomer has to ask."""
         return now < self.quiet_from
 
+    def holds_caller(self, fields: Fields, now: float) -> bool:
+        """Whether calls with these fields are held now."""
+        return any(not group.is_over(now) for _, group in self._names_of(fields))
+
     def start(self, fields: Fields, status: int, delay: float, *, sent: float, now: float) -> bytes | None:
         """An answer with this status asked for a delay (seconds), of a call whose request has these fields and whose
         attempt was sent at `sent`. The name of the group, where a cooldown began with it that is this call's own.

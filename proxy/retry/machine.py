@@ -36,7 +36,8 @@ from proxy.retry.admission import Admission, Alarm, Payment
 from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
-from proxy.retry.classification import NeedsBody, classify, classify_fault
+from proxy.retry.classification import NeedsBody, classify, classify_fault, refuses_credential
+from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoints import Endpoints
 from proxy.retry.facts import (
     NO_PUSHBACK,
@@ -141,6 +142,7 @@ class Call:
     _payment: Payment | None = None  # for the attempt that comes next
     _admission: Admission | None = None
     _flight: Flight | None = None  # the attempt whose answer is delivered
+    _keys: CallKeys[ScopeState] | None = None  # which credential its attempts carry
     _processed: bool = False  # an attempt may have been processed: a refusal is not transparent any more
     _shared: bool = False  # the body outgrew its buffer, but everything that is to be sent has it
     _paid: float | None = None  # what the last retry that was sent had paid
@@ -260,6 +262,9 @@ class Call:
             bucket.begin(now)
             if self.hints.retries_itself:
                 self._app_paid = bucket.charge_app_retry(now)
+        if self.scope.keys is not None:
+            keys = self._keys = CallKeys(self.scope.keys, now)
+            self.scope = keys.lane
         if policy.mode != "enforce":
             return self._launch(now)
         if self.scope.hedges is not None:
@@ -347,7 +352,10 @@ class Call:
             if self.fallbacks is not None:
                 self.fallbacks.attempt_failed(fault, classify_fault(self.policy.classify, self.request, fault))
             flight.since = now
-            return (Launch(attempt, fresh=True, endpoint=self._send_again(flight, fault, now)),)
+            if self._keys is not None and fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
+                self._keys.bind()
+            endpoint = self._send_again(flight, fault, now)
+            return (Launch(attempt, fresh=True, endpoint=endpoint, key=flight.key),)
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
             self._processed = True
         self.reply = None
@@ -503,10 +511,16 @@ class Call:
 
     def _admit(self, next: Next, now: float) -> Actions:
         """An attempt is due: launch it, or wait where a gate says so."""
+        if self._keys is not None and self._keys.replace_lost(now):
+            self._pass_gates_of(self._keys, now)
         if self._admission is None and self.scope.admits(now) and now <= next.until + HAIR:
             return self._launch(now)
         payment = self._payable()
-        at, no, gate = self._gates.ask(payment, now, self.deadline, first=self.attempts == self.earlier)
+        is_first = self.attempts == self.earlier
+        at, no, gate = self._gates.ask(payment, now, self.deadline, first=is_first)
+        if (no is not None or at > now) and self._keys is not None and self._keys.move(now):
+            self._pass_gates_of(self._keys, now)
+            at, no, gate = self._gates.ask(payment, now, self.deadline, first=is_first)
         if no is None and at <= now <= next.until + HAIR:
             if self._chosen(payment, now):
                 return self._launch(now)
@@ -538,13 +552,15 @@ class Call:
         if self._admission is not None:
             self._admission.sent(attempt, now)
         endpoint = None if self._candidates is None else self._go_to(self._candidates, payment, now)
-        flight = Flight(now, payment, endpoint=endpoint)
+        flight, keys = Flight(now, payment, endpoint=endpoint), self._keys
+        if keys is not None:
+            flight.key, flight.key_why = keys.key, keys.why
         if not self.hedged:
             self.state = Flying({attempt: flight})
-            if attempt == 1 and endpoint is None:
+            if attempt == 1 and endpoint is None and keys is None:
                 return _LAUNCH_FIRST
             discarded, self.failure = self._discard(), None
-            return (*discarded, Launch(attempt, endpoint=endpoint))
+            return (*discarded, Launch(attempt, endpoint=endpoint, key=flight.key))
         state = self.state
         discarded = ()
         if type(state) is Flying:
@@ -556,7 +572,7 @@ class Call:
         plan = self._planned
         assert isinstance(plan, Hedged)
         next = state.next = plan.after_launch(self, now)
-        launch = Launch(attempt, endpoint=endpoint)
+        launch = Launch(attempt, endpoint=endpoint, key=flight.key)
         if next is None:
             return (*discarded, launch)
         more = self._hedge(next, now) if next.due <= now + HAIR else (WakeAt(next.due),)
@@ -623,6 +639,18 @@ class Call:
         if changed is not None:
             left = choice.breaker.seconds_left(now)
             self.env.circuit_changed(self.policy.upstream, choice.label, changed, left)
+
+    def _pass_gates_of(self, keys: CallKeys[ScopeState], now: float) -> None:
+        """The next attempt carries another credential, and passes its gates."""
+        self.scope = keys.lane
+        if self._payment is not None:
+            self._payment.leave_gates(now)
+        if self._admission is not None:
+            self._admission.move(self.scope, now)
+
+    def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
+        """See `proxy.retry.plans.Standing`."""
+        return (False, failure.pushback.delay) if self._keys is None else self._keys.wait_after(failure, now)
 
     def _is_transparent(self, fault: Fault) -> bool:
         """Contract, "Safety", 1: one for each call in all, whichever cause."""
@@ -734,8 +762,13 @@ class Call:
         if isinstance(decided, Outcome):
             self._note_no(failure, flight, decided, now)
             return self._give_up(decided, now)
-        if began is not None:
+        renewed = self._keys if self._keys is not None and self._keys.renew(failure, now) else None
+        if began is not None and renewed is not None:  # its first place is for calls with the credential that had it
+            self._gates.met(began)
+        elif began is not None:
             self._gates.claim_place(began, decided.due)
+        if renewed is not None:
+            self._pass_gates_of(renewed, now)
         self._note(failure.attempt, flight, now, "retried", failure).delay = decided.due - now
         payment = self._payment
         assert payment is not None  # it was paid for, or is owed
@@ -756,10 +789,13 @@ class Call:
             self.bucket.failed(now)
         began = None
         if not self._disabled and not self.hedged:  # neither with X-Retry-Disable nor of a hedged call
-            began = self.scope.cool_down(failure, self.policy.pushback, self.request.fields, now)
+            began = self.scope.cool_down(failure, self.policy.pushback, self.scope.caller(self.request), now)
         if self._admission is not None and self._admission.cooled:
             well = failure.status is not None and not failure.verdict.cls.retryable
             self._admission.landed(failure.sent, now, well=well)
+        if self._keys is not None:
+            refused = self.reply is not None and refuses_credential(self.policy.classify, self.request, self.reply)
+            self._keys.failed(failure, refused=refused, now=now)
         return began
 
     def _learn(self, throttled: bool, now: float) -> None:
@@ -1046,7 +1082,8 @@ class Call:
             bucket.succeeded(None if is_first else self._paid, now)
         flight = self._flight
         assert flight is not None  # it is being delivered
-        told = self.history or flight.look is not None or (self.fallbacks is not None and self.fallbacks.has_gone)
+        gone = self.fallbacks is not None and self.fallbacks.has_gone
+        told = self.history or flight.look is not None or gone or self._keys is not None
         if told or (self._admission is not None and self._admission.held_attempt):
             self._note(attempt, flight, now, "delivered")
 
@@ -1103,6 +1140,8 @@ class Call:
         record.protocol = self.protocols.get(attempt, "")
         if flight.look is not None:
             record.first_byte = flight.look.seconds(flight.since)
+        if self._keys is not None:
+            record.key, record.key_why, record.aside = flight.key, flight.key_why, attempt in self._keys.asides
         if admission is not None and admission.held and attempt == admission.held_attempt:
             record.held, record.held_by = admission.held, admission.held_by
         if self.fallbacks is not None and self.fallbacks.has_gone:

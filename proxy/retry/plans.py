@@ -72,6 +72,11 @@ class Standing(Protocol):
     def hedging_delay(self, now: float) -> float | None:
         """Seconds from one hedge to the next; None while a percentile is asked for and too little is known."""
 
+    def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
+        """Whether the next attempt goes at once, with another credential, and else the delay that was named to it, in
+        seconds; None where none was.
+        """
+
 
 def goes_on(call: Standing, failure: Failure) -> bool:
     """Whether it may be followed by another attempt at all; under hedging `non_fatal` says so (contract)."""
@@ -160,9 +165,9 @@ def first_no(call: Standing, failure: Failure, *, goes_on: bool, disabled: bool,
     return None if made < call.policy.strategy.max_attempts else Outcome.ATTEMPTS_EXHAUSTED
 
 
-def too_long(pushback: Pushback, policy: Policy) -> bool:
-    """Whether the delay, as it was named, is above `max_delay`."""
-    return pushback.delay is not None and pushback.delay > policy.pushback.max_delay
+def too_long(delay: float | None, policy: Policy) -> bool:
+    """Whether the delay, as it was named (seconds), is above `max_delay`."""
+    return delay is not None and delay > policy.pushback.max_delay
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------
@@ -200,12 +205,16 @@ class Sequential(WaitSeries):
         wait = call.plugin.next_delay(failure) if call.plugin is not None else None
         if isinstance(wait, Outcome):
             return wait
-        if too_long(failure.pushback, policy):
+        at_once, named = call.named_wait(failure, now)
+        if at_once:  # without backoff, but it counts: retry n waits d(n)
+            wait = 0.0
+            self.n += 1
+        elif too_long(named, policy):
             return Outcome.PUSHBACK_TOO_LONG
         if wait is None and policy.strategy.hedging_percentile is not None and failure.pushback.delay is None:
             wait = call.hedging_delay(now)
         if wait is None:
-            wait = self.next(failure.pushback.delay, failure.verdict.cls is Class.THROTTLING)
+            wait = self.next(named, failure.verdict.cls is Class.THROTTLING)
         self.due = now + wait
         if self.due > until + HAIR:
             return Outcome.NOT_RETRYABLE
@@ -249,7 +258,7 @@ class Hedged:
         price = bucket.price(failure.price_class) if bucket is not None else 0.0
         if no is None and bucket is not None and not bucket.affords(price, now):
             no = Outcome.BUCKET_EMPTY
-        if no is None and too_long(failure.pushback, call.policy):
+        if no is None and too_long(delay, call.policy):
             no = Outcome.PUSHBACK_TOO_LONG
         if no is None and call.deadline is not None and self.due > call.deadline + HAIR:
             no = Outcome.DEADLINE

@@ -7,6 +7,7 @@ transport, carried along.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -247,6 +248,7 @@ class Dialect:
     delays: tuple[BodyDelay, ...] = ()
     repeats: Repeats | None = None
     empty_events: frozenset[str] = frozenset()  # names of events that say nothing yet (section 13, "First byte")
+    out_of_quota: tuple[Rule, ...] = ()  # answers after which a key is of no use for a while; their class is nobody's
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,12 +266,13 @@ class Classify:
     own_dialects: bool = False  # the upstream itself names its dialects, so that what their clients repeat counts
     key_header: str = "idempotency-key"  # the policy's, in lower case
     keys_injected: bool = False
+    credentials: bool = False  # the policy has some, so that it counts what a dialect calls out of quota
     # Worked out from the above: whether nothing but a grpc-status or a look at its body could name an answer below 400,
     # and whether a rule takes such a look; the events that count as none; whether one of the dialects is gRPC's, names
     # reset fields or delays, and of these some for which a body must be looked at; the fields that tell the dialects'
-    # SDKs not to retry; what their providers' own clients repeat, where that counts; the verdicts on answers known so
-    # far, where nothing but the status decides (None: more does); and, when first asked for, the rules made ready
-    # (rules.py).
+    # SDKs not to retry; what their providers' own clients repeat, and what they call out of quota, where that counts;
+    # the verdicts on answers known so far, where nothing but the status decides (None: more does); and, when first
+    # asked for, the rules made ready (rules.py).
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
     looks_below_400: bool = field(init=False, repr=False, compare=False, default=False)
     empty_events: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
@@ -278,6 +281,7 @@ class Classify:
     delays_in_bodies: bool = field(init=False, repr=False, compare=False, default=False)
     stop_fields: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
     repeats: tuple[tuple[str, Repeats], ...] = field(init=False, repr=False, compare=False, default=())
+    out_of_quota: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
     known: dict[int, Verdict] | None = field(init=False, repr=False, compare=False, default=None)
     ruleset: Any = field(init=False, repr=False, compare=False, default=None)
 
@@ -289,7 +293,8 @@ class Classify:
             repeats = ()
         grpc = any(dialect.grpc for dialect in dialects)
         plain = min(self.statuses, default=400) >= 400 and not any(_can_name_below_400(rule) for rule in rules)
-        by_status_alone = not rules and not repeats and self.service_codes is None and not grpc
+        quota = tuple(rule for each in dialects for rule in each.out_of_quota) if self.credentials else ()
+        by_status_alone = not (rules or repeats or quota or grpc) and self.service_codes is None
         for name, value in {
             "plain_below_400": plain,
             "looks_below_400": any(rule.looks_into_success for rule in rules),
@@ -299,6 +304,7 @@ class Classify:
             "delays_in_bodies": any(each.delays or any(reset.limit for reset in each.resets) for each in dialects),
             "stop_fields": tuple(dialect.stop_field for dialect in dialects if dialect.stop_field),
             "repeats": repeats,
+            "out_of_quota": quota,
             "known": {} if by_status_alone else None,
         }.items():
             object.__setattr__(self, name, value)
@@ -372,6 +378,34 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True)
+class Credentials:
+    """The keys of an upstream: each attempt carries one of `values` in the field `header` (in the user's spelling).
+
+    `values` are whole field values, and shown nowhere; people know them by their numbers, from 1. `digests` tell them
+    apart where something is kept for each.
+    """
+
+    header: str
+    values: tuple[str, ...] = field(repr=False)
+    pick: Literal["next", "first"] = "next"
+    name: str = field(init=False, repr=False, compare=False, default="")  # of the field, in lower case
+    lines: tuple[bytes, ...] = field(init=False, repr=False, compare=False, default=())  # field lines, ready-made
+    digests: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        for name, value in {
+            "name": self.header.lower(),
+            "lines": tuple(f"{self.header}: {value}\r\n".encode("latin-1") for value in self.values),
+            "digests": tuple(_digest(value) for value in self.values),
+        }.items():
+            object.__setattr__(self, name, value)
+
+
+def _digest(value: str) -> str:
+    return hashlib.blake2b(value.encode(), digest_size=12).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """What the own bucket, limiter and cooldown are kept by. `header` is a lower-case name where by is "header"."""
 
@@ -424,6 +458,7 @@ class Policy:
     concurrency: Concurrency | None = None
     circuit_breaker: BreakerSpec | None = None
     endpoints: tuple[EndpointShare, ...] = ()
+    credentials: Credentials | None = None
 
     @property
     def chooses(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,12 +17,13 @@ from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.cooldown import Cooldown, digest
+from proxy.retry.credentials import KeyRing, Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.facts import Failure, Fields, Request
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketRef, BucketSpec, Policy, PushbackPolicy, RateSpec, Strategy
-from proxy.retry.token_bucket import TokenGate
+from proxy.retry.token_bucket import STEP, TokenGate
 
 #: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
@@ -43,6 +44,19 @@ K = TypeVar("K", bound=Key)
 T = TypeVar("T")
 
 
+class KeyFields:
+    """Who a caller is to a cooldown, where the credential is one of the policy's own: its hash."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, digest: str) -> None:
+        self._values = (digest,)
+
+    def get_all(self, name: str) -> Sequence[str]:
+        """The hash, as if it came in Authorization."""
+        return self._values if name == "authorization" else ()
+
+
 @dataclass(slots=True, eq=False)
 class ScopeState:
     """All that the calls of one policy and one scope value share.
@@ -50,8 +64,9 @@ class ScopeState:
     `hedges` is what its hedging looks at, None where the strategy asks for none of that.
     `rate` and `limiter` are the gates before `rate_bucket` and `pacing`; `places` those for attempts under way.
     `endpoints`: where the core chooses among them. `ungated`: there is none of all these, so that only a cooldown could
-    hold a call. `shadow` is the bucket that
-    `mode: observe` plays with instead of the real one.
+    hold a call. `shadow` is the bucket that `mode: observe` plays with instead of the real one. `keys`: where the
+    policy has credentials, they are chosen here, and a call goes on with the state of the one that its attempt carries
+    (`KeyRing.lane`); there `who` stands for the caller.
     """
 
     value: str
@@ -66,6 +81,8 @@ class ScopeState:
     rate: TokenGate | None = field(init=False)
     limiter: TokenGate | None = field(init=False)
     ungated: bool = field(init=False)
+    keys: KeyRing[ScopeState] | None = None
+    who: Fields | None = None
     _shadow: Bucket | None = None
 
     def __post_init__(self) -> None:
@@ -78,6 +95,27 @@ class ScopeState:
         """Whether a call may be sent now, without asking any gate: there is none but a cooldown that is over."""
         return self.ungated and now >= self.cooldown.quiet_from
 
+    def is_ready(self, now: float) -> bool:
+        """Whether an attempt would be sent now: no gate would hold it."""
+        if self.cooling(now) > 0 or (self.rate is not None and self.rate.seconds_left(now) > 0):
+            return False
+        if self.limiter is not None and self.limiter.seconds_left(now) > 0:
+            return False
+        return self.places is None or sum(self.places.total(now)) < self.places.most
+
+    def cooling(self, now: float) -> float:
+        """Seconds for which the calls of this credential are still asked to wait; next to none where they return by a
+        slow start, and 0 where none is held.
+        """
+        cooldown = self.cooldown
+        if self.who is None or not cooldown.holds(now) or not cooldown.holds_caller(self.who, now):
+            return 0.0
+        return max(cooldown.left_for(self.who, now)[0], STEP)
+
+    def caller(self, request: Request) -> Fields:
+        """What tells a cooldown who the caller is."""
+        return request.fields if self.who is None else self.who
+
     def began(self, now: float) -> None:
         """A call was admitted that needs no `Call` yet (`proxy.retry.request_hints.may_start_undecided`)."""
         if self.bucket is not None:
@@ -89,8 +127,8 @@ class ScopeState:
             self.bucket.succeeded(None, now)
 
     def cool_down(self, failure: Failure, rules: PushbackPolicy, fields: Fields, now: float) -> bytes | None:
-        """The upstream may have asked all callers to wait, in its answer to a request with these fields. The name of
-        the group whose cooldown began with it, if one did.
+        """The upstream may have asked all callers to wait, in its answer to a request of this caller. The name of the
+        group whose cooldown began with it, if one did.
         """
         seconds = failure.pushback.cooldown
         if seconds is None or failure.status is None or rules.cooldown == "off":
@@ -173,6 +211,10 @@ class Factory:
         """The places for attempts under way of this key, `most` of them."""
         return Places(most)
 
+    def roster(self, upstream: str) -> Roster:
+        """The credentials of this upstream: whose turn it is, and which are put aside."""
+        return Roster()
+
 
 class Registry:
     """The registry. One for each worker; it lives over reloads. `factory` makes what is kept in it."""
@@ -187,6 +229,7 @@ class Registry:
         self._under_way: OrderedDict[Key, Places] = OrderedDict()
         self._breakers: OrderedDict[Key, CircuitBreaker] = OrderedDict()
         self._groups: OrderedDict[Key, EndpointGroup] = OrderedDict()
+        self._rosters: dict[str, Roster] = {}
         self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
         self.forget_policies()
 
@@ -313,16 +356,37 @@ class Registry:
 
     def _make(self, policy: Policy, value: str, now: float) -> ScopeState:
         own = (policy.upstream, self._definition(policy), value)
+        bucket = None if policy.bucket is None else self._bucket(_key(policy.bucket, own), policy.bucket.spec, now)
+        credentials = policy.credentials
+        if credentials is None:
+            return self._gated(policy, value, value, bucket, now)
+
+        def lane(key: int) -> ScopeState:
+            """The contract, section 13: what is kept by host is kept for each value as well."""
+            digest = credentials.digests[key]
+            kept_by = f"{value} {digest}" if policy.scope.by == "host" else value
+            return self._gated(policy, value, kept_by, bucket, now, KeyFields(digest))
+
+        keys = KeyRing(credentials, self.roster(policy.upstream), lane)
+        endpoints = self._endpoints(policy) if policy.chooses else None
+        cooldown, seen = self._place(policy.upstream, value)
+        return ScopeState(value, bucket, None, None, cooldown, seen, endpoints=endpoints, keys=keys)
+
+    def _gated(
+        self, policy: Policy, value: str, kept_by: str, bucket: Bucket | None, now: float, who: Fields | None = None
+    ) -> ScopeState:
+        """The state of a scope value, with the gates that are kept by `kept_by`."""
+        own = (policy.upstream, self._definition(policy), kept_by)
         rate = None if policy.rate is None else self._rate(_key(policy.rate, own), policy.rate.spec, now)
         limiter = self._limiter(own, now) if policy.strategy.paced else None
-        place = self._place(policy.upstream, value)
-        bucket = None if policy.bucket is None else self._bucket(_key(policy.bucket, own), policy.bucket.spec, now)
-        hedges = None if policy.strategy.extra is None else self._hedges_of(own, now)
+        cooldown, _ = self._place(policy.upstream, kept_by)
+        _, seen = self._place(policy.upstream, value)
+        hedges = None if policy.strategy.extra is None else self._hedges_of((*own[:2], value), now)
         limit, places = policy.concurrency, None
         if limit is not None and policy.mode == "enforce":  # the other modes hold nobody, and are no limit's affair
-            places = self._places_of((policy.upstream, limit.group, value), limit.max, now)
+            places = self._places_of((policy.upstream, limit.group, kept_by), limit.max, now)
         endpoints = self._endpoints(policy) if policy.chooses else None
-        return ScopeState(value, bucket, rate, limiter, *place, hedges, places, endpoints)
+        return ScopeState(value, bucket, rate, limiter, cooldown, seen, hedges, places, endpoints, who=who)
 
     def _endpoints(self, policy: Policy) -> EndpointGroup:
         """The endpoints that all policies of an upstream share: a route has none of its own."""
@@ -343,6 +407,12 @@ class Registry:
         if breaker is not before:
             _keep(self._breakers, key, breaker)
         return breaker
+
+    def roster(self, upstream: str) -> Roster:
+        """The credentials of an upstream: whose turn it is, and which are put aside."""
+        if upstream not in self._rosters:
+            self._rosters[upstream] = self._factory.roster(upstream)
+        return self._rosters[upstream]
 
     def _definition(self, policy: Policy) -> str:
         """What tells one strategy definition of an upstream from another: its name, numbered where two share one.

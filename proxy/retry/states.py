@@ -18,7 +18,8 @@ from proxy.retry.plans import Next
 class Flight:
     """An attempt in flight. `since`: when it was sent (seconds); `payment`: what it had paid, None for nothing;
     `endpoint`: where it was sent, where the core chooses that. `reply`: its head, where the body must be seen before
-    its class can be told, or before it may go on; `look`: what is waited for then, of a success.
+    its class can be told, or before it may go on; `look`: what is waited for then, of a success. `key`: the number of
+    the credential that it carries, None without one, and `key_why` it is that one.
     """
 
     since: float
@@ -26,6 +27,8 @@ class Flight:
     reply: Reply | None = None
     endpoint: int | None = None
     look: Look | None = None
+    key: int | None = None
+    key_why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import BufferBudget, FixedDraws, Fresh, Recorder
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, ScriptFile, Suite
 from proxy.lab.routing import RefusedCall, choose
-from proxy.lab.upstream import Sending
+from proxy.lab.upstream import Sending, UpstreamStep
+from proxy.observe.masking import MASK
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.facts import MappingFields
@@ -45,11 +46,12 @@ class PlayedCall:
     tokens: float | None = None
     tokens_after_each: list[float | None] = field(default_factory=list)
     elapsed: float | None = None
-    sent: list[dict[str, str]] = field(default_factory=list)
+    sent: list[dict[str, str | int]] = field(default_factory=list)
     fill_rate: float | None = None
     measured_rate: float | None = None
     history: Sequence[AttemptRecord] = ()
     hedged: bool = False  # `tokens_after_each` is in order of ending then
+    unsaid: list[int] = field(default_factory=list)  # attempts with a credential that no entry is for
 
 
 def play(test: PolicyTest, suite: Suite) -> list[PlayedCall]:
@@ -86,8 +88,8 @@ class _Player(Recorder):
         self.script = script
         self.played = PlayedCall()
         self._stage = stage
-        self._key = str(uuid.UUID(int=number))
-        self._steps = 0
+        self._idempotency_key = str(uuid.UUID(int=number))
+        self._steps = list(script.steps)  # those that nothing has met yet
 
     def ask(self) -> None:
         """Ask for what the script says, where a policy takes it."""
@@ -100,23 +102,35 @@ class _Player(Recorder):
         self.played.starts, self.played.tokens_after_each = self.starts, self.levels
 
     def _next_sending(self, attempt: int, now: float) -> Sending:
-        step = self.script.steps[min(self._steps, len(self.script.steps) - 1)]
-        self._steps += 1
+        step = next(filter(self._is_for, self._steps), None)
+        if step is not None:
+            self._steps.remove(step)
+        else:  # the last one repeats
+            step = next(filter(self._is_for, reversed(self.script.steps)), None)
+        if step is None:
+            self.played.unsaid.append(attempt)
+            step = self.script.steps[-1]
         return step.sending(self.attempt_timeout)
+
+    def _is_for(self, step: UpstreamStep) -> bool:
+        """Whether an entry says what becomes of attempts with the credential that this one carries."""
+        return step.key is None or (self.key is not None and step.key == self.key + 1)
 
     def launched(self, attempt: int) -> None:
         super().launched(attempt)
         played = self.played
         played.attempts = max(played.attempts, attempt)
         # The transparent retry takes the place of what it sends again.
-        played.sent[attempt - 1 : attempt] = [fields_of_attempt(self.call, attempt, self.clock.now, self._key)]
+        fields = fields_of_attempt(self.call, attempt, self.clock.now, self._idempotency_key, credential=self.key)
+        played.sent[attempt - 1 : attempt] = [fields]
 
     def ended(self, attempt: int) -> None:
         before = len(self.levels)
         super().ended(attempt)
-        if len(self.levels) > before and self.scope.pacing is not None:
-            self.played.fill_rate = self.scope.pacing.fill_rate
-            self.played.measured_rate = self.scope.pacing.measured_rate
+        pacing = self.call.scope.pacing
+        if len(self.levels) > before and pacing is not None:
+            self.played.fill_rate = pacing.fill_rate
+            self.played.measured_rate = pacing.measured_rate
 
     def cancelled(self, attempt: int) -> None:
         """An attempt that the deadline ended has ended; a hedge that lost has not."""
@@ -140,17 +154,25 @@ _CUT = frozenset(name.decode() for name in REQUEST_CUT | {b"transfer-encoding"})
 _NEVER_NOMINATED = frozenset(name.decode() for name in NEVER_NOMINATED)
 
 
-def fields_of_attempt(call: Call, attempt: int, now: float, key: str) -> dict[str, str]:
-    """Names in lower case; the values of a field that repeats are joined. `key`: what is injected where a key is."""
+def fields_of_attempt(
+    call: Call, attempt: int, now: float, key: str, *, credential: int | None = None
+) -> dict[str, str | int]:
+    """Names in lower case; the values of a field that repeats are joined. `key`: what is injected where a key is;
+    `credential`: the number of the one that it carries, from 0, which is told as `key`, from 1, and its value never.
+    """
     request = call.request
     changes = attempt_fields(request, call.policy, attempt, elapsed=now - call.started, key=key)
     pairs = request.fields.pairs() if isinstance(request.fields, MappingFields) else []
     named = {name.strip().lower() for field, value in pairs if field == "connection" for name in value.split(",")}
     named -= _NEVER_NOMINATED
-    fields: dict[str, str] = {"host": request.authority}
+    fields: dict[str, str | int] = {"host": request.authority}
     for name, value in [*_kept(pairs, changes.drop | named | _CUT | {"host"}), *changes.add]:
         lower = name.lower()
         fields[lower] = f"{fields[lower]}, {value}" if lower in fields else value
+    credentials = call.policy.credentials
+    if credentials is not None and credential is not None:
+        fields[credentials.name] = MASK
+        fields["key"] = credential + 1
     return fields
 
 
@@ -181,11 +203,15 @@ class Mismatch:
 
 def compare(expect: dict[str, Any], played: PlayedCall) -> list[Mismatch]:
     """Every expectation that does not hold."""
-    return [
+    found = [
         Mismatch(key, expected, getattr(played, key))
         for key, expected in expect.items()
         if not COMPARE[key](expected, getattr(played, key))
     ]
+    for attempt in played.unsaid:
+        carried = played.sent[attempt - 1].get("key")
+        found.append(Mismatch("key", "an entry of attempts for it", f"key {carried} in attempt {attempt}"))
+    return found
 
 
 def as_data(key: str, got: Any) -> Any:
@@ -232,12 +258,17 @@ def _each(close: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     return compare_lists
 
 
-def _sent(expected: list[dict[str, str | None]], got: list[dict[str, str]]) -> bool:
+def _sent(expected: list[dict[str, str | None]], got: list[dict[str, str | int]]) -> bool:
     return len(got) >= len(expected) and all(
-        fields.get(name) == value
+        _field_of(fields, name) == value
         for wanted, fields in zip(expected, got, strict=False)
         for name, value in wanted.items()
     )
+
+
+def _field_of(fields: dict[str, str | int], name: str) -> str | None:
+    """A field as a test expects it: `key` is a number."""
+    return str(fields[name]) if name in fields else None
 
 
 _TIMES = frozenset({"delays", "starts", "elapsed"})

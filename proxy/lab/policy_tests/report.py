@@ -116,8 +116,10 @@ def _attempt_rows(table: Table, index: int, expect: dict[str, Any], played: Play
         _add(table, "", "tokens after", tokens, _got(played.tokens_after_each, index), "tokens")
     wanted = _said(expect, "sent", index)
     fields = _got(played.sent, index) or {}
+    if "key" in fields and not (isinstance(wanted, dict) and "key" in wanted):
+        table.add_row("", "key", "", str(fields["key"]), "")
     for name, value in (wanted if isinstance(wanted, dict) else {}).items():
-        happened = fields.get(name)
+        happened = str(fields[name]) if name in fields else None
         mark = "" if happened == value else "✗"
         table.add_row("", name, Text(value or "absent"), Text(happened or "absent"), Text(mark, "bold red"))
 

@@ -219,6 +219,7 @@ _ATTEMPT = _Attempt(
         "body": Key(Word(_text), ""),
         "grpc_status": Key(Word(_grpc_status)),
         "trailers": Key(_FIELDS),
+        "key": Key(Word(units.whole(1)), doc="the number of the credential whose attempts it is for"),
     },
 )
 
@@ -279,7 +280,8 @@ def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, li
     if result.settings is None:
         return None, list(result.errors)
     suite = Suite(script, result.settings)
-    problems = [problem for test in script.tests for problem in _timeouts_without_end(suite, test)]
+    checks = (_timeouts_without_end, _keys_of_nobody)
+    problems = [problem for test in script.tests for check in checks for problem in check(suite, test)]
     return (None if problems else suite), problems
 
 
@@ -368,4 +370,20 @@ def _timeouts_without_end(suite: Suite, test: PolicyTest) -> list[Problem]:
         if isinstance(chosen, Chosen) and chosen.policy.timeouts.attempt is None:
             message = f"in {test.name!r}: attempt_timeout without `after` needs timeouts.attempt, which is off"
             found.append(Problem(*call.mark, f"calls[{number}].attempts", message))
+    return found
+
+
+def _keys_of_nobody(suite: Suite, test: PolicyTest) -> list[Problem]:
+    """An attempt's `key` is one of the upstream's credentials."""
+    found: list[Problem] = []
+    for number, call in enumerate(test.calls):
+        highest = max((step.key or 0 for step in call.steps), default=0)
+        chosen = choose(suite.settings, call.ask) if highest else None
+        if isinstance(chosen, Chosen):
+            credentials = chosen.policy.credentials
+            count = 0 if credentials is None else len(credentials.values)
+            if highest > count:
+                has = f"has {count} credentials" if count else "has no credentials"
+                message = f"in {test.name!r}: there is no key {highest}: the upstream {chosen.policy.upstream} {has}"
+                found.append(Problem(*call.mark, f"calls[{number}].attempts", message))
     return found

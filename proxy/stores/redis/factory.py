@@ -19,6 +19,7 @@ from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import Cooldown
+from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
@@ -99,6 +100,9 @@ class RedisFactory(Factory):
 
     def places(self, key: Key, most: int) -> Places:
         return self.inner.places(key, most)  # each machine's own
+
+    def roster(self, upstream: str) -> Roster:
+        return self.inner.roster(upstream)  # each machine's own
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
         """The cooldown of this place; one that the fleet knows is in force at once."""

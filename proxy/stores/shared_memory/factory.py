@@ -15,6 +15,7 @@ from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import Cooldown
+from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
@@ -23,6 +24,7 @@ from proxy.retry.token_bucket import TokenBucket
 from proxy.stores.shared_memory import buckets, circuit_breaker, ring
 from proxy.stores.shared_memory.concurrency import SharedPlaces
 from proxy.stores.shared_memory.cooldown import QUIET, SharedCooldown
+from proxy.stores.shared_memory.credentials import SharedRoster
 from proxy.stores.shared_memory.hedges import SharedHedges
 from proxy.stores.shared_memory.records import COPY, STATE, Definition, Former, Memory, Number, Record, Rings, digest
 
@@ -126,6 +128,13 @@ class SharedFactory(Factory):
     def places(self, key: Key, most: int) -> Places:
         self.made.append(("places", key, None))
         return SharedPlaces(self.memory, self.row, digest("places", key), most)
+
+    def roster(self, upstream: str) -> Roster:
+        def attach(value: str) -> Number:
+            wanted = self._definition("credential", (upstream, value))
+            return Number(self.memory.small, wanted, lambda at, _: self._write(at, (-math.inf,)))
+
+        return SharedRoster(attach)
 
     def _kept(self, sort: str, key: Key, spec: Spec, before: Made | None) -> Made | None:
         """What this process has had there until now, if it is of this definition; its record is looked up anew."""

@@ -1,0 +1,207 @@
+"""Which credential an attempt carries (contract, section 13, "Credentials").
+
+An upstream may have several keys, each with limits of its own. Values go by their numbers, from 0 in code and from 1
+to people; what tells one from another where it is kept is a hash, so that it finds its state again when the list
+changes.
+
+What calls with one value share (rate, limiter, cooldown) is its *lane*. A value is free while its cooldown holds
+nobody, and put aside for ASIDE seconds when its upstream refuses it (401, or what a dialect pack calls out of quota);
+where all are put aside, all are used again. After a failure classed throttling a call goes on with another free value
+at once, and not with one on which it has been throttled before. Once an attempt may have been carried out, all later
+ones carry its value: keys that make a call idempotent are scoped by account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from proxy.retry.facts import Class, Failure
+from proxy.retry.policy import Credentials
+
+#: Contract, section 13: seconds for which a value is put aside.
+ASIDE = 300.0
+
+_NEVER = float("inf")
+
+
+class Lane(Protocol):
+    """What calls with one value share, as far as the choice of a value depends on it."""
+
+    def cooling(self, now: float) -> float:
+        """Seconds for which the calls of this value are still asked to wait; 0 where its cooldown holds nobody."""
+
+    def is_ready(self, now: float) -> bool:
+        """Whether an attempt would be sent now: no gate would hold it."""
+
+
+L = TypeVar("L", bound=Lane)
+
+
+class Roster:
+    """The values of one upstream: whose turn it is in this process, and which are put aside, by their hashes."""
+
+    __slots__ = ("_until", "turn")
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self._until: dict[str, float] = {}
+
+    def aside_until(self, digest: str) -> float:
+        """Until when this value is put aside (seconds, the callers' clock)."""
+        return self._until.get(digest, -_NEVER)
+
+    def put_aside(self, digest: str, now: float) -> bool:
+        """Put this value aside. False: it was already, and is for longer now."""
+        before = self.aside_until(digest)
+        self._until[digest] = now + ASIDE
+        return before <= now
+
+
+class KeyRing(Generic[L]):
+    """The values of one policy and scope value, to choose from. `make` makes a value's lane when it is first used."""
+
+    __slots__ = ("_lanes", "_make", "definition", "roster")
+
+    def __init__(self, definition: Credentials, roster: Roster, make: Callable[[int], L]) -> None:
+        self.definition = definition
+        self.roster = roster
+        self._make = make
+        self._lanes: list[L | None] = [None] * len(definition.values)
+
+    def lane(self, key: int) -> L:
+        """What calls with this value share."""
+        lane = self._lanes[key]
+        if lane is None:
+            lane = self._lanes[key] = self._make(key)
+        return lane
+
+    def usable(self, now: float) -> list[int]:
+        """The values that are not put aside, in the order in which they are to be used; all, where all are."""
+        digests, roster, count = self.definition.digests, self.roster, len(self._lanes)
+        start = roster.turn % count if self.definition.pick == "next" else 0
+        order = [*range(start, count), *range(start)]
+        return [key for key in order if roster.aside_until(digests[key]) <= now] or order
+
+    def take_turn(self, key: int) -> None:
+        """This value is used: the next one's turn comes."""
+        self.roster.turn = key + 1
+
+    def put_aside(self, key: int, now: float) -> bool:
+        """The upstream refuses this value. Whether it was in use until now."""
+        return self.roster.put_aside(self.definition.digests[key], now)
+
+
+class CallKeys(Generic[L]):
+    """Which value the attempts of one call carry. `key`: that of the attempt which is next or in flight, and `why` it
+    is, for people. `asides`: the attempts with which a value was put aside that was in use.
+    """
+
+    __slots__ = ("_throttled", "asides", "bound", "key", "ring", "why")
+
+    def __init__(self, ring: KeyRing[L], now: float) -> None:
+        self.ring = ring
+        self.bound = False
+        self.asides: list[int] = []
+        self._throttled: dict[int, float] = {}  # until when a value is not to be used again, by this call's own answers
+        self.key, self.why = 0, ""
+        self._choose(now)
+
+    @property
+    def lane(self) -> L:
+        """What calls with the value in use share."""
+        return self.ring.lane(self.key)
+
+    def bind(self) -> None:
+        """An attempt may have been carried out: all later ones carry its value."""
+        if not self.bound:
+            self.bound, self.why = True, "an attempt with it may have been carried out"
+
+    def failed(self, failure: Failure, *, refused: bool, now: float) -> None:
+        """An attempt failed; `refused`: the upstream does not take its value."""
+        if refused and self.ring.put_aside(self.key, now):
+            self.asides.append(failure.attempt)
+        if failure.verdict.cls is Class.THROTTLING:
+            self._throttled[self.key] = now + (failure.pushback.delay or 0.0)
+        if not failure.verdict.unprocessed and not refused:
+            self.bind()
+
+    def wait_after(self, failure: Failure, now: float) -> tuple[bool, float | None]:
+        """Whether another value goes on at once, and else the delay (seconds) that was named to the value which comes
+        next; None where none was.
+        """
+        own = failure.pushback.delay
+        if failure.verdict.cls is not Class.THROTTLING or self.bound:
+            return False, own
+        if self._fresh(now):
+            return True, None
+        soonest = self._soonest(self.ring.usable(now), now)
+        if soonest == self.key:
+            return False, own
+        return False, self._left(soonest, now) or None
+
+    def renew(self, failure: Failure, now: float) -> bool:
+        """Choose the value of the next attempt. Whether it is another one."""
+        before = self.key
+        if not self.bound:
+            throttled = failure.verdict.cls is Class.THROTTLING
+            if throttled and (fresh := self._fresh(now)):
+                self._use(self._first_ready(fresh, now), f"key {before + 1} was throttled")
+            else:
+                self._choose(now)
+        return self.key != before
+
+    def replace_lost(self, now: float) -> bool:
+        """The value in use was put aside while it was waited for: choose again. Whether it is another one now."""
+        before = self.key
+        if not self.bound and before not in self.ring.usable(now):
+            self._choose(now)
+        return self.key != before
+
+    def move(self, now: float) -> bool:
+        """A gate holds the value in use: take another one that nothing holds, if there is one."""
+        if self.bound:
+            return False
+        others = [key for key in self.ring.usable(now) if key != self.key]
+        ready = next((key for key in others if self._is_free(key, now) and self.ring.lane(key).is_ready(now)), None)
+        if ready is None:
+            return False
+        self._use(ready, f"key {self.key + 1} was held")
+        return True
+
+    def _choose(self, now: float) -> None:
+        ring = self.ring
+        usable = ring.usable(now)
+        free = [key for key in usable if self._is_free(key, now)]
+        if not free:
+            self._use(self._soonest(usable, now), "of those that are asked to wait it is free soonest")
+            return
+        key, count = self._first_ready(free, now), len(ring.definition.values)
+        if count == 1:
+            why = "there is no other"
+        elif ring.definition.pick == "next":
+            why = "it is its turn"
+        else:
+            why = "it is the first that may be used"
+        self._use(key, why)
+
+    def _use(self, key: int, why: str) -> None:
+        self.key, self.why = key, why
+        self.ring.take_turn(key)
+
+    def _first_ready(self, keys: Sequence[int], now: float) -> int:
+        return next((key for key in keys if self.ring.lane(key).is_ready(now)), keys[0])
+
+    def _fresh(self, now: float) -> list[int]:
+        """The other values that are free, and on which this call has not been throttled."""
+        return [key for key in self.ring.usable(now) if key not in self._throttled and self._is_free(key, now)]
+
+    def _is_free(self, key: int, now: float) -> bool:
+        return self._left(key, now) <= 0
+
+    def _left(self, key: int, now: float) -> float:
+        """Seconds until this value may be used again by this call."""
+        return max(0.0, self._throttled.get(key, -_NEVER) - now, self.ring.lane(key).cooling(now))
+
+    def _soonest(self, keys: Sequence[int], now: float) -> int:
+        return min(keys, key=lambda key: (self._left(key, now), key != self.key))

@@ -1,0 +1,39 @@
+"""Which credentials are put aside, over all workers of one machine: for each value a number, the moment until which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.retry.credentials import ASIDE, Roster
+from proxy.stores.shared_memory.records import Number
+
+
+class SharedRoster(Roster):
+    """The credentials of one upstream in shared memory; whose turn it is, each worker knows for itself."""
+
+    __slots__ = ("_attach", "_numbers")
+
+    def __init__(self, attach: Callable[[str], Number]) -> None:
+        """`attach` has a value's record by its hash."""
+        super().__init__()
+        self._attach = attach
+        self._numbers: dict[str, Number] = {}
+
+    def aside_until(self, digest: str) -> float:
+        return self._number(digest).peek()
+
+    def put_aside(self, digest: str, now: float) -> bool:
+        number = self._number(digest)
+        number.open()
+        try:
+            before = number.doubles[number.value]
+            number.doubles[number.value] = now + ASIDE
+        finally:
+            number.close()
+        return before <= now
+
+    def _number(self, digest: str) -> Number:
+        number = self._numbers.get(digest)
+        if number is None:
+            number = self._numbers[digest] = self._attach(digest)
+        return number

@@ -1,0 +1,152 @@
+"""Credentials in a configuration: what is refused, in one line each, and that no value is ever shown."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+from configs import lines, loaded, policy, settings
+
+from proxy.config.provenance import shown
+from proxy.observe import masking
+
+SECRET = "s3cr3t-value"
+OTHER = "0ther-value"
+
+WRONG: dict[str, tuple[str, str]] = {
+    "no url": (
+        "upstreams: {a: {hosts: [x.test], credentials: {header: x-api-key, values: [%(s)s]}}}",
+        "upstreams.a.credentials: needs a url: where requests choose the host, keys would go to whomever they name",
+    ),
+    "defaults": (
+        "defaults: {credentials: {header: x-api-key, values: [%(s)s]}}",
+        "defaults.credentials: unknown key (did you mean upstreams.NAME.credentials, beside its url?)",
+    ),
+    "a route": (
+        "upstreams: {a: {url: http://x, routes: [{match: {path: /a}, credentials: {header: k, values: [%(s)s]}}]}}",
+        "routes[0].credentials: unknown key (did you mean upstreams.NAME.credentials, beside its url?)",
+    ),
+    "a word": ("upstreams: {a: {url: http://x, credentials: %(s)s}}", "credentials: must be none, or a mapping"),
+    "a list": ("upstreams: {a: {url: http://x, credentials: [%(s)s]}}", "credentials: must be a word or a mapping"),
+    "no header": ("upstreams: {a: {url: http://x, credentials: {values: [%(s)s]}}}", "credentials.header: is missing"),
+    "no values": ("upstreams: {a: {url: http://x, credentials: {header: k}}}", "credentials.values: is missing"),
+    "values no list": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, values: %(s)s}}}",
+        "credentials.values: must be a list of one or more values",
+    ),
+    "values empty": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, values: []}}}",
+        "credentials.values: must be a list of one or more values",
+    ),
+    "an empty value": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, values: [%(s)s, '']}}}",
+        "credentials.values[1]: is empty",
+    ),
+    "a mapping for a value": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, values: [{%(s)s: x}]}}}",
+        "credentials.values[0]: is empty",
+    ),
+    "twice": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, values: [%(s)s, b, %(s)s]}}}",
+        "credentials.values[2]: is the same as number 1: each is to be there once",
+    ),
+    "a control character": (
+        'upstreams: {a: {url: http://x, credentials: {header: k, values: ["%(s)s\\r\\nx: y"]}}}',
+        "credentials.values[0]: has characters that no credential has",
+    ),
+    "a space at its end": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, values: ['%(s)s ']}}}",
+        "credentials.values[0]: has a space or a line break at its beginning or end; take it away",
+    ),
+    "no ASCII": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, values: ['%(s)sä']}}}",
+        "credentials.values[0]: has characters that no credential has",
+    ),
+    "a reference that is none": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, values: ['${%(s)s']}}}",
+        "credentials.values[0]: holds a ${ that begins no reference",
+    ),
+    "a format without a place": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, format: 'Bearer %(s)s', values: [b]}}}",
+        "credentials.format: must hold {} once, where the value goes, as in 'Bearer {}'",
+    ),
+    "a format with two": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, format: '%(s)s{}{}', values: [b]}}}",
+        "credentials.format: must hold {} once",
+    ),
+    "a header of the proxy's own": (
+        "upstreams: {a: {url: http://x, credentials: {header: Host, values: [%(s)s]}}}",
+        "credentials.header: Host is written by the proxy itself",
+    ),
+    "a header that is set": (
+        "upstreams: {a: {url: http://x, headers: {request: {set: {X-Api-Key: %(o)s}}},"
+        " credentials: {header: x-api-key, values: [%(s)s]}, routes: [{match: {path: /a}}]}}",
+        "upstreams.a.headers.request.X-Api-Key: credentials carry X-Api-Key already: take one of the two away",
+    ),
+    "a header that is removed": (
+        "upstreams: {a: {url: http://x, headers: {request: {remove: [X-Api-Key]}},"
+        " credentials: {header: x-api-key, values: [%(s)s]}}}",
+        "upstreams.a.headers.request.X-Api-Key: credentials carry X-Api-Key already: take one of the two away",
+    ),
+    "an unknown pick": (
+        "upstreams: {a: {url: http://x, credentials: {header: k, pick: random, values: [%(s)s]}}}",
+        "credentials.pick: 'random' must be one of next, first",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_told_in_one_line_without_a_value(name: str, tmp_path: Path) -> None:
+    text, wanted = WRONG[name]
+    result = loaded(tmp_path, text % {"s": SECRET, "o": OTHER} + "\n")
+    (line,) = lines(tmp_path, result)
+    assert wanted in line
+    assert line.startswith("redrive.yaml:1:")
+    assert SECRET not in line
+    assert OTHER not in line
+
+
+TEXT = """
+upstreams:
+  a:
+    url: http://x
+    credentials: {header: Authorization, format: "Bearer {}", values: ["${KEY_A}", %s]}
+    routes: [{match: {path: /r}}]
+""" % (OTHER,)  # noqa: UP031 - braces all over
+
+
+def test_every_policy_of_the_upstream_has_them(tmp_path: Path) -> None:
+    found = settings(tmp_path, TEXT, {"KEY_A": SECRET})
+    for path in ("/", "/r"):
+        credentials = policy(found, path=path).credentials
+        assert credentials is not None
+        assert credentials.values == (f"Bearer {SECRET}", f"Bearer {OTHER}")
+        assert credentials.pick == "next"
+
+
+def test_no_value_is_shown(tmp_path: Path) -> None:
+    found = settings(tmp_path, TEXT, {"KEY_A": SECRET})
+    chosen = policy(found)
+    told = [
+        *(repr(each) for each in (chosen, chosen.credentials, found, found.router, copy.copy(chosen))),
+        str(masking.config(found.provenance.effective())),
+        *(masking.place(each.path, each.plain) for each in found.provenance.of("a")),
+        *(each.value for each in found.provenance.of("a")),
+        shown(found.provenance.policies["a", ""]),
+    ]
+    assert "key 1, key 2" in "".join(told)
+    assert not [text for text in told if SECRET in text or OTHER in text]
+    assert pickle.loads(pickle.dumps(found)).router.by_name["a"].policies[0].credentials == chosen.credentials
+
+
+def test_a_format_that_may_hold_a_secret_is_not_shown_either(tmp_path: Path) -> None:
+    text = f"upstreams: {{a: {{url: http://x, credentials: {{header: k, format: '{SECRET}{{}}', values: [b]}}}}}}\n"
+    found = settings(tmp_path, text)
+    assert SECRET not in shown(found.provenance.policies["a", ""])
+    assert policy(found).credentials.values == (f"{SECRET}b",)  # type: ignore[union-attr]
+
+
+def test_none_is_none(tmp_path: Path) -> None:
+    assert policy(settings(tmp_path, "upstreams: {a: {url: http://x, credentials: none}}\n")).credentials is None
