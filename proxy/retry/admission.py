@@ -196,6 +196,7 @@ class Admission:
     found_no_place: bool = False
     _deadline: float | None = None
     _held_since: float | None = None  # since when a gate holds the next attempt
+    _met_before: dict[ScopeState, tuple[float, ...]] | None = None  # the next, of other credentials
     _own_delays: tuple[float, ...] = ()  # when the delays are over that began with answers to this call
     _cooled_since: float | None = None  # since when the cooldown holds it
     _cooled_before: float = 0.0  # for how long it did so ahead of earlier attempts
@@ -314,6 +315,9 @@ class Admission:
     def move(self, scope: ScopeState, now: float) -> None:
         """The next attempt carries another credential: it passes that one's gates."""
         self.leave(now)
+        met = self._met_before = self._met_before or {}
+        met[self.scope] = self._own_delays
+        self._own_delays = met.pop(scope, ())
         self.scope = scope
 
     def leave(self, now: float) -> None:
