@@ -25,7 +25,7 @@ ASIDE = 300.0
 _NEVER = float("inf")
 
 
-class Lane(Protocol):
+class KeyGates(Protocol):
     """What calls with one value share, as far as the choice of a value depends on it."""
 
     def cooling(self, now: float) -> float:
@@ -35,7 +35,7 @@ class Lane(Protocol):
         """Whether an attempt would be sent now: no gate would hold it."""
 
 
-L = TypeVar("L", bound=Lane)
+L = TypeVar("L", bound=KeyGates)
 
 
 class Roster:
