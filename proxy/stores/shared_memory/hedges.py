@@ -3,7 +3,7 @@
 Calls and hedges are counted exactly, so that the bound on hedges holds over all workers. Times are not kept one by one:
 a percentile is the middle of a box whose edges are 4.7 % apart, so it is within 2.4 % of the time that was measured
 (below LEAST and above MOST: the edge); it looks back at 55 to 60 seconds, and is worked out anew at most every
-FRESH seconds in each worker.
+FRESH seconds in each worker, once there is one.
 
 Law: as in `records`, what is under the lock takes effect by one store. A box is one word. A slice of boxes belongs to
 the 5 seconds whose number stands with it; it is emptied before it is given another number, so a process that is killed
@@ -27,11 +27,12 @@ _GROWTH = math.log(MOST / LEAST) / (BOXES - 1)
 #: Slices of the window, and the seconds that each of them has.
 SLICES = 12
 _SLICE = WINDOW / SLICES
-#: Seconds for which a worker keeps to a percentile that it has worked out.
+#: Seconds for which a worker keeps to a percentile that it has worked out. That there is none yet it sees at once.
 FRESH = 0.1
 
-#: Words: the numbers of the slices, then their boxes. They take the place of a budget's third ring.
-WORDS = SLICES + SLICES * BOXES
+#: Words: how many times there were ever, the numbers of the slices, then their boxes. They take the place of a budget's
+#: third ring.
+WORDS = 1 + SLICES + SLICES * BOXES
 assert WORDS <= ring.WORDS
 
 
@@ -56,7 +57,8 @@ class SharedHedges(Hedges):
         super().__init__()
         self.record = record
         self._memory = memory
-        self._known: tuple[float, list[int]] = (-math.inf, [])  # when, and how many times are in no higher box
+        # When it was worked out, of how many times ever, and how many of the window are in no higher box.
+        self._known: tuple[float, int, list[int]] = (-math.inf, -1, [0])
         self.place(record.value)
 
     @staticmethod
@@ -88,10 +90,10 @@ class SharedHedges(Hedges):
         self._add(box_of(seconds), int(now // _SLICE) + 1)
 
     def delay(self, percent: float, now: float) -> float | None:
-        at, sums = self._known
-        if not at <= now < at + FRESH:
-            sums = self._sums(int(now // _SLICE) + 1)
-            self._known = now, sums
+        at, ever, sums = self._known
+        if not at <= now < at + FRESH or (sums[-1] < FEWEST and ever != self._memory.words[self._at]):
+            ever, sums = self._sums(int(now // _SLICE) + 1)
+            self._known = now, ever, sums
         if sums[-1] < FEWEST:
             return None
         return middle_of(bisect_right(sums, rank(percent, sums[-1])))
@@ -99,22 +101,26 @@ class SharedHedges(Hedges):
     @exclusive
     def _add(self, box: int, number: int) -> None:
         """Count a time in the slice of this number. Slices are numbered from 1: 0 is one that nobody has used."""
-        words, slice_ = self._memory.words, self._at + number % SLICES
-        boxes = self._at + SLICES + number % SLICES * BOXES
+        words, slice_ = self._memory.words, self._at + 1 + number % SLICES
+        boxes = self._at + 1 + SLICES + number % SLICES * BOXES
         if words[slice_] > number:  # this worker was held up for longer than the window, with its clock read
             return
         if words[slice_] < number:
             self._memory.map[boxes * 8 : (boxes + BOXES) * 8] = bytes(BOXES * 8)
             words[slice_] = number
         words[boxes + box] += 1
+        words[self._at] += 1
 
     @exclusive
-    def _sums(self, number: int) -> list[int]:
-        """For each box how many times of the window are in no higher one, up to the slice of this number."""
-        words, first = self._memory.words, self._at + SLICES
+    def _sums(self, number: int) -> tuple[int, list[int]]:
+        """How many times there were ever, and for each box how many of the window, up to the slice of this number, are
+        in no higher one.
+        """
+        words, first = self._memory.words, self._at + 1 + SLICES
         used = [
             words[first + each * BOXES : first + (each + 1) * BOXES].tolist()
             for each in range(SLICES)
-            if number - SLICES < words[self._at + each] <= number
+            if number - SLICES < words[self._at + 1 + each] <= number
         ]
-        return list(accumulate(map(sum, zip(*used, strict=True)))) if used else [0]
+        sums = list(accumulate(map(sum, zip(*used, strict=True)))) if used else [0]
+        return words[self._at], sums
