@@ -41,6 +41,8 @@ NO_TIME = 0.1
 MOST_WAITS = 1000
 #: Seconds from which a `max_delay` is longer than any app's patience.
 LONG_DELAY = 3600.0
+#: Shares of failures below this are written by who means `0.5` to be a half.
+SMALL_RATIO = 0.01
 #: What stands in regular expressions and hardly ever in a path.
 _REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$")
 
@@ -83,7 +85,7 @@ class _Advice:
         wrong = {name for name in names if any(path.startswith(f"upstreams.{name}") for path in errors)}
         of_policies = (self._timeouts, self._hedging, self._spread, self._bucket, self._drains, self._backoff)
         for policy, at, path in self._placed:
-            for advice in (*of_policies, self._attempts, self._max_delay, self._lists):
+            for advice in (*of_policies, self._breaker, self._attempts, self._max_delay, self._lists):
                 for key, message in advice(policy) if policy.upstream not in wrong else ():
                     self._tell(policy, at, path, key, message, "note" if advice == self._drains else "warning")
         for upstream in self._upstreams:
@@ -171,6 +173,19 @@ class _Advice:
         where = ("strategy", "backoff", "multiplier")
         if policy.strategy.backoff.jitter == "decorrelated" and place(self._tree_of(policy), where).line:
             yield where, "has no effect: jitter decorrelated does not multiply"
+
+    def _breaker(self, policy: Policy) -> _Said:
+        """A circuit breaker that opens for next to nothing."""
+        breaker, most = policy.circuit_breaker, policy.strategy.max_attempts
+        if breaker is None or policy.route:
+            return
+        if breaker.failure_ratio < SMALL_RATIO:
+            percent = breaker.failure_ratio * 100
+            message = f"opens where {percent:g} % fail (did you mean {percent * 100:g}%?)"
+            yield ("circuit_breaker", "failure_ratio"), message
+        if breaker.minimum_attempts <= most and most > 1:
+            message = f"one call that fails can open it: a call makes {most} attempts"
+            yield ("circuit_breaker", "minimum_attempts"), message
 
     def _attempts(self, policy: Policy) -> _Said:
         """Many attempts within less time than any trouble takes to pass."""

@@ -62,6 +62,7 @@ class Driver:
         self.body_size = body_size
         self.key: int | None = None  # of the credential that the latest sending carries
         self.began = 0.0
+        self.endpoint: int | None = None  # of the latest sending, where the call chose it
         self.delivered: int | None = None
         self.delivered_status: int | None = None
         self.answer: act.Answer | None = None
@@ -181,6 +182,7 @@ class Driver:
     def _do_launch(self, action: act.Launch) -> None:
         attempt, now = action.attempt, self.clock.now
         self.key = action.key
+        self.endpoint = action.endpoint
         self.launched(attempt)
         sending = self._upstream(attempt, now)
         if not _connecting(sending):  # a sending that never connects reads no body, and waits for no answer

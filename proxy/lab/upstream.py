@@ -37,7 +37,7 @@ class UpstreamStep:
     """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where nobody said it.
     `code`: the HTTP/2 error code of a reset. `ends_bare`: the answer's head is all of it, and has no grpc-status; else
     a status below 400 is a success of a gRPC call too. `key`: the number of the credential, from 1, whose attempts
-    it is for; None for any.
+    it is for, and `endpoint` the one that those go to (host:port); None for any.
     """
 
     status: int = 200
@@ -50,6 +50,7 @@ class UpstreamStep:
     code: int | None = None
     ends_bare: bool = False
     key: int | None = None
+    endpoint: str | None = None
 
     def sending(self, attempt_timeout: float | None) -> Sending:
         """The same for the virtual clock: at once, but for a timeout (`attempt_timeout`, seconds), unless `after` says

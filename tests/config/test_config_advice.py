@@ -21,6 +21,20 @@ CASES: dict[str, tuple[str, list[str]]] = {
         A + "    timeouts: {connect: 5s, total: 5s}\n",
         ["4:25: upstreams.a.timeouts.connect: warning: has no effect: 5s is not shorter than timeouts.total, 5s"],
     ),
+    "a breaker that one call opens": (
+        A + "    circuit_breaker: {minimum_attempts: 3}\n",
+        [
+            "4:41: upstreams.a.circuit_breaker.minimum_attempts: warning: "
+            "one call that fails can open it: a call makes 3 attempts"
+        ],
+    ),
+    "a breaker's half of a percent": (
+        A + "    circuit_breaker: {failure_ratio: 0.5}\n",
+        [
+            "4:38: upstreams.a.circuit_breaker.failure_ratio: warning: opens where 0.5 % fail (did you mean 50%?)",
+        ],
+    ),
+    "a breaker of one's own": (A + "    circuit_breaker: {}\n", []),
     "hedging without a bucket": (
         A + "    strategy: hedging\n",
         ["4:15: upstreams.a.strategy: warning: hedges without a bucket: nothing bounds what they add to the load"],

@@ -12,6 +12,43 @@ from proxy.config.load import load
 
 # (the file, the lines that are printed; each must begin the printed line)
 CASES: dict[str, tuple[str, list[str]]] = {
+    "endpoints": (
+        "upstreams:\n"
+        "  a:\n"
+        "    url:\n"
+        "      - {url: http://a.test, weight: 0}\n"
+        "      - {url: http://b.test, wieght: 2}\n"
+        "      - {weight: 101, priority: -1}\n"
+        "  b: {url: {url: http://a.test}}\n",
+        [
+            "redrive.yaml:4:38: upstreams.a.url[0].weight: must be 1 or more",
+            "redrive.yaml:5:30: upstreams.a.url[1].wieght: unknown key (did you mean weight?)",
+            "redrive.yaml:6:9: upstreams.a.url[2].url: is missing",
+            "redrive.yaml:6:18: upstreams.a.url[2].weight: must be at most 100",
+            "redrive.yaml:6:33: upstreams.a.url[2].priority: must be 0 or more",
+            "redrive.yaml:7:12: upstreams.b.url: must be a word or a list, not a mapping",
+        ],
+    ),
+    "circuit breakers": (
+        "upstreams:\n"
+        "  a: {url: http://a.test, circuit_breaker: {failure_ration: 50%, failure_ratio: 0, minimum_attempts: 0}}\n"
+        "  b: {url: http://b.test, circuit_breaker: {failure_ratio: 101%, window: 0s, open: 5}}\n"
+        "  c:\n"
+        "    url: http://c.test\n"
+        "    circuit_breaker: on\n"
+        "    routes:\n"
+        "      - {match: {path: /x}, circuit_breaker: {}}\n",
+        [
+            "redrive.yaml:2:45: upstreams.a.circuit_breaker.failure_ration: unknown key (did you mean failure_ratio?)",
+            "redrive.yaml:2:81: upstreams.a.circuit_breaker.failure_ratio: must be above 0%",
+            "redrive.yaml:2:102: upstreams.a.circuit_breaker.minimum_attempts: must be 1 or more",
+            "redrive.yaml:3:60: upstreams.b.circuit_breaker.failure_ratio: must be at most 100%",
+            "redrive.yaml:3:74: upstreams.b.circuit_breaker.window: must be longer than 0",
+            "redrive.yaml:3:84: upstreams.b.circuit_breaker.open: '5' has no unit; ",
+            "redrive.yaml:6:22: upstreams.c.circuit_breaker: 'on' is not off; write circuit_breaker: {failure",
+            "redrive.yaml:8:29: upstreams.c.routes[0].circuit_breaker: unknown key (did you mean upstreams.NAME.",
+        ],
+    ),
     "unknown key": (
         "upstreams:\n  a:\n    url: http://x\n    timeout: {total: 5s}\n",
         ["redrive.yaml:4:5: upstreams.a.timeout: unknown key (did you mean timeouts?)"],

@@ -19,6 +19,7 @@ EXAMPLES = sorted((Path(__file__).parent.parent.parent / "config/examples/scenar
 SCALE = {
     "cold_caches": 0.4,
     "fleet": 0.03,
+    "hanging_endpoint": 0.5,
     "herd": 0.1,
     "long_outage": 0.5,
     "outage": 0.2,

@@ -194,6 +194,21 @@ def test_a_percentile_is_unknown_offline(explain) -> None:  # type: ignore[no-un
     )
 
 
+def test_endpoints_and_their_breakers(explain) -> None:  # type: ignore[no-untyped-def]
+    Path("r.yaml").write_text(
+        "upstreams:\n  a:\n    url: [{url: http://a.example, weight: 3}, http://b.example, {url: http://c.example, "
+        "priority: 1}]\n    circuit_breaker: {minimum_attempts: 1, open: 5s}\n"
+    )
+    says(
+        explain("GET", "http://a.example/", "--status", "503"),
+        "turns a.example:80 (3) and b.example:80 (1), by weight; while all of these are passed over: c.example:80 (1)",
+        "breaker an endpoint is passed over once one attempt has ended within 30s and 50 % of them were transient or "
+        "timeout; after 5s a probe goes there",
+    )
+    Path("r.yaml").write_text("upstreams: {a: {url: http://a.example, circuit_breaker: {minimum_attempts: 1}}}\n")
+    assert "circuit_open" in explain("GET", "http://a.example/", "--status", "503")
+
+
 def test_a_bucket_that_cannot_pay(explain) -> None:  # type: ignore[no-untyped-def]
     says(
         explain("GET", "http://api.payments.example/v1/tight", "--status", "503"),

@@ -194,3 +194,12 @@ def test_the_environment_sets_the_defaults_strategy(tmp_path: Path) -> None:
     assert run_suite(suite)[0].calls[0].played.attempts == 4
     _, problems = load_suite(file, {"AWS_RETRY_MODE": "eager"})
     assert "AWS_RETRY_MODE" in str(problems[0])
+
+
+def test_an_entry_for_an_endpoint_that_no_attempt_goes_to(tmp_path: Path) -> None:
+    entry = "attempts:\n          - {endpoint: 'b:80', status: 200}"
+    (problem,) = problems_of(tmp_path, GOOD.replace("attempts:", entry, 1))
+    assert "no attempt goes to b:80: the endpoints of u take turns, without weight" in problem
+    weighed = GOOD.replace("{hosts: [u.test]}", "{hosts: [u.test], url: ['http://a', {url: 'http://c', weight: 2}]}")
+    (problem,) = problems_of(tmp_path, weighed.replace("attempts:", entry, 1))
+    assert "no attempt goes to b:80: the endpoints of u are a:80, c:80" in problem

@@ -13,6 +13,7 @@ import pytest
 from proxy.cli import main
 from proxy.config.schema_language import Section
 from proxy.lab.simulate import Figures, Scenario, run_scenario
+from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.scenario import OUTAGE, SCENARIO, UPSTREAM, read_scenario
 
 ROOT = Path(__file__).parent.parent.parent
@@ -107,6 +108,27 @@ def test_hedging_at_a_percentile_beside_no_hedging(name: str) -> None:
     else:
         assert measured.latency["p99"] < none.latency["p99"]
         assert fixed.hedge_share > 0.2 and fixed.amplification > 1.9 > 1.2 > measured.amplification
+
+
+def test_a_circuit_breaker_spares_calls_the_wait_for_an_endpoint_that_hangs() -> None:
+    found, problems = read_scenario(str(ROOT / "config/examples/scenarios/hanging_endpoint.yaml"))
+    assert found is not None, problems
+    without, broken, *_ = run_scenario(None, found, {})
+    assert without.latency["p90"] > 1.0
+    assert broken.latency["p90"] < 0.1
+    assert broken.attempts - broken.calls < 0.2 * (without.attempts - without.calls)
+    assert broken.success_rate == without.success_rate == 1.0
+
+
+def test_weights_and_priorities_are_played(tmp_path: Path) -> None:
+    urls = '[{url: "http://a.test", priority: 1}, "http://b.test"]'
+    text = "duration: 60s\nsidecars: 1\ncalls: 10/s\noutages: [{at: 0s, lasts: 60s, endpoint: 1}]\n"
+    text += f"policy: {{url: {urls}}}\n"
+    ours, none, _ = played(tmp_path, f"upstream: {{endpoints: 2}}\n{text}")
+    assert ours.attempts == ours.calls and ours.success_rate == 1.0
+    assert none.success_rate < 0.6
+    _, problems = columns(None, scenario(tmp_path, text), {})
+    assert "policy: has 2 endpoints with weights or priorities" in str(problems[0])
 
 
 def test_what_is_measured_does_not_run_away(tmp_path: Path) -> None:

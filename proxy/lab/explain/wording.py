@@ -5,14 +5,14 @@ Nothing is decided here; what was decided stands in records, verdicts and outcom
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from proxy.config.advice import draining_share
 from proxy.lab.policy_tests.playing import duration
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Verdict, first
 from proxy.retry.hedges import FEWEST
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, QuotaSpec, Strategy
+from proxy.retry.policy import Backoff, BreakerSpec, BucketRef, BucketSpec, EndpointShare, Policy, QuotaSpec, Strategy
 
 _JITTER = {
     "none": "{cap}",
@@ -80,6 +80,26 @@ def backoff(made: Backoff) -> str:
     if made.throttling_base not in (None, made.base):
         text += f" ({span(made.throttling_base)} in place of {span(made.base)} after throttling)"
     return text
+
+
+def turns(endpoints: Sequence[EndpointShare]) -> str:
+    """How the endpoints share the calls, "" where each has its turn."""
+    if all(each.weight == 1 and each.priority == 0 for each in endpoints):
+        return ""
+    levels: dict[int, list[str]] = {}
+    for each in endpoints:
+        levels.setdefault(each.priority, []).append(f"{each.label} ({each.weight})")
+    first, *later = (" and ".join(levels[priority]) for priority in sorted(levels))
+    return "; ".join([f"{first}, by weight", *(f"while all of these are passed over: {each}" for each in later)])
+
+
+def breaker(made: BreakerSpec) -> str:
+    """When it opens, and for how long."""
+    many = f"{made.minimum_attempts} attempts have" if made.minimum_attempts > 1 else "one attempt has"
+    return (
+        f"an endpoint is passed over once {many} ended within {span(made.window)} and "
+        f"{made.failure_ratio * 100:g} % of them were transient or timeout; after {span(made.open)} a probe goes there"
+    )
 
 
 def bucket(ref: BucketRef | None) -> str:

@@ -51,7 +51,7 @@ class PlayedCall:
     measured_rate: float | None = None
     history: Sequence[AttemptRecord] = ()
     hedged: bool = False  # `tokens_after_each` is in order of ending then
-    unsaid: list[int] = field(default_factory=list)  # attempts with a credential that no entry is for
+    unsaid: list[int] = field(default_factory=list)  # attempts with a credential or endpoint that no entry is for
 
 
 def play(test: PolicyTest, suite: Suite) -> list[PlayedCall]:
@@ -113,8 +113,16 @@ class _Player(Recorder):
         return step.sending(self.attempt_timeout)
 
     def _is_for(self, step: UpstreamStep) -> bool:
-        """Whether an entry says what becomes of attempts with the credential that this one carries."""
+        """Whether an entry says what becomes of attempts with the credential that this one carries, where it goes."""
+        if step.endpoint is not None and step.endpoint != self._place:
+            return False
         return step.key is None or (self.key is not None and step.key == self.key + 1)
+
+    @property
+    def _place(self) -> str:
+        """Where the latest attempt goes, "" where the call did not choose it."""
+        endpoints = self.call.policy.endpoints
+        return endpoints[self.endpoint].label if self.endpoint is not None and endpoints else ""
 
     def launched(self, attempt: int) -> None:
         super().launched(attempt)
@@ -122,6 +130,8 @@ class _Player(Recorder):
         played.attempts = max(played.attempts, attempt)
         # The transparent retry takes the place of what it sends again.
         fields = fields_of_attempt(self.call, attempt, self.clock.now, self._idempotency_key, credential=self.key)
+        if self._place:
+            fields["endpoint"] = self._place
         played.sent[attempt - 1 : attempt] = [fields]
 
     def ended(self, attempt: int) -> None:
@@ -209,8 +219,11 @@ def compare(expect: dict[str, Any], played: PlayedCall) -> list[Mismatch]:
         if not COMPARE[key](expected, getattr(played, key))
     ]
     for attempt in played.unsaid:
-        carried = played.sent[attempt - 1].get("key")
-        found.append(Mismatch("key", "an entry of attempts for it", f"key {carried} in attempt {attempt}"))
+        carried = played.sent[attempt - 1]
+        for name in ("key", "endpoint"):
+            if name in carried:
+                got = f"{name} {carried[name]} in attempt {attempt}"
+                found.append(Mismatch(name, "an entry of attempts for it", got))
     return found
 
 

@@ -220,6 +220,7 @@ _ATTEMPT = _Attempt(
         "grpc_status": Key(Word(_grpc_status)),
         "trailers": Key(_FIELDS),
         "key": Key(Word(units.whole(1)), doc="the number of the credential whose attempts it is for"),
+        "endpoint": Key(Word(units.word), doc="host:port of the endpoint that it is about"),
     },
 )
 
@@ -280,7 +281,7 @@ def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, li
     if result.settings is None:
         return None, list(result.errors)
     suite = Suite(script, result.settings)
-    checks = (_timeouts_without_end, _keys_of_nobody)
+    checks = (_timeouts_without_end, _keys_of_nobody, _endpoints_of_nobody)
     problems = [problem for test in script.tests for check in checks for problem in check(suite, test)]
     return (None if problems else suite), problems
 
@@ -385,5 +386,22 @@ def _keys_of_nobody(suite: Suite, test: PolicyTest) -> list[Problem]:
             if highest > count:
                 has = f"has {count} credentials" if count else "has no credentials"
                 message = f"in {test.name!r}: there is no key {highest}: the upstream {chosen.policy.upstream} {has}"
+                found.append(Problem(*call.mark, f"calls[{number}].attempts", message))
+    return found
+
+
+def _endpoints_of_nobody(suite: Suite, test: PolicyTest) -> list[Problem]:
+    """An attempt's `endpoint` is one of those that the upstream's calls choose from."""
+    found: list[Problem] = []
+    for number, call in enumerate(test.calls):
+        named = {step.endpoint for step in call.steps if step.endpoint is not None}
+        chosen = choose(suite.settings, call.ask) if named else None
+        if isinstance(chosen, Chosen):
+            known = [share.label for share in chosen.policy.endpoints]
+            for name in sorted(named - set(known)):
+                has = f"are {', '.join(known)}" if known else "take turns, without weight, priority or circuit breaker"
+                message = (
+                    f"in {test.name!r}: no attempt goes to {name}: the endpoints of {chosen.policy.upstream} {has}"
+                )
                 found.append(Problem(*call.mark, f"calls[{number}].attempts", message))
     return found

@@ -16,7 +16,7 @@ from proxy.config.yaml_tree import Map, Text
 from proxy.lab.routing import AppRequest, RefusedCall, choose
 from proxy.lab.simulate.scenario import Scenario
 from proxy.retry.facts import Request
-from proxy.retry.policy import Backoff, Policy
+from proxy.retry.policy import Backoff, EndpointShare, Policy
 from proxy.retry.presets import BUILT_IN
 from proxy.retry.routing import Upstream
 
@@ -53,17 +53,40 @@ def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) 
             problems += other
         else:
             policies[name] = other.policy
+    for where, policy in (("policy", chosen.policy), *((f"compare.{name}", each) for name, each in policies.items())):
+        problems += _misfit(scenario, policy, where)
     if problems:
         return [], problems
+    chosen = replace(chosen, policy=_fitted(scenario, chosen.policy))
+    policies = {name: _fitted(scenario, policy) for name, policy in policies.items()}
     further = [replace(chosen, name=name, policy=policy) for name, policy in policies.items()]
     return [chosen, *further, *_plain(chosen)], []
+
+
+def _misfit(scenario: Scenario, policy: Policy, where: str) -> list[Problem]:
+    """What is wrong with a policy whose endpoints differ, and are not as many as the scenario's."""
+    count = len(policy.endpoints)
+    if count in (0, scenario.endpoints) or all(each.weight == 1 and each.priority == 0 for each in policy.endpoints):
+        return []
+    message = f"has {count} endpoints with weights or priorities: the scenario's upstream.endpoints must be {count} too"
+    return [Problem(scenario.file, 1, 1, where, message)]
+
+
+def _fitted(scenario: Scenario, policy: Policy) -> Policy:
+    """A policy whose endpoints are those of the scenario, where it chooses among them."""
+    if not policy.chooses or len(policy.endpoints) == scenario.endpoints:
+        return policy
+    numbered = (EndpointShare(f"endpoint {number}") for number in range(1, scenario.endpoints + 1))
+    return replace(policy, endpoints=tuple(numbered))
 
 
 def _plain(chosen: Column) -> list[Column]:
     """No retries; and as many as the policy would make, at once, of everything, without asking anybody."""
     policy = chosen.policy
     alone = replace(policy.pushback, cooldown="off")
-    none = replace(policy, strategy=BUILT_IN["none"], bucket=None, rate=None, pushback=alone)
+    none = replace(
+        policy, strategy=BUILT_IN["none"], bucket=None, rate=None, pushback=alone, circuit_breaker=None, endpoints=()
+    )
     tries = max(3, policy.strategy.max_attempts)
     backoff = Backoff(0.0, 0.0)
     at_once = replace(BUILT_IN["standard"], name="naive", max_attempts=tries, backoff=backoff, own_bucket=None)

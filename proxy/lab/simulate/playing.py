@@ -200,6 +200,8 @@ class _Simulated(Driver):
 
     def _fate(self, attempt: int, now: float) -> Sending:
         count, world, sidecar = self._run.endpoints, self._run.world, self._sidecar
+        if self.endpoint is not None:
+            return world.fate(now, self._key, self.endpoint)
         if count == 1:
             return world.fate(now, self._key, 0)
         turns = range(sidecar.turn, sidecar.turn + count)
