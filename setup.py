@@ -16,6 +16,17 @@ from setuptools.command.build_ext import build_ext
 #: Modules that are compiled, one a line. Of most the source is the Python that also runs without a compiler, with types
 #: in the `.pxd` beside it; of a `.pyx` there is nothing else.
 MODULES = [
+    "proxy.forward.attempt",
+    "proxy.forward.context",
+    "proxy.forward.exchange",
+    "proxy.forward.request_plan",
+    "proxy.forward.timers",
+    "proxy.observe.access_log",
+    "proxy.observe.call_record",
+    "proxy.observe.metrics",
+    "proxy.observe.observers",
+    "proxy.observe.recent_calls",
+    "proxy.observe.sink",
     "proxy.server.connection",
     "proxy.server.http2",
     "proxy.server.http2_stream",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
 from proxy.forward.app_repeats import AppRepeats
 from proxy.forward.timers import Watch
@@ -14,16 +13,28 @@ from proxy.transport.pool import Pool
 from proxy.transport.replay_buffer import ReplayStore
 
 
-@dataclass(slots=True)
 class Context:
     """`via` is the name in our Via lines."""
 
-    loop: asyncio.AbstractEventLoop
-    pool: Pool
-    store: ReplayStore
-    registry: Registry
-    env: Env
-    observer: Observer
-    via: str
-    watch: Watch
-    app_repeats: AppRepeats = field(default_factory=AppRepeats)
+    __slots__ = ("app_repeats", "env", "loop", "observer", "pool", "registry", "store", "via", "watch")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: Pool,
+        store: ReplayStore,
+        registry: Registry,
+        env: Env,
+        observer: Observer,
+        via: str,
+        watch: Watch,
+    ) -> None:
+        self.loop = loop
+        self.pool = pool
+        self.store = store
+        self.registry = registry
+        self.env = env
+        self.observer = observer
+        self.via = via
+        self.watch = watch
+        self.app_repeats = AppRepeats()

@@ -71,7 +71,6 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
 NEVER = float("inf")
-_new = object.__new__
 _NO_NAMES: frozenset[bytes] = frozenset()
 #: Whom an exchange serves that serves nobody.
 NOBODY = cast(AppStream, None)
@@ -175,7 +174,7 @@ class Exchange:
             if plan.plain and done and trailers is None and not app.has_pinned and scope.admits(now):
                 destination = plan.destination
                 origin = destination.only or destination.next((), now)
-                stream = means.pool.lease(origin, now, idempotent=request.method in IDEMPOTENT_METHODS)
+                stream = means.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
             if stream is None:
                 self._start_decided(now, body, done, trailers)
                 return
@@ -811,7 +810,7 @@ class Exchange:
     ) -> CallRecord:
         """Tell the observers of the call, by a record."""
         request = self.request
-        record = _new(CallRecord)  # past its own constructor, which takes twice as long
+        record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long
         record.started = self.started
         record.wall_started = self.started + self.means.env.wall_offset
         record.ended = now

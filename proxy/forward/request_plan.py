@@ -18,7 +18,6 @@ from proxy.wire.head import CHUNKED, Asked, RequestHead, ResponseHead, Trailers
 
 _NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
-_new = object.__new__
 #: Fields of which another value leads nowhere else.
 _ASIDE = frozenset({b"content-length", b"grpc-timeout"})
 #: Trailers that a plan remembers: those of one method are few.
@@ -160,7 +159,7 @@ class Plan:
 
     def alike(self, head: RequestHead, router: Router) -> Plan | None:
         """The plan of another request that is under way at the same time, where that can `follow` this one."""
-        plan = _new(Plan)
+        plan = Plan.__new__(Plan)
         plan.head, plan.request, plan.policy, plan.destination = self.head, self.request, self.policy, self.destination
         plan.rest, plan.upstream, plan.by_service, plan.first = self.rest, self.upstream, self.by_service, self.first
         plan.asked = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from copy import copy
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
 from typing import Protocol
@@ -35,7 +35,6 @@ _MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))
 _SPOKEN = {"": "", HTTP1: f'"protocol":"{HTTP1}",', HTTP2: f'"protocol":"{HTTP2}",'}
 
 
-@dataclass(slots=True, eq=False)
 class CallRecord:
     """A call that is over, or a CONNECT tunnel, or a request that was refused (`refused`). It may be kept: no body and
     no connection hangs on it.
@@ -54,32 +53,66 @@ class CallRecord:
     function of that name.
     """
 
-    wall_started: float
-    started: float
-    ended: float
-    policy: Policy
-    method: str
-    authority: str
-    path: str
-    client: str
-    status: int
-    outcome: Outcome
-    attempts: int
-    bytes_in: int
-    bytes_out: int
-    endpoint: str
-    history: Sequence[AttemptRecord] = ()
-    detail: str = ""
-    app_retry: bool = False
-    number: int = 0
-    fallbacks: Sequence[FallbackRecord] = ()
-    protocol: str = ""
-    sent_by: str = ""
-    grpc_status: int | None = None
-    was_sent_once: bool = field(init=False)
+    __slots__ = (
+        *("app_retry", "attempts", "authority", "bytes_in", "bytes_out", "client", "detail", "ended", "endpoint"),
+        *("fallbacks", "grpc_status", "history", "method", "number", "outcome", "path", "policy", "protocol"),
+        *("sent_by", "started", "status", "wall_started", "was_sent_once"),
+    )
 
-    def __post_init__(self) -> None:
-        self.was_sent_once = was_sent_once(self.attempts, self.outcome, self.history)
+    def __init__(
+        self,
+        wall_started: float,
+        started: float,
+        ended: float,
+        policy: Policy,
+        method: str,
+        authority: str,
+        path: str,
+        client: str,
+        status: int,
+        outcome: Outcome,
+        attempts: int,
+        bytes_in: int,
+        bytes_out: int,
+        endpoint: str,
+        history: Sequence[AttemptRecord] = (),
+        detail: str = "",
+        app_retry: bool = False,
+        number: int = 0,
+        fallbacks: Sequence[FallbackRecord] = (),
+        protocol: str = "",
+        sent_by: str = "",
+        grpc_status: int | None = None,
+    ) -> None:
+        self.wall_started = wall_started
+        self.started = started
+        self.ended = ended
+        self.policy = policy
+        self.method = method
+        self.authority = authority
+        self.path = path
+        self.client = client
+        self.status = status
+        self.outcome = outcome
+        self.attempts = attempts
+        self.bytes_in = bytes_in
+        self.bytes_out = bytes_out
+        self.endpoint = endpoint
+        self.history = history
+        self.detail = detail
+        self.app_retry = app_retry
+        self.number = number
+        self.fallbacks = fallbacks
+        self.protocol = protocol
+        self.sent_by = sent_by
+        self.grpc_status = grpc_status
+        self.was_sent_once = was_sent_once(attempts, outcome, history)
+
+    def with_path(self, path: str) -> CallRecord:
+        """The same with another path."""
+        made = copy(self)
+        made.path = path
+        return made
 
 
 def was_sent_once(attempts: int, outcome: Outcome, history: Sequence[AttemptRecord]) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import takewhile
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
@@ -60,7 +59,7 @@ class RecentCalls:
         """Keep calls, and number them."""
         for call in calls:
             call.number = self._seen = self._seen + 1
-            kept = call if len(call.path) <= _PATH else replace(call, path=call.path[:_PATH] + "…")
+            kept = call if len(call.path) <= _PATH else call.with_path(call.path[:_PATH] + "…")
             (self._plain if kept.was_sent_once else self._notable).append(kept)
 
     def since(self, number: int, limit: int = KEPT) -> list[NumberedCall]:

@@ -37,7 +37,7 @@ class Watched:
 
 
 def plain(status: int = 200, path: str = "/v1/x", policy: str = "payments") -> CallRecord:
-    return replace(ended(status=status, policy=replace(POLICY, upstream=policy)), path=path)
+    return ended(status=status, policy=replace(POLICY, upstream=policy), path=path)
 
 
 def test_gathered_calls_are_told_after_a_moment_by_one_timer() -> None:

@@ -7,7 +7,7 @@ import resource
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -147,7 +147,7 @@ def test_console_lines_say_why_and_what_held() -> None:
     log.add([ended(outcome=Outcome.BUCKET_EMPTY, status=503, history=[poor])])
     held = AttemptRecord(1, 12.0, 12.5, 200, cls=Class.SUCCESS, decision="delivered", held=2.0, held_by="cooldown")
     log.add([ended(history=[held], ended=12.5)])
-    log.add([replace(REFUSAL, path="/\x9b2J\x1b[1m")])
+    log.add([REFUSAL.with_path("/\x9b2J\x1b[1m")])
     assert kept.lines == [
         "00:00:00.250 GET api.payments.example/v1/x?key=*** -> 503 bucket_empty 4ms · 503 [payments]: "
         "the bucket has 4\n",
@@ -160,7 +160,9 @@ def test_console_lines_say_why_and_what_held() -> None:
 def test_a_refusal_has_the_fields_of_any_call() -> None:
     kept, recent = Kept(), RecentCalls()
     told = Observers(Metrics(), recent, AccessLog(kept))
-    told.call_ended(replace(REFUSAL, bytes_out=99))
+    answered = copy(REFUSAL)
+    answered.bytes_out = 99
+    told.call_ended(answered)
     told.call_ended(ended())
     refused, call = map(json.loads, kept.lines)
     assert list(refused) == [*list(call)[:-1], "detail", "history"]

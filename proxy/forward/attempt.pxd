@@ -1,0 +1,33 @@
+from proxy.transport.origins cimport Origin
+from proxy.wire.http1.response cimport ResponseHead as Answer
+
+
+cdef class Attempt:
+    cdef public object owner
+    cdef public long number
+    cdef public Origin origin
+    cdef public object key
+    cdef public object state
+    cdef public object look
+    cdef public object watch
+    cdef public object stream
+    cdef public str protocol
+    cdef public object task
+    cdef public object replay
+    cdef public long long cursor
+    cdef public object sent_at
+    cdef public object sent_on
+    cdef public list kept
+    cdef public Py_ssize_t kept_size
+    cdef public bint ended
+    cdef public object trailers
+    cdef public object fault
+    cdef public Answer head
+    cdef public double arrived
+    cdef public Py_ssize_t limit
+
+    cpdef on_head(self, Answer head, bytes data, bint end, trailers)
+    cpdef on_data(self, bytes data)
+    cpdef on_end(self, trailers)
+    cpdef bytes take(self)
+    cpdef drop(self)

@@ -1,0 +1,14 @@
+from proxy.forward.timers cimport Watch
+from proxy.transport.pool cimport Pool
+
+
+cdef class Context:
+    cdef public object loop
+    cdef public Pool pool
+    cdef public object store
+    cdef public object registry
+    cdef public object env
+    cdef public object observer
+    cdef public str via
+    cdef public Watch watch
+    cdef public object app_repeats

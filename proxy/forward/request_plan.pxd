@@ -1,0 +1,32 @@
+from proxy.transport.origins cimport Destination, Origin
+from proxy.wire.head cimport Asked
+from proxy.wire.http1.request cimport RequestHead as Asking
+from proxy.wire.http1.response cimport ResponseHead as Answer
+
+
+cdef class Plan:
+    cdef public Asking head
+    cdef public object request
+    cdef public object policy
+    cdef public Destination destination
+    cdef public bytes rest
+    cdef public object upstream
+    cdef public bint by_service
+    cdef public object first
+    cdef public Asked asked
+    cdef public Answer answered
+    cdef public bytes answer_lines
+    cdef public dict ends
+    cdef public object ways
+    cdef public double patience
+    cdef public bint login_bound
+    cdef public bint is_grpc
+    cdef public str protocol
+    cdef public bint plain
+
+    cpdef bint follow(self, Asking head, router) except -1
+    cpdef Asked first_request(self, Origin origin, str via)
+    cpdef Asked plain_request(self, Origin origin, long number, str via)
+
+
+cdef bint _steer_alike(dict some, dict others) except -1

@@ -1,0 +1,17 @@
+cimport cython
+
+from proxy.observe.call_record cimport CallRecord
+
+
+cdef class AccessLog:
+    cdef public object _sink
+    cdef public object _later
+    cdef public object _repeated
+    cdef public double _last
+    cdef public object catch_up
+    cdef public str _level
+    cdef public bint _console
+
+    @cython.locals(call=CallRecord)
+    cpdef add(self, calls)
+    cdef bint _is_wanted(self, CallRecord call) except -1

@@ -1,0 +1,28 @@
+cdef class CallRecord:
+    cdef public double wall_started
+    cdef public double started
+    cdef public double ended
+    cdef public object policy
+    cdef public str method
+    cdef public str authority
+    cdef public str path
+    cdef public str client
+    cdef public int status
+    cdef public object outcome
+    cdef public long attempts
+    cdef public long long bytes_in
+    cdef public long long bytes_out
+    cdef public str endpoint
+    cdef public object history
+    cdef public str detail
+    cdef public bint app_retry
+    cdef public long long number
+    cdef public object fallbacks
+    cdef public str protocol
+    cdef public str sent_by
+    cdef public object grpc_status
+    cdef public bint was_sent_once
+
+
+cpdef str call_json(CallRecord call)
+cpdef str timestamp(double wall)
