@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import proxy.retry.actions as act
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.buckets import Bucket
 from proxy.retry.facts import FaultKind, Outcome, Request
+from proxy.retry.fallback import Elsewhere
 from proxy.retry.machine import Call, Env
-from proxy.retry.policy import Policy
+from proxy.retry.policy import Fallback, Policy
 from proxy.retry.registry import ScopeState
 
 #: Decides what becomes of a sending of attempt n (first) that begins now (second).
@@ -92,6 +93,10 @@ class Driver:
     def over(self) -> None:
         """The call has ended."""
 
+    def call_elsewhere(self, entry: Fallback) -> Call:
+        """The call as one of another upstream; only where its `Call` was told that there are others."""
+        raise NotImplementedError
+
     # events
 
     def begin(self, call: Call) -> None:
@@ -99,6 +104,9 @@ class Driver:
         self.call = call
         self.began = self.clock.now
         self._carry_out(call.start(self.clock.now))
+        self._watch_deadline(call)
+
+    def _watch_deadline(self, call: Call) -> None:
         if call.deadline is not None and self.finished is None:
             self.watch(call.deadline)
 
@@ -179,6 +187,15 @@ class Driver:
     def _do_answer(self, action: act.Answer) -> None:
         self.answer = action
 
+    def _do_fall_back(self, action: act.FallBack) -> None:
+        """The call goes on at another upstream."""
+        before = self.call
+        before.forget_alarm()
+        self._alarm = None
+        self.call = self.call_elsewhere(action.entry)
+        self._then(self.call.go_on(before, self.clock.now))
+        self._watch_deadline(self.call)
+
     def _do_launch(self, action: act.Launch) -> None:
         attempt, now = action.attempt, self.clock.now
         self.key = action.key
@@ -256,6 +273,7 @@ _CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], Any]] = {
     act.Cancel: Driver._do_cancel,
     act.Deliver: Driver._do_deliver,
     act.Answer: Driver._do_answer,
+    act.FallBack: Driver._do_fall_back,
     act.Finish: Driver._do_finish,
     act.Discard: lambda driver, action: driver._held.pop(action.attempt, None),
     act.Hold: lambda driver, action: None,  # an answer that has come whole is kept anyway
@@ -265,6 +283,16 @@ _CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], Any]] = {
 # -- what is written down of it -------------------------------------------------------------------------------------
 
 
+class OtherUpstreams(Protocol):
+    """Who knows of the upstreams that may take a call over (`proxy.lab.fallback`)."""
+
+    def why_not(self, entry: Fallback) -> str:
+        """Why one can't, in a clause; "" where it can."""
+
+    def call_of(self, entry: Fallback, now: float) -> tuple[Request, Policy, ScopeState]:
+        """The call as one gets it, at `now` (seconds)."""
+
+
 class Recorder(Driver):
     """A call, driven to its end. `starts` are seconds from the call's beginning, `levels` the bucket's after the end of
     each attempt.
@@ -272,16 +300,32 @@ class Recorder(Driver):
 
     scope: ScopeState
 
-    def enter(self, request: Request, policy: Policy, scope: ScopeState, env: Env) -> None:
-        """The app's request comes."""
+    def enter(
+        self, request: Request, policy: Policy, scope: ScopeState, env: Env, others: OtherUpstreams | None = None
+    ) -> None:
+        """The app's request comes. `others` are upstreams that may take it over; without them none does."""
         self.starts: list[float] = []
         self.levels: list[float | None] = []
+        self._scopes: dict[int, ScopeState] = {}  # in which each attempt was sent
+        self._others = others
+        elsewhere = None if others is None else others.why_not
+        self.begin(self._call(request, policy, scope, env, elsewhere))
+
+    def call_elsewhere(self, entry: Fallback) -> Call:
+        """The call as one of the upstream that the entry names."""
+        assert self._others is not None  # they were asked
+        return self._call(*self._others.call_of(entry, self.clock.now), self.call.env)
+
+    def _call(
+        self, request: Request, policy: Policy, scope: ScopeState, env: Env, elsewhere: Elsewhere | None = None
+    ) -> Call:
         self.scope = scope
         self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
-        self.begin(Call(request, policy, scope, env, self.set_alarm))
+        return Call(request, policy, scope, env, self.set_alarm, elsewhere)
 
     def launched(self, attempt: int) -> None:
         """Write down when it was sent. The transparent retry keeps its attempt's number and start."""
+        self._scopes[attempt] = self.scope
         if attempt > len(self.starts):
             self.starts.append(self.clock.now - self.began)
 
@@ -289,7 +333,9 @@ class Recorder(Driver):
         """Write down the level after this end was dealt with, once for each attempt."""
         latest = next((record for record in reversed(self.call.history) if record.attempt == attempt), None)
         if latest is None or latest.decision != "transparent" or self.outcome is not None:
+            now_in, self.scope = self.scope, self._scopes.get(attempt, self.scope)
             self.levels.append(self.level)
+            self.scope = now_in
 
     @property
     def bucket(self) -> Bucket | None:

@@ -22,7 +22,7 @@ _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
 @dataclass(frozen=True, slots=True)
 class AppRequest:
     """What the app sends. `url` is absolute, or origin-form (chosen by Host, service or prefix). `http2`: it speaks
-    HTTP/2, whatever it sends.
+    HTTP/2, whatever it sends. `body`: where more is said of it than its size.
     """
 
     method: str = "GET"
@@ -30,6 +30,7 @@ class AppRequest:
     headers: tuple[tuple[str, str], ...] = ()
     body_size: int = 0
     http2: bool = False
+    body: bytes = b""
 
     @property
     def is_grpc(self) -> bool:

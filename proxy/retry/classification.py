@@ -55,6 +55,7 @@ from proxy.retry.pushback import looks_into_body
 from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, SingleRule, any_matches, ruleset
 
 __all__ = [
+    "KNOWN_BY_KEY",
     "NEEDS_BODY",
     "NeedsBody",
     "classify",
@@ -331,16 +332,15 @@ def _with_repeats(rules: Classify, request: Request, end: Reply | Fault, verdict
 
 
 #: Whose client repeats a call since its provider knows it again by a key or a token, which another one has never seen.
-_BY_KEY = frozenset({"aws", "stripe"})
+KNOWN_BY_KEY = frozenset({"aws", "stripe"})
 
 
 def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> bool:
     """Whether a client of these dialects would repeat the call after this end, which may be another upstream's, without
     counting on its provider to know it again.
     """
-    return any(
-        name not in _BY_KEY and _covers(each, name, rules, request, end, verdict) for name, each in rules.repeats
-    )
+    covering = (name for name, each in rules.repeats if _covers(each, name, rules, request, end, verdict))
+    return any(name not in KNOWN_BY_KEY for name in covering)
 
 
 def _covers(

@@ -158,7 +158,8 @@ class LeftBehind:
 def left_behind(first: Policy, to: Policy, entry: Fallback) -> LeftBehind:
     """What stays behind where a call of `first` goes on as one of `to` by this entry."""
     keys = frozenset(policy.idempotency_key.header.lower() for policy in (first, to))
-    return LeftBehind(frozenset(), entry.keep, keys)
+    credentials = frozenset(each.credentials.name for each in (first, to) if each.credentials is not None)
+    return LeftBehind(credentials, entry.keep, keys)
 
 
 def _decoded(parameter: str) -> str:

@@ -480,3 +480,34 @@ def test_what_is_spoken_upstream_and_why(explain, tmp_path: Path) -> None:  # ty
         says(explain("GET", *arguments), line)
     text = explain("POST", "/acme.Echo/echo", *GRPC)
     says(text, "upstream plain, by its gRPC service (r.yaml:2)", "sent to http://plain.example/acme.Echo/echo")
+
+
+FALLBACK = """\
+upstreams:
+  llm:
+    url: https://a.example
+    dialects: [http, openai]
+    fallback: [{to: other, json: {model: big-2}, keep: [X-Team-Key]}, third]
+  other: {url: https://b.example, dialects: [http, openai], strategy: none}
+  third: {url: https://c.example, strategy: none}
+"""
+
+
+def test_fallbacks(explain, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "r.yaml").write_text(FALLBACK)
+    says(
+        explain("POST", "/llm/v1/chat", "--status", "503"),
+        "fallback goes on at other (sets model; keeps x-team-key), then third; POST only while none of its attempts "
+        "may have been carried out, or where the provider's own client repeats it",
+        "attempt 3 goes on at another upstream: attempts_exhausted: that was the last of 3 attempts",
+        "attempt 4 goes on at another upstream: attempts_exhausted: the strategy makes one attempt",
+        "attempt 5 not retried: not_retryable, POST may have been carried out, and is not idempotent",
+        "X-Attempt-Count: 5",
+    )
+    text = explain("GET", "/llm/v1/chat", "--request-header", "Authorization: AWS4-HMAC-SHA256 Credential=x")
+    says(text, "fallback never: its signature (SigV4) is for one host alone")
+    found = json.loads(explain("GET", "/llm/v1/chat", "--status", "503", "--json"))
+    assert found["applies"]["fallback"] == "goes on at other (sets model; keeps x-team-key), then third"
+    (end,) = found["ends"]
+    assert (end["attempts"], end["outcome"]) == (4, "attempts_exhausted")  # a GET has no body to set members in
+    assert "fallback" not in json.loads(explain("GET", "/third/x", "--json"))["applies"]

@@ -57,6 +57,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("deadline", f"{span(deadline)} for all attempts and waits; each attempt: {span(policy.timeouts.attempt)}"),
         ("repeating", _repeating(one)),
         ("codes", "" if codes is None else wording.codes(codes)),
+        ("fallback", wording.fallback(policy, chosen.request)),
         ("mode", "" if policy.mode == "enforce" else f"{policy.mode}: nothing is retried or held"),
         ("app says", "X-Retry-Disable: one attempt" if hints.disabled else ""),
         ("app says", _OWN_RETRY if hints.retries_itself else ""),

@@ -19,8 +19,10 @@ from proxy.lab.explain import wording
 from proxy.lab.explain.layout import Row, columns
 from proxy.lab.explain.question import Fate, fate_of_fault, fate_of_status
 from proxy.lab.explain.wording import between, span
-from proxy.lab.routing import Chosen
+from proxy.lab.fallback import ConfiguredUpstreams
+from proxy.lab.routing import AppRequest, Chosen
 from proxy.observe import masking
+from proxy.retry import attempt_record
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.buckets import Bucket
 from proxy.retry.classification import NeedsBody, classify, classify_fault
@@ -52,9 +54,14 @@ class Play(Recorder):
 
 def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: float) -> Play:
     """Play a call to its end. `draw` is every jitter's, `wall` in seconds since the epoch."""
-    play, policy = Play(fate), Fresh().policy(chosen.policy)
+    fresh = Fresh()
+    play, policy = Play(fate), fresh.policy(chosen.policy)
     env = Env(FixedDraws(draw), wall, WaitingRoom(settings.limits.waiting))
-    play.enter(chosen.request, policy, Registry().scope(policy, chosen.request), env)
+    registry, others = Registry(), None
+    if policy.fallback:
+        has_body = chosen.request.method in ("POST", "PUT", "PATCH")  # nobody says what is in it
+        others = ConfiguredUpstreams(settings, registry, fresh, AppRequest(), chosen, has_body=has_body)
+    play.enter(chosen.request, policy, registry.scope(policy, chosen.request), env, others)
     play.clock.run()
     return play
 
@@ -245,6 +252,8 @@ def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
             return "cancelled: another attempt was faster"
         case "delivered":
             return "goes to the app"
+        case attempt_record.FELL_BACK:
+            return f"goes on at another upstream: {record.why}"
     text = f"not retried: {record.decision}" + (f", {record.why}" if record.why else "")
     return f"{text}; {record.because.partition('; ')[2]}" if "; observed" in record.because else text
 

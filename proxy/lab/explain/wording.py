@@ -9,7 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from proxy.config.advice import draining_share
 from proxy.lab.policy_tests.playing import duration
-from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Verdict, first
+from proxy.retry.classification import KNOWN_BY_KEY
+from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, first
+from proxy.retry.fallback import SAFE_METHODS, stays
 from proxy.retry.hedges import FEWEST
 from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BreakerSpec, BucketRef, BucketSpec, EndpointShare, Policy, QuotaSpec, Strategy
@@ -117,6 +119,25 @@ def drains(policy: Policy) -> str:
     share = draining_share(spec.retry_cost, made.max_attempts, spec.success_refund, flat=spec.flat_refund)
     beside = f", but for {spec.refill:g} tokens a second that time brings" if spec.refill else ""
     return "" if share is None else f"where more than {share * 100:.1f} % of attempts fail{beside}"
+
+
+def fallback(policy: Policy, request: Request) -> str:
+    """The upstreams that may take a call over, "" where none may."""
+    if not policy.fallback or policy.mode != "enforce":
+        return ""
+    if why := stays(request):
+        return f"never: {why}"
+    named = []
+    for entry in policy.fallback:
+        members = ", ".join(name for name, _ in entry.json)
+        kept = ", ".join(sorted(entry.keep))
+        said = "; ".join(filter(None, (members and f"sets {members}", kept and f"keeps {kept}")))
+        named.append(f"{entry.to} ({said})" if said else entry.to)
+    safe = request.method in SAFE_METHODS or policy.classify.unsafe_methods == "always"
+    only = "" if safe else f"; {request.method} only while none of its attempts may have been carried out"
+    if not safe and any(name not in KNOWN_BY_KEY for name, _ in policy.classify.repeats):
+        only += ", or where the provider's own client repeats it"
+    return f"goes on at {', then '.join(named)}{only}"
 
 
 def codes(found: Iterable[int]) -> str:

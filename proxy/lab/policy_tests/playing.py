@@ -20,6 +20,7 @@ from typing import Any
 from proxy.forward.headers import attempt_fields
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import BufferBudget, FixedDraws, Fresh, Recorder
+from proxy.lab.fallback import ConfiguredUpstreams
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, ScriptFile, Suite
 from proxy.lab.routing import RefusedCall, choose
 from proxy.lab.upstream import Sending, UpstreamStep
@@ -98,7 +99,10 @@ class _Player(Recorder):
             self.played.outcome, self.played.status, self.played.elapsed = chosen.outcome.value, chosen.status, 0.0
             return
         policy = stage.fresh.policy(chosen.policy)
-        self.enter(chosen.request, policy, stage.registry.scope(policy, chosen.request), stage.env)
+        others = None
+        if policy.fallback:
+            others = ConfiguredUpstreams(stage.settings, stage.registry, stage.fresh, self.script.ask, chosen)
+        self.enter(chosen.request, policy, stage.registry.scope(policy, chosen.request), stage.env, others)
         self.played.starts, self.played.tokens_after_each = self.starts, self.levels
 
     def _next_sending(self, attempt: int, now: float) -> Sending:
@@ -129,7 +133,8 @@ class _Player(Recorder):
         played = self.played
         played.attempts = max(played.attempts, attempt)
         # The transparent retry takes the place of what it sends again.
-        fields = fields_of_attempt(self.call, attempt, self.clock.now, self._idempotency_key, credential=self.key)
+        elapsed = self.clock.now - self.began
+        fields = fields_of_attempt(self.call, attempt, elapsed, self._idempotency_key, credential=self.key)
         if self._place:
             fields["endpoint"] = self._place
         played.sent[attempt - 1 : attempt] = [fields]
@@ -165,13 +170,14 @@ _NEVER_NOMINATED = frozenset(name.decode() for name in NEVER_NOMINATED)
 
 
 def fields_of_attempt(
-    call: Call, attempt: int, now: float, key: str, *, credential: int | None = None
+    call: Call, attempt: int, elapsed: float, key: str, *, credential: int | None = None
 ) -> dict[str, str | int]:
-    """Names in lower case; the values of a field that repeats are joined. `key`: what is injected where a key is;
-    `credential`: the number of the one that it carries, from 0, which is told as `key`, from 1, and its value never.
+    """Names in lower case; the values of a field that repeats are joined. `elapsed`: seconds since the call began;
+    `key`: what is injected where a key is; `credential`: the number of the one that it carries, from 0, which is told
+    as `key`, from 1, and its value never. `upstream` is where it goes.
     """
     request = call.request
-    changes = attempt_fields(request, call.policy, attempt, elapsed=now - call.started, key=key)
+    changes = attempt_fields(request, call.policy, attempt, elapsed=elapsed, key=key)
     pairs = request.fields.pairs() if isinstance(request.fields, MappingFields) else []
     named = {name.strip().lower() for field, value in pairs if field == "connection" for name in value.split(",")}
     named -= _NEVER_NOMINATED
@@ -183,6 +189,7 @@ def fields_of_attempt(
     if credentials is not None and credential is not None:
         fields[credentials.name] = MASK
         fields["key"] = credential + 1
+    fields["upstream"] = call.policy.upstream
     return fields
 
 

@@ -231,7 +231,8 @@ _REQUEST = Section(
         "method": Key(Word(addresses.token), "GET"),
         "url": Key(Word(_url), required=True),
         "headers": Key(_FIELDS),
-        "body_size": Key(Word(_size), "0"),
+        "body_size": Key(Word(_size)),
+        "body": Key(Word(_text), ""),
     },
 )
 
@@ -333,7 +334,9 @@ def _call(found: dict[str, Any], mark: Mark) -> CallScript:
             for each in expect["sent"]
         ]
     expect = {key: list(value) if isinstance(value, tuple) else value for key, value in expect.items()}
-    ask = AppRequest(**{**request, "headers": _pairs(request)})
+    body = request["body"].encode()
+    size = request.get("body_size", len(body))
+    ask = AppRequest(request["method"], request["url"], _pairs(request), size, body=body)
     return CallScript(mark, full["at"], ask, tuple(map(_step, full["attempts"])), expect)
 
 

@@ -1,0 +1,83 @@
+"""Where a call of the lab may go on: the same upstreams, fields and paths as on the wire, of an app that sends nothing.
+
+A body is what the script says of it. Where it says no more than a size, or nothing (`redrive explain`), a body in which
+members are to be set is taken for a JSON object.
+"""
+
+from __future__ import annotations
+
+from proxy.config.settings import Settings
+from proxy.forward.fallback import is_digest
+from proxy.lab.driver import Fresh
+from proxy.lab.routing import AppRequest, Chosen
+from proxy.retry.facts import MappingFields, Request
+from proxy.retry.fallback import left_behind
+from proxy.retry.policy import Fallback, Policy
+from proxy.retry.registry import Registry, ScopeState
+from proxy.retry.routing import climbs
+from proxy.wire.json_object import NoObjectError, set_members
+
+
+class ConfiguredUpstreams:
+    """The upstreams beside the one that took a call first (`proxy.lab.driver.OtherUpstreams`). `has_body`: a request
+    has a body though nothing is said of it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        fresh: Fresh,
+        ask: AppRequest,
+        first: Chosen,
+        *,
+        has_body: bool = False,
+    ) -> None:
+        self._router = settings.router
+        self._registry = registry
+        self._fresh = fresh
+        self._ask = ask
+        self._first = first
+        self._has_body = has_body or bool(ask.body_size)
+
+    def why_not(self, entry: Fallback) -> str:
+        """Why an upstream can't take the call, "" where it can (`proxy.retry.fallback.Elsewhere`)."""
+        target, path = self._router.by_name[entry.to].target, self._first.request.path
+        if target.protocol == "http/1.1" and self._first.request.is_grpc:
+            return "gRPC needs HTTP/2, and its `protocol` is http/1.1"
+        if climbs(path.encode(errors="surrogateescape")):
+            return "the path climbs above the upstream's url"
+        return self._unset(entry) if entry.json else ""
+
+    def _unset(self, entry: Fallback) -> str:
+        if not self._has_body:
+            return "it has no body to set members in"
+        coded = self._first.request.fields.get_all("content-encoding")
+        if any(each.lower() != "identity" for each in coded):
+            return "its body is encoded"
+        if self._ask.body:
+            try:
+                set_members(self._ask.body, dict(entry.json))
+            except NoObjectError as why:
+                return str(why)
+        return ""
+
+    def call_of(self, entry: Fallback, now: float) -> tuple[Request, Policy, ScopeState]:
+        """The call as the next upstream gets it, at `now` (seconds)."""
+        upstream, request = self._router.by_name[entry.to], self._first.request
+        left = left_behind(self._first.policy, upstream.policy, entry)
+        path = left.target(request.path.encode(errors="surrogateescape"))
+        pairs = request.fields.pairs() if isinstance(request.fields, MappingFields) else []
+        out = {"content-length"} if entry.json else set()
+        kept = [
+            (name, value)
+            for name, value in pairs
+            if not (left.field(name) or name in out or (entry.json and is_digest(name)))
+        ]
+        if entry.json and self._ask.body:
+            kept.append(("content-length", str(len(set_members(self._ask.body, dict(entry.json))))))
+        fields = MappingFields(kept)
+        policy = self._fresh.policy(upstream.policy_for(request.method, path, fields))
+        authority = upstream.target.endpoints[0].authority
+        sent = Request(request.method, authority, path.decode(errors="surrogateescape"), fields)
+        return sent, policy, self._registry.scope(policy, sent, now)
