@@ -304,6 +304,7 @@ class House:
             reload_errors=self._reload_errors,
             listen=[str(address) for address in self._listeners.addresses("listen")],
             in_flight=self._serving.usage.in_flight,
+            credentials_aside=views.credentials_aside(self.settings.router, self._serving.registry, monotonic()),
         )
 
     async def _exposition(self, accept: str) -> tuple[bytes, str]:

@@ -30,6 +30,7 @@ from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.observe.tracing import Tracer, tracer
 from proxy.process import within
+from proxy.retry.credentials import ASIDE
 from proxy.retry.machine import Env
 from proxy.retry.registry import Factory, PoliciesOf, Registry
 from proxy.retry.waiting_room import WaitingRoom
@@ -143,7 +144,7 @@ class DataPath:
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.room = room or WaitingRoom(settings.limits.waiting)
-        self.env = Env(rng, wall() - monotonic(), self.room, self._tell_of_circuit)
+        self.env = Env(rng, wall() - monotonic(), self.room, self._tell_of_circuit, self._tell_of_credential)
         self._clock: asyncio.TimerHandle | None = None
         self._guard = Guard(settings.deny_destinations)
         self._own: Counter[Address] = Counter()
@@ -178,6 +179,11 @@ class DataPath:
         else:
             line = f"{upstream}: a probe succeeded, the circuit breaker of {endpoint} is closed"
             self._tell("circuit_closed", [line], upstream=upstream, endpoint=endpoint)
+
+    def _tell_of_credential(self, upstream: str, key: int) -> None:
+        """A call put a credential aside."""
+        line = f"{upstream}: its key {key} is refused or out of quota: it is put aside for {ASIDE / 60:g} minutes"
+        self._tell("credential_aside", [line], upstream=upstream, key=key)
 
     # -- listeners ------------------------------------------------------------------------------------------------
 

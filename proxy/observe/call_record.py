@@ -229,7 +229,7 @@ def attempt_json(record: AttemptRecord, started: float) -> str:
     if not (said or record.held or record.fault) and record.pushback_delay is None:
         line += _usual(
             *(record.endpoint, record.status, record.grpc_status, record.cls, record.because),
-            *(record.price, record.decision, record.protocol),
+            *(record.price, record.decision, record.protocol, record.key),
         )
     else:
         line += _middle(record)
@@ -250,10 +250,11 @@ def _usual(
     price: float,
     decision: str,
     protocol: str,
+    key: int | None,
 ) -> str:
     """The middle of most, which repeats."""
     record = AttemptRecord(0, 0.0, status=status, grpc_status=grpc_status, cls=cls, because=because, decision=decision)
-    record.endpoint, record.price, record.protocol = endpoint, price, protocol
+    record.endpoint, record.price, record.protocol, record.key = endpoint, price, protocol, key
     return _middle(record)
 
 
@@ -267,6 +268,8 @@ def _middle(record: AttemptRecord) -> str:
         line += f',"endpoint":{quote(record.endpoint)}'
     if record.protocol:
         line += f',"protocol":"{record.protocol}"'
+    if record.key is not None:
+        line += f',"key":{record.key + 1}'
     if record.status is not None:
         line += f',"status":{record.status}'
     if record.grpc_status is not None:

@@ -26,13 +26,14 @@ class Gauges:
     """What is not counted but looked at, as it was when metrics were asked for.
 
     `levels` and `capacities` are by bucket label, `cooldowns` (seconds left) by upstream, `circuits` (1: open) by
-    upstream and endpoint.
+    upstream and endpoint, `credentials` (1: usable) by upstream and number.
     """
 
     levels: Sequence[tuple[str, float]] = ()
     capacities: Sequence[tuple[str, float]] = ()
     cooldowns: Sequence[tuple[str, float]] = ()
     circuits: Sequence[tuple[tuple[str, str], float]] = ()
+    credentials: Sequence[tuple[tuple[str, str], float]] = ()
     buffered_bytes: float = 0.0
     waiting_calls: float = 0.0
     wires: Wires = field(default_factory=Wires)
@@ -127,6 +128,8 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
         "Whether an endpoint's circuit breaker is open; without an endpoint: how many are, of places requests named."
     )
     yield _gauge("redrive_circuit_open", opened, ("upstream", "endpoint"), gauges.circuits)
+    usable = "Whether a credential is in use; 0: its upstream refused it, and it is put aside for a while."
+    yield _gauge("redrive_credential_usable", usable, ("upstream", "key"), gauges.credentials)
     yield _gauge("redrive_buffered_bytes", "Request bodies kept for another attempt.", "", gauges.buffered_bytes)
     yield _gauge("redrive_waiting_calls", "Calls in a backoff or a queue.", "", gauges.waiting_calls)
     wires = gauges.wires

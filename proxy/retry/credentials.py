@@ -117,14 +117,18 @@ class CallKeys(Generic[L]):
         if not self.bound:
             self.bound, self.why = True, "an attempt with it may have been carried out"
 
-    def failed(self, failure: Failure, *, refused: bool, now: float) -> None:
-        """An attempt failed; `refused`: the upstream does not take its value."""
-        if refused and self.ring.put_aside(self.key, now):
+    def failed(self, failure: Failure, *, refused: bool, now: float) -> bool:
+        """An attempt failed; `refused`: the upstream does not take its value. Whether that was in use until now, and is
+        put aside.
+        """
+        put_aside = refused and self.ring.put_aside(self.key, now)
+        if put_aside:
             self.asides.append(failure.attempt)
         if failure.verdict.cls is Class.THROTTLING:
             self._throttled[self.key] = now + (failure.pushback.delay or 0.0)
         if not failure.verdict.unprocessed and not refused:
             self.bind()
+        return put_aside
 
     def wait_after(self, failure: Failure, now: float) -> tuple[bool, float | None]:
         """Whether another value goes on at once, and else the delay (seconds) that was named to the value which comes

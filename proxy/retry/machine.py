@@ -90,13 +90,15 @@ PATIENCE = 1.0
 class Env:
     """What the driver lends every call. The wall's clock is `now + wall_offset` (seconds since the epoch).
     `circuit_changed` is told where a call opens a circuit breaker, or closes it: upstream, endpoint, whether it is
-    open, and the seconds until a probe may go.
+    open, and the seconds until a probe may go; `credential_aside` where a credential is put aside: upstream, and its
+    number, from 1.
     """
 
     rng: Chance
     wall_offset: float = 0.0
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
     circuit_changed: Callable[[str, str, bool, float], None] = lambda upstream, endpoint, is_open, left: None
+    credential_aside: Callable[[str, int], None] = lambda upstream, key: None
 
 
 _NEW = New()
@@ -795,7 +797,8 @@ class Call:
             self._admission.landed(failure.sent, now, well=well)
         if self._keys is not None:
             refused = self.reply is not None and refuses_credential(self.policy.classify, self.request, self.reply)
-            self._keys.failed(failure, refused=refused, now=now)
+            if self._keys.failed(failure, refused=refused, now=now):
+                self.env.credential_aside(self.policy.upstream, self._keys.key + 1)
         return began
 
     def _learn(self, throttled: bool, now: float) -> None:

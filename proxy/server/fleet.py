@@ -18,6 +18,7 @@ from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import Cooldown
+from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, RateSpec
@@ -155,6 +156,10 @@ class Fleet(Factory):
     def seen(self, upstream: str, value: str) -> SeenKeys:
         """The seen keys of this upstream and scope value."""
         return self._factory.seen(upstream, value)
+
+    def roster(self, upstream: str) -> Roster:
+        """The credentials of this upstream: whose turn it is, and which are put aside."""
+        return self._factory.roster(upstream)
 
 
 class Outages:

@@ -40,6 +40,7 @@ NAMES = {
     "redrive_bucket_capacity": {"bucket"},
     "redrive_cooldown_seconds": {"upstream"},
     "redrive_circuit_open": {"upstream", "endpoint"},
+    "redrive_credential_usable": {"upstream", "key"},
     "redrive_call_duration_seconds_bucket": {"upstream", "route", "le"},
     "redrive_call_duration_seconds_sum": {"upstream", "route"},
     "redrive_call_duration_seconds_count": {"upstream", "route"},
@@ -59,7 +60,11 @@ defaults: {strategy: {kind: standard, backoff: {base: 1ms, max: 2ms}}}
 upstreams:
   down: {url: URL/down, bucket: {kind: quota, capacity: 10}}
   cooling: {url: URL/cooling}
-  fine: {url: URL/fine, circuit_breaker: {}, strategy: {kind: hedging, hedging_delay: 10s}}
+  fine:
+    url: URL/fine
+    credentials: {header: x-api-key, values: [a, b]}
+    circuit_breaker: {}
+    strategy: {kind: hedging, hedging_delay: 10s}
   big: {url: URL/big, strategy: {kind: standard, backoff: {base: 60s, max: 60s, jitter: none}}}
 """
 

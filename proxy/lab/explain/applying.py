@@ -53,6 +53,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("bucket", wording.bucket(policy.bucket)),
         ("rate", "" if policy.rate is None else wording.bucket(policy.rate)),
         ("drains", wording.drains(policy)),
+        ("credentials", wording.credentials(policy)),
         ("scope", wording.scope(policy, one.scope.value)),
         ("deadline", f"{span(deadline)} for all attempts and waits; each attempt: {span(policy.timeouts.attempt)}"),
         ("repeating", _repeating(one)),

@@ -136,7 +136,10 @@ class End:
             "end": self._label,
             "class": None if verdict is None else str(verdict.cls),
             "because": "" if verdict is None else f"{verdict.because}{self._rule_at(verdict)}",
-            "judgements": [{"attempt": int(who.split()[1]), "decision": why} for who, why in self._judgements()],
+            "judgements": [
+                {"attempt": int(who.split()[1]), **_key_of(greatest, place), "decision": why}
+                for place, (who, why) in enumerate(self._judgements())
+            ],
             "schedule": [dict(zip(names, row, strict=False)) for row in self._schedule()],
             "attempts": greatest.call.attempts,
             "outcome": self._outcome,
@@ -182,7 +185,7 @@ class End:
         one, least = self._greatest, self._least.call.history
         for place, record in enumerate(one.call.history):
             wait = least[place].delay if place < len(least) else None
-            yield (f"attempt {record.attempt}", _decision(one, record, wait))
+            yield (f"attempt {record.attempt}", f"{_with_key(record)}{_decision(one, record, wait)}")
         if not one.call.history:
             yield ("attempt 1", "goes to the app as it comes" if one.starts else "is not sent")
 
@@ -232,9 +235,21 @@ class End:
         dialects, body = policy.classify.dialects, self._sent.body
         said = read_pushback(reply.fields, reply.status, verdict.cls, dialects, self._wall, peeked=body)
         held = "wait" if rules.cooldown == "wait" else "are refused"
+        whose = "other calls of the scope" if policy.credentials is None else "other calls with the same key"
         if said.cooldown is None:
-            return f"none, since the answer names no delay; with Retry-After other calls of the scope {held} as long"
-        return f"other calls of the scope {held} for {span(min(said.cooldown, rules.max_delay))} ({said.source})"
+            return f"none, since the answer names no delay; with Retry-After {whose} {held} as long"
+        return f"{whose} {held} for {span(min(said.cooldown, rules.max_delay))} ({said.source})"
+
+
+def _with_key(record: AttemptRecord) -> str:
+    """Which credential it carried, and why; "" without any."""
+    return "" if record.key is None else f"with key {record.key + 1}, since {record.key_why}: "
+
+
+def _key_of(one: Play, place: int) -> dict[str, int]:
+    """The number of the credential that a sending carried, if any did."""
+    key = one.call.history[place].key if place < len(one.call.history) else None
+    return {} if key is None else {"key": key + 1}
 
 
 def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
@@ -243,6 +258,9 @@ def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
             return "sent again at once, on a new connection: it counts neither as an attempt nor against a bucket"
         case "retried":
             wait = record.delay or 0.0
+            following = next((each for each in one.call.history if each.attempt == record.attempt + 1), None)
+            if not wait and following is not None and following.key != record.key:
+                return "goes on at once with another key"
             why = f" ({record.pushback})" if record.pushback else ""
             then = ", and when the rate limiter lets it go" if one.scope.limiter is not None else ""
             return f"retried after {between(least if least is not None else wait, wait)}{why}{then}"

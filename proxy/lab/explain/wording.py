@@ -180,6 +180,17 @@ def scope(policy: Policy, value: str) -> str:
     return f"host {value}" if policy.scope.by == "host" else "the whole upstream"
 
 
+def credentials(policy: Policy) -> str:
+    """How many there are, in which field, and which is taken; "" without any."""
+    made = policy.credentials
+    if made is None:
+        return ""
+    several = f"{len(made.values)} keys in {made.header}"
+    if len(made.values) == 1:
+        return f"one key in {made.header}"
+    return f"{several}, " + ("by turns" if made.pick == "next" else "the first that may be used")
+
+
 def briefly(verdict: Verdict, label: str) -> str:
     """A class, and what gave it where that is more than a list that has this very word."""
     listed = verdict.because in (f"{verdict.cls}: {label}", f"not named: {label}")

@@ -186,6 +186,7 @@ def _upstream(row: Live, marked: Live | None) -> dict[str, Any]:
         "cooldown": round(row.cooldown, 1),
         "held": row.held,
         "open": [[endpoint, round(left, 1)] for endpoint, left in row.open],
+        "aside": [[key, round(left)] for key, left in row.aside],
         "recent": recent,
     }
 

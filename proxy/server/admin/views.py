@@ -38,7 +38,8 @@ NO_ROOM = WaitingRoom()
 class Live:
     """An upstream's counters, since the process began. `slots` is its histogram of call durations, `cooldown` how many
     seconds its callers are still asked to wait, `held` how many of its calls a gate holds now. `open`: its endpoints
-    whose circuit breakers are open, each with the seconds until a call may go there."""
+    whose circuit breakers are open, each with the seconds until a call may go there; `aside`: the numbers of its
+    credentials that are put aside, each with the seconds for which it still is."""
 
     name: str
     calls: int
@@ -49,6 +50,7 @@ class Live:
     cooldown: float = 0.0
     held: int = 0
     open: Sequence[tuple[str, float]] = ()
+    aside: Sequence[tuple[int, float]] = ()
 
     @property
     def failed(self) -> int:
@@ -70,6 +72,20 @@ class Circuit:
     left: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """One of an upstream's credentials, by its number, from 1; `left` are the seconds for which it is put aside, 0
+    where it is not.
+    """
+
+    key: int
+    left: float = 0.0
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"key": self.key, "usable": not self.left, "seconds_left": round(self.left, 3)}
+
+
 async def _nothing() -> Any:
     """Stand for what is counted elsewhere, or shown, where there is nothing."""
     return []
@@ -78,8 +94,9 @@ async def _nothing() -> Any:
 @dataclass(frozen=True, slots=True)
 class Readiness:
     """Whether calls should be sent here, and what is to be known besides. `warnings` are those of the configuration in
-    force, `reload_errors` those of the last file that was refused ([] once a good one has been loaded). `core`: whether
-    heads are read by compiled code, or in Python.
+    force, `reload_errors` those of the last file that was refused ([] once a good one has been loaded).
+    `credentials_aside`: the credentials that their upstreams refuse, by upstream and number. `core`: whether heads are
+    read by compiled code, or in Python.
     """
 
     ready: bool
@@ -89,6 +106,7 @@ class Readiness:
     reload_errors: list[str] = field(default_factory=list)
     listen: list[str] = field(default_factory=list)
     in_flight: int = 0
+    credentials_aside: list[dict[str, Any]] = field(default_factory=list)
     core: str = CORE
 
 
@@ -128,12 +146,14 @@ async def upstreams(
     """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
     counted = await _counted({}, metrics)
     held = await cooldowns(router, registry, now)
-    broken = await circuits(router, registry, now)
+    broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
     chosen = [upstream for upstream in router.upstreams if only in (None, upstream.name)]
     fallback = router.fallback
     if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
         chosen.append(fallback)
-    return await in_turns(_upstream(each, counted.get(each.label, []), registry, held, room, broken) for each in chosen)
+    return await in_turns(
+        _upstream(each, counted.get(each.label, []), registry, held, room, broken, keys) for each in chosen
+    )
 
 
 async def live(
@@ -142,9 +162,10 @@ async def live(
     """The counters of every named upstream in file order, then those of labels that have been counted besides."""
     counted = await _counted({upstream.label: [] for upstream in router.upstreams}, metrics)
     held = await cooldowns(router, registry, now)
-    broken = await circuits(router, registry, now)
+    broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
     return await in_turns(
-        _live(label, series, held.get(label, 0.0), room, broken.get(label, [])) for label, series in counted.items()
+        _live(label, series, held.get(label, 0.0), room, broken.get(label, []), keys.get(label, []))
+        for label, series in counted.items()
     )
 
 
@@ -156,7 +177,12 @@ async def _counted(found: dict[str, list[Series]], metrics: Metrics) -> dict[str
 
 
 def _live(
-    label: str, counted: list[Series], cooldown: float, room: WaitingRoom, broken: Sequence[Circuit] = ()
+    label: str,
+    counted: list[Series],
+    cooldown: float,
+    room: WaitingRoom,
+    broken: Sequence[Circuit] = (),
+    keys: Sequence[Credential] = (),
 ) -> Live:
     calls = at_once = after_retries = attempts = 0
     slots = [0] * (len(BOUNDS) + 1)
@@ -168,7 +194,8 @@ def _live(
         after_retries += sum(n for (outcome, _), n in series.outcomes.items() if outcome is Outcome.SUCCESS)
         slots = list(map(add, slots, series.call_seconds.slots)) if len(counted) > 1 else series.call_seconds.slots
     open_ones = tuple((each.endpoint, each.left) for each in broken if each.is_open)
-    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), cooldown, room.held_for(label), open_ones)
+    aside, waiting = tuple((each.key, each.left) for each in keys if each.left), room.held_for(label)
+    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), cooldown, waiting, open_ones, aside)
 
 
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
@@ -191,6 +218,7 @@ def _upstream(
     held: dict[str, float],
     room: WaitingRoom,
     broken: Mapping[str, Sequence[Circuit]],
+    keys: Mapping[str, Sequence[Credential]],
 ) -> dict[str, Any]:
     seen = _live(upstream.label, counted, held.get(upstream.label, 0.0), room)
     outcomes: Counter[str] = Counter(success=seen.at_once)
@@ -225,6 +253,7 @@ def _upstream(
             {"endpoint": each.endpoint, "open": each.is_open, "seconds_left": round(each.left, 3)}
             for each in broken.get(upstream.label, ())
         ],
+        "credentials": [each.as_data() for each in keys.get(upstream.label, ())],
     }
 
 
@@ -332,6 +361,37 @@ def open_circuits(found: Mapping[str, Sequence[Circuit]], router: Router) -> lis
     return samples
 
 
+async def credentials(router: Router, registry: Registry, now: float) -> dict[str, list[Credential]]:
+    """The credentials of each upstream that has any, by label."""
+    found: dict[str, list[Credential]] = {}
+    async for upstream in gradually(iter(router.upstreams)):
+        if upstream.policy.credentials is not None:
+            found[upstream.label] = _credentials(upstream, registry, now)
+    return found
+
+
+def _credentials(upstream: Upstream, registry: Registry, now: float) -> list[Credential]:
+    definition, roster = upstream.policy.credentials, registry.roster(upstream.label)
+    digests = () if definition is None else definition.digests
+    return [Credential(key, max(0.0, roster.aside_until(digest) - now)) for key, digest in enumerate(digests, 1)]
+
+
+def credentials_aside(router: Router, registry: Registry, now: float) -> list[dict[str, Any]]:
+    """Those that are put aside, for who asks whether all is well."""
+    return [
+        {"upstream": upstream.name, "key": each.key, "seconds_left": round(each.left, 3)}
+        for upstream in router.upstreams
+        if upstream.policy.credentials is not None
+        for each in _credentials(upstream, registry, now)
+        if each.left
+    ]
+
+
+def usable_credentials(found: Mapping[str, Sequence[Credential]]) -> list[tuple[tuple[str, str], float]]:
+    """The samples of a gauge, by upstream and number: 0 for one that is put aside."""
+    return [((label, str(each.key)), float(not each.left)) for label, keys in found.items() for each in keys]
+
+
 async def copied(metrics: Metrics) -> Metrics:
     """The same numbers, which stay as they are: for a thread to read."""
     copy = Metrics()
@@ -366,6 +426,7 @@ async def gauges(
         capacities=list(capacities.items()),
         cooldowns=list((await cooldowns(settings.router, registry, now)).items()),
         circuits=open_circuits(await circuits(settings.router, registry, now), settings.router),
+        credentials=usable_credentials(await credentials(settings.router, registry, now)),
         buffered_bytes=usage.buffered,
         waiting_calls=usage.waiting,
         limits=[

@@ -226,6 +226,7 @@ function because(attempt) {
   const said = [];
   if (attempt.held) said.push(`held ${seconds(attempt.held)} by ${GATES[attempt.held_by] ?? attempt.held_by}`);
   if (attempt.endpoint) said.push(`at ${attempt.endpoint}${attempt.protocol ? ` by ${attempt.protocol}` : ""}`);
+  if (attempt.key) said.push(`with key ${attempt.key}`);
   if (attempt.because) said.push(attempt.because);
   else if (attempt.class && attempt.class !== "success") said.push(attempt.class);
   if (attempt.detail) said.push(attempt.detail);

@@ -144,7 +144,7 @@ export class Upstreams {
     const known = STATES[item.state];
     say(parts.badge, known.rank ? known.text : "");
     mark(parts.state, "title", `${known.text}: ${known.why}`);
-    mark(parts.badge, "title", opened(live) || null);
+    mark(parts.badge, "title", [opened(live), aside(live)].filter(Boolean).join("\n") || null);
     mark(parts.state, "aria-label", known.text);
     const recent = figures === live.recent;
     say(parts.calls, recent ? rate(figures.calls / Math.max(this.house.window, 1)) : count(figures.calls));
@@ -187,6 +187,7 @@ function state(live, bucket) {
   if (calls && failed * 2 >= calls) return "failing";
   if (bucket && drained(bucket)) return "drained";
   if (live.open?.length) return "open";
+  if (live.aside?.length) return "aside";
   if (!calls) return "quiet";
   if (failed) return "errors";
   return attempts > calls * 1.1 ? "retrying" : "ok";
@@ -195,6 +196,16 @@ function state(live, bucket) {
 /** Which endpoints' circuit breakers are open, and for how long. */
 function opened(live) {
   return (live.open ?? []).map(([endpoint, left]) => `${endpoint}: open, ${left ? `the next probe in ${seconds(left)}` : "a probe is due"}`).join("\n");
+}
+
+/** Which of its credentials are put aside, by number. */
+function aside(live) {
+  return (live.aside ?? []).map(([key, left]) => `key ${key}: put aside, for ${seconds(left)} yet`).join("\n");
+}
+
+/** Its credentials by number, and which are put aside. */
+function keys({ credentials }) {
+  return (credentials ?? []).map(({ key, usable, seconds_left }) => `key ${key}: ${usable ? "in use" : `put aside, for ${seconds(seconds_left)} yet`}`).join("\n");
 }
 
 /** Whether a bucket hardly grants a retry any more; a throttle grants none from the half on (gRPC A6). */
@@ -370,7 +381,7 @@ class Detail {
 
   policy(about, live) {
     if (!about) return h("p", { class: "quiet" }, "No upstream of this name is configured.");
-    const rows = [["Endpoints", about.endpoints.join("\n") || "where the request says"], ["Hosts", about.hosts.join("\n")], ["Prefix", about.prefix ?? ""], ["Mode", about.mode], ["Circuit breakers", opened(live)]];
+    const rows = [["Endpoints", about.endpoints.join("\n") || "where the request says"], ["Hosts", about.hosts.join("\n")], ["Prefix", about.prefix ?? ""], ["Mode", about.mode], ["Circuit breakers", opened(live)], ["Keys", keys(about)]];
     const one = (policy, name) => [name, `${policy.strategy}${policy.strategy === policy.kind ? "" : ` (${policy.kind})`}, ${policy.max_attempts} attempt${policy.max_attempts === 1 ? "" : "s"}, bucket ${policy.bucket ?? "off"}${policy.rate ? `, rate ${policy.rate}` : ""}`];
     rows.push(one(about, "Strategy"), ...about.routes.map((route) => one(route, `Route ${route.route}`)));
     return h("table", { class: "plain" }, rows.filter(([, text]) => text).map(([name, text]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, text))));

@@ -43,6 +43,7 @@ export const STATES = {
   failing: { rank: 5, text: "failing", why: "At least half of the calls of the last minute failed." },
   drained: { rank: 4, text: "bucket empty", why: "The bucket has little or nothing left for retries: failures are hardly retried." },
   open: { rank: 3, text: "circuit open", why: "An endpoint failed so often lately that its circuit breaker is open: only probes go there." },
+  aside: { rank: 2, text: "key refused", why: "The upstream refuses one of its keys, or it is out of quota: it is put aside, and the others are used." },
   cooling: { rank: 3, text: "cooling down", why: "The upstream asked everyone to wait; calls are held." },
   errors: { rank: 2, text: "errors", why: "Some calls of the last minute failed." },
   refused: { rank: 2, text: "turned away", why: "Requests were turned away in the last minute: malformed, misdirected, or for nobody." },
