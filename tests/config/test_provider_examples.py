@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "config" / "examples"
 PROVIDERS = [name for name in built_in_names() if name != "http"]
 #: Not every policy is for a provider.
-POLICIES = [*PROVIDERS, "git"]
+POLICIES = [*PROVIDERS, "git", "bedrock", "vertex", "vllm"]
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -45,5 +45,6 @@ def test_a_recipe_of_the_guide_is_the_policy_that_is_tried() -> None:
     recipes = {}
     for text in re.findall(r"(?ms)^```yaml\n(.*?)^```$", (ROOT / "docs/guides/recipes.md").read_text()):
         recipes |= yaml.safe_load(text).get("upstreams", {})
-    for file, upstream in (("aws", "dynamodb"), ("openai",) * 2, ("anthropic",) * 2, ("stripe",) * 2, ("git",) * 2):
+    same = ("openai", "anthropic", "stripe", "git", "bedrock", "vertex", "vllm")
+    for file, upstream in (("aws", "dynamodb"), ("azure", "azure-openai"), *((name, name) for name in same)):
         assert recipes[upstream] == yaml.safe_load((EXAMPLES / f"{file}.yaml").read_text())["upstreams"][upstream]

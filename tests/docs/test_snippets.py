@@ -25,6 +25,8 @@ PAYMENTS = """
 strategies: {patient: {kind: standard, max_attempts: 5, backoff: {base: 200ms}}}
 upstreams: {payments: {url: "https://api.payments.example", strategy: patient}}
 """
+#: What pages take from the environment.
+KEYS = {"KEY_A": "key-a", "KEY_B": "key-b"}
 
 
 def snippets(page: Path, language: str) -> Iterator[str]:
@@ -62,10 +64,10 @@ def test_configurations_load_and_policy_tests_hold(page: Path, folder: Path) -> 
             path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         if "tests" not in yaml.safe_load(text):
-            result = load(str(path), {})
+            result = load(str(path), KEYS)
             assert result.settings is not None, [str(problem) for problem in result.problems]
             continue
-        suite, problems = load_suite(path, {})
+        suite, problems = load_suite(path, KEYS)
         assert suite is not None, [str(problem) for problem in problems]
         for played in run_suite(suite):
             assert played.ok, [str(mismatch) for call in played.calls for mismatch in call.mismatches]
