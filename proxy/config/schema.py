@@ -220,6 +220,7 @@ ELSEWHERE = {
     **dict.fromkeys(("allowed_methods", "method_whitelist", "retry_non_idempotent"), "classify.unsafe_methods"),
     **dict.fromkeys(("respect_retry_after_header", "retry_after"), "pushback"),
     **dict.fromkeys(("rate_limit", "ratelimit", "requests_per_second"), "rate"),
+    **dict.fromkeys(("outlier_detection", "circuit_breakers", "breaker"), "circuit_breaker"),
     **dict.fromkeys(
         (
             "max_concurrency",
