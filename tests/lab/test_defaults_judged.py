@@ -60,8 +60,8 @@ def played(request: pytest.FixtureRequest) -> Judged:
     found, problems = read_scenario(str(file))
     assert found is not None, problems
     scenario = scaled(found, SCALE.get(file.stem, 1.0))
-    if scenario.policy is not None:  # all but its timeouts, which belong to the app that is played
-        assert set(scenario.policy) <= {"timeouts"}, "the defaults are judged as they are"
+    if scenario.policy is not None:  # all but what belongs to the app that is played, and its keys
+        assert set(scenario.policy) <= {"timeouts", "credentials"}, "the defaults are judged as they are"
     scenario = replace(scenario, url="http://u.test/", policy=scenario.policy or _defaults())
     done = [figures(scenario, play(scenario, column)) for column in columns(None, scenario, {})[0]]
     return scenario, done[0], {each.name: each for each in done[1:]}

@@ -14,6 +14,8 @@ from proxy.cli import main
 from proxy.config.schema_language import Section
 from proxy.lab.simulate import Figures, Scenario, run_scenario
 from proxy.lab.simulate.columns import columns
+from proxy.lab.simulate.figures import figures
+from proxy.lab.simulate.playing import play
 from proxy.lab.simulate.scenario import OUTAGE, SCENARIO, UPSTREAM, read_scenario
 
 ROOT = Path(__file__).parent.parent.parent
@@ -274,3 +276,13 @@ def test_the_page_has_every_key_with_its_default() -> None:
 def test_the_scenario_of_the_page_is_fine(tmp_path: Path) -> None:
     for text in re.findall(r"^```scenario\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
         scenario(tmp_path, text)
+
+
+def test_calls_of_a_throttled_key_go_on_with_the_other() -> None:
+    """Tokens a minute: two keys serve what one can't, and no more is asked of the upstream than there are calls."""
+    scenario, problems = read_scenario(str(ROOT / "config/examples/scenarios/tokens_a_minute.yaml"))
+    assert scenario is not None, problems
+    two, one = (figures(scenario, play(scenario, column)) for column in columns(None, scenario, {})[0][:2])
+    assert two.succeeded == two.calls
+    assert one.succeeded < 0.7 * one.calls
+    assert two.attempts < 1.05 * two.calls

@@ -46,7 +46,7 @@ class World:
     longer than `queue`. Work once begun is done, whether anybody still waits for the answer or not, so that retries
     which come too early cost capacity as in life. An outage's failures cost it nothing. Each endpoint has its share of
     the capacity. A limit is counted for each key in windows that begin with the play, as APIs that allow so many
-    requests a minute do.
+    requests a minute do, or so many tokens: then each call takes a number of them that is drawn as latencies are.
 
     `requests` are counted by the second in which they came; `longest_pushback` is the longest delay that was named
     (seconds).
@@ -67,8 +67,8 @@ class World:
         self._recovering: Outage | None = None
         self._replies: dict[tuple[int, int], Reply] = {}
 
-    def fate(self, now: float, key: int, endpoint: int) -> Sending:
-        """What becomes of a request with this key that is sent to this endpoint now."""
+    def fate(self, now: float, key: int, endpoint: int, size: int = 1) -> Sending:
+        """What becomes of a request with this key that is sent to this endpoint now; it takes `size` of the limit."""
         scenario, rng = self._scenario, self._rng
         second = int(now)
         self.requests[second] = self.requests.get(second, 0) + 1
@@ -83,7 +83,7 @@ class World:
         if scenario.failing and rng.random() < scenario.failing:
             return self._failing(503, scenario.latency, 0)
         limit = scenario.limit if outage is None else outage.limit
-        if limit is not None and not self._within(limit, key, now):
+        if limit is not None and not self._within(limit, key, now, size):
             return self._failing(scenario.overload, _REFUSAL, math.ceil(scenario.window - now % scenario.window))
         capacity = scenario.capacity if outage is None else outage.capacity
         if self._recovering is not None and outage is None:
@@ -107,13 +107,14 @@ class World:
         self._recovering = next((each for each in outages if each.until <= now < each.until + each.recovers), None)
         self._until = next((edge for edge in self._edges if edge > now), math.inf)
 
-    def _within(self, limit: int, key: int, now: float) -> bool:
-        """Whether the window of this key has room for one more, which is then counted."""
+    def _within(self, limit: int, key: int, now: float, size: int) -> bool:
+        """Whether the window of this key has room for one more of this size, which is then counted."""
         number = int(now // self._scenario.window)
         before, had = self._windows.get(key, (number, 0))
         had = had if before == number else 0
-        self._windows[key] = number, had + (had < limit)
-        return had < limit
+        has_room = had + size <= limit
+        self._windows[key] = number, had + size * has_room
+        return has_room
 
     def _capacity_again(self, outage: Outage, now: float) -> float | None:
         """What there is of the capacity again, which grows evenly."""
@@ -191,24 +192,26 @@ class _Sidecar:
 class _Simulated(Driver):
     """One call with one of the keys, at one sidecar; it tells its column when it is over."""
 
-    def __init__(self, run: _Run, key: int, sidecar: _Sidecar) -> None:
+    def __init__(self, run: _Run, key: int, sidecar: _Sidecar, size: int) -> None:
         super().__init__(run.clock, self._fate, attempt_timeout=sidecar.policy.timeouts.attempt)
         self._run = run
-        self._key = key
+        self._apps_key = key
+        self._size = size
         self._sidecar = sidecar
         self._failed_at: tuple[int, ...] = ()  # endpoints that it has been sent to
 
     def _fate(self, attempt: int, now: float) -> Sending:
         count, world, sidecar = self._run.endpoints, self._run.world, self._sidecar
+        key = self._apps_key if self.key is None else self.key
         if self.endpoint is not None:
-            return world.fate(now, self._key, self.endpoint)
+            return world.fate(now, key, self.endpoint, self._size)
         if count == 1:
-            return world.fate(now, self._key, 0)
+            return world.fate(now, key, 0, self._size)
         turns = range(sidecar.turn, sidecar.turn + count)
         endpoint = next((turn % count for turn in turns if turn % count not in self._failed_at), sidecar.turn % count)
         sidecar.turn = endpoint + 1
         self._failed_at = (*self._failed_at, endpoint)
-        return world.fate(now, self._key, endpoint)
+        return world.fate(now, key, endpoint, self._size)
 
     def watch(self, deadline: float) -> None:
         """Mind it if the call is still there when the next sweep comes: few are."""
@@ -236,6 +239,7 @@ class _Run:
         self._requests = _requests(column, scenario.keys)
         self.played = Played(column.name)
         self._scenario = scenario
+        self._sizes = random.Random(f"{scenario.seed}/sizes")  # noqa: S311, TID251 - the same for each column
         self._arrivals = random.Random(f"{scenario.seed}/arrivals")  # noqa: S311, TID251 - the same for each column
         self.world = World(scenario, f"{scenario.seed}/world", deaf=column.deaf)
         jitter = random.Random(f"{scenario.seed}/jitter")  # noqa: S311, TID251 - a driver makes its source
@@ -268,8 +272,13 @@ class _Run:
         self._number += 1
         self.played.begun[int(now)] += 1
         key = int(self._arrivals.random() * len(self._requests)) if len(self._requests) > 1 else 0
-        driver = _Simulated(self, key, sidecar)
+        driver = _Simulated(self, key, sidecar, self._size())
         driver.begin(Call(self._requests[key], sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm))
+
+    def _size(self) -> int:
+        """How much of its key's limit the next call takes."""
+        middle = self._scenario.tokens
+        return 1 if middle is None else max(1, round(middle * math.exp(_SIGMA * self._sizes.gauss(0.0, 1.0))))
 
     def _sweep(self) -> None:
         for deadline, driver in self.watched:

@@ -50,8 +50,11 @@ UPSTREAM = Section(
         "overload": Key(_KIND, 503, "how it is refused"),
         "retry_after": Key(duration, 0, "the Retry-After of refusals, in whole seconds; 0: none"),
         "limit": Key(whole(1), doc="requests that it takes from one key in each `window`; off without it"),
+        "tokens": Key(whole(1), doc="how much of `limit` a request takes, the middle one; 1 without it"),
         "window": Key(positive_duration, "1m", "how long a window is; Retry-After names the next one's beginning"),
-        "keys": Key(whole(1, 1000), 1, "how many credentials the apps have, each as often"),
+        "keys": Key(
+            whole(1, 1000), 1, "how many credentials the apps have, each as often; not where the policy has some"
+        ),
         "endpoints": Key(whole(1, 100), 1, "how many there are; retries avoid those that failed the call"),
     },
 )
@@ -151,6 +154,7 @@ class Scenario:
     overload: Kind
     retry_after: int
     limit: int | None = None
+    tokens: int | None = None
     window: float
     keys: int
     endpoints: int
