@@ -98,7 +98,9 @@ class _Advice:
 
     def _timeouts(self, policy: Policy) -> _Said:
         limits = policy.timeouts
-        for key, value in (("attempt", limits.attempt), ("connect", limits.connect)):
+        for key, value in (
+            *(("attempt", limits.attempt), ("first_byte", limits.first_byte), ("connect", limits.connect)),
+        ):
             if key == "connect" and not place(self._tree_of(policy), ("timeouts", key)).line:
                 continue
             if value is not None and limits.total is not None and value >= limits.total:

@@ -7,7 +7,7 @@ nothing is decided in this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -17,9 +17,14 @@ from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.buckets import Bucket
 from proxy.retry.facts import FaultKind, Outcome, Request
 from proxy.retry.fallback import Elsewhere
-from proxy.retry.machine import Call, Env
+from proxy.retry.first_byte import Look, first_byte_of
+from proxy.retry.machine import PEEK_LIMIT, Call, Env
 from proxy.retry.policy import Fallback, Policy
 from proxy.retry.registry import ScopeState
+from proxy.transport.faults import first_byte_timeout
+
+#: The body of a request that asks for a stream.
+ASKS_FOR_STREAM = b'{"stream": true}'
 
 #: Decides what becomes of a sending of attempt n (first) that begins now (second).
 UpstreamModel = Callable[[int, float], Sending]
@@ -74,6 +79,7 @@ class Driver:
         self._kept: int | None = None
         self._flying: dict[int, tuple[int, Sending]] = {}
         self._held: dict[int, Sending] = {}
+        self._looks: dict[int, Look] = {}
         self._sendings = 0
         self._alarm: float | None = None
         self._pending: list[act.Action] | None = None  # what is still to be carried out; None: nothing is being
@@ -146,9 +152,41 @@ class Driver:
         else:
             assert sending.reply is not None
             self._carry_out(self.call.head(attempt, sending.reply, now))
-            if self._flying.get(attempt) is flying:
-                del self._flying[attempt]
-                self._held[attempt] = sending
+            if attempt in self._looks:
+                return  # more of it is waited for
+            self._hold(attempt)
+        self.ended(attempt)
+
+    def _hold(self, attempt: int) -> None:
+        """Keep an answer that was judged, and not delivered."""
+        flying = self._flying.pop(attempt, None)
+        if flying is not None:
+            self._held[attempt] = flying[1]
+
+    def _come(self, attempt: int, number: int, place: int) -> None:
+        """A piece of a body comes, of an answer whose head is kept."""
+        flying, look = self._flying.get(attempt), self._looks.get(attempt)
+        if flying is None or flying[0] != number or look is None:
+            return
+        now, pieces = self.clock.now, flying[1].pieces
+        data, body = pieces[place][1], b"".join(data for _, data in pieces[: place + 1])
+        seen = bool(data) and look.feed(data, now)
+        if seen or place + 1 == len(pieces) or len(body) >= PEEK_LIMIT:
+            del self._looks[attempt]
+            self._carry_out(self.call.peeked(attempt, body[:PEEK_LIMIT], now))
+            self._hold(attempt)
+            self.ended(attempt)
+        else:
+            later = pieces[place + 1][0] - pieces[place][0]
+            self.clock.at(now + later, UPSTREAM, self._come, attempt, number, place + 1)
+
+    def _stall(self, attempt: int, number: int) -> None:
+        """The time to the first byte that counts is out."""
+        flying, look = self._flying.get(attempt), self._looks.get(attempt)
+        if flying is None or flying[0] != number or look is None or look.due is None:
+            return
+        del self._flying[attempt], self._looks[attempt]
+        self._carry_out(self.call.failed(attempt, first_byte_timeout(answered=True), self.clock.now))
         self.ended(attempt)
 
     # actions
@@ -182,6 +220,7 @@ class Driver:
 
     def _do_cancel(self, action: act.Cancel) -> None:
         self._flying.pop(action.attempt, None)
+        self._looks.pop(action.attempt, None)
         self.cancelled(action.attempt)
 
     def _do_answer(self, action: act.Answer) -> None:
@@ -208,6 +247,9 @@ class Driver:
             limit = self.idle_timeout if outgrown else self.attempt_timeout
             if limit is not None and sending.after > limit:
                 sending = Sending(limit, fault=FAULTS[FaultKind.ATTEMPT_TIMEOUT])
+            first = None if outgrown else self.call.first_byte
+            if first is not None and sending.after > first:
+                sending = Sending(first, fault=first_byte_timeout(answered=False))
         self._sendings += 1
         self._flying[attempt] = (self._sendings, sending)
         self.clock.at(now + sending.after, UPSTREAM, self._arrive, attempt, self._sendings)
@@ -242,9 +284,20 @@ class Driver:
             self._kept = 0
 
     def _do_peek(self, action: act.Peek) -> None:
-        flying = self._flying.get(action.attempt)
-        if flying is not None:
-            self._then(self.call.peeked(action.attempt, flying[1].body[: action.limit], self.clock.now))
+        flying, look = self._flying.get(action.attempt), action.look
+        if flying is None:
+            return
+        (number, sending), now = flying, self.clock.now
+        if look is None or not sending.pieces:
+            if look is not None and sending.body:
+                look.feed(sending.body, now)
+            self._then(self.call.peeked(action.attempt, sending.body[: action.limit], now))
+            return
+        self._looks[action.attempt] = look
+        look.began = now - sending.after
+        self.clock.at(look.began + sending.pieces[0][0], UPSTREAM, self._come, action.attempt, number, 0)
+        if look.due is not None:
+            self.clock.at(look.due, DEADLINE, self._stall, action.attempt, number)
 
     def _answered(self, price: float, granted: bool) -> None:
         """The bucket's answer, whenever it comes: a call that is over gives a grant back."""
@@ -299,6 +352,14 @@ class Recorder(Driver):
     """
 
     scope: ScopeState
+    #: The request's body, as far as it matters: one that asks for a stream, where nobody says more.
+    asked: Sequence[bytes] = (ASKS_FOR_STREAM,)
+
+    @property
+    def longest(self) -> float | None:
+        """Seconds after which an attempt without an answer is given up; None where nothing bounds it."""
+        bounds = (self.attempt_timeout, self.call.first_byte)
+        return min((bound for bound in bounds if bound is not None), default=None)
 
     def enter(
         self, request: Request, policy: Policy, scope: ScopeState, env: Env, others: OtherUpstreams | None = None
@@ -321,7 +382,9 @@ class Recorder(Driver):
     ) -> Call:
         self.scope = scope
         self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
-        return Call(request, policy, scope, env, self.set_alarm, elsewhere)
+        call = Call(request, policy, scope, env, self.set_alarm, elsewhere)
+        call.first_byte = first_byte_of(policy, request, self.asked)
+        return call
 
     def launched(self, attempt: int) -> None:
         """Write down when it was sent. The transparent retry keeps its attempt's number and start."""

@@ -9,13 +9,18 @@ from proxy.retry.facts import Fault, FaultKind, Fields, MappingFields, Progress,
 
 @dataclass(slots=True)
 class Sending:
-    """What the upstream does to one sending of a request: an answer or a fault, `after` seconds."""
+    """What the upstream does to one sending of a request: an answer or a fault, `after` seconds.
+
+    `pieces`: the body where it does not come with the head, each with the seconds after which it comes; with the last
+    one the answer is whole.
+    """
 
     after: float
     reply: Reply | None = None
     body: bytes = b""
     trailers: Fields | None = None
     fault: Fault | None = None
+    pieces: tuple[tuple[float, bytes], ...] = ()
 
 
 #: Each kind of fault as the wire tells it.
@@ -37,7 +42,9 @@ class UpstreamStep:
     """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where nobody said it.
     `code`: the HTTP/2 error code of a reset. `ends_bare`: the answer's head is all of it, and has no grpc-status; else
     a status below 400 is a success of a gRPC call too. `key`: the number of the credential, from 1, whose attempts
-    it is for, and `endpoint` the one that those go to (host:port); None for any.
+    it is for, and `endpoint` the one that those go to (host:port); None for any. `first_byte`: seconds until its body
+    begins, from the sending as `after` is; `events`: its body, where it is a stream of events, each with the seconds
+    behind what came before it.
     """
 
     status: int = 200
@@ -51,6 +58,13 @@ class UpstreamStep:
     ends_bare: bool = False
     key: int | None = None
     endpoint: str | None = None
+    first_byte: float | None = None
+    events: tuple[tuple[float, bytes], ...] | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is about an answer whose beginning is no more than its head."""
+        return self.first_byte is not None or self.events is not None
 
     def sending(self, attempt_timeout: float | None) -> Sending:
         """The same for the virtual clock: at once, but for a timeout (`attempt_timeout`, seconds), unless `after` says
@@ -68,6 +82,22 @@ class UpstreamStep:
             # A pushback comes where the status comes (gRPC A6: in the trailing metadata).
             trailers += [field for field in head if field[0].lower() in _GRPC_PUSHBACK]
             head = [field for field in head if field[0].lower() not in _GRPC_PUSHBACK]
-        is_all = not self.body and not trailers and (self.ends_bare or self.status >= 400)
+        if self.events is not None and not any(name.lower() == "content-type" for name, _ in head):
+            head.append(("content-type", "text/event-stream"))
+        pieces = self._pieces(after) if self.streams else ()
+        body = b"".join(data for _, data in pieces) if pieces else self.body
+        is_all = not body and not pieces and not trailers and (self.ends_bare or self.status >= 400)
         reply = Reply(self.status, MappingFields(head), end=is_all)
-        return Sending(after, reply, self.body, trailers=MappingFields(trailers) if trailers else None)
+        return Sending(after, reply, body, MappingFields(trailers) if trailers else None, pieces=pieces)
+
+    def _pieces(self, after: float) -> tuple[tuple[float, bytes], ...]:
+        """The body as it comes behind a head that came `after` so many seconds."""
+        begins = max(after, self.first_byte or 0.0)
+        if self.events is None:
+            return ((begins, self.body),)
+        pieces: list[tuple[float, bytes]] = []
+        at = after
+        for wait, data in self.events:
+            at = max(at + wait, begins)
+            pieces.append((at, data))
+        return tuple(pieces) or ((begins, b""),)

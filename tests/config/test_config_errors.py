@@ -60,6 +60,44 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "redrive.yaml:2:1: url: unknown key (did you mean upstreams.NAME.url?)",
         ],
     ),
+    "an event without a status": (
+        "defaults: {classify: {rules: [{event: {event: error}, as: fatal}]}}\n",
+        ["redrive.yaml:1:32: defaults.classify.rules[0].event: needs a status below 400 beside it, as status: 200"],
+    ),
+    "an event on what is never a stream": (
+        "defaults:\n  classify:\n    rules:\n"
+        "      - {status: 503, event: {}, as: transient}\n"
+        "      - {status: [204, 304, 5xx], event: {event: error}, as: transient}\n"
+        "      - {status: [204, 200, 5xx], event: {event: error}, as: transient}\n",
+        [
+            "redrive.yaml:4:23: defaults.classify.rules[0].event: never matches: status 503 is never a stream; name a",
+            "redrive.yaml:5:35: defaults.classify.rules[1].event: never matches: status 204, 304, 500… is never a stre",
+        ],
+    ),
+    "an event beside what is no stream": (
+        "defaults: {classify: {rules: [{status: 200, event: {}, fail: reset, grpc_status: OK, xml: {a: b}, as: fatal}]}"
+        "}\n",
+        [
+            "redrive.yaml:1:56: defaults.classify.rules[0].fail: cannot stand beside event: a fault has no answer",
+            "redrive.yaml:1:69: defaults.classify.rules[0].grpc_status: cannot stand beside event: a gRPC call's",
+            "redrive.yaml:1:86: defaults.classify.rules[0].xml: cannot stand beside event: a stream of",
+        ],
+    ),
+    "what is no event": (
+        "defaults: {classify: {rules: [{status: 200, event: {name: x}, as: fatal, counts_as: 500}]}}\n",
+        [
+            "redrive.yaml:1:53: defaults.classify.rules[0].event.name: unknown key; there is event, json",
+            "redrive.yaml:1:74: defaults.classify.rules[0].counts_as: unknown key",
+        ],
+    ),
+    "a first byte that is no time": (
+        "defaults: {timeouts: {first_byte: 20}}\n",
+        ["redrive.yaml:1:35: defaults.timeouts.first_byte: '20' has no unit"],
+    ),
+    "another name of it": (
+        "defaults: {timeouts: {ttfb: 20s}}\n",
+        ["redrive.yaml:1:23: defaults.timeouts.ttfb: unknown key"],
+    ),
     "unknown top key": ("upstream: {}\n", ["redrive.yaml:1:1: upstream: unknown key (did you mean upstreams?)"]),
     "duplicate key": (
         "drain: 5s\nlisten: 127.0.0.1:1\ndrain: 6s\n",

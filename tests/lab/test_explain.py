@@ -511,3 +511,35 @@ def test_fallbacks(explain, tmp_path: Path) -> None:  # type: ignore[no-untyped-
     (end,) = found["ends"]
     assert (end["attempts"], end["outcome"]) == (4, "attempts_exhausted")  # a GET has no body to set members in
     assert "fallback" not in json.loads(explain("GET", "/third/x", "--json"))["applies"]
+
+
+def test_what_is_waited_for_and_looked_at_in_a_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "r.yaml"
+    config.write_text(
+        "upstreams:\n  llm:\n    url: http://llm.example\n    dialects: [http, anthropic]\n"
+        "    timeouts: {first_byte: 20s}\n    classify:\n      rules:\n"
+        "        - {status: 200, json: {error.code: server_busy}, as: throttling}\n"
+    )
+
+    def told(*arguments: str) -> str:
+        assert main(["explain", "-c", str(config), "POST", "http://llm.example/v1/messages", *arguments]) == 0
+        return capsys.readouterr().out
+
+    says(
+        told(),
+        "first byte within 20s of the request's last byte, until which a success's head is kept; only of calls whose "
+        'body has "stream": true, and message_start, ping say nothing',
+        "looks into the first event that counts of a stream (dialect anthropic), "
+        "JSON that is whole within 64 KiB (rules)",
+        "attempt_timeout timeout 3 attempts_exhausted 20s–20.1s, 20s–20.2s",
+        "200, JSON server_busy throttling (rule 1) 3 attempts_exhausted 0s–100ms, 0s–200ms",
+        "200, event error overloaded_error transient (dialect anthropic: error overloaded_error) 3 attempts_exhausted "
+        "0s–100ms, 0s–200ms",
+    )
+    event = 'event: error\ndata: {"error": {"type": "overloaded_error"}}\n\n'
+    says(
+        told("--status", "200", "-H", "content-type: text/event-stream", "--body", event),
+        "class transient (dialect anthropic: error overloaded_error)",
+        "safety repeated because anthropic's own client repeats it (unsafe_methods: provider)",
+        "the app gets 200 after 0s to 300ms: that answer, outcome attempts_exhausted",
+    )

@@ -56,6 +56,8 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("credentials", wording.credentials(policy)),
         ("scope", wording.scope(policy, one.scope.value)),
         ("deadline", f"{span(deadline)} for all attempts and waits; each attempt: {span(policy.timeouts.attempt)}"),
+        ("first byte", wording.first_byte(policy, one.call.first_byte)),
+        ("looks into", wording.looks(policy) if not one.call.request.is_grpc else ""),
         ("repeating", _repeating(one)),
         ("codes", "" if codes is None else wording.codes(codes)),
         ("fallback", wording.fallback(policy, chosen.request)),

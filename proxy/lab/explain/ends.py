@@ -7,6 +7,7 @@ bound every schedule that the call can have.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -21,12 +22,14 @@ from proxy.lab.explain.question import Fate, fate_of_fault, fate_of_status
 from proxy.lab.explain.wording import between, span
 from proxy.lab.fallback import ConfiguredUpstreams
 from proxy.lab.routing import AppRequest, Chosen
+from proxy.lab.upstream import UpstreamStep
 from proxy.observe import masking
 from proxy.retry import attempt_record
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.buckets import Bucket
 from proxy.retry.classification import NeedsBody, classify, classify_fault
-from proxy.retry.facts import FaultKind, Outcome, Verdict
+from proxy.retry.event_stream import MESSAGE
+from proxy.retry.facts import Class, FaultKind, Outcome, Verdict
 from proxy.retry.machine import Env
 from proxy.retry.plans import is_safe
 from proxy.retry.pushback import read_pushback
@@ -44,7 +47,7 @@ class Play(Recorder):
     """A call whose every sending meets `fate`."""
 
     def __init__(self, fate: Fate) -> None:
-        super().__init__(Clock(), lambda attempt, now: fate.step.sending(self.attempt_timeout))
+        super().__init__(Clock(), lambda attempt, now: fate.step.sending(self.longest))
 
     @property
     def bucket(self) -> Bucket | None:
@@ -68,9 +71,39 @@ def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: floa
 
 def usual_fates(chosen: Chosen) -> list[Fate]:
     """What is tried where the question names no end."""
-    timed = chosen.policy.timeouts.attempt is not None
+    limits = chosen.policy.timeouts
+    timed = limits.attempt is not None or (limits.first_byte is not None and not chosen.request.is_grpc)
     faults = [fate_of_fault(kind) for kind in FaultKind if timed or kind is not FaultKind.ATTEMPT_TIMEOUT]
-    return faults + [fate_of_status(each) for each in (_GRPC if chosen.request.is_grpc else _STATUSES)]
+    statuses = [fate_of_status(each) for each in (_GRPC if chosen.request.is_grpc else _STATUSES)]
+    return faults + statuses + _successes_that_fail(chosen)
+
+
+def _successes_that_fail(chosen: Chosen) -> list[Fate]:
+    """A success with an error in it that a rule finds there: one of each class, where the rule says what it is."""
+    rules, fates = chosen.policy.classify, dict[Class, Fate]()
+    if chosen.request.is_grpc or chosen.policy.mode != "enforce":
+        return []
+    for rule in (*rules.rules, *(rule for dialect in rules.dialects for rule in dialect.rules)):
+        asked = rule.event.json if rule.event is not None else rule.json
+        if not rule.looks_into_success or rule.headers or any(set("*?[") & set(glob) for _, glob in asked):
+            continue
+        document: dict[str, Any] = {}
+        for path, glob in asked:
+            inner = document
+            for key in path[:-1]:
+                inner = inner.setdefault(key, {})
+            inner[path[-1]] = glob
+        status = min(each for each in rule.statuses or (200,) if each >= 200)
+        body = json.dumps(document).encode()
+        said = " ".join(glob for _, glob in asked)
+        if rule.event is None:
+            fate = Fate(f"{status}, JSON {said}", UpstreamStep(status, body=body))
+        else:
+            name = rule.event.name or MESSAGE
+            event = b"event: %b\ndata: %b\n\n" % (name.encode(), body)
+            fate = Fate(f"{status}, event {name} {said}".rstrip(), UpstreamStep(status, events=((0.0, event),)))
+        fates.setdefault(rule.as_, fate)
+    return [fate for cls, fate in fates.items() if cls is not Class.SUCCESS]
 
 
 class End:
@@ -82,7 +115,7 @@ class End:
         self._settings, self._chosen, self._wall = settings, chosen, wall
         self._label = fate.label
         self._least, self._greatest = (play(settings, chosen, fate, draw, wall) for draw in (LEAST, GREATEST))
-        self._sent = sent = fate.step.sending(chosen.policy.timeouts.attempt)
+        self._sent = sent = fate.step.sending(self._greatest.longest)
         rules, verdict = chosen.policy.classify, None
         if sent.fault is not None:
             verdict = classify_fault(rules, chosen.request, sent.fault)

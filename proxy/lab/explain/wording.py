@@ -140,6 +140,30 @@ def fallback(policy: Policy, request: Request) -> str:
     return f"goes on at {', then '.join(named)}{only}"
 
 
+def first_byte(policy: Policy, within: float | None) -> str:
+    """When a success that begins and says nothing is given up, "" where it never is."""
+    if within is None:
+        return ""
+    said = f"within {span(within)} of the request's last byte, until which a success's head is kept"
+    empty = ", ".join(sorted(policy.classify.empty_events))
+    return said if not empty else f'{said}; only of calls whose body has "stream": true, and {empty} say nothing'
+
+
+def looks(policy: Policy) -> str:
+    """What of a success is looked at before it goes on, "" where nothing is."""
+    if policy.mode != "enforce" or not policy.classify.looks_below_400:
+        return ""
+    packs = [("", policy.classify.rules), *((each.name, each.rules) for each in policy.classify.dialects)]
+    looking = [(name, rule) for name, rules in packs for rule in rules if rule.looks_into_success]
+    parts = [("the first event that counts of a stream", [name for name, rule in looking if rule.event is not None])]
+    parts += [("JSON that is whole within 64 KiB", [name for name, rule in looking if rule.event is None])]
+    return ", ".join(f"{what} ({_asking(names)})" for what, names in parts if names)
+
+
+def _asking(names: list[str]) -> str:
+    return ", ".join(dict.fromkeys(f"dialect {name}" if name else "rules" for name in names))
+
+
 def codes(found: Iterable[int]) -> str:
     """The gRPC codes that a service config names as retryable."""
     named = sorted(GRPC_STATUS_NAMES[code] for code in found)

@@ -87,6 +87,7 @@ class _Player(Recorder):
     def __init__(self, stage: _Stage, script: CallScript, number: int) -> None:
         super().__init__(stage.clock, self._next_sending, body_size=script.ask.body_size, buffers=stage.buffers)
         self.script = script
+        self.asked = script.body_or_guess
         self.played = PlayedCall()
         self._stage = stage
         self._idempotency_key = str(uuid.UUID(int=number))
@@ -114,7 +115,7 @@ class _Player(Recorder):
         if step is None:
             self.played.unsaid.append(attempt)
             step = self.script.steps[-1]
-        return step.sending(self.attempt_timeout)
+        return step.sending(self.longest)
 
     def _is_for(self, step: UpstreamStep) -> bool:
         """Whether an entry says what becomes of attempts with the credential that this one carries, where it goes."""

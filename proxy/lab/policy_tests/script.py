@@ -20,10 +20,11 @@ from proxy.config import addresses, units
 from proxy.config.load import LoadResult, load, load_tree
 from proxy.config.problems import Mark, Problem, Problems, did_you_mean
 from proxy.config.problems import Path as KeyPath
-from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Tell, Word
+from proxy.config.schema_language import Anything, Either, JsonValue, Key, ListOf, MapOf, Section, Tell, Word
 from proxy.config.settings import Settings
 from proxy.config.units import scalar, written
 from proxy.config.yaml_tree import Map, Seq, is_file, parse, read_text
+from proxy.lab.driver import ASKS_FOR_STREAM
 from proxy.lab.routing import AppRequest, Chosen, choose
 from proxy.lab.upstream import UpstreamStep
 from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS, FaultKind, Outcome
@@ -37,7 +38,7 @@ _PRINTED = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(m
 @dataclass(frozen=True, slots=True)
 class CallScript:
     """One call of a test. `mark` is where it begins; `expect` has only the keys that were written: seconds, numbers,
-    texts, lists of them.
+    texts, lists of them. `body` is the request's, None where none was written.
     """
 
     mark: Mark
@@ -45,6 +46,16 @@ class CallScript:
     ask: AppRequest
     steps: tuple[UpstreamStep, ...]
     expect: dict[str, Any] = field(default_factory=dict)
+    body: bytes | None = None
+
+    @property
+    def body_or_guess(self) -> tuple[bytes, ...]:
+        """The request's body. Where none was written, the answers say what was asked for: a stream, where one of them
+        tells of its first byte or its events.
+        """
+        if self.body is not None:
+            return (self.body,)
+        return (ASKS_FOR_STREAM,) if any(step.streams for step in self.steps) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +202,54 @@ EXPECT = Section(
 )
 
 
+class _JsonOrText:
+    """A text as it stands; a mapping or a list is written as JSON."""
+
+    def read(self, tree: Any, at: Mark, path: KeyPath, tell: Tell) -> Any:
+        if isinstance(tree, Map | Seq):
+            return JsonValue().read(tree, at, path, tell)
+        return _text(tree).encode()
+
+    def schema(self, named: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+
+_JSON_OR_TEXT = _JsonOrText()
+
+
+def _event_name(value: Any) -> str:
+    """The name of an event whose data says no more."""
+    name = _text(value)
+    if any(each in name for each in "\n\r"):
+        raise ValueError("an event's name is one line: write the event as {event: NAME, data: …}")
+    return name
+
+
+_EVENT = Section(
+    "event",
+    "An event of the stream that an answer is.",
+    {
+        "event": Key(Word(_event_name)),
+        "data": Key(_JSON_OR_TEXT),
+        "after": Key(_DURATION, "0s"),
+    },
+)
+
+
 class _Attempt(Section):
     """What the upstream does to a sending: it fails, or it answers."""
 
     def read(self, tree: Any, at: Mark, path: KeyPath, tell: Tell) -> Any:
         if isinstance(tree, Map):
             if "fail" in tree:
-                for other in ("status", "grpc_status", "headers", "body", "trailers"):
+                for other in ("status", "grpc_status", "headers", "body", "trailers", "first_byte", "events"):
                     if other in tree:
                         tell(tree.values_at[other], (*path, other), "an attempt that fails has no answer")
-            elif not {"status", "grpc_status"} & set(tree) and set(tree) <= set(self.keys):
+            elif not {"status", "grpc_status", "events"} & set(tree) and set(tree) <= set(self.keys):
                 tell(at, path, "must say a status, a grpc_status or a fault (fail)")
+            for other in ("body", "grpc_status"):
+                if "events" in tree and other in tree:
+                    tell(tree.values_at[other], (*path, other), "cannot stand beside events, which are its body")
             if "code" in tree and tree.get("fail") != FaultKind.RESET:
                 tell(tree.values_at["code"], (*path, "code"), "is that of a stream's reset: only fail: reset has one")
         return super().read(tree, at, path, tell)
@@ -221,6 +269,8 @@ _ATTEMPT = _Attempt(
         "trailers": Key(_FIELDS),
         "key": Key(Word(units.whole(1)), doc="the number of the credential whose attempts it is for"),
         "endpoint": Key(Word(units.word), doc="host:port of the endpoint that it is about"),
+        "first_byte": Key(_DURATION),
+        "events": Key(ListOf(Either(word=Word(_event_name), mapping=_EVENT))),
     },
 )
 
@@ -232,7 +282,7 @@ _REQUEST = Section(
         "url": Key(Word(_url), required=True),
         "headers": Key(_FIELDS),
         "body_size": Key(Word(_size)),
-        "body": Key(Word(_text), ""),
+        "body": Key(_JSON_OR_TEXT),
     },
 )
 
@@ -328,23 +378,36 @@ def _test(found: dict[str, Any], tests: Seq, number: int, problems: Problems) ->
 def _call(found: dict[str, Any], mark: Mark) -> CallScript:
     full = _CALL.filled(found)
     request, expect = _REQUEST.filled(full["request"]), full.get("expect", {})
+    body = request.get("body")
     if "sent" in expect:
         expect["sent"] = [
             {name.lower(): ", ".join(value) if isinstance(value, tuple) else value for name, value in each.items()}
             for each in expect["sent"]
         ]
     expect = {key: list(value) if isinstance(value, tuple) else value for key, value in expect.items()}
-    body = request["body"].encode()
-    size = request.get("body_size", len(body))
-    ask = AppRequest(request["method"], request["url"], _pairs(request), size, body=body)
-    return CallScript(mark, full["at"], ask, tuple(map(_step, full["attempts"])), expect)
+    size = request.get("body_size", len(body or b""))
+    ask = AppRequest(request["method"], request["url"], _pairs(request), size, body=body or b"")
+    return CallScript(mark, full["at"], ask, tuple(map(_step, full["attempts"])), expect, body)
 
 
 def _step(found: dict[str, Any]) -> UpstreamStep:
     full = _ATTEMPT.filled(found)
     fields = {"headers": _pairs(full), "trailers": _pairs(full, "trailers")}
     ends_bare = full.get("grpc_status", 0) is None
+    if "events" in full:
+        full["events"] = tuple(map(_written, full["events"]))
     return UpstreamStep(**{**full, **fields, "body": full["body"].encode(), "ends_bare": ends_bare})
+
+
+def _written(event: Any) -> tuple[float, bytes]:
+    """An event as it stands in its stream, and the seconds behind what comes before it."""
+    if not isinstance(event, dict):
+        event = {"event": event}
+    full = _EVENT.filled(event)
+    name, data = full.get("event", ""), full.get("data", b"{}")
+    lines = [f"event: {name}".encode()] if name else []
+    lines += [b"data: " + line for line in data.split(b"\n")]
+    return full["after"], b"\n".join([*lines, b"", b""])
 
 
 def _pairs(found: dict[str, Any], key: str = "headers") -> tuple[tuple[str, str], ...]:
@@ -371,7 +434,8 @@ def _timeouts_without_end(suite: Suite, test: PolicyTest) -> list[Problem]:
         if not any(step.fail is FaultKind.ATTEMPT_TIMEOUT and step.after is None for step in call.steps):
             continue
         chosen = choose(suite.settings, call.ask)
-        if isinstance(chosen, Chosen) and chosen.policy.timeouts.attempt is None:
+        limits = chosen.policy.timeouts if isinstance(chosen, Chosen) else None
+        if limits is not None and limits.attempt is None and limits.first_byte is None:
             message = f"in {test.name!r}: attempt_timeout without `after` needs timeouts.attempt, which is off"
             found.append(Problem(*call.mark, f"calls[{number}].attempts", message))
     return found
