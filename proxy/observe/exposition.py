@@ -26,7 +26,8 @@ class Gauges:
     """What is not counted but looked at, as it was when metrics were asked for.
 
     `levels` and `capacities` are by bucket label, `cooldowns` (seconds left) by upstream, `circuits` (1: open) by
-    upstream and endpoint, `credentials` (1: usable) by upstream and number.
+    upstream and endpoint, `credentials` (1: usable) by upstream and number; attempts `under_way` and calls
+    `waiting_for_place` by upstream, of those that limit them.
     """
 
     levels: Sequence[tuple[str, float]] = ()
@@ -34,6 +35,8 @@ class Gauges:
     cooldowns: Sequence[tuple[str, float]] = ()
     circuits: Sequence[tuple[tuple[str, str], float]] = ()
     credentials: Sequence[tuple[tuple[str, str], float]] = ()
+    under_way: Sequence[tuple[str, float]] = ()
+    waiting_for_place: Sequence[tuple[str, float]] = ()
     buffered_bytes: float = 0.0
     waiting_calls: float = 0.0
     wires: Wires = field(default_factory=Wires)
@@ -130,6 +133,10 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_circuit_open", opened, ("upstream", "endpoint"), gauges.circuits)
     usable = "Whether a credential is in use; 0: its upstream refused it, and it is put aside for a while."
     yield _gauge("redrive_credential_usable", usable, ("upstream", "key"), gauges.credentials)
+    now = "Attempts under way where concurrency limits them."
+    yield _gauge("redrive_concurrency", now, "upstream", gauges.under_way)
+    waiting = "Calls that wait for a place among the attempts under way."
+    yield _gauge("redrive_concurrency_waiting", waiting, "upstream", gauges.waiting_for_place)
     yield _gauge("redrive_buffered_bytes", "Request bodies kept for another attempt.", "", gauges.buffered_bytes)
     yield _gauge("redrive_waiting_calls", "Calls in a backoff or a queue.", "", gauges.waiting_calls)
     wires = gauges.wires

@@ -56,6 +56,7 @@ class Workers:
         self._fleet = Fleet(self._factory, settings, tell, observes=True)
         self._outages = Outages()
         self.registry = Registry(self._fleet)
+        self.registry.forget_policies(policies_of(settings), settings.buckets)
         self.room: WaitingRoom = SharedWaitingRoom(memory, 0)  # nobody waits here: it is looked at
         self._generation = 1
         self._packed = pack(settings)

@@ -185,6 +185,8 @@ def _upstream(row: Live, marked: Live | None) -> dict[str, Any]:
         **figures,
         "cooldown": round(row.cooldown, 1),
         "held": row.held,
+        "under_way": row.under_way,
+        "queued": row.queued,
         "open": [[endpoint, round(left, 1)] for endpoint, left in row.open],
         "aside": [[key, round(left)] for key, left in row.aside],
         "recent": recent,

@@ -21,9 +21,10 @@ from proxy.observe.exposition import Gauges
 from proxy.observe.metrics import BOUNDS, Metrics, Series
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
+from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import BucketRef, Policy, RateSpec
-from proxy.retry.registry import Registry
+from proxy.retry.registry import Key, Registry
 from proxy.retry.routing import Endpoint, Router, Upstream
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.admin.turns import gradually, in_turns
@@ -39,7 +40,8 @@ class Live:
     """An upstream's counters, since the process began. `slots` is its histogram of call durations, `cooldown` how many
     seconds its callers are still asked to wait, `held` how many of its calls a gate holds now. `open`: its endpoints
     whose circuit breakers are open, each with the seconds until a call may go there; `aside`: the numbers of its
-    credentials that are put aside, each with the seconds for which it still is."""
+    credentials that are put aside, each with the seconds for which it still is. `under_way`: its attempts that a limit
+    counts; `queued`: its calls that wait for a place among them."""
 
     name: str
     calls: int
@@ -51,6 +53,8 @@ class Live:
     held: int = 0
     open: Sequence[tuple[str, float]] = ()
     aside: Sequence[tuple[int, float]] = ()
+    under_way: int = 0
+    queued: int = 0
 
     @property
     def failed(self) -> int:
@@ -145,14 +149,15 @@ async def upstreams(
 ) -> list[dict[str, Any]]:
     """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
     counted = await _counted({}, metrics)
-    held = await cooldowns(router, registry, now)
+    held, limited = await cooldowns(router, registry, now), await under_way(router, registry, now)
     broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
     chosen = [upstream for upstream in router.upstreams if only in (None, upstream.name)]
     fallback = router.fallback
     if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
         chosen.append(fallback)
     return await in_turns(
-        _upstream(each, counted.get(each.label, []), registry, held, room, broken, keys) for each in chosen
+        _upstream(each, counted.get(each.label, []), registry, held, room, broken, keys, limited.get(each.label))
+        for each in chosen
     )
 
 
@@ -161,10 +166,10 @@ async def live(
 ) -> list[Live]:
     """The counters of every named upstream in file order, then those of labels that have been counted besides."""
     counted = await _counted({upstream.label: [] for upstream in router.upstreams}, metrics)
-    held = await cooldowns(router, registry, now)
+    held, limited = await cooldowns(router, registry, now), await under_way(router, registry, now)
     broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
     return await in_turns(
-        _live(label, series, held.get(label, 0.0), room, broken.get(label, []), keys.get(label, []))
+        _live(label, series, held.get(label, 0.0), room, broken.get(label, []), keys.get(label, []), limited.get(label))
         for label, series in counted.items()
     )
 
@@ -183,6 +188,7 @@ def _live(
     room: WaitingRoom,
     broken: Sequence[Circuit] = (),
     keys: Sequence[Credential] = (),
+    limited: tuple[int, int] | None = None,
 ) -> Live:
     calls = at_once = after_retries = attempts = 0
     slots = [0] * (len(BOUNDS) + 1)
@@ -195,7 +201,8 @@ def _live(
         slots = list(map(add, slots, series.call_seconds.slots)) if len(counted) > 1 else series.call_seconds.slots
     open_ones = tuple((each.endpoint, each.left) for each in broken if each.is_open)
     aside, waiting = tuple((each.key, each.left) for each in keys if each.left), room.held_for(label)
-    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), cooldown, waiting, open_ones, aside)
+    now = cooldown, waiting, open_ones, aside, *(limited or (0, 0))
+    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), *now)
 
 
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
@@ -219,8 +226,9 @@ def _upstream(
     room: WaitingRoom,
     broken: Mapping[str, Sequence[Circuit]],
     keys: Mapping[str, Sequence[Credential]],
+    limit: tuple[int, int] | None,
 ) -> dict[str, Any]:
-    seen = _live(upstream.label, counted, held.get(upstream.label, 0.0), room)
+    seen = _live(upstream.label, counted, held.get(upstream.label, 0.0), room, limited=limit)
     outcomes: Counter[str] = Counter(success=seen.at_once)
     for series in counted:
         for (outcome, _), count in series.outcomes.items():
@@ -254,6 +262,8 @@ def _upstream(
             for each in broken.get(upstream.label, ())
         ],
         "credentials": [each.as_data() for each in keys.get(upstream.label, ())],
+        "under_way": None if limit is None else seen.under_way,
+        "waiting_for_a_place": None if limit is None else seen.queued,
     }
 
 
@@ -268,6 +278,7 @@ def _policy(policy: Policy, registry: Registry) -> dict[str, Any]:
         "bucket": bucket,
         "rate": rate,
         "limiter": limiter,
+        "concurrency": None if policy.concurrency is None else policy.concurrency.max,
         "mode": policy.mode,
     }
 
@@ -280,7 +291,9 @@ def endpoint_url(endpoint: Endpoint) -> str:
 
 
 async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
-    """Every bucket: those in use, the named ones that nobody has used yet, and the adaptive limiters."""
+    """Every bucket: those in use, the named ones that nobody has used yet, the adaptive limiters, and the limits of
+    attempts under way.
+    """
     shown = await in_turns(
         {
             "bucket": label,
@@ -303,7 +316,22 @@ async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float
         }
         for label, limiter in registry.limiters()
     )
-    return shown
+    return shown + await in_turns(
+        _places(key, places, now) for key, places in registry.under_way() if places.most < UNLIMITED
+    )
+
+
+def _places(key: Key, places: Places, now: float) -> dict[str, Any]:
+    """A limit of attempts under way, as a bucket that holds the places which are left."""
+    used, waiting = places.total(now)
+    return {
+        "bucket": f"{key[0]}/{key[1]}",
+        "kind": "concurrency",
+        "level": max(0, places.most - used),
+        "capacity": places.most,
+        "under_way": used,
+        "waiting": waiting,
+    }
 
 
 def _all_buckets(
@@ -392,6 +420,21 @@ def usable_credentials(found: Mapping[str, Sequence[Credential]]) -> list[tuple[
     return [((label, str(each.key)), float(not each.left)) for label, keys in found.items() for each in keys]
 
 
+async def under_way(router: Router, registry: Registry, now: float) -> dict[str, tuple[int, int]]:
+    """Of each upstream that limits its attempts: how many are under way, and how many calls wait for a place; those of
+    all scopes together.
+    """
+    upstreams = (*router.upstreams, router.fallback)
+    found = {each.label: (0, 0) for each in upstreams if any(one.concurrency is not None for one in each.policies)}
+    for (upstream, *_), (used, waiting) in await in_turns(
+        (key, places.total(now)) for key, places in registry.under_way()
+    ):
+        if upstream in found or used or waiting:
+            before = found.get(str(upstream), (0, 0))
+            found[str(upstream)] = before[0] + used, before[1] + waiting
+    return found
+
+
 async def copied(metrics: Metrics) -> Metrics:
     """The same numbers, which stay as they are: for a thread to read."""
     copy = Metrics()
@@ -421,12 +464,15 @@ async def gauges(
     for label, capacity, level in await in_turns(found):
         capacities[label] = capacity
         levels[label] = min(level, levels.get(label, level))
+    limited = await under_way(settings.router, registry, now)
     return Gauges(
         levels=list(levels.items()),
         capacities=list(capacities.items()),
         cooldowns=list((await cooldowns(settings.router, registry, now)).items()),
         circuits=open_circuits(await circuits(settings.router, registry, now), settings.router),
         credentials=usable_credentials(await credentials(settings.router, registry, now)),
+        under_way=[(label, used) for label, (used, _) in limited.items()],
+        waiting_for_place=[(label, waiting) for label, (_, waiting) in limited.items()],
         buffered_bytes=usage.buffered,
         waiting_calls=usage.waiting,
         limits=[

@@ -13,7 +13,7 @@ const COLUMNS = [
   { id: "attempts", text: "Att./call", title: "Sendings upstream for each call" },
   { id: "bucket", text: "Bucket", title: "Retry tokens left, and their last five minutes" },
   { id: "cooldown", text: "Cooldown", title: "How long calls are still held, since the upstream asked for it" },
-  { id: "limiter", text: "Limit", title: "Attempts a second that a rate bucket or the adaptive limiter lets through" },
+  { id: "limiter", text: "Limit", title: "Attempts a second that a rate bucket or the adaptive limiter lets through; attempts under way, of those that may be" },
   { id: "p50", text: "p50", title: "Half of the calls of the last minute took no longer, retries included" },
   { id: "p95", text: "p95", title: "95 of 100 calls of the last minute took no longer, retries included" },
 ];
@@ -161,6 +161,8 @@ export class Upstreams {
     mark(parts.cooldown, "title", live.held ? `${count(live.held)} calls are held now` : null);
     mark(parts.cooldown, "data-tone", live.cooldown ? "wait" : null);
     say(parts.limiter, limit(item));
+    mark(parts.limiter, "title", live.queued ? `${count(live.queued)} calls wait for a place among the attempts under way` : null);
+    mark(parts.limiter, "data-tone", live.queued ? "wait" : null);
     say(parts.p50, seconds(live.recent.p50));
     say(parts.p95, seconds(live.recent.p95));
   }
@@ -240,12 +242,19 @@ function sortable(item, by, figures) {
     case "attempts": return figures.calls ? figures.attempts / figures.calls : 0;
     case "bucket": return bucket ? -bucket.level / (bucket.capacity || 1) : -2;
     case "cooldown": return live.cooldown;
-    case "limiter": return item.limiter?.fill_rate ?? item.rated?.level ?? -1;
+    case "limiter": return item.limiter?.fill_rate ?? item.rated?.level ?? (live.under_way || -1);
     default: return live.recent[by] ?? -1;
   }
 }
 
-function limit({ limiter, rated, about }) {
+function limit({ limiter, rated, about, live }) {
+  const most = about?.concurrency;
+  const placed = most ? `${count(live.under_way)}/${count(most)}` : live.under_way ? `${count(live.under_way)} under way` : "";
+  const paced = pace({ limiter, rated, about });
+  return placed ? (paced === "–" ? placed : `${paced}, ${placed}`) : paced;
+}
+
+function pace({ limiter, rated, about }) {
   if (limiter) return limiter.enabled ? `${rate(limiter.fill_rate)}/s` : "open";
   if (rated) return `${tokens(rated.level)} left`;
   return about?.limiter || about?.rate ? "open" : "–";

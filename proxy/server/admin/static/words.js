@@ -13,7 +13,7 @@ export const OUTCOMES = {
   rate_limited: "The rate bucket rejected the call.",
   cooling: "The upstream asked everyone to wait for longer than this call may be held, or its policy answers at once (cooldown: reject).",
   circuit_open: "Every endpoint failed so often lately that its circuit breaker is open: calls are answered at once until a probe succeeds.",
-  overloaded: "No room: limits.waiting or limits.connections is used up, or the process drains.",
+  overloaded: "No room: no place among the attempts under way came free in time (concurrency), limits.waiting or limits.connections is used up, or the process drains.",
   denied: "The destination is one that must not be reached from here.",
   bad_request: "The request could not be read, or may not be passed on.",
   client_gone: "The app went away before its answer came.",
@@ -37,7 +37,7 @@ export const FAULTS = {
 };
 
 /** What held an attempt before it was sent. */
-export const GATES = { cooldown: "the upstream's cooldown", rate: "the rate bucket", limiter: "the adaptive limiter" };
+export const GATES = { cooldown: "the upstream's cooldown", rate: "the rate bucket", limiter: "the adaptive limiter", concurrency: "the limit of attempts under way" };
 
 export const STATES = {
   failing: { rank: 5, text: "failing", why: "At least half of the calls of the last minute failed." },
