@@ -234,8 +234,9 @@ class Policies:
         if isinstance(typed, str):
             return None
         if "max" not in typed:
-            message = "is missing: attempts under way at a time, as {max: 8}"
-            self._problems.add(tree.values_at["concurrency"], (*place.path, "concurrency", "max"), message)
+            if "max" not in tree["concurrency"].keys_at:  # one that is there and wrong has been told
+                message = "is missing: attempts under way at a time, as {max: 8}"
+                self._problems.add(tree.values_at["concurrency"], (*place.path, "concurrency", "max"), message)
             return None
         group = f"concurrency of {place.route}" if "concurrency" in place.own else "concurrency"
         return Concurrency(**CONCURRENCY.filled(typed), group=group)

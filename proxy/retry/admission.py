@@ -163,6 +163,7 @@ class Payment:
 
     def leave_gates(self, now: float) -> None:
         """What gates gave comes back; the price stays paid."""
+        self.land(now)
         for gate in self._tokens:
             gate.bucket.give_back(now)
         self._tokens = ()

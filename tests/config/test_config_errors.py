@@ -99,6 +99,25 @@ CASES: dict[str, tuple[str, list[str]]] = {
         ["redrive.yaml:1:23: defaults.timeouts.ttfb: unknown key"],
     ),
     "unknown top key": ("upstream: {}\n", ["redrive.yaml:1:1: upstream: unknown key (did you mean upstreams?)"]),
+    "a number for the mapping": (
+        "upstreams:\n  a:\n    url: http://x\n    concurrency: 8\n",
+        ["redrive.yaml:4:18: upstreams.a.concurrency: '8' must be off, or a mapping with max (did you mean {max: 8}?)"],
+    ),
+    "no max": (
+        "upstreams:\n  a:\n    url: http://x\n    concurrency: {queue: 8}\n",
+        ["redrive.yaml:4:18: upstreams.a.concurrency.max: is missing: attempts under way at a time, as {max: 8}"],
+    ),
+    "no place at all": (
+        "upstreams:\n  a:\n    url: http://x\n    concurrency: {max: 0, wait: 5}\n",
+        [
+            "redrive.yaml:4:24: upstreams.a.concurrency.max: must be 1 or more",
+            "redrive.yaml:4:33: upstreams.a.concurrency.wait: '5' has no unit",
+        ],
+    ),
+    "another proxy's name of it": (
+        "upstreams:\n  a:\n    url: http://x\n    max_requests: 8\n",
+        ["redrive.yaml:4:5: upstreams.a.max_requests: unknown key (did you mean concurrency.max?)"],
+    ),
     "duplicate key": (
         "drain: 5s\nlisten: 127.0.0.1:1\ndrain: 6s\n",
         ["redrive.yaml:3:1: drain: duplicate key; it is already set in line 1"],

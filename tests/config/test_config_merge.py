@@ -9,7 +9,7 @@ from configs import NO_FIELDS, lines, loaded, policy, settings
 
 from proxy.config.load import find, load, load_tree
 from proxy.retry.facts import Class, FaultKind
-from proxy.retry.policy import Backoff, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policy import Backoff, BudgetSpec, Concurrency, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.presets import BUILT_IN
 
 THREE_LINES = """\
@@ -18,6 +18,27 @@ upstreams:
     url: https://api.github.com
     dialects: [http, github]
 """
+
+
+def test_a_route_that_says_anything_of_concurrency_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    upstream = settings(
+        tmp_path,
+        """\
+        defaults: {concurrency: {max: 8, wait: 5s}}
+        upstreams:
+          a:
+            url: https://api.example
+            concurrency: {queue: 7}
+            routes:
+              - {match: {path: /own}, concurrency: {max: 2}}
+              - {match: {path: /off}, concurrency: off}
+              - {match: {path: /same}, strategy: none}
+        """,
+    ).router.by_name["a"]
+    own, off, same = (route.policy.concurrency for route in upstream.routes)
+    assert upstream.policy.concurrency == same == Concurrency(8, 7, 5.0)
+    assert own == Concurrency(2, 7, 5.0, group="concurrency of /own")
+    assert off is None
 
 
 def test_three_lines_are_enough_for_both_uses(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ upstreams:
   slow:
     hosts: ["*.slow.example"]
     timeouts: {attempt: 40s, total: 1m}
+    concurrency: {max: 8}
     mode: observe
   inside: {url: "https://inside.example", connect: intercept}
 """
@@ -77,6 +78,12 @@ def test_upstream_route_strategy_bucket_and_scope(explain) -> None:  # type: ign
         "deadline 15m for all attempts and waits; each attempt: off",
         "repeating GET is idempotent",
     )
+
+
+def test_a_limit_of_attempts_under_way(explain) -> None:  # type: ignore[no-untyped-def]
+    text = explain("GET", "http://x.slow.example/", "--json")
+    limit = "at most 8 attempts at a time; 100 others wait for a place, 30s at most, then it is overloaded"
+    assert json.loads(text)["applies"]["under way"] == limit
 
 
 def test_the_schedule_of_possible_attempts(explain) -> None:  # type: ignore[no-untyped-def]

@@ -97,6 +97,16 @@ def test_naive_retries_keep_an_overload_alive_and_a_quota_does_not() -> None:
     assert none.recovery is not None
 
 
+def test_so_many_attempts_at_a_time_keep_an_upstream_from_work_that_nobody_waits_for() -> None:
+    found, problems = read_scenario(str(ROOT / "config/examples/scenarios/too_much_at_a_time.yaml"))
+    assert found is not None, problems
+    ours, limited, none, naive = run_scenario(None, found, {})
+    assert limited.success_rate > ours.success_rate + 0.15
+    assert limited.success_rate > none.success_rate + 0.15 > naive.success_rate
+    assert limited.outcomes["overloaded"] == limited.calls - limited.succeeded
+    assert limited.amplification < ours.amplification
+
+
 @pytest.mark.parametrize("name", ["slow_tail", "slow_minute"])
 def test_hedging_at_a_percentile_beside_no_hedging(name: str) -> None:
     found, problems = read_scenario(str(ROOT / f"config/examples/scenarios/{name}.yaml"))

@@ -54,6 +54,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("rate", "" if policy.rate is None else wording.bucket(policy.rate)),
         ("drains", wording.drains(policy)),
         ("credentials", wording.credentials(policy)),
+        ("under way", wording.concurrency(policy.concurrency)),
         ("scope", wording.scope(policy, one.scope.value)),
         ("deadline", f"{span(deadline)} for all attempts and waits; each attempt: {span(policy.timeouts.attempt)}"),
         ("first byte", wording.first_byte(policy, one.call.first_byte)),

@@ -14,7 +14,17 @@ from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Prog
 from proxy.retry.fallback import SAFE_METHODS, stays
 from proxy.retry.hedges import FEWEST
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BreakerSpec, BucketRef, BucketSpec, EndpointShare, Policy, QuotaSpec, Strategy
+from proxy.retry.policy import (
+    Backoff,
+    BreakerSpec,
+    BucketRef,
+    BucketSpec,
+    Concurrency,
+    EndpointShare,
+    Policy,
+    QuotaSpec,
+    Strategy,
+)
 
 _JITTER = {
     "none": "{cap}",
@@ -109,6 +119,14 @@ def bucket(ref: BucketRef | None) -> str:
     if ref is None:
         return "none: retries are bounded by the attempts alone"
     return f"{ref.name or 'its own'}: {store(ref.spec)}"
+
+
+def concurrency(limit: Concurrency | None) -> str:
+    """How many attempts may be under way, and what becomes of other calls; "" where that is not limited."""
+    if limit is None:
+        return ""
+    others = f"{limit.queue} others wait for a place, {span(limit.wait)} at most" if limit.queue else "nobody waits"
+    return f"at most {limit.max} attempts at a time; {others}, then it is overloaded"
 
 
 def drains(policy: Policy) -> str:

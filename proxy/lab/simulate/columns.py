@@ -85,7 +85,14 @@ def _plain(chosen: Column) -> list[Column]:
     policy = chosen.policy
     alone = replace(policy.pushback, cooldown="off")
     none = replace(
-        policy, strategy=BUILT_IN["none"], bucket=None, rate=None, pushback=alone, circuit_breaker=None, endpoints=()
+        policy,
+        strategy=BUILT_IN["none"],
+        bucket=None,
+        rate=None,
+        concurrency=None,
+        pushback=alone,
+        circuit_breaker=None,
+        endpoints=(),
     )
     tries = max(3, policy.strategy.max_attempts)
     backoff = Backoff(0.0, 0.0)
