@@ -156,7 +156,7 @@ class DataPath:
         self.means = Context(loop, pool, store, self.registry, self.env, observer, via or draw_via(), Watch(loop))
         self.acceptor = Acceptor(self.means, settings, tell, AppConnection, enough_for(descriptors))
         self.acceptor.tracer = tracer
-        self.acceptor.connection_limit.others = others or Others()
+        self.acceptor.connection_limit.others = others
         pool.most = max(
             1, descriptors - RESERVED - self.acceptor.connection_limit.most - self.acceptor.connection_limit.told
         )

@@ -65,15 +65,15 @@ class Seat(Protocol):
         """Tell it why it is closed."""
 
 
-class Others:
-    """The connections of other processes that share the limits with this one. Here: it is alone."""
+class Others(Protocol):
+    """The connections of other processes that share the limits with this one."""
 
     def tell(self, held: int, surplus: int) -> None:
         """So many are held open here, and so many of them only to be told."""
 
     def count(self) -> tuple[int, int]:
         """So many are held open elsewhere, and so many of them only to be told."""
-        return 0, 0
+        ...
 
 
 class ConnectionLimit:
@@ -85,7 +85,7 @@ class ConnectionLimit:
         self.limit = limit
         self.most = most
         self.told = min(TOLD, most)
-        self.others = Others()
+        self.others: Others | None = None
         self.open: dict[Seat, None] = {}  # in the order that they came
         self.half: dict[Seat, None] = {}  # its head has begun to come; the slowest first, some whole by now
         self.turn_away: Callable[[Seat], None] = _abort  # how one is told that there is no room at all
@@ -99,7 +99,7 @@ class ConnectionLimit:
         self.open[connection] = None
         if self.admit(connection):
             return
-        if self._surplus > self.told or self._surplus + self.others.count()[1] > TOLD:  # enough are told already
+        if self._surplus > self.told or self._surplus + self._elsewhere()[1] > TOLD:  # enough are told already
             self.leave(connection)
             self.turn_away(connection)
 
@@ -114,7 +114,8 @@ class ConnectionLimit:
     def take(self) -> bool:
         """Take a place for one stream more of a connection, if there is one."""
         self._streams += 1
-        self._tell()
+        if self.others is not None:
+            self._tell()
         if self._is_within_limits() or (self._make_room() and self._is_within_limits()):
             return True
         self.give_back(1)
@@ -123,7 +124,8 @@ class ConnectionLimit:
     def give_back(self, places: int) -> None:
         """So many places that were taken for streams are free again."""
         self._streams -= places
-        self._tell()
+        if self.others is not None:
+            self._tell()
 
     def handed_over(self, connection: Seat, to: Seat) -> None:
         """Another takes a connection's place here."""
@@ -145,11 +147,15 @@ class ConnectionLimit:
         self._tell()
 
     def _tell(self) -> None:
-        self.others.tell(len(self.open) + self._streams, self._surplus)
+        if self.others is not None:
+            self.others.tell(len(self.open) + self._streams, self._surplus)
+
+    def _elsewhere(self) -> tuple[int, int]:
+        return (0, 0) if self.others is None else self.others.count()
 
     def _is_within_limits(self) -> bool:
         served = len(self.open) - self._surplus
-        held, surplus = self.others.count()
+        held, surplus = (0, 0) if self.others is None else self.others.count()
         return served <= self.most and served + self._streams + held - surplus <= self.limit
 
     def _make_room(self) -> bool:

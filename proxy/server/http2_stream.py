@@ -182,7 +182,7 @@ class Http2AppStream(Stream):
         trailers: Trailers | None,
     ) -> None:
         """Hand an upstream's answer on."""
-        if b"date" not in head.specials and not self._is_grpc:
+        if b"date" not in head.specials and not (self.plan.is_grpc if self.plan is not None else is_grpc(self.head)):
             add += self._home.acceptor.date_line()
         block = answer_block(head, drop, add)
         if end:

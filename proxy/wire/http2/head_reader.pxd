@@ -2,6 +2,9 @@ cdef class HeadReader:
     cdef public bint acknowledged, end
     cdef public unsigned int number
     cdef public double since
+    cdef bytes _ending, _last
+    cdef bint _last_end
+    cdef object _head, _ended
     cdef list _fragments
     cdef Py_ssize_t _frames, _most
     cdef readonly Py_ssize_t _size

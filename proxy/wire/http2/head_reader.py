@@ -5,7 +5,7 @@ A block is read even where nobody wants it, while the peer has a table; and what
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from proxy.wire.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, PROTOCOL_ERROR, Broken
 from proxy.wire.http2.heads import SHORT, Request2, Response2, Trailers2, read_answer, read_request, read_trailers
@@ -23,7 +23,10 @@ class HeadReader:
     for none. `end`: END_STREAM came with it; `since`: when it began.
     """
 
-    __slots__ = ("_fragments", "_frames", "_most", "_size", "_table", "acknowledged", "end", "number", "since")
+    __slots__ = (
+        *("_ended", "_ending", "_fragments", "_frames", "_head", "_last", "_last_end", "_most", "_size", "_table"),
+        *("acknowledged", "end", "number", "since"),
+    )
 
     def __init__(self, header_bytes: int) -> None:
         self._most = 2 * header_bytes
@@ -34,6 +37,12 @@ class HeadReader:
         self._fragments: list[bytes] = []
         self._frames = self._size = 0
         self.end = False
+        # The head and trailers that came last, with their blocks: nearly all peers repeat them.
+        self._last: bytes | None = None
+        self._last_end = False
+        self._head: Any = None
+        self._ending: bytes | None = None
+        self._ended: Any = None
 
     def begin(self, number: int, fragment: bytes, end: bool, now: float) -> None:
         """A HEADERS frame that CONTINUATIONs follow."""
@@ -61,32 +70,47 @@ class HeadReader:
 
     def request(self, block: bytes, end: bool) -> Request2:
         """A block as a request's head. `end`: END_STREAM came with it."""
+        if block == self._last and end is self._last_end:
+            request: Request2 = self._head
+            return request
         fields = self._begin_block(block)
         if fields is None:
             try:
-                return read_request(block, end)
+                head = read_request(block, end)
             except Unreadable as bad:
                 raise Broken(COMPRESSION_ERROR, str(bad)) from None
+            self._last, self._last_end, self._head = block, end, head
+            return head
         return Request2(fields, end)
 
     def answer(self, block: bytes, end: bool) -> Response2:
         """A block as an answer's head."""
+        if block == self._last and end is self._last_end:
+            answer: Response2 = self._head
+            return answer
         fields = self._begin_block(block)
         if fields is None:
             try:
-                return read_answer(block, end)
+                head = read_answer(block, end)
             except Unreadable as bad:
                 raise Broken(COMPRESSION_ERROR, str(bad)) from None
+            self._last, self._last_end, self._head = block, end, head
+            return head
         return Response2(fields, end)
 
     def trailers(self, block: bytes) -> Trailers2:
         """A block as trailers."""
+        if block == self._ending:
+            ended: Trailers2 = self._ended
+            return ended
         fields = self._begin_block(block)
         if fields is None:
             try:
-                return read_trailers(block)
+                found = read_trailers(block)
             except Unreadable as bad:
                 raise Broken(COMPRESSION_ERROR, str(bad)) from None
+            self._ending, self._ended = block, found
+            return found
         return Trailers2(fields)
 
     def pass_over(self, block: bytes) -> None:

@@ -9,7 +9,7 @@ from proxy.wire.http2.stream cimport Stream, StreamSession
 cdef int ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PRIORITIZED, SETTINGS
 cdef int GOAWAY, PING, PUSH_PROMISE, RST_STREAM, WINDOW_UPDATE
 cdef int HEADER_SIZE, INTERNAL_ERROR, NO_ERROR, KNOWN, FIRST_WINDOW, SMALLEST_LIMIT, STREAM_CLOSED
-cdef int _LEAST_CREDIT, _REMEMBERED, _INTERIM, _LIGHT
+cdef int _SHAPE, _LEAST_CREDIT, _REMEMBERED, _INTERIM, _LIGHT
 cdef long long MOST
 cdef FrameHeader HEADER
 
@@ -59,7 +59,7 @@ cdef class Session(StreamSession):
     cdef _credit_connection(self, Py_ssize_t size)
     @cython.locals(at=Py_ssize_t, rest=bytearray)
     cpdef feed(self, bytes data, double now, long long turn=*)
-    @cython.locals(at=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, behind=Py_ssize_t, kind=int, flags=int, high=int, low=int, number=cython.longlong)
+    @cython.locals(heads=HeadReader, at=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, behind=Py_ssize_t, kind=int, flags=int, high=int, low=int, number=cython.longlong)
     cdef Py_ssize_t _read(self, bytes data, double now, long long turn) except -1
     cdef _spend(self, double now)
     cdef _check_known(self, number)
@@ -68,8 +68,7 @@ cdef class Session(StreamSession):
     cdef _tell_head(self, Stream stream, trailers)
     @cython.locals(size=Py_ssize_t, stream=Stream, end=bint)
     cdef _data(self, int flags, number, bytes payload, double now)
-    @cython.locals(begun=list)
-    cdef _arrived(self, Stream stream, bytes payload, Py_ssize_t size, bint end)
+    cdef _hold(self, Stream stream, bytes payload, Py_ssize_t size, bint end)
     @cython.locals(start=int)
     cdef _headers(self, int flags, number, bytes payload, double now)
     @cython.locals(stream=Stream)

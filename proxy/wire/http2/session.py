@@ -72,10 +72,11 @@ _REMEMBERED: Final = 512
 _INTERIM: Final = 256 * 1024
 _DRAINING: Final = b"redrive\0"
 NEVER: Final = float("inf")
+#: Of the flags of HEADERS, those that say how it is to be read.
+_SHAPE: Final = PADDED | PRIORITIZED | END_HEADERS
 #: What is read in one turn, where others wait for theirs: so many light frames, or a header list of so many bytes.
 TURN: Final = 16384
 _LIGHT: Final = 64
-_HEADS: Final = frozenset((HEADERS, CONTINUATION))
 
 
 class PeerLimits:
@@ -259,7 +260,9 @@ class Session(StreamSession):
         del self.streams[number]
         if stream.lane is not None:
             self._outbox.leave(stream)
-        self._remember(number, was_reset)
+        if len(self._over_ids) >= _REMEMBERED:
+            self._over_before, self._over_ids = self._over_ids, {}
+        self._over_ids[number] = was_reset
         if self._reading:
             self._has_changed = True
         else:
@@ -375,7 +378,7 @@ class Session(StreamSession):
 
     def _read(self, data: bytes, now: float, turn: int) -> int:
         """Read the frames that are whole, no more than a turn is; where the first begins that was not read."""
-        at, size = 0, len(data)
+        at, size, heads = 0, len(data), self._heads
         length: int
         if self._preface:
             if not PREFACE.startswith(data[: len(PREFACE)]):
@@ -394,7 +397,7 @@ class Session(StreamSession):
                     raise Broken(*wrong)
             if not self._coming and (kind != SETTINGS or flags & ACK):
                 raise Broken(PROTOCOL_ERROR, "the first frame is not SETTINGS")
-            if self._heads.number and (kind != CONTINUATION or number != self._heads.number):
+            if heads.number and (kind != CONTINUATION or number != heads.number):
                 raise Broken(PROTOCOL_ERROR, "a head is interrupted")
             behind = at + HEADER_SIZE + length
             if behind > size:
@@ -403,13 +406,18 @@ class Session(StreamSession):
             if kind == DATA:
                 self._data(flags, number, data[at + HEADER_SIZE : behind], now)
             elif kind == HEADERS:
-                self._headers(flags, number, data[at + HEADER_SIZE : behind], now)
+                if flags & _SHAPE == END_HEADERS:
+                    self._head(number, data[at + HEADER_SIZE : behind], flags & END_STREAM != 0, now)
+                else:
+                    self._headers(flags, number, data[at + HEADER_SIZE : behind], now)
             elif kind < KNOWN:
                 self._other(kind, flags, number, data[at + HEADER_SIZE : behind], now)
             if self.ended:
                 return size
             at = behind
-            turn -= _LIGHT + length if kind in _HEADS else _LIGHT
+            turn -= _LIGHT
+            if kind in (HEADERS, CONTINUATION):
+                turn -= length
             if turn <= 0 and at < size:
                 self.behind = True
                 self._need = 0
@@ -455,7 +463,7 @@ class Session(StreamSession):
         stream = self.streams.get(number)
         if flags & PADDED:
             payload = _unpadded(payload, 0)
-        end = bool(flags & END_STREAM)
+        end = flags & END_STREAM != 0
         if not payload and not end:
             self._spend(now)
         if stream is None:
@@ -477,42 +485,44 @@ class Session(StreamSession):
             stream.left -= size
             if end:
                 self._received(stream)
-            self._arrived(stream, payload, size, end)
-            return
-        self._credit_connection(size)
-        self._break(stream, code, detail, now)
-
-    def _arrived(self, stream: Stream, payload: bytes, size: int, end: bool) -> None:
-        """DATA as it should be, of `size` bytes with its padding: told, held, or kept to be told with its head."""
-        begun = stream.begun
-        if begun is None and payload and stream.holds:
-            stream.hold(payload)
-            self.held += len(payload)
-            self._credit_stream(stream, size - len(payload))
-            if self.held > self.limits.held:
-                self._withheld += len(payload)
-                size -= len(payload)
-            self._credit_connection(size)
+            if stream.begun is None and payload and stream.holds:
+                self._hold(stream, payload, size, end)
+                return
+            self._owed += size
+            if self._owed >= _LEAST_CREDIT:
+                self._credit_connection(0)
+            if not end:
+                self._credit_stream(stream, size)
+            if stream.begun is not None:
+                if payload:
+                    stream.begun.append(payload)
+                if end:
+                    self._tell_head(stream, None)
+                return
+            if payload:
+                stream.tell_data(payload)
             if end:
                 stream.tell_end(None)
             return
         self._credit_connection(size)
-        if not end:
-            self._credit_stream(stream, size)
-        if begun is not None:
-            if payload:
-                begun.append(payload)
-            if end:
-                self._tell_head(stream, None)
-            return
-        if payload:
-            stream.tell_data(payload)
+        self._break(stream, code, detail, now)
+
+    def _hold(self, stream: Stream, payload: bytes, size: int, end: bool) -> None:
+        """DATA, of `size` bytes with its padding, whose stream has paused."""
+        stream.hold(payload)
+        self.held += len(payload)
+        self._credit_stream(stream, size - len(payload))
+        if self.held > self.limits.held:
+            self._withheld += len(payload)
+            size -= len(payload)
+        self._credit_connection(size)
         if end:
             stream.tell_end(None)
 
     # -- heads ----------------------------------------------------------------------------------------------------
 
     def _headers(self, flags: int, number: int, payload: bytes, now: float) -> None:
+        """A HEADERS frame that is padded, has a priority, or goes on in others."""
         start = 5 if flags & PRIORITIZED else 0
         if flags & PADDED:
             payload = _unpadded(payload, start)
@@ -521,7 +531,7 @@ class Session(StreamSession):
                 raise Broken(FRAME_SIZE_ERROR, "a head is shorter than its priority")
             payload = payload[start:]
         if flags & END_HEADERS:
-            self._head(number, payload, bool(flags & END_STREAM), now)
+            self._head(number, payload, flags & END_STREAM != 0, now)
         else:
             self._heads.begin(number, payload, bool(flags & END_STREAM), now)
 
