@@ -23,7 +23,7 @@ from proxy.wire.fields import NO_NAMES, Trailers
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead
 from proxy.wire.http1.syntax import REQUEST, RESPONSE, TARGET, TCHAR
-from proxy.wire.http2.hpack import Field, encoded_lines, literal, walk
+from proxy.wire.http2.hpack import CREDENTIALS, Field, encoded_lines, literal, walk
 
 #: Blocks of up to so many bytes are remembered with the head that they make.
 SHORT: Final = 2048
@@ -534,7 +534,7 @@ def request_block(
             parts.append(literal(b":authority", value))
             break
     parts.append(literal(b":path", path))
-    parts += [literal(name, value) for name, value in pairs if name != b"host"]
+    parts += [literal(name, value, never=name in CREDENTIALS) for name, value in pairs if name != b"host"]
     return b"".join(parts)
 
 

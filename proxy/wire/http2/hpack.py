@@ -132,11 +132,16 @@ def literal(name: bytes, value: bytes, *, never: bool = False) -> bytes:
     return start + integer(len(value), 7) + value
 
 
+#: Fields that hold a credential: nobody on the way is to index them (RFC 7541 section 7.1.3).
+CREDENTIALS = frozenset({b"authorization", b"proxy-authorization", b"api-key", b"x-api-key", b"x-goog-api-key"})
+
+
 @lru_cache(maxsize=512)
 def encoded_lines(lines: bytes) -> bytes:
     """Ready-made field lines, each with its CRLF, as literals: names in lower case, values without space around."""
     split = (line.partition(b":") for line in lines.split(b"\r\n") if line)
-    return b"".join(literal(name.lower(), value.strip(b" \t")) for name, _, value in split)
+    fields = ((name.lower(), value.strip(b" \t")) for name, _, value in split)
+    return b"".join(literal(name, value, never=name in CREDENTIALS) for name, value in fields)
 
 
 def starts_without_table(block: bytes) -> tuple[bool, int]:
