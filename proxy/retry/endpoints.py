@@ -75,6 +75,10 @@ class Endpoints:
         """Where an attempt goes, and its place as a probe is taken; None where every breaker is open. `avoid`: where
         the call has failed, or flies.
         """
+        if len(self.breakers) == 1:  # there is nothing to choose
+            (breaker,) = self.breakers
+            probe = 0 if breaker is None else breaker.enter(now)
+            return None if probe is None else Choice(0, self.shares[0].label, breaker, probe)
         able = [index for index, each in enumerate(self.breakers) if each is None or each.passes(now)]
         while able:
             index, here = self._best(able, avoid, now)

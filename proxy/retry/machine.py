@@ -64,6 +64,7 @@ from proxy.retry.reasons import (
     OUTGREW,
     SHUT_DOWN,
     TOO_LATE,
+    circuit_open,
     held_too_long,
     own_answer,
     why_not,
@@ -273,7 +274,7 @@ class Call:
             self.scope.hedges.began(now)
         if policy.strategy.custom is not None:
             return self._start_plugin(now)
-        if self.scope.admits(now):
+        if self._candidates is None and self.scope.admits(now):
             return self._launch(now)
         return self._admit(Next(now), now)
 
@@ -516,11 +517,14 @@ class Call:
         if self._keys is not None and self._keys.replace_lost(now):
             self._pass_gates_of(self._keys, now)
         if self._admission is None and self.scope.admits(now) and now <= next.until + HAIR:
-            return self._launch(now)
+            if self._candidates is None or self._chosen(self._payable(), now):
+                return self._launch(now)
+            return self._stop_waiting(Outcome.CIRCUIT_OPEN, now, circuit_open(self._candidates.seconds_left(now)))
         payment = self._payable()
         is_first = self.attempts == self.earlier
         at, no, gate = self._gates.ask(payment, now, self.deadline, first=is_first)
-        if (no is not None or at > now) and self._keys is not None and self._keys.move(now):
+        held = no is not None or at > now
+        if held and no is not Outcome.CIRCUIT_OPEN and self._keys is not None and self._keys.move(now):
             self._pass_gates_of(self._keys, now)
             at, no, gate = self._gates.ask(payment, now, self.deadline, first=is_first)
         if no is None and at <= now <= next.until + HAIR:
@@ -537,11 +541,11 @@ class Call:
         if no is not None:
             return self._stop_waiting(no, now, why)
         self._gates.hold(gate, now)
-        held = self.failure if type(self.state) is Flying else None
+        kept = self.failure if type(self.state) is Flying else None
         next.due, next.gated = at, True
         self.state = next
-        if held is not None and held.status is not None:
-            return (Hold(held.attempt), WakeAt(at))
+        if kept is not None and kept.status is not None:
+            return (Hold(kept.attempt), WakeAt(at))
         return (WakeAt(at),)
 
     def _launch(self, now: float) -> Actions:

@@ -63,10 +63,10 @@ class ScopeState:
 
     `hedges` is what its hedging looks at, None where the strategy asks for none of that.
     `rate` and `limiter` are the gates before `rate_bucket` and `pacing`; `places` those for attempts under way.
-    `endpoints`: where the core chooses among them. `ungated`: there is none of all these, so that only a cooldown could
-    hold a call. `shadow` is the bucket that `mode: observe` plays with instead of the real one. `keys`: where the
-    policy has credentials, they are chosen here, and a call goes on with the state of the one that its attempt carries
-    (`KeyRing.lane`); there `who` stands for the caller.
+    `endpoints`: where the core chooses among them. `ungated`: there is no such gate, so that only a cooldown, or an
+    endpoint's circuit breaker, could hold a call. `shadow` is the bucket that `mode: observe` plays with instead of the
+    real one. `keys`: where the policy has credentials, they are chosen here, and a call goes on with the state of the
+    one that its attempt carries (`KeyRing.lane`); there `who` stands for the caller.
     """
 
     value: str
@@ -88,8 +88,7 @@ class ScopeState:
     def __post_init__(self) -> None:
         self.rate = None if self.rate_bucket is None else self.rate_bucket.gate
         self.limiter = None if self.pacing is None else self.pacing.gate
-        gates = (self.rate, self.limiter, self.endpoints, self.places)
-        self.ungated = all(gate is None for gate in gates)
+        self.ungated = self.rate is None and self.limiter is None and self.places is None
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now, without asking any gate: there is none but a cooldown that is over."""

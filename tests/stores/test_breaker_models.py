@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -204,3 +206,46 @@ def test_a_status_behind_the_messages_makes_an_attempt_ill_and_counts_it_once() 
     assert not breaker.is_open
     breaker.ended(False, 0.0, 0, 2.0)
     assert breaker.is_open
+
+
+PROBER = """
+import sys, time
+from proxy.retry.policy import BreakerSpec
+from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+
+memory = open_memory(int(sys.argv[1]))
+here = memory.row(int(sys.argv[2]))
+breaker = SharedFactory(memory).breaker(("u", "probed"), BreakerSpec(0.5, 1, 30.0, 60.0), None)
+breaker.ended(True, 0.0, 0, 0.0)
+print("ready", flush=True)
+sys.stdin.readline()
+probes = 0
+while probes < 500:
+    probe = breaker.enter(60.0)
+    if not probe:
+        continue
+    memory.words[here] = 1
+    assert sum(memory.words[memory.row(row)] for row in range(1, 4)) == 1, "two probes at once"
+    memory.words[here] = 0
+    breaker.undecided(probe, 60.0)
+    probes += 1
+print("done", flush=True)
+"""
+
+
+def test_processes_never_have_two_probes_at_once(memory: Memory) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROBER, str(memory.descriptor), str(row)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[memory.descriptor],
+        )
+        for row in (1, 2, 3)
+    ]  # fmt: skip
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert [process.communicate(timeout=60)[0] for process in processes] == ["done\n"] * 3
