@@ -5,6 +5,10 @@ ceil(p · n / 100) of them in order (the nearest rank, Hyndman and Fan's definit
 measured; of fewer than FEWEST times there is none. A hedge may be sent where the hedges of the window, with this one,
 are at most `share` times the calls that began in it.
 
+Where a hedge has no room, none is thought of again by the timer: Finagle's backup requests, whose percentile and bound
+on extra load these are, ask once, and one of a few milliseconds would be asked for hundreds of times a second.
+Source: Finagle, `BackupRequestFilter`.
+
 Theory. What is measured is the time for which a hedge would have been waited for: from the sending of the oldest
 attempt that had no end when the success came. Where the first attempt answers, that is its own time; where a hedge was
 faster, it is a time that the first attempt did not answer in. The hedge's own time in its place would take every slow

@@ -254,3 +254,8 @@ def test_a_hedge_that_is_not_sent_after_all_gives_its_place_back() -> None:
     assert scope.hedges is not None and scope.hedges.counts(1.1) == (1, FEWEST + 1)
     call.app_gone(1.2)
     assert scope.hedges.counts(1.2) == (0, FEWEST + 1)
+
+
+def test_where_all_go_at_once_those_without_room_do_not() -> None:
+    made = policy(replace(HEDGING, name="at once", hedging_delay=0.0, extra=0.5))
+    assert Playbook(made) >> start(at=0) << Launch(1)
