@@ -16,12 +16,14 @@ ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "config" / "examples"
 PROVIDERS = [name for name in built_in_names() if name != "http"]
 #: Not every policy is for a provider.
-POLICIES = [*PROVIDERS, "git", "bedrock", "vertex", "vllm"]
+POLICIES = [*PROVIDERS, "git", "bedrock", "vertex", "vllm", "llm"]
+#: What they take from the environment.
+ENVIRON = {"OPENAI_KEY_A": "sk-a", "OPENAI_KEY_B": "sk-b", "AZURE_OPENAI_KEY": "az"}
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_policy_loads_without_a_warning(name: str) -> None:
-    result = load(str(EXAMPLES / f"{name}.yaml"), {})
+    result = load(str(EXAMPLES / f"{name}.yaml"), ENVIRON)
     assert result.settings is not None, [str(problem) for problem in result.problems]
     assert not [str(problem) for problem in result.problems if problem.severity == "warning"]
     dialects = {
@@ -32,7 +34,7 @@ def test_the_policy_loads_without_a_warning(name: str) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_its_policy_tests_hold(name: str) -> None:
-    suite, problems = load_suite(EXAMPLES / "tests" / f"{name}.test.yaml", {})
+    suite, problems = load_suite(EXAMPLES / "tests" / f"{name}.test.yaml", ENVIRON)
     assert suite is not None, [str(problem) for problem in problems]
     results = run_suite(suite)
     assert len(results) >= 5
@@ -46,5 +48,11 @@ def test_a_recipe_of_the_guide_is_the_policy_that_is_tried() -> None:
     for text in re.findall(r"(?ms)^```yaml\n(.*?)^```$", (ROOT / "docs/guides/recipes.md").read_text()):
         recipes |= yaml.safe_load(text).get("upstreams", {})
     same = ("openai", "anthropic", "stripe", "git", "bedrock", "vertex", "vllm")
-    for file, upstream in (("aws", "dynamodb"), ("azure", "azure-openai"), *((name, name) for name in same)):
+    for file, upstream in (
+        ("aws", "dynamodb"),
+        ("azure", "azure-openai"),
+        ("llm", "gpt"),
+        ("llm", "gpt-azure"),
+        *((name, name) for name in same),
+    ):
         assert recipes[upstream] == yaml.safe_load((EXAMPLES / f"{file}.yaml").read_text())["upstreams"][upstream]
