@@ -31,6 +31,7 @@ strategies:
 defaults: {{strategy: fast, bucket: off, pushback: {{cooldown: off}}}}
 upstreams:
   saved: {{url: "{url}"}}
+  fallen: {{url: "{url}", fallback: [saved]}}
   gone: {{url: "{url}"}}
   unnamed: {{url: "{url}"}}
   unsafe: {{url: "{url}"}}
@@ -53,6 +54,10 @@ upstreams:
 #: Which upstream, the words that have to be there, in the order in which they stand.
 TOLD = {
     "saved": ("transient: 503", "retried after", "handed to the app", "success"),
+    "fallen": (
+        *("→ saved", "to fallen", "the call went on at another upstream: attempts_exhausted: that was the last of 3"),
+        *("to saved", "handed to the app", "Taken over by saved (attempts_exhausted)."),
+    ),
     "gone": ("the app went away", "client_gone", "The app went away before its answer came."),
     "unnamed": ("not named: 404", "not retried: not_retryable, since nothing names it as retryable"),
     "unsafe": ("transient: 503", "not_retryable, since POST may have been carried out, and is not idempotent"),
@@ -97,6 +102,7 @@ async def behave(turn: Turn) -> None:
 
 
 FIRST = (
+    "/fallen/503/503/503/200",
     "/saved/503/200", "/unnamed/404", "/exhausted/503", "/poor/503", "/stopped/stop", "/too-long/wait=3600",
     "/late/hang", "/no-time/wait=20", "/broken/cut", "/disabled/503", "/dead/x", "/hedged/hang/200", "/paced/200",
     "/nowhere",
@@ -140,7 +146,8 @@ async def test_three_clicks_say_why(tmp_path: Path, open_page: Open) -> None:
             await page.locator("aside .latest").first.click()
             story = page.locator("#call-list .story").first
             await expect(story).to_be_visible()
-            text = " ".join((await story.inner_text()).split())
+            shown = await page.locator("button.call[aria-expanded=true]").first.inner_text()
+            text = " ".join(f"{shown} {await story.inner_text()}".split())
             at = 0
             for words in told:
                 assert words in text[at:], (name, words, text)

@@ -29,6 +29,7 @@ upstreams:
     rate: pace
     routes: [{match: {path: /v1/**}, strategy: none, bucket: spare}]
   b: {url: URL, strategy: adaptive, prefix: /b}
+  c: {url: URL, strategy: none, fallback: [{to: a, json: {x: 1}}, b]}
 """
 
 
@@ -75,7 +76,7 @@ async def test_what_the_port_answers_is_what_is_described(tmp_path: Path) -> Non
             Redrive(tmp_path, CONFIG.replace("URL", upstream.url), listen=listen) as running,
             aiohttp.ClientSession() as session,
         ):
-            for path in ("/a/x?k=1", "/a/v1/x", "/b/x", "/nowhere", "/a/y"):
+            for path in ("/a/x?k=1", "/a/v1/x", "/b/x", "/nowhere", "/a/y", "/c/x"):
                 async with session.get(running.url + path) as reply:
                     await reply.read()
             found = {}
@@ -92,6 +93,10 @@ async def test_what_the_port_answers_is_what_is_described(tmp_path: Path) -> Non
                     assert reply.status == (400 if path in UNREADABLE else 404 if path in MISSING else 200), path
                     found[path] = await held(reply, operation)
             assert {call["outcome"] for call in found["/requests"]["requests"]} > {"success"}
+            (gone,) = (call["fallbacks"] for call in found["/requests"]["requests"] if call["upstream"] == "c")
+            assert [(each["to"], "skipped" in each) for each in gone] == [("a", True), ("b", False)]
+            (row,) = (each for each in found["/upstreams"]["upstreams"] if each["name"] == "c")
+            assert (row["fallback"], row["fallbacks"]) == (["a", "b"], {"b": 1})
             kinds = {bucket["kind"] for bucket in found["/buckets"]["buckets"]}
             assert kinds == {"quota", "rate", "budget", "adaptive limiter"}
             assert [each["name"] for each in found["/upstreams?name=b"]["upstreams"]] == ["b"]
@@ -134,7 +139,7 @@ async def test_events_are_what_is_described(tmp_path: Path) -> None:
                 assert complain(value, {"$ref": f"#/components/schemas/{name.capitalize()}"}) == []
         first, *others = told["board"]
         assert first["full"]
-        assert {row["name"] for row in first["upstreams"]} == {"a", "b"}
+        assert {row["name"] for row in first["upstreams"]} == {"a", "b", "c"}
         assert not any(message["full"] for message in others)
         assert not any(row["name"] == "b" for message in others for row in message["upstreams"])
 

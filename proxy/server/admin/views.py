@@ -230,7 +230,10 @@ def _upstream(
 ) -> dict[str, Any]:
     seen = _live(upstream.label, counted, held.get(upstream.label, 0.0), room, limited=limit)
     outcomes: Counter[str] = Counter(success=seen.at_once)
+    fallbacks: Counter[str] = Counter()
     for series in counted:
+        for (to, _), count in series.fallbacks.items():
+            fallbacks[to] += count
         for (outcome, _), count in series.outcomes.items():
             outcomes[outcome.value] += count
     return {
@@ -255,6 +258,7 @@ def _upstream(
         "denied": {why.value: n for why, n in sum((series.denied for series in counted), Counter()).items()},
         "app_retries": sum(series.app_retries for series in counted),
         "likely_app_retries": sum(series.likely_app_retries for series in counted),
+        "fallbacks": dict(fallbacks),
         "cooldown_seconds": round(seen.cooldown, 3),
         "held_calls": seen.held,
         "circuits": [
@@ -280,6 +284,7 @@ def _policy(policy: Policy, registry: Registry) -> dict[str, Any]:
         "limiter": limiter,
         "concurrency": None if policy.concurrency is None else policy.concurrency.max,
         "mode": policy.mode,
+        "fallback": [entry.to for entry in policy.fallback],
     }
 
 

@@ -153,7 +153,9 @@ function status(call) {
 /** What came of each attempt; the same several times over is said once, with its number. */
 export function chips(history) {
   const runs = [];
+  let at = history[0]?.upstream;
   for (const attempt of history) {
+    if (attempt.upstream !== at) runs.push({ text: `→ ${(at = attempt.upstream)}`, tone: "none", times: 1 }); // from here on
     const last = runs[runs.length - 1];
     if (last?.text === result(attempt)) last.times++;
     else runs.push({ text: result(attempt), tone: tone(attempt), times: 1 });
@@ -179,6 +181,7 @@ function story(call, house) {
     sent.length ? h("ol", { class: "waterfall" }, sent.map((attempt, at) => stretch(attempt, sent[at + 1], whole))) : null,
     call.history.length > 1 ? h("p", { class: "axis", "aria-hidden": "true" }, h("span", {}, "0"), h("span", {}, seconds(whole / 2)), h("span", {}, seconds(whole))) : null,
     h("p", { class: "verdict" }, h("span", { class: `outcome ${call.outcome}` }, call.outcome), " ", OUTCOMES[call.outcome] ?? "", call.detail ? h("span", { class: "quiet" }, ` Detail: ${call.detail}.`) : null, call.app_retry ? h("span", { class: "quiet" }, " The app itself was retrying here.") : null),
+    (call.fallbacks ?? []).map((each) => h("p", { class: "verdict" }, each.skipped ? `Not taken over by ${each.to} (${each.outcome}): ${each.skipped}.` : `Taken over by ${each.to} (${each.outcome}).`)),
     h("dl", { class: "facts" }, facts(call, house)),
   );
 }
@@ -225,6 +228,7 @@ function stretch(attempt, next, whole) {
 function because(attempt) {
   const said = [];
   if (attempt.held) said.push(`held ${seconds(attempt.held)} by ${GATES[attempt.held_by] ?? attempt.held_by}`);
+  if (attempt.upstream) said.push(`to ${[attempt.upstream, attempt.route].filter(Boolean).join(" › ")}`);
   if (attempt.endpoint) said.push(`at ${attempt.endpoint}${attempt.protocol ? ` by ${attempt.protocol}` : ""}`);
   if (attempt.key) said.push(`with key ${attempt.key}`);
   if (attempt.because) said.push(attempt.because);
@@ -241,5 +245,6 @@ function decided(attempt) {
   const { decision, delay, why } = attempt;
   if (!decision) return "";
   if (decision === "retried") return delay === undefined ? "retried" : `retried after ${seconds(delay)}`;
+  if (decision === "fell back") return `${DECISIONS[decision]}: ${why}`;
   return DECISIONS[decision] ?? `not retried: ${decision}${why ? `, since ${why}` : ""}`;
 }

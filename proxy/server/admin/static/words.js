@@ -25,6 +25,7 @@ export const DECISIONS = {
   transparent: "sent again at once, for free: the upstream cannot have seen it",
   cancelled: "cancelled: another attempt ended the call",
   "hedged on": "the next attempt did not wait",
+  "fell back": "the call went on at another upstream",
   client_gone: "the app went away",
   denied: "not sent: denied",
 };
