@@ -85,11 +85,11 @@ class _Advice:
         wrong = {name for name in names if any(path.startswith(f"upstreams.{name}") for path in errors)}
         of_policies = (self._timeouts, self._hedging, self._spread, self._bucket, self._drains, self._backoff)
         for policy, at, path in self._placed:
-            for advice in (*of_policies, self._breaker, self._attempts, self._max_delay, self._lists):
+            for advice in (*of_policies, self._breaker, self._attempts, self._max_delay, self._lists, self._keys):
                 for key, message in advice(policy) if policy.upstream not in wrong else ():
                     self._tell(policy, at, path, key, message, "note" if advice == self._drains else "warning")
         for upstream in self._upstreams:
-            for look in (self._routes, self._paths, self._reach, self._in_the_clear, self._grpc):
+            for look in (self._routes, self._paths, self._reach, self._keys_in_tunnels, self._in_the_clear, self._grpc):
                 for found in look(upstream) if upstream.name not in wrong else ():
                     self._problems.warn(*found)
         for compare in (self._hosts, self._taken_hosts, self._services, self._redis):
@@ -207,6 +207,20 @@ class _Advice:
             message = f"lets an upstream hold a call for {longest / 3600:g} h; apps give up long before: say 60s"
             yield ("pushback", "max_delay"), message
 
+    def _keys(self, policy: Policy) -> _Said:
+        """Credentials in a field that something else is to be told by."""
+        credentials = policy.credentials
+        if credentials is None:
+            return
+        if policy.scope.by == "header" and policy.scope.header == credentials.name:
+            message = (
+                f"{credentials.header} is what `credentials` carry, not apps: leave scope out, and rate, limiter and "
+            )
+            yield ("scope",), message + "concurrency are kept for each key"
+        if credentials.name == "authorization" and any(each.name == "aws" for each in policy.classify.dialects):
+            message = "take the place of an AWS signature: where apps sign, leave the field to them"
+            yield ("credentials", "header"), message
+
     def _lists(self, policy: Policy) -> _Said:
         """A status below 400 among failures."""
         statuses = policy.classify.statuses
@@ -256,6 +270,14 @@ class _Advice:
                 yield mark, path, f"needs the package cryptography: {remedy('intercept')}"
             if not (is_file(ca.cert) and is_file(ca.key)):
                 yield mark, path, f"needs the local CA, {ca.cert}: redrive ca init makes it"
+
+    def _keys_in_tunnels(self, upstream: Upstream) -> _Placed:
+        """Credentials that never get to a call, since nothing in a tunnel can be read."""
+        if upstream.policy.credentials is not None and upstream.connect == "tunnel":
+            tree, path = self._written(upstream)
+            message = "carries no credentials: nothing in a blind tunnel can be read; make it intercept"
+            mark = tree.values_at.get("connect") or tree.keys_at["credentials"]
+            yield mark, (*path, "connect"), message
 
     def _in_the_clear(self, upstream: Upstream) -> _Placed:
         """A host written for https, of an upstream that is spoken to without TLS."""

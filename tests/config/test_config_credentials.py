@@ -150,3 +150,28 @@ def test_a_format_that_may_hold_a_secret_is_not_shown_either(tmp_path: Path) -> 
 
 def test_none_is_none(tmp_path: Path) -> None:
     assert policy(settings(tmp_path, "upstreams: {a: {url: http://x, credentials: none}}\n")).credentials is None
+
+
+ADVICE: dict[str, tuple[str, str]] = {
+    "a scope by the field that is replaced": (
+        "scope: {header: authorization}",
+        "upstreams.a.scope: warning: Authorization is what `credentials` carry, not apps: leave scope out",
+    ),
+    "signed calls": (
+        "dialects: [http, aws]",
+        "upstreams.a.credentials.header: warning: take the place of an AWS signature",
+    ),
+    "a tunnel": (
+        "connect: tunnel",
+        "upstreams.a.connect: warning: carries no credentials: nothing in a blind tunnel can be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_what_does_not_go_together_is_told(name: str, tmp_path: Path) -> None:
+    more, wanted = ADVICE[name]
+    text = f"upstreams: {{a: {{url: https://x, {more}, credentials: {{header: Authorization, values: [{SECRET}]}}}}}}\n"
+    (line,) = lines(tmp_path, loaded(tmp_path, text), "warning")
+    assert wanted in line
+    assert SECRET not in line

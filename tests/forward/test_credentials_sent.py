@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.front import Front, policy, to
+from support.front import NONE, Front, policy, to
 from support.scripted import Upstream, answer
 
-from proxy.retry.policy import Credentials
+from proxy.retry.policy import Credentials, Fallback
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 FINE = answer(200, b"ok", DATE)
@@ -68,6 +68,18 @@ async def test_another_upstream_gets_none() -> None:
         assert [each.one("x-api-key") for each in one.requests] == ["value-a"] * 3
         assert [each.one("x-api-key") for each in other.requests] == [None] * 3
         assert [each.one("x-api-key") for each in third.requests] == ["value-c"] * 3
+
+
+async def test_a_call_that_goes_on_elsewhere_carries_what_is_due_there() -> None:
+    async with Upstream(answer(503, b"", DATE)) as one, Upstream(FINE) as other:
+        places = [
+            to("one", one.url, credentials=FIRST, strategy=NONE, fallback=(Fallback("other"),)),
+            to("other", other.url, credentials=BEARER),
+        ]
+        async with Front(*places) as front, front.app() as app:
+            assert (await app.ask("GET", "/one/x")).status == 200
+        assert other.requests[0].all("x-api-key") == []
+        assert other.requests[0].one("authorization") == "Bearer value-a"
 
 
 def test_a_policy_with_credentials_says_none_of_them() -> None:

@@ -144,6 +144,8 @@ def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
         rows.append(("connect", f"refused: 403, limits.connect_ports does not have {place[1]}"))
     else:
         rows.append(("connect", f"{mode}: {_CONNECT[mode]}"))
+        if upstream is not None and upstream.policy.credentials is not None and mode in ("auto", "tunnel"):
+            rows.append(("credentials", "none go into a blind tunnel: what the app sends in it stays as it is"))
     return rows
 
 
