@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any, get_args
 
 from proxy.retry.policy import BucketSpec, BudgetSpec, Jitter, QuotaSpec, RateSpec, ThrottleSpec
@@ -39,6 +38,8 @@ def jitter(value: Any) -> Jitter:
     """One of the jitters by name."""
     if value in _JITTERS:
         return value  # type: ignore[no-any-return]
+    from difflib import get_close_matches  # most callers mistype nothing
+
     near = get_close_matches(str(value).lower(), _JITTERS, 1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise ValueError(f"jitter must be one of {', '.join(_JITTERS)}, not {value!r}{hint}")

@@ -11,16 +11,19 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from strict_reader import Malformed, read_requests
 from support.front import Front, Told
 
+from proxy import runtime
 from proxy.retry.policy import Backoff, Strategy
 from proxy.runtime import DataPath
 from proxy.server import presence
 from proxy.server.connection import AppConnection
 from proxy.transport.connection import Connection
+from proxy.transport.pool import Pool
 
 #: Turns of the loop without news after which everything has settled.
 QUIET = 3
@@ -155,6 +158,22 @@ class Far:
         return True
 
 
+class StagedPool(Pool):
+    """One that dials nothing: its connections end on the stage."""
+
+    def __init__(self, stage: Stage, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.stage = stage
+
+    async def open(
+        self, origin: Any, *, within: float, idempotent: bool | None = None, not_on: Collection[object] = ()
+    ) -> Connection:
+        return self.stage.connect(origin, tunnel=False)
+
+    async def open_tunnel(self, origin: Any, *, within: float) -> Connection:
+        return self.stage.connect(origin, tunnel=True)
+
+
 class Stage:
     """A proxy for one case after the other. `script`: answers to come, each (packets, EOF | RESET | "")."""
 
@@ -168,9 +187,11 @@ class Stage:
         strategy = Strategy("standard", "standard", 2, Backoff(0.0, 0.0, jitter="none"))
         front = Front(fallback={"strategy": strategy})
         self.told = Told()
-        self.path = DataPath(loop, front.settings, self.told)
-        pool: Any = self.path.means.pool
-        pool.open, pool.open_tunnel = self._open, self._open_tunnel
+        real, runtime.Pool = runtime.Pool, partial(StagedPool, self)  # type: ignore[assignment, misc]
+        try:
+            self.path = DataPath(loop, front.settings, self.told)
+        finally:
+            runtime.Pool = real  # type: ignore[misc]
         self._kept = presence.is_connected, presence.has_ended
         presence.is_connected = lambda _: True
         presence.has_ended = lambda _: False
@@ -178,15 +199,7 @@ class Stage:
     def leave(self) -> None:
         presence.is_connected, presence.has_ended = self._kept
 
-    async def _open(
-        self, origin: Any, *, within: float, idempotent: bool | None = None, not_on: Collection[object] = ()
-    ) -> Connection:
-        return self._connect(origin, tunnel=False)
-
-    async def _open_tunnel(self, origin: Any, *, within: float) -> Connection:
-        return self._connect(origin, tunnel=True)
-
-    def _connect(self, origin: Any, *, tunnel: bool) -> Connection:
+    def connect(self, origin: Any, *, tunnel: bool) -> Connection:
         connection = Connection(self.path.means.pool, origin, tunnel=tunnel)
         wire = Wire(connection, self)
         self.fars.append(Far(wire, self))

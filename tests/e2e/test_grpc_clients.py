@@ -177,4 +177,5 @@ async def five_calls(way: str, program: Program, server: GrpcServer, redrive: Re
     assert await blocking(lambda: server.cancelled.wait(10))
     outcomes = [(await redrive.call(number))["outcome"] for number in range(1, 6)]
     assert outcomes[:3] == ["success", "success", "attempts_exhausted"]
-    assert set(outcomes[3:]) <= {"client_gone", "deadline"} and outcomes[4] == "client_gone"
+    # Whoever sees first that a deadline is over: the app, redrive, or the server, whose status 4 is not retried.
+    assert outcomes[3] in ("client_gone", "deadline", "not_retryable") and outcomes[4] == "client_gone"
