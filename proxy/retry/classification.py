@@ -35,6 +35,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from proxy.retry.event_stream import is_event_stream
 from proxy.retry.facts import (
     GRPC_STATUS_NAMES,
     IDEMPOTENT_METHODS,
@@ -94,8 +95,11 @@ def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
 
 def may_look_into(rules: Classify, status: int, fields: Fields) -> bool:
     """Whether a rule could match the body of an answer below 400, so that it must be held (contract, section 13)."""
-    evidence = ReplyEvidence(Reply(status, fields), None)
-    return any(step.match_reply(evidence, None) is NEEDS_BODY for step in ruleset(rules).looking)
+    asked, reply = ruleset(rules), Reply(status, fields)
+    if asked.looks_at_events and not is_event_stream(reply):
+        return False
+    evidence = ReplyEvidence(reply, None)
+    return any(step.match_reply(evidence, None) is NEEDS_BODY for step in asked.looking)
 
 
 def is_plain_end(rules: Classify, trailers: Fields) -> bool:

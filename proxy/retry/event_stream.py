@@ -11,7 +11,7 @@ Law: what is kept between two pieces is bounded. An event of more than `MOST` by
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.retry.facts import Reply, first
@@ -24,20 +24,26 @@ MOST = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
+_UNREAD = object()
+
+
+@dataclass(slots=True)
 class Event:
     """One event. `data`: its data lines as they came, put together with LF."""
 
     name: str
     data: bytes
+    _document: Any = field(default=_UNREAD, repr=False, compare=False)
 
     @property
     def document(self) -> Any:
-        """The data as JSON; None where it is none."""
-        try:
-            return json.loads(self.data.decode("utf-8", "replace"), parse_int=str, parse_float=str)
-        except (ValueError, RecursionError):
-            return None
+        """The data as JSON; None where it is none. It is read once, when first asked for."""
+        if self._document is _UNREAD:
+            try:
+                self._document = json.loads(self.data.decode("utf-8", "replace"), parse_int=str, parse_float=str)
+            except (ValueError, RecursionError):
+                self._document = None
+        return self._document
 
 
 def is_event_stream(reply: Reply) -> bool:

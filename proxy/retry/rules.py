@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from fnmatch import translate
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Final, TypeVar
 
@@ -39,8 +39,6 @@ class ReplyEvidence:
     """An answer. `body` is what was peeked of it, None where nobody has looked. What was looked up is kept, as packs
     ask one place for many values. `empty`: the names of events that do not count.
     """
-
-    __slots__ = ("_document", "_empty", "_event", "_found", "_reply", "_text", "body")
 
     def __init__(self, reply: Reply, body: bytes | None, empty: frozenset[str] = frozenset()) -> None:
         self._reply = reply
@@ -67,13 +65,19 @@ class ReplyEvidence:
         """Whether what this rule asks of a body can be looked up: on status 400 and above, or where it names a status
         below that, the first event of a stream of events, or JSON that is whole within what is looked at.
         """
-        reply = self._reply
-        if reply.status >= 400:
+        if self._reply.status >= 400:
             return rule.event is None and self.may_look
-        if rule.statuses is None or coding_of(reply.fields) not in READABLE:
-            return False
-        streams = is_event_stream(reply)
-        return streams if rule.event is not None else not streams and may_be_whole_json(reply)
+        return rule.statuses is not None and (self._streams if rule.event is not None else self._may_be_json)
+
+    @cached_property
+    def _streams(self) -> bool:
+        """Whether it is a stream of events that can be read."""
+        return is_event_stream(self._reply) and coding_of(self._reply.fields) in READABLE
+
+    @cached_property
+    def _may_be_json(self) -> bool:
+        reply = self._reply
+        return not is_event_stream(reply) and coding_of(reply.fields) in READABLE and may_be_whole_json(reply)
 
     def header(self, name: str) -> list[str]:
         """Every value of a field."""
@@ -123,8 +127,8 @@ def is_named(rule: EventRule, event: Event) -> bool:
         return False
     if not rule.json:
         return True
-    document, places = event.document, dict(rule.json)
-    for path, glob in places.items():
+    document = event.document
+    for path, glob in rule.json:
         found: list[str] = []
         try:
             _gather(document, path, found)
@@ -205,10 +209,10 @@ NEEDS_BODY: Final = NeedsBody.NEEDS_BODY
 
 class Ruleset:
     """The user's rules, then each dialect's. Steps come with the name of their dialect, "" for the user's own.
-    `looking`: those that may look into a success.
+    `looking`: those that may look into a success, and `looks_at_events` whether all of these look at events alone.
     """
 
-    __slots__ = ("looking", "steps")
+    __slots__ = ("looking", "looks_at_events", "steps")
 
     def __init__(self, classify: Classify) -> None:
         packs: list[tuple[str, Sequence[Rule]]] = [("", classify.rules)]
@@ -217,6 +221,7 @@ class Ruleset:
             (name, step) for name, pack in packs for step in _steps(pack)
         )
         self.looking = tuple(step for _, step in self.steps if step.looks_into_success)
+        self.looks_at_events = all(rule.event for _, pack in packs for rule in pack if rule.looks_into_success)
 
 
 def ruleset(classify: Classify) -> Ruleset:

@@ -20,10 +20,13 @@ class StreamWatch:
     of events that have the names in them which the rules ask for.
     """
 
-    __slots__ = ("_decoder", "_reader", "_rules")
+    __slots__ = ("_decoder", "_marks", "_names", "_reader", "_rules")
 
     def __init__(self, rules: Sequence[tuple[str, Rule, EventRule]], coding: str) -> None:
-        self._rules = [(because, rule.as_, event, _marks(event)) for because, rule, event in rules]
+        self._rules = [(because, rule.as_, event) for because, rule, event in rules]
+        told = [(_plain_name(event), _mark(event)) for _, _, event in rules]
+        self._names = {name for name, _ in told if name is not None}
+        self._marks = {mark for name, mark in told if name is None}
         self._reader = SseReader()
         self._decoder = Decoder(coding) if coding else None
 
@@ -35,8 +38,11 @@ class StreamWatch:
         return [words for event in events if (words := self._error(event))] if events else []
 
     def _error(self, event: Event) -> str:
-        for because, cls, rule, marks in self._rules:
-            if all(mark in event.data for mark in marks) and is_named(rule, event):
+        data = event.data
+        if event.name not in self._names and not any(mark in data for mark in self._marks):
+            return ""  # what nearly every event comes to
+        for because, cls, rule in self._rules:
+            if is_named(rule, event):
                 return because if cls is not Class.SUCCESS else ""
         return ""
 
@@ -59,6 +65,14 @@ def watch_for_errors(rules: Classify, reply: Reply) -> StreamWatch | None:
     return StreamWatch(found, coding) if found and coding in READABLE else None
 
 
-def _marks(rule: EventRule) -> tuple[bytes, ...]:
-    """What stands in an event's data for a rule to match: the names of its members, as JSON writes them."""
-    return tuple(b'"%s"' % path[0].encode() for path, _ in rule.json if not path[0].isdecimal() and path[0].isalnum())
+def _plain_name(rule: EventRule) -> str | None:
+    """The name of the only events that a rule matches; None where several names may do."""
+    return rule.name if rule.name is not None and not set("*?[") & set(rule.name) else None
+
+
+def _mark(rule: EventRule) -> bytes:
+    """What stands in an event's data for a rule to match, b"" where anything may: the name of a member, as it is
+    written in JSON.
+    """
+    names = [path[0] for path, _ in rule.json if path[0].isalnum() and path[0].isascii() and not path[0].isdecimal()]
+    return b'"%s"' % names[0].encode() if names else b""
