@@ -259,6 +259,7 @@ def _upstream(
         "app_retries": sum(series.app_retries for series in counted),
         "likely_app_retries": sum(series.likely_app_retries for series in counted),
         "fallbacks": dict(fallbacks),
+        "stream_errors": sum(series.stream_errors for series in counted),
         "cooldown_seconds": round(seen.cooldown, 3),
         "held_calls": seen.held,
         "circuits": [

@@ -233,6 +233,7 @@ function because(attempt) {
   if (attempt.key) said.push(`with key ${attempt.key}`);
   if (attempt.because) said.push(attempt.because);
   else if (attempt.class && attempt.class !== "success") said.push(attempt.class);
+  if (attempt.first_byte !== undefined) said.push(`first byte after ${seconds(attempt.first_byte)}`);
   if (attempt.detail) said.push(attempt.detail);
   if (attempt.pushback) said.push(`the upstream said ${attempt.pushback}${attempt.pushback_delay === undefined ? "" : `: ${seconds(attempt.pushback_delay)}`}`);
   if (attempt.price) said.push(`paid ${attempt.price} token${attempt.price === 1 ? "" : "s"}`);

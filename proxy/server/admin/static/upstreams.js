@@ -373,8 +373,8 @@ class Detail {
     if (!found.length) return h("p", { class: "quiet" }, this.loaded ? "No calls yet." : "…");
     const all = found.reduce((sum, [, n]) => sum + n, 0);
     const table = h("table", { class: "plain" }, found.map(([outcome, n]) => h("tr", { title: OUTCOMES[outcome] }, h("td", {}, h("span", { class: `outcome ${outcome}` }, outcome)), h("td", { class: "number" }, count(n)), h("td", { class: "number" }, percent(n, all)))));
-    const advice = retriedByApps(this.loaded);
-    return advice ? h("div", {}, table, h("p", { class: "advice" }, advice)) : table;
+    const advice = [retriedByApps(this.loaded), failedLater(this.loaded)].filter(Boolean);
+    return advice.length ? h("div", {}, table, advice.map((text) => h("p", { class: "advice" }, text))) : table;
   }
 
   latest(name) {
@@ -395,6 +395,12 @@ class Detail {
     rows.push(one(about, "Strategy"), ...about.routes.map((route) => one(route, `Route ${route.route}`)));
     return h("table", { class: "plain" }, rows.filter(([, text]) => text).map(([name, text]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, text))));
   }
+}
+
+/** What there is to say of streams that told of an error once the app had begun to read. */
+function failedLater({ stream_errors: errors }) {
+  if (!errors) return "";
+  return `${count(errors)} error${errors === 1 ? "" : "s"} came in streams that had begun to go to the app: those are never retried here.`;
 }
 
 /** What there is to say of apps that retry on top of redrive. */
