@@ -321,6 +321,8 @@ class Registry:
             self._place(*map(str, key))
         elif sort == "places":
             self._places_of(key, UNLIMITED)
+        elif sort == "hedges":
+            self._hedges_of(key, now)
         if outdated and sort in self._outdated:
             self._outdated[sort].add(key)
 
@@ -344,6 +346,15 @@ class Registry:
         """Every adaptive limiter, with its label."""
         for key, limiter in list(self._limiters.items()):
             yield _label(key), limiter
+
+    def hedging(self) -> Iterator[tuple[str, Strategy, Hedges]]:
+        """What hedging looks at, with its label and the strategy of the configuration in force that looks at it."""
+        for key, hedges in list(self._hedges.items()):
+            upstream, definition, _ = map(str, key)
+            for policy in self._policies_of(upstream):
+                if policy.strategy.extra is not None and self._definition(policy) == definition:
+                    yield _label(key), policy.strategy, hedges
+                    break
 
     def labels(self, policy: Policy) -> tuple[str | None, str | None, str | None]:
         """The labels of a policy's bucket, of its rate and of its limiter; None for what it does not have."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -42,10 +43,13 @@ async def test_a_slow_answer_is_hedged_once_the_scope_is_known(workers: int, tmp
         # Three hedges would be more than a tenth of the 23 calls.
         third = asyncio.create_task(with_aiohttp("GET", f"{running.url}/a/slow"))
         await upstream.until(FEWEST + 5)
+        (kept,) = json.loads((await with_aiohttp("GET", f"{running.admin}/buckets")).body)["buckets"]
         metrics = (await with_aiohttp("GET", f"{running.admin}/metrics")).body.decode()
         released.set()
         last = await third
         assert (last.status, last.headers["x-attempt-count"]) == (200, "1")
         assert len(upstream.requests) == FEWEST + 5
+    assert (kept["kind"], kept["hedges"], kept["calls"]) == ("hedging", 2, FEWEST + 3)
+    assert (kept["level"], kept["capacity"]) == (0, 2) and kept["hedging_delay"] > 0
     samples = [each for family in text_string_to_metric_families(metrics) for each in family.samples]
     assert sum(each.value for each in samples if each.name == "redrive_hedges_total") == 2

@@ -30,6 +30,7 @@ upstreams:
     routes: [{match: {path: /v1/**}, strategy: none, bucket: spare}]
   b: {url: URL, strategy: adaptive, prefix: /b}
   c: {url: URL, strategy: none, fallback: [{to: a, json: {x: 1}}, b]}
+  d: {url: URL, strategy: {kind: hedging, hedging_delay: p95}}
 """
 
 
@@ -76,7 +77,7 @@ async def test_what_the_port_answers_is_what_is_described(tmp_path: Path) -> Non
             Redrive(tmp_path, CONFIG.replace("URL", upstream.url), listen=listen) as running,
             aiohttp.ClientSession() as session,
         ):
-            for path in ("/a/x?k=1", "/a/v1/x", "/b/x", "/nowhere", "/a/y", "/c/x"):
+            for path in ("/a/x?k=1", "/a/v1/x", "/b/x", "/nowhere", "/a/y", "/c/x", "/d/x"):
                 async with session.get(running.url + path) as reply:
                     await reply.read()
             found = {}
@@ -98,7 +99,7 @@ async def test_what_the_port_answers_is_what_is_described(tmp_path: Path) -> Non
             (row,) = (each for each in found["/upstreams"]["upstreams"] if each["name"] == "c")
             assert (row["fallback"], row["fallbacks"]) == (["a", "b"], {"b": 1})
             kinds = {bucket["kind"] for bucket in found["/buckets"]["buckets"]}
-            assert kinds == {"quota", "rate", "budget", "adaptive limiter"}
+            assert kinds == {"quota", "rate", "budget", "adaptive limiter", "hedging"}
             assert [each["name"] for each in found["/upstreams?name=b"]["upstreams"]] == ["b"]
             assert all(not values["path"].startswith("upstreams") for values in found["/config/places"]["values"])
             places = {each["path"]: each["from"] for each in found["/config/places?upstream=b"]["values"]}
@@ -139,7 +140,7 @@ async def test_events_are_what_is_described(tmp_path: Path) -> None:
                 assert complain(value, {"$ref": f"#/components/schemas/{name.capitalize()}"}) == []
         first, *others = told["board"]
         assert first["full"]
-        assert {row["name"] for row in first["upstreams"]} == {"a", "b", "c"}
+        assert {row["name"] for row in first["upstreams"]} == {"a", "b", "c", "d"}
         assert not any(message["full"] for message in others)
         assert not any(row["name"] == "b" for message in others for row in message["upstreams"])
 

@@ -211,11 +211,15 @@ def quantile(slots: Sequence[int], share: float) -> float | None:
     return BOUNDS[-1]
 
 
+#: What tells those of a strategy's label apart from its retry bucket.
+_SUFFIXES = {"adaptive limiter": " (limiter)", "hedging": " (hedges)"}
+
+
 async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """One for each label and kind, the lowest: a definition has a bucket for each of its scopes."""
     lowest: dict[str, dict[str, Any]] = {}
     async for bucket in gradually(buckets):
-        label = bucket["bucket"] if bucket["kind"] != "adaptive limiter" else f"{bucket['bucket']} (limiter)"
+        label = f"{bucket['bucket']}{_SUFFIXES.get(bucket['kind'], '')}"
         shown = {**bucket, "bucket": label}
         known = lowest.get(label)
         if known is None:

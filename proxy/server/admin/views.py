@@ -8,6 +8,7 @@ made in stretches (`turns`).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,9 @@ from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import BucketRef, Policy, RateSpec
+from proxy.retry.hedges import Hedges
+from proxy.retry.plans import HAIR
+from proxy.retry.policy import BucketRef, Policy, RateSpec, Strategy
 from proxy.retry.registry import Key, Registry
 from proxy.retry.routing import Endpoint, Router, Upstream
 from proxy.retry.waiting_room import WaitingRoom
@@ -298,7 +301,7 @@ def endpoint_url(endpoint: Endpoint) -> str:
 
 async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
     """Every bucket: those in use, the named ones that nobody has used yet, the adaptive limiters, and the limits of
-    attempts under way.
+    attempts under way, and the bounds on hedges.
     """
     shown = await in_turns(
         {
@@ -322,9 +325,10 @@ async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float
         }
         for label, limiter in registry.limiters()
     )
-    return shown + await in_turns(
+    shown += await in_turns(
         _places(key, places, now) for key, places in registry.under_way() if places.most < UNLIMITED
     )
+    return shown + await in_turns(_hedging(*each, now) for each in registry.hedging())
 
 
 def _places(key: Key, places: Places, now: float) -> dict[str, Any]:
@@ -337,6 +341,23 @@ def _places(key: Key, places: Places, now: float) -> dict[str, Any]:
         "capacity": places.most,
         "under_way": used,
         "waiting": waiting,
+    }
+
+
+def _hedging(label: str, strategy: Strategy, hedges: Hedges, now: float) -> dict[str, Any]:
+    """The bound on hedges, as a bucket that holds those which are left, and the delay that was measured."""
+    sent, calls = hedges.counts(now)
+    most = math.floor((strategy.extra or 0.0) * calls + HAIR)
+    percent = strategy.hedging_percentile
+    delay = strategy.hedging_delay if percent is None else hedges.delay(percent, now)
+    return {
+        "bucket": label,
+        "kind": "hedging",
+        "level": max(0, most - sent),
+        "capacity": most,
+        "hedges": sent,
+        "calls": calls,
+        "hedging_delay": None if delay is None else round(delay, 6),
     }
 
 

@@ -91,6 +91,7 @@ class SharedFactory(Factory):
         return buckets.SharedLimiter(Record(self.memory.small, wanted, begin, len(fresh)))
 
     def hedges(self, key: Key, now: float) -> Hedges:
+        self.made.append(("hedges", key, None))
         begin = partial(SharedHedges.begin, self.memory)
         return SharedHedges(Rings(self.memory.large, self._definition("hedges", key), begin), self.memory)
 
