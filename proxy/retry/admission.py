@@ -153,7 +153,6 @@ class Payment:
     def give_back(self, now: float) -> None:
         """The attempt is not sent: all that was taken for it comes back."""
         self.leave_room()
-        self.land(now)
         self.forgo_choice(now)
         if self.price is not None and self.bucket is not None:
             self.bucket.give_back(self.price, now, taken_at=self._taken_at)
