@@ -252,8 +252,8 @@ class Admission:
         rules, waited = self.policy.concurrency, self in places.queue
         assert rules is not None  # else there are no places
         at = payment.take_place(places, self, rules if waits else replace(rules, queue=0), now)
+        self.found_no_place = waits and at == REJECTED
         if at == REJECTED:
-            self.found_no_place = waits
             return at, Outcome.OVERLOADED, no_place(rules, waited=waited)
         if at > now and self._deadline is not None:
             if now >= self._deadline - HAIR:

@@ -7,11 +7,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.retry.admission import Payment
 from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.facts import Request
 from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy
 from proxy.retry.registry import Registry
 from proxy.retry.token_bucket import REJECTED
+from proxy.retry.waiting_room import WaitingRoom
 
 NONE = Strategy("none", "none", 1, Backoff(0.0, 0.0))
 RULES = Concurrency(1, queue=2, wait=10.0)
@@ -90,6 +92,16 @@ def test_more_places_let_waiters_go_at_once_and_fewer_cut_nobody() -> None:
     assert late.told == [], "one is under way still"
     places.give_back(4.0)
     assert late.told == [4.0]
+
+
+def test_an_attempt_that_is_not_sent_gives_its_place_back_once() -> None:
+    places, payment = Places(1), Payment(None, WaitingRoom(), "u")
+    assert payment.take_place(places, Caller(), RULES, 0.0) == 0.0
+    assert payment.take_place(places, Caller(), RULES, 1.0) == 1.0, "it has one"
+    payment.give_back(2.0)
+    payment.land(3.0)
+    payment.give_back(4.0)
+    assert places.in_use == 0
 
 
 def test_a_reload_changes_what_there_is_for_who_waits_already() -> None:
