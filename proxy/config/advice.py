@@ -85,7 +85,15 @@ class _Advice:
         wrong = {name for name in names if any(path.startswith(f"upstreams.{name}") for path in errors)}
         of_policies = (self._timeouts, self._hedging, self._spread, self._bucket, self._drains, self._backoff)
         for policy, at, path in self._placed:
-            for advice in (*of_policies, self._breaker, self._attempts, self._max_delay, self._lists, self._keys):
+            for advice in (
+                *of_policies,
+                self._breaker,
+                self._concurrency,
+                self._attempts,
+                self._max_delay,
+                self._lists,
+                self._keys,
+            ):
                 for key, message in advice(policy) if policy.upstream not in wrong else ():
                     self._tell(policy, at, path, key, message, "note" if advice == self._drains else "warning")
         for upstream in self._upstreams:
@@ -106,6 +114,22 @@ class _Advice:
             if value is not None and limits.total is not None and value >= limits.total:
                 message = f"has no effect: {value:g}s is not shorter than timeouts.total, {limits.total:g}s"
                 yield ("timeouts", key), message
+
+    def _concurrency(self, policy: Policy) -> _Said:
+        limit, total, room = policy.concurrency, policy.timeouts.total, self._settings.limits.waiting
+        if limit is None:
+            return
+        written = self._tree_of(policy)["concurrency"]
+        if total is not None and limit.queue and limit.wait >= total and "wait" in written:
+            yield (
+                ("concurrency", "wait"),
+                f"has no effect: {limit.wait:g}s is not shorter than timeouts.total, {total:g}s",
+            )
+        if limit.queue > room // 2 and "queue" in written:
+            yield ("concurrency", "queue"), f"is more than may wait: half of limits.waiting, {room // 2} calls"
+        strategy = policy.strategy
+        if limit.max == 1 and strategy.hedging_delay is not None and strategy.max_attempts > 1:
+            yield ("concurrency", "max"), "leaves no place for a hedge: nothing is sent beside an attempt"
 
     def _spread(self, policy: Policy) -> _Said:
         """A key of earlier versions."""

@@ -21,6 +21,19 @@ CASES: dict[str, tuple[str, list[str]]] = {
         A + "    timeouts: {connect: 5s, total: 5s}\n",
         ["4:25: upstreams.a.timeouts.connect: warning: has no effect: 5s is not shorter than timeouts.total, 5s"],
     ),
+    "a wait for a place that the deadline ends": (
+        A + "    timeouts: {total: 15s}\n    concurrency: {max: 8, wait: 15s}\n",
+        ["5:33: upstreams.a.concurrency.wait: warning: has no effect: 15s is not shorter than timeouts.total, 15s"],
+    ),
+    "a wait for a place that nobody wrote": (A + "    timeouts: {total: 15s}\n    concurrency: {max: 8}\n", []),
+    "more in the queue than may wait": (
+        A + "    concurrency: {max: 8, queue: 5000}\n",
+        ["4:34: upstreams.a.concurrency.queue: warning: is more than may wait: half of limits.waiting, 1000 calls"],
+    ),
+    "no place for a hedge": (
+        A + "    strategy: {kind: hedging, extra: 5%}\n    concurrency: {max: 1}\n",
+        ["5:24: upstreams.a.concurrency.max: warning: leaves no place for a hedge: nothing is sent beside an attempt"],
+    ),
     "a breaker that one call opens": (
         A + "    circuit_breaker: {minimum_attempts: 3}\n",
         [
