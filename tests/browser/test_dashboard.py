@@ -409,3 +409,18 @@ async def test_a_grpc_call_shows_its_own_status_and_what_was_spoken(tmp_path: Pa
         await expect(page.locator(".facts")).to_contain_text("protocolhttp/1.1")
         await expect(page.locator(".facts")).to_contain_text("gRPC status5 NOT_FOUND")
         await expect(page.locator(".because").first).to_contain_text("by http/1.1")
+
+
+async def test_an_endpoint_whose_circuit_breaker_is_open_is_marked(tmp_path: Path, open_page: Open) -> None:
+    async with Moody(503) as ill, Moody() as well:
+        text = f"upstreams:\n  payments:\n    url: [{ill.url}, {well.url}]\n    strategy: none\n"
+        async with Redrive(tmp_path, text + "    circuit_breaker: {minimum_attempts: 1, open: 1h}\n") as running:
+            await call(running, "/payments/x", 9)
+            page = await open_page(running.admin)
+            await page.locator("#span").select_option("all")
+            await expect(row(page, "payments").locator(".badge")).to_have_text("circuit open")
+            await expect(row(page, "payments").locator(".cooldown span")).to_have_text("1 open")
+            title = await row(page, "payments").locator(".cooldown span").get_attribute("title")
+            assert title is not None and title.startswith(f"{ill.authority}: open, the next probe in ")
+            await row(page, "payments").click()
+            await expect(page.locator("#upstream-detail")).to_contain_text(f"{ill.authority}: open")

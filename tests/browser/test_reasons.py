@@ -48,6 +48,7 @@ upstreams:
   cooled: {{url: "{url}", pushback: {{cooldown: wait}}}}
   held: {{url: "{url}", pushback: {{cooldown: wait}}}}
   hedged: {{url: "{url}", strategy: hedge}}
+  tripped: {{url: "{url}", strategy: none, circuit_breaker: {{minimum_attempts: 1, open: 1h}}}}
   dead: {{url: "http://127.0.0.1:{dead}"}}
 """
 
@@ -75,6 +76,7 @@ TOLD = {
     "paced": ("rate_limited", "the upstream's rate bucket is empty"),
     "cooling": ("cooling", "or its policy answers at once (cooldown: reject)"),
     "cooled": ("cooling", "for longer than this call may be held"),
+    "tripped": ("circuit_open", "its circuit breaker is open: calls are answered at once until a probe succeeds"),
     "dead": ("sent again at once, for free", "the connection was refused", "that was the last of 3 attempts"),
     "hedged": ("cancelled: another attempt ended the call", "handed to the app"),
     "unmatched": ("not sent: denied", "denied", "the address is on the deny list"),
@@ -122,6 +124,8 @@ async def everything(running: Redrive, upstream: Upstream) -> None:
         waits = (call("/cooling/wait=30", **once), call("/cooled/wait=30", **once), call("/held/wait=1", **once))
         await asyncio.gather(*map(call, FIRST), call("/unsafe/503", "POST"), *waits)
         in_vain = call("/cooled/200", **{"X-Retry-Timeout": "2s"})
+        await call("/tripped/503")
+        await call("/tripped/200")
         await asyncio.gather(call("/paced/200"), call("/cooling/200"), call("/held/200"), in_vain)
         async with session.get("http://169.254.169.254/", proxy=running.url) as reply:
             assert reply.status == 403

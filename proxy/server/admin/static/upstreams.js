@@ -12,7 +12,7 @@ const COLUMNS = [
   { id: "success", text: "Success", title: "Green: with the first attempt. Blue: after retries. Red: failed." },
   { id: "attempts", text: "Att./call", title: "Sendings upstream for each call" },
   { id: "bucket", text: "Bucket", title: "Retry tokens left, and their last five minutes" },
-  { id: "cooldown", text: "Cooldown", title: "How long calls are still held, since the upstream asked for it" },
+  { id: "cooldown", text: "Cooldown", title: "How long calls are still held, since the upstream asked for it; or how many endpoints' circuit breakers are open" },
   { id: "limiter", text: "Limit", title: "Attempts a second that a rate bucket or the adaptive limiter lets through; attempts under way, of those that may be" },
   { id: "p50", text: "p50", title: "Half of the calls of the last minute took no longer, retries included" },
   { id: "p95", text: "p95", title: "95 of 100 calls of the last minute took no longer, retries included" },
@@ -157,9 +157,10 @@ export class Upstreams {
     mark(parts.level, "data-tone", bucket && drained(bucket) ? "bad" : null);
     parts.spark.element.classList.toggle("none", !bucket);
     parts.spark.draw(bucket ? this.house.history(bucket.bucket) : [], bucket?.capacity ?? 1, 60);
-    say(parts.cooldown, live.cooldown ? seconds(live.cooldown) : "–");
-    mark(parts.cooldown, "title", live.held ? `${count(live.held)} calls are held now` : null);
-    mark(parts.cooldown, "data-tone", live.cooldown ? "wait" : null);
+    const broken = live.open?.length ?? 0;
+    say(parts.cooldown, live.cooldown ? seconds(live.cooldown) : broken ? `${count(broken)} open` : "–");
+    mark(parts.cooldown, "title", [live.held ? `${count(live.held)} calls are held now` : "", opened(live)].filter(Boolean).join("\n") || null);
+    mark(parts.cooldown, "data-tone", broken ? "bad" : live.cooldown ? "wait" : null);
     say(parts.limiter, limit(item));
     mark(parts.limiter, "title", live.queued ? `${count(live.queued)} calls wait for a place among the attempts under way` : null);
     mark(parts.limiter, "data-tone", live.queued ? "wait" : null);
