@@ -21,7 +21,7 @@ from proxy.retry.first_byte import Look, first_byte_of
 from proxy.retry.machine import PEEK_LIMIT, Call, Env
 from proxy.retry.policy import Fallback, Policy
 from proxy.retry.registry import ScopeState
-from proxy.transport.faults import first_byte_timeout
+from proxy.transport.faults import first_byte_timeout, idle_timeout
 
 #: The body of a request that asks for a stream.
 ASKS_FOR_STREAM = b'{"stream": true}'
@@ -276,7 +276,21 @@ class Driver:
         sending = self._held.pop(attempt) if flying is None else flying[1]
         assert sending.reply is not None
         self.delivered_status = sending.reply.status
+        if sending.never_ends:
+            self._wait_in_silence(attempt)
+            return
         self._then(self.call.ended(attempt, self.clock.now, sending.trailers))
+
+    def _wait_in_silence(self, attempt: int) -> None:
+        """An answer has begun of which nothing more comes: its silence is what ends it."""
+        if self.idle_timeout is not None:
+            self.clock.at(self.clock.now + self.idle_timeout, DEADLINE, self._fall_silent, attempt)
+
+    def _fall_silent(self, attempt: int) -> None:
+        if self.finished is None and (attempt == self.delivered or self._looks.pop(attempt, None) is not None):
+            self._flying.pop(attempt, None)
+            self._carry_out(self.call.failed(attempt, idle_timeout(answered=True), self.clock.now))
+            self.ended(attempt)
 
     def _free(self) -> None:
         if self._kept and self._buffers is not None:
@@ -295,7 +309,10 @@ class Driver:
             return
         self._looks[action.attempt] = look
         look.began = now - sending.after
-        self.clock.at(look.began + sending.pieces[0][0], UPSTREAM, self._come, action.attempt, number, 0)
+        if sending.never_ends:
+            self._wait_in_silence(action.attempt)
+        else:
+            self.clock.at(look.began + sending.pieces[0][0], UPSTREAM, self._come, action.attempt, number, 0)
         if look.due is not None:
             self.clock.at(look.due, DEADLINE, self._stall, action.attempt, number)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from proxy.retry.facts import Fault, FaultKind, Fields, MappingFields, Progress, Reply
@@ -21,6 +22,11 @@ class Sending:
     trailers: Fields | None = None
     fault: Fault | None = None
     pieces: tuple[tuple[float, bytes], ...] = ()
+
+    @property
+    def never_ends(self) -> bool:
+        """Whether nothing comes behind the head, not even the end."""
+        return bool(self.pieces) and self.pieces[0][0] == math.inf
 
 
 #: Each kind of fault as the wire tells it.

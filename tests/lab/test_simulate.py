@@ -143,6 +143,18 @@ def test_weights_and_priorities_are_played(tmp_path: Path) -> None:
     assert "policy: has 2 endpoints with weights or priorities" in str(problems[0])
 
 
+def test_streams_that_stall_are_made_again_where_their_first_byte_is_bounded(tmp_path: Path) -> None:
+    text = (
+        "duration: 1m\ncalls: 20/s\nsidecars: 1\noutages: [{at: 10s, lasts: 40s, share: 20%, kinds: stall}]\n"
+        "policy: {timeouts: {first_byte: 2s}}\ncompare: {unbounded: {timeouts: {first_byte: off}}}\n"
+    )
+    bounded, unbounded, none, _ = played(tmp_path, text)
+    assert bounded.success_rate > 0.98
+    assert unbounded.success_rate < 0.9 and none.success_rate < 0.9
+    assert "committed" in unbounded.outcomes
+    assert "attempts_exhausted" in none.outcomes
+
+
 def test_what_is_measured_does_not_run_away(tmp_path: Path) -> None:
     """Were a hedge's own time measured in the place of the one that it was sent for, the percentile would fall minute
     by minute, and with no bound to speak of more and more calls would be hedged.

@@ -14,12 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from proxy.lab.clock import BEGIN, Clock
-from proxy.lab.driver import Driver, Fresh
+from proxy.lab.driver import ASKS_FOR_STREAM, Driver, Fresh
 from proxy.lab.simulate.columns import Column
-from proxy.lab.simulate.scenario import Kind, Outage, Scenario
+from proxy.lab.simulate.scenario import STALL, Kind, Outage, Scenario
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.facts import FaultKind, MappingFields, NoFields, Outcome, Reply, Request
+from proxy.retry.first_byte import first_byte_of
 from proxy.retry.machine import Call, Env
 from proxy.retry.policy import BucketSpec, RateSpec
 from proxy.retry.registry import Factory, Key, Registry
@@ -36,6 +37,7 @@ _REFUSAL = 0.001
 _NEVER = 86_400.0
 
 _FINE = Reply(200, NoFields())
+_BEGUN = Reply(200, MappingFields([("content-type", "text/event-stream")]))
 
 
 class World:
@@ -126,6 +128,8 @@ class World:
     def _failing(self, kind: Kind, after: float, retry_after: int) -> Sending:
         if kind is FaultKind.ATTEMPT_TIMEOUT:
             return Sending(_NEVER, fault=FAULTS[kind])
+        if kind == STALL:
+            return Sending(after, _BEGUN, pieces=((math.inf, b""),))
         if isinstance(kind, FaultKind):
             return Sending(after, fault=FAULTS[kind])
         self.longest_pushback = max(self.longest_pushback, retry_after)
@@ -194,6 +198,7 @@ class _Simulated(Driver):
 
     def __init__(self, run: _Run, key: int, sidecar: _Sidecar, size: int) -> None:
         super().__init__(run.clock, self._fate, attempt_timeout=sidecar.policy.timeouts.attempt)
+        self.idle_timeout = sidecar.policy.timeouts.idle
         self._run = run
         self._apps_key = key
         self._size = size
@@ -273,7 +278,10 @@ class _Run:
         self.played.begun[int(now)] += 1
         key = int(self._arrivals.random() * len(self._requests)) if len(self._requests) > 1 else 0
         driver = _Simulated(self, key, sidecar, self._size())
-        driver.begin(Call(self._requests[key], sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm))
+        call = Call(self._requests[key], sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm)
+        if sidecar.policy.timeouts.first_byte is not None:
+            call.first_byte = first_byte_of(sidecar.policy, call.request, (ASKS_FOR_STREAM,))
+        driver.begin(call)
 
     def _size(self) -> int:
         """How much of its key's limit the next call takes."""

@@ -7,7 +7,7 @@ every mistake is told at once with its line.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from proxy.config.problems import Mark, Problem, Problems
 from proxy.config.schema import duration, one_word, positive_duration, rate, share, token, whole, word
@@ -17,7 +17,9 @@ from proxy.config.units import rate as read_rate
 from proxy.config.yaml_tree import Map, parse, read_text
 from proxy.retry.facts import FaultKind
 
-Kind = int | FaultKind
+#: A failure that is no status and no fault: the head of a stream comes, and nothing behind it.
+STALL: Literal["stall"] = "stall"
+Kind = int | FaultKind | Literal["stall"]
 
 #: Calls in all columns, beyond which nobody would wait for the end.
 MOST_CALLS = 5_000_000
@@ -25,11 +27,13 @@ MOST_CALLS = 5_000_000
 
 def _kind(value: Any) -> Kind:
     text = str(value)
+    if text == STALL:
+        return STALL
     if text in set(FaultKind):
         return FaultKind(text)
     if text.isascii() and text.isdigit() and 400 <= int(text) <= 599:
         return int(text)
-    raise ValueError(f"{text!r} is neither a status from 400 to 599 nor one of {', '.join(FaultKind)}")
+    raise ValueError(f"{text!r} is neither a status from 400 to 599 nor one of {', '.join(FaultKind)}, stall")
 
 
 _KIND = Word(_kind)
@@ -66,7 +70,9 @@ OUTAGE = Section(
         "at": Key(duration, doc="when it begins", required=True),
         "lasts": Key(positive_duration, doc="for how long", required=True),
         "share": Key(share, "100%", "the share of requests that fail"),
-        "kinds": Key(Either(word=_KIND, list=ListOf(_KIND)), 503, "a status, a fault kind, or a list, each as often"),
+        "kinds": Key(
+            Either(word=_KIND, list=ListOf(_KIND)), 503, "a status, a fault kind, stall, or a list, each as often"
+        ),
         "after": Key(duration, "5ms", "how long such a failure takes to come"),
         "retry_after": Key(duration, 0, "the Retry-After of failures with a status; 0: none"),
         "capacity": Key(_CAPACITY, doc="another capacity meanwhile"),
@@ -196,7 +202,7 @@ def _read(file: str, problems: Problems) -> Scenario | None:
     if scenario.calls * scenario.duration * 3 > MOST_CALLS:
         at = tree.values_at.get("calls", tree.mark)
         problems.add(at, "calls", f"more than {MOST_CALLS:,} calls over all columns; lower calls or duration")
-    if scenario.overload is FaultKind.ATTEMPT_TIMEOUT:
+    if scenario.overload in (FaultKind.ATTEMPT_TIMEOUT, STALL):
         at = tree["upstream"].values_at["overload"]
         problems.add(at, "upstream.overload", "must be a refusal, which comes at once")
     return scenario
