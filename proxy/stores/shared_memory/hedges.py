@@ -1,8 +1,8 @@
 """What hedging looks at, over the workers of one machine: counts in rings, and times in a histogram.
 
-Calls and hedges are counted exactly, so that the bound on hedges holds over all workers. Times are not kept one by one:
-a percentile is the middle of a box whose edges are 4.7 % apart, so it is within 2.4 % of the time that was measured
-(below LEAST and above MOST: the edge); it looks back at 55 to 60 seconds, and is worked out anew at most every
+Calls and hedges are counted as a budget's are, so that the bound on hedges holds over all workers. Times are not kept
+one by one: a percentile is the middle of a box whose edges are 4.7 % apart, so it is within 2.4 % of the time that was
+measured (below LEAST and above MOST: the edge). It looks back at 55 to 60 seconds, and is worked out anew at most every
 FRESH seconds in each worker, once there is one.
 
 Law: as in `records`, what is under the lock takes effect by one store. A box is one word. A slice of boxes belongs to
