@@ -27,6 +27,7 @@ cdef class Exchange:
     cdef public list _avoided
     cdef public object _alarm
     cdef public object _key
+    cdef public object _keys
     cdef public object _verdict
     cdef public object call
     cdef public Plan plan

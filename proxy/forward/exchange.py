@@ -48,9 +48,11 @@ from proxy.retry.actions import (
 )
 from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.classification import is_plain_end, is_plain_success
+from proxy.retry.credentials import CallKeys
 from proxy.retry.facts import (
     IDEMPOTENT_METHODS,
     UNAVAILABLE,
+    Class,
     Fault,
     Outcome,
     Reply,
@@ -71,6 +73,8 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
 NEVER = float("inf")
+#: To be asked for by this name: of the enumeration it takes ten times as long.
+_SUCCESS_CLASS = Class.SUCCESS
 _NO_NAMES: frozenset[bytes] = frozenset()
 #: Whom an exchange serves that serves nobody.
 NOBODY = cast(AppStream, None)
@@ -93,6 +97,7 @@ class Exchange:
             "_failed",
             "_first",
             "_key",
+            "_keys",
             "_scope",
         ),
         *("_verdict", "grpc_status"),
@@ -141,6 +146,7 @@ class Exchange:
         self._failed: list[Origin] = []  # where attempts failed: later ones go elsewhere if there is elsewhere
         self._avoided: list[SharedConnection] = []  # where attempts failed, of connections that others use too
         self._alarm: Alarm | None = None
+        self._keys: CallKeys[ScopeState] | None = None  # which credential the call carries, until it is decided
         self._key: str | None = None  # the idempotency key that was made for this call
         self._verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
 
@@ -176,7 +182,8 @@ class Exchange:
                 origin = destination.only or destination.next((), now)
                 stream = means.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
             if stream is None:
-                self._start_decided(now, body, done, trailers)
+                if scope.keys is None or not done or trailers is not None or not self._start_with_key(scope, now, body):
+                    self._start_decided(now, body, done, trailers)
                 return
             scope.began(now)
             if destination.only is None:
@@ -198,6 +205,36 @@ class Exchange:
             stream.send(first, asked, body, True, None)
         except Exception as error:
             self.break_down(error, now)
+
+    def _start_with_key(self, scope: ScopeState, now: float, body: bytes) -> bool:
+        """The same as `start` of a call that carries a credential. False: something may have to be decided of it."""
+        means, app, plan = self.means, self.app, self.plan
+        if not plan.plain or app.has_pinned or scope.keys is None:
+            return False
+        keys = self._keys = CallKeys(scope.keys, now)
+        if not keys.lane.admits(now):
+            return False
+        destination = plan.destination
+        origin = destination.only or destination.next((), now)
+        stream = means.pool.lease(origin, now, plan.request.method in IDEMPOTENT_METHODS)
+        if stream is None:
+            return False
+        scope.began(now)
+        if destination.only is None:
+            destination.took(origin)
+        first = self._first
+        if first is None:
+            first = self._first = self.flights[1] = Attempt(self, 1, origin)
+        first.origin, first.stream, first.sent_at = origin, stream, now
+        first.protocol = HTTP1 if not origin.way.http2 or stream.shared is None else HTTP2
+        self._body = body
+        self.due = now + plan.patience
+        if not app.watched:
+            app.enter(now)
+        if self.due <= means.watch.next:
+            means.watch.sooner(self)
+        stream.send(first, plan.keyed_request(origin, means.via, keys.key), body, True, None)
+        return True
 
     def _start_decided(self, now: float, body: bytes, done: bool, trailers: Trailers | None) -> None:
         """The same of a call that something may have to be decided of: its `Call` is there from the start."""
@@ -239,6 +276,9 @@ class Exchange:
         elsewhere = None if self.plan.ways is None else self._elsewhere
         self.call = Call(self.request, self.policy, self._scope, self.means.env, self.wake_at, elsewhere)
         self.decided = True
+        if self._keys is not None:
+            self.call.carry(self._keys)
+            self._keys = None  # where it goes on elsewhere, it has others
         if self.plan.goes_elsewhere:
             self.call.goes_elsewhere()
         return self.call
@@ -618,7 +658,7 @@ class Exchange:
 
     def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> Asked:
         plan = self.plan
-        if plan.plain and not plan.request.timed:  # else there is less time left
+        if plan.plain and attempt.key is None and not plan.request.timed:  # else there is less time left
             return plan.plain_request(attempt.origin, attempt.number, self.means.via)
         if plan.login_bound:
             self.app.pin(stream, attempt.origin)
@@ -750,8 +790,17 @@ class Exchange:
             self._look_for_a_repeat(given_up=False, now=now)
         first = self._first
         assert first is not None
-        self._tell_of(SUCCESS, now, 1, len(body), first.origin.label, (), False, True, first.protocol, ())
+        history = () if self._keys is None else self._keyed_history(first, self._keys, now)
+        self._tell_of(SUCCESS, now, 1, len(body), first.origin.label, history, False, True, first.protocol, ())
         self.app.done()
+
+    def _keyed_history(self, first: Attempt, keys: CallKeys[ScopeState], now: float) -> tuple[AttemptRecord, ...]:
+        """The only attempt of a call, which carried a credential. The next call chooses one anew."""
+        self._keys = None
+        record = AttemptRecord(1, self.started, now, status=self.status, cls=_SUCCESS_CLASS, decision="delivered")
+        record.endpoint, record.protocol = first.origin.label, first.protocol
+        record.key, record.key_why = keys.key, keys.why
+        return (record,)
 
     def _finish(self, outcome: Outcome, now: float) -> None:
         """The call is over: release everything, tell the observers, give the app's stream back."""

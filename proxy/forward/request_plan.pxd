@@ -14,6 +14,7 @@ cdef class Plan:
     cdef public bint by_service
     cdef public object first
     cdef public Asked asked
+    cdef public list keyed
     cdef public Answer answered
     cdef public bytes answer_lines
     cdef public dict ends

@@ -49,7 +49,8 @@ class Plan:
     `follow`), and `first` the first request in such a row. `traced`: its attempts are spans of a trace.
     `protocol`: what the app spoke (`wire.first_bytes`). `answered`: the head of an answer of which nothing had to be
     decided, and `answer_lines`, what it went on with; `ends`: trailers of which nothing had to be. `ways`: to other
-    upstreams, where the policy names some that may take over (`proxy.forward.fallback.Ways`).
+    upstreams, where the policy names some that may take over (`proxy.forward.fallback.Ways`). `keyed`: what `asked` is,
+    with each of the policy's credentials.
     """
 
     #: Whether it goes to other places than its policy's endpoints (see `TunnelPlan`).
@@ -65,6 +66,7 @@ class Plan:
         "first",
         "head",
         "is_grpc",
+        "keyed",
         "login_bound",
         "patience",
         "plain",
@@ -96,6 +98,7 @@ class Plan:
         self.first = request
         self.ways: Any = None
         self.asked: Asked | None = None  # as a first attempt sends it to the only origin
+        self.keyed: list[Asked | None] | None = None
         self.answered: ResponseHead | None = None
         self.answer_lines = b""
         self.ends: dict[Trailers, tuple[Trailers | None, int | None]] = {}
@@ -115,7 +118,6 @@ class Plan:
             and head.upgrade is None
             and not self.login_bound
             and policy.target.via_proxy is None
-            and policy.credentials is None
         )
 
     def follow(self, head: RequestHead, router: Router) -> bool:
@@ -162,7 +164,7 @@ class Plan:
         plan = Plan.__new__(Plan)
         plan.head, plan.request, plan.policy, plan.destination = self.head, self.request, self.policy, self.destination
         plan.rest, plan.upstream, plan.by_service, plan.first = self.rest, self.upstream, self.by_service, self.first
-        plan.asked = None
+        plan.asked = plan.keyed = None
         plan.answered, plan.answer_lines, plan.ends = self.answered, self.answer_lines, self.ends
         plan.patience, plan.login_bound, plan.is_grpc = self.patience, self.login_bound, self.is_grpc
         plan.protocol, plan.plain, plan.ways = self.protocol, self.plain, self.ways
@@ -232,6 +234,27 @@ class Plan:
             changes = attempt_fields(self.request, self.policy, number, elapsed=elapsed, key=key)
             asked.drop = drop | changes.names()
             asked.add = changes.lines() + via_line(via, self.head.version) + add
+        return asked
+
+    def keyed_request(self, origin: Origin, via: str, key: int) -> Asked:
+        """The same as `first_request`, with this credential."""
+        credentials = self.policy.credentials
+        assert credentials is not None  # it has a number
+        if self.keyed is None:
+            self.keyed = [None] * len(credentials.values)
+        asked, head = self.keyed[key], self.head
+        if asked is not None and asked.head is head:
+            return asked
+        if asked is None or self.destination.only is None:
+            asked = self.plain_request(origin, 1, via)
+            asked.drop, asked.add = self.with_credential(key, _NO_NAMES, asked.add)
+            if self.destination.only is not None:
+                self.keyed[key] = asked
+            return asked
+        asked.drop, asked.add = self.with_credential(key, _NO_NAMES, plain_lines(via, head.version, 1))
+        asked.head, asked.text, asked.block = head, b"", b""
+        if self.rest is not None:
+            asked.target = origin.path + self.rest
         return asked
 
     def with_credential(self, number: int, drop: frozenset[bytes], add: bytes) -> tuple[frozenset[bytes], bytes]:

@@ -83,6 +83,16 @@ class KeyRing(Generic[L]):
         order = [*range(start, count), *range(start)]
         return [key for key in order if roster.aside_until(digests[key]) <= now] or order
 
+    def next_ready(self, now: float) -> int | None:
+        """The first of them that no gate holds; None where there is none."""
+        digests, roster, count = self.definition.digests, self.roster, len(self._lanes)
+        key = roster.turn % count if self.definition.pick == "next" else 0
+        for _ in range(count):
+            if roster.aside_until(digests[key]) <= now and self.lane(key).is_ready(now):
+                return key
+            key = key + 1 if key + 1 < count else 0
+        return None
+
     def take_turn(self, key: int) -> None:
         """This value is used: the next one's turn comes."""
         self.roster.turn = key + 1
@@ -175,19 +185,23 @@ class CallKeys(Generic[L]):
 
     def _choose(self, now: float) -> None:
         ring = self.ring
+        ready = None if self._throttled else ring.next_ready(now)
+        if ready is not None:
+            self._use(ready, self._why_next)
+            return
         usable = ring.usable(now)
         free = [key for key in usable if self._is_free(key, now)]
         if not free:
             self._use(self._soonest(usable, now), "of those that are asked to wait it is free soonest")
             return
-        key, count = self._first_ready(free, now), len(ring.definition.values)
-        if count == 1:
-            why = "there is no other"
-        elif ring.definition.pick == "next":
-            why = "it is its turn"
-        else:
-            why = "it is the first that may be used"
-        self._use(key, why)
+        self._use(self._first_ready(free, now), self._why_next)
+
+    @property
+    def _why_next(self) -> str:
+        definition = self.ring.definition
+        if len(definition.values) == 1:
+            return "there is no other"
+        return "it is its turn" if definition.pick == "next" else "it is the first that may be used"
 
     def _use(self, key: int, why: str) -> None:
         self.key, self.why = key, why

@@ -266,8 +266,7 @@ class Call:
             if self.hints.retries_itself:
                 self._app_paid = bucket.charge_app_retry(now)
         if self.scope.keys is not None:
-            keys = self._keys = CallKeys(self.scope.keys, now)
-            self.scope = keys.lane
+            self.carry(CallKeys(self.scope.keys, now))
         if policy.mode != "enforce":
             return self._launch(now)
         if self.scope.hedges is not None:
@@ -288,6 +287,11 @@ class Call:
         self.fallbacks = before.fallbacks
         return self.start(now)
 
+    def carry(self, keys: CallKeys[ScopeState]) -> None:
+        """Let attempts carry the credentials that are chosen here."""
+        self._keys = keys
+        self.scope = keys.lane
+
     def flown(self, since: float) -> None:
         """Take the place of `start`, where the call began undecided: attempt 1 flies since then."""
         self.started = since
@@ -296,7 +300,10 @@ class Call:
         if self.request.timed:
             self._read_hints(since)  # which bring the deadline nearer, and nothing else
         self.attempts = 1
-        self.state = Flying({1: Flight(since)})
+        flight, keys = Flight(since), self._keys
+        if keys is not None:
+            flight.key, flight.key_why = keys.key, keys.why
+        self.state = Flying({1: flight})
 
     def head(self, attempt: int, reply: Reply, now: float) -> Actions:
         """The final head of an attempt's answer has come (1xx are the driver's to pass on)."""

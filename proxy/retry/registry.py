@@ -88,7 +88,8 @@ class ScopeState:
     def __post_init__(self) -> None:
         self.rate = None if self.rate_bucket is None else self.rate_bucket.gate
         self.limiter = None if self.pacing is None else self.pacing.gate
-        self.ungated = self.rate is None and self.limiter is None and self.places is None
+        gates = self.rate is None and self.limiter is None and self.places is None
+        self.ungated = gates and self.keys is None
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now, without asking any gate: there is none but a cooldown that is over."""

@@ -38,6 +38,32 @@ async def test_a_throttled_attempt_goes_on_at_once_with_the_next() -> None:
         assert [each.key for each in records[0]["history"]] == [0, 1]
 
 
+async def test_what_began_undecided_is_decided_with_the_key_that_it_carries() -> None:
+    """A connection rests in the pool, so that the second call is sent at once; then something has to be decided."""
+    steps = (FINE, THROTTLED, FINE, FINE, answer(503, b"", DATE), FINE, answer(401, b"", DATE))
+    async with Upstream(*steps) as upstream, Front(to("api", upstream.url, credentials=FIRST)) as front:
+        async with front.app() as app:
+            statuses = [(await app.ask("PUT", "/api/x", body=b"twelve bytes")).status for _ in range(6)]
+        assert statuses == [200, 200, 200, 200, 401, 429]
+        carried = [each.one("x-api-key") for each in upstream.requests]
+        # throttled: on with the other; a 503: the same again; refused: the first cools for longer than a call is held,
+        # and is all that is left, so the last call is answered at once
+        assert carried == ["value-a", "value-a", "value-b", "value-b", "value-b", "value-b", "value-b"]
+        records = await front.told.until(6)
+        assert [[each.key for each in record["history"]] for record in records] == [[0], [0, 1], [1], [1, 1], [1], []]
+
+
+async def test_a_call_that_was_not_decided_says_which_key_too() -> None:
+    async with Upstream(FINE) as upstream, Front(to("api", upstream.url, credentials=BEARER)) as front:
+        async with front.app() as app:
+            for path in ("/api/x", "/api/x", "/api/y", "/api/y"):
+                await app.ask("GET", path, "Authorization: Bearer mine")
+        carried = [each.all("authorization") for each in upstream.requests]
+        assert carried == [["Bearer value-a"], ["Bearer value-b"]] * 2
+        records = await front.told.until(4)
+        assert [each.key for record in records for each in record["history"]] == [0, 1, 0, 1]
+
+
 @pytest.mark.parametrize("mode", ["observe", "off"])
 async def test_they_go_in_every_mode(mode: str) -> None:
     async with Upstream(FINE) as upstream, Front(to("api", upstream.url, credentials=FIRST, mode=mode)) as front:
