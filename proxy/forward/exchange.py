@@ -68,6 +68,7 @@ from proxy.retry.stream_errors import StreamWatch, watch_for_errors
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
+from proxy.transport.replay_buffer import Replay
 from proxy.transport.streams import SharedConnection, UpstreamStream
 from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import Asked, ResponseHead, Trailers
@@ -609,10 +610,15 @@ class Exchange:
     def _begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """Send the request as this attempt does, and what there is of its body."""
         self.call.protocols[attempt.number] = HTTP1 if stream.shared is None else HTTP2
-        replay = None if self.upload is None else self.upload.replay
-        if self.journey is not None and self.upload is not None:
-            replay = self.journey.body_for(self.upload)
-        attempt.send(stream, self._request_for(attempt, stream, now), replay, now)
+        attempt.send(stream, self._request_for(attempt, stream, now), self._replay, now)
+
+    @property
+    def _replay(self) -> Replay | None:
+        """The body that attempts send; another upstream may get another one than came."""
+        upload = self.upload
+        if upload is None:
+            return None
+        return upload.replay if self.journey is None else self.journey.body_for(upload)
 
     def _has_sent(self, attempt: Attempt) -> None:
         """The attempt's own timeout runs from the last byte of the request to the final head."""
@@ -627,7 +633,8 @@ class Exchange:
         call = self.call
         if not call.request_sent:
             call.request_sent = True
-            body = None if self.upload is None else self.upload.replay.whole()
+            replay = self._replay
+            body = None if replay is None else replay.whole()
             call.first_byte = first_byte_of(self.policy, self.request, body)
         if call.first_byte is not None:
             self.due_by(sent_at + call.first_byte)
