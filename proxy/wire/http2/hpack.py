@@ -287,7 +287,8 @@ class PeerTable:
         except OversizedHeaderListError:
             raise TooMuch from None
         except (HPACKError, IndexError) as error:
-            raise Unreadable(str(error) or "a block is cut short") from None
+            said = str(error).partition(" from <")[0]  # where in our memory the library has it is nobody's affair
+            raise Unreadable(said or "a block is cut short") from None
         return [self._field(each) for each in found]
 
     @staticmethod

@@ -497,3 +497,11 @@ def test_what_is_told_of_a_goaway() -> None:
     assert [stream.events for stream in streams] == [[], [], [("gone", REFUSED_STREAM, False)]]
     side.feed(headers(1, OK) + headers(3, OK))
     assert streams[0].whole and streams[1].whole and side.session.drained
+
+
+def test_a_block_that_the_library_refuses_tells_nothing_of_our_memory() -> None:
+    side = app(acknowledged=False)
+    side.feed(frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, 1, b"\x7f\xff"))
+    assert side.failure is not None
+    assert side.failure[0] == frames.COMPRESSION_ERROR
+    assert "memory" not in side.failure[1] and " at 0x" not in side.failure[1]
