@@ -1,5 +1,6 @@
 cimport cython
 
+from proxy.forward.request_plan cimport Plan
 from proxy.server.http2_stream cimport Home, Http2AppStream
 from proxy.transport.http2_protocol cimport Http2Protocol
 
@@ -8,7 +9,8 @@ cdef class Http2Connection(Home):
     cdef public double since
     cdef int _fd
     cdef long long _generation
-    cdef object _last, _timer
+    cdef object _timer
+    cdef Plan _last
     cdef Py_ssize_t _places
     cdef dict _plans
 

@@ -1,3 +1,5 @@
+from proxy.forward.exchange cimport Exchange
+from proxy.forward.request_plan cimport Plan
 from proxy.transport.http2_protocol cimport Http2Protocol
 from proxy.wire.http2.stream cimport Stream
 
@@ -7,12 +9,14 @@ cdef class Home(Http2Protocol):
     cdef public str client
     cdef public bint surplus, watched
 
-    cpdef admit(self, Http2AppStream stream, head)
+    cpdef Plan admit(self, Http2AppStream stream, head)
     cpdef bint takes_one_more(self) except -1
 
 
 cdef class Http2AppStream(Stream):
-    cdef public object exchange, head, plan
+    cdef public Exchange exchange
+    cdef public object head
+    cdef public Plan plan
     cdef Home _home
     cdef bint _has_continued
 

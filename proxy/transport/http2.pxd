@@ -1,10 +1,15 @@
+cimport cython
+
 from proxy.transport.http2_protocol cimport Http2Protocol
+from proxy.transport.origins cimport Origin
+from proxy.wire.head cimport Asked
 from proxy.wire.http2.stream cimport Stream
 
 
 cdef class UpstreamConnection(Http2Protocol):
     cdef public long long generation
-    cdef public object origin, pinned
+    cdef public Origin origin
+    cdef public object pinned
     cdef public double since
     cdef object _keeper, _settled
 
@@ -16,7 +21,8 @@ cdef class Http2UpstreamStream(Stream):
     cdef object _listener
     cdef bint _reused
 
-    cpdef send(self, listener, asked, bytes body, bint end, trailers)
+    @cython.locals(connection=UpstreamConnection, block=bytes)
+    cpdef send(self, listener, Asked asked, bytes body, bint end, trailers)
     cpdef write(self, bytes data)
     cpdef finish(self, trailers)
     cdef _over(self)

@@ -22,13 +22,22 @@ class HeaderForm(Protocol):
         ...
 
 
+class Cutter(Protocol):
+    """Cuts bytes, for less than a slice costs compiled code."""
+
+    def cut(self, data: bytes, start: int, end: int, /) -> bytes:
+        """`data[start:end]`, where both are in it."""
+        ...
+
+
 HEADER: HeaderForm
+SLICER: Cutter | None
 #: What a Huffman string says (RFC 7541, appendix B); None: it is malformed. No function where none was built.
 unhuffed: Callable[[bytes], bytes | None] | None
 
 try:
-    from proxy.wire.http2.octets import FrameHeader, unhuffed
+    from proxy.wire.http2.octets import FrameHeader, Slicer, unhuffed
 
-    HEADER = FrameHeader()
+    HEADER, SLICER = FrameHeader(), Slicer()
 except ImportError:
-    HEADER, unhuffed = struct.Struct(">HBBBI"), None
+    HEADER, SLICER, unhuffed = struct.Struct(">HBBBI"), None, None

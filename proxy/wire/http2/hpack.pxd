@@ -1,5 +1,7 @@
 cimport cython
 
+from proxy.wire.http2.octets cimport Slicer
+
 
 cdef class Name:
     cdef public bytes name, wire
@@ -14,6 +16,7 @@ cdef class Field:
     cdef public str fault
 
 
+cdef Slicer SLICER
 cdef dict _known, _names
 cdef tuple _INDEXED
 cdef int _SHORT, _REMEMBERED, _UPDATES
@@ -23,7 +26,7 @@ cpdef bytes integer(long long value, int prefix, int pattern=*)
 cdef (Py_ssize_t, Py_ssize_t) _read_integer(bytes block, Py_ssize_t at, int prefix) except *
 @cython.locals(
     fields=list, end=Py_ssize_t, may_be_many=bint, known=dict, first=int, begin=Py_ssize_t, middle=Py_ssize_t,
-    named=Py_ssize_t, length=Py_ssize_t, key=bytes,
+    named=Py_ssize_t, length=Py_ssize_t, known_as=bytes,
 )
 cpdef list walk(bytes block, Py_ssize_t at=*, Py_ssize_t most=*)
 @cython.locals(name=Name, field=Field)

@@ -19,7 +19,7 @@ from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
 from proxy.wire.field_names import ANSWER_KEYS, HOP_BY_HOP, REQUEST_KEYS
-from proxy.wire.http2.compiled import unhuffed
+from proxy.wire.http2.compiled import SLICER, unhuffed
 
 #: The update to a table of size 0, with which the first block on each connection begins.
 NO_TABLE = b"\x20"
@@ -213,7 +213,8 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
                 at += 1 + length
             if at > end:
                 raise Unreadable("a block is cut short")
-            fields.append(known.get(block[begin:at]) or _read(block[begin:middle], block[middle:at]))
+            known_as = block[begin:at] if SLICER is None else SLICER.cut(block, begin, at)
+            fields.append(known.get(known_as) or _read(block[begin:middle], block[middle:at]))
     except IndexError:
         raise Unreadable("a block is cut short") from None
     if len(fields) > most:

@@ -45,6 +45,16 @@ cdef class FrameHeader:
         return text[0] << 8 | text[1], text[2], text[3], text[4], stream
 
 
+cdef class Slicer:
+    """Cuts bytes without an object that says where."""
+
+    cpdef bytes cut(self, bytes data, Py_ssize_t start, Py_ssize_t end):
+        """`data[start:end]`, where both are in it."""
+        if data is None or not 0 <= start <= end <= PyBytes_GET_SIZE(data):
+            raise ValueError("a slice of what is not there")
+        return PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + start, end - start)
+
+
 # Huffman's tree: the node that each bit leads to, a leaf as its symbol below 0. Node 0 is the root, which none leads to.
 cdef short TREE[NODES][2]
 # Whether a string may end at a node: what led there is at most 7 bits of 1 (RFC 7541 section 5.2).

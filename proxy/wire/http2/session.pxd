@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.wire.http2.head_reader cimport HeadReader
-from proxy.wire.http2.octets cimport FrameHeader
+from proxy.wire.http2.octets cimport FrameHeader, Slicer
 from proxy.wire.http2.outbox cimport Outbox
 from proxy.wire.http2.stream cimport Stream, StreamSession
 
@@ -12,6 +12,7 @@ cdef int HEADER_SIZE, INTERNAL_ERROR, NO_ERROR, KNOWN, FIRST_WINDOW, SMALLEST_LI
 cdef int _SHAPE, _LEAST_CREDIT, _REMEMBERED, _INTERIM, _LIGHT
 cdef long long MOST
 cdef FrameHeader HEADER
+cdef Slicer SLICER
 
 
 cdef class PeerLimits:
@@ -59,7 +60,7 @@ cdef class Session(StreamSession):
     cdef _credit_connection(self, Py_ssize_t size)
     @cython.locals(at=Py_ssize_t, rest=bytearray)
     cpdef feed(self, bytes data, double now, long long turn=*)
-    @cython.locals(heads=HeadReader, at=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, behind=Py_ssize_t, kind=int, flags=int, high=int, low=int, number=cython.longlong)
+    @cython.locals(heads=HeadReader, at=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, behind=Py_ssize_t, kind=int, flags=int, payload=bytes, high=int, low=int, number=cython.longlong)
     cdef Py_ssize_t _read(self, bytes data, double now, long long turn) except -1
     cdef _spend(self, double now)
     cdef _check_known(self, number)

@@ -17,7 +17,7 @@ from collections import Counter
 from typing import Final
 
 from proxy.wire.http2 import frames
-from proxy.wire.http2.compiled import HEADER
+from proxy.wire.http2.compiled import HEADER, SLICER
 from proxy.wire.http2.frames import (
     ACK,
     CANCEL,
@@ -403,15 +403,17 @@ class Session(StreamSession):
             if behind > size:
                 self._need = HEADER_SIZE + length
                 return at
+            at += HEADER_SIZE
+            payload = data[at:behind] if SLICER is None else SLICER.cut(data, at, behind)
             if kind == DATA:
-                self._data(flags, number, data[at + HEADER_SIZE : behind], now)
+                self._data(flags, number, payload, now)
             elif kind == HEADERS:
                 if flags & _SHAPE == END_HEADERS:
-                    self._head(number, data[at + HEADER_SIZE : behind], flags & END_STREAM != 0, now)
+                    self._head(number, payload, flags & END_STREAM != 0, now)
                 else:
-                    self._headers(flags, number, data[at + HEADER_SIZE : behind], now)
+                    self._headers(flags, number, payload, now)
             elif kind < KNOWN:
-                self._other(kind, flags, number, data[at + HEADER_SIZE : behind], now)
+                self._other(kind, flags, number, payload, now)
             if self.ended:
                 return size
             at = behind
