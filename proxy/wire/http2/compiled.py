@@ -1,6 +1,6 @@
 """Octets of HTTP/2 by compiled code (octets.pyx), or what stands in its place: it was not built, or is not wanted.
 
-It changes nothing but what a frame or a field costs (`docs/decisions/0011-compiled-heads.md`).
+It changes nothing but what a frame or a field costs (`docs/decisions/0012-compiled-http2.md`).
 """
 
 from __future__ import annotations
