@@ -21,11 +21,13 @@ from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, P
 from proxy.retry.machine import Call, Env
 from proxy.retry.policy import (
     Backoff,
+    BreakerSpec,
     BucketRef,
     BudgetSpec,
     Classify,
     Concurrency,
     Dialect,
+    EndpointShare,
     Policy,
     PushbackPolicy,
     QuotaSpec,
@@ -106,7 +108,11 @@ def pairs_of_policies(draw: st.DrawFn) -> list[Policy]:
     """
     rate, most = draw(st.one_of(st.none(), rates)), draw(st.sampled_from([None, 1, 2]))
     other = draw(st.sampled_from("uv"))
-    return [draw(policies("u", "", rate, most)), draw(policies(other, "second", rate, most))]
+    both = [draw(policies("u", "", rate, most)), draw(policies(other, "second", rate, most))]
+    breaker = draw(st.sampled_from([None, BreakerSpec(0.5, 1, 5.0, 0.1), BreakerSpec(1.0, 2, 5.0, 1.0)]))
+    shares = draw(st.sampled_from([(), ((1, 0),), ((2, 0), (1, 0)), ((1, 0), (1, 1))]))
+    endpoints = tuple(EndpointShare(f"e{number}:80", *share) for number, share in enumerate(shares))
+    return [replace(policy, circuit_breaker=breaker, endpoints=endpoints) for policy in both]
 
 
 @st.composite
@@ -350,6 +356,12 @@ class Watched(Driver):
         assert call is not None
         assert not self.answered, "nothing is sent after an answer has begun"
         assert not self.lost or (call.hedged and self.policy.strategy.hedging_delay == 0)
+        assert (action.endpoint is not None) == self.policy.chooses
+        if action.endpoint is not None and self.policy.mode == "enforce" and self.scope.endpoints is not None:
+            breaker = self.scope.endpoints.of("u.test").breakers[action.endpoint]
+            held = breaker is not None and breaker.is_open and not breaker._is_out
+            resent = any(isinstance(done, Launch) and done.attempt == action.attempt for done in self.actions)
+            assert not held or resent, "nothing but probes goes where the breaker is open"
         launched = [done.attempt for done in self.actions if isinstance(done, Launch)]
         if action.attempt in launched:
             self.resent += 1
@@ -414,6 +426,8 @@ def play(both: list[Policy], specs: list[dict[str, Any]], room: int, draw: float
     assert env.waiting.waiting == 0
     assert buffers._left == 65
     for scope in scopes:
+        for breaker in scope.endpoints.of("u.test").breakers if scope.endpoints is not None else ():
+            assert breaker is None or not breaker._is_out or breaker.until < clock.now + EPS, "a probe was forgotten"
         assert scope.cooldown.held() == 0
         assert not scope.cooldown._in
         assert scope.rate is None or not scope.rate.queue

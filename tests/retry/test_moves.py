@@ -19,9 +19,11 @@ from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, 
 from proxy.retry.machine import Call, Env
 from proxy.retry.policy import (
     Backoff,
+    BreakerSpec,
     BucketRef,
     BucketSpec,
     Classify,
+    EndpointShare,
     Fallback,
     Policy,
     PushbackPolicy,
@@ -112,6 +114,8 @@ POLICIES: dict[str, list[Any]] = {
     "timeouts": [Timeouts(), Timeouts(), Timeouts(total=0.05), Timeouts(total=0.7)],
     "pushback": [PushbackPolicy(), PushbackPolicy(max_delay=0.5), PushbackPolicy(cooldown="reject")],
     "mode": ["enforce", "enforce", "enforce", "enforce", "observe", "off"],
+    "circuit_breaker": [None, None, None, BreakerSpec(0.5, 1, 30.0, 0.05)],
+    "endpoints": [(), (EndpointShare("a:80"), EndpointShare("b:80", priority=1))],
     "fallback": [(), (), (Fallback("other"),)],
 }
 
