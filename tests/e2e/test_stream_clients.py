@@ -317,3 +317,16 @@ async def test_two_workers_count_what_both_saw(tmp_path: Path) -> None:
         assert all(isinstance(each, api.error) for each in await asyncio.gather(*calls, return_exceptions=True))
         assert await metrics(redrive, "redrive_stream_errors_total") == {'{route="",upstream="llm"}': 8.0}
         assert await metrics(redrive, "redrive_first_byte_seconds_count") == {'{route="",upstream="llm"}': 8.0}
+
+
+async def test_what_stalls_every_time_goes_on_at_another_upstream_which_has_a_time_of_its_own(tmp_path: Path) -> None:
+    api = ANTHROPIC
+    whole = stream(api.begun, api.said, api.ends)
+    async with Upstream(stalls(api.begun)) as ill, Upstream(stalls(api.begun), whole) as well:
+        text = config(api, ill, SHORTLY, "fallback: [{to: other, keep: [x-api-key]}]")
+        other = config(api, well, "timeouts: {first_byte: 300ms}").replace("  llm:", "  other:").partition("\n")[2]
+        async with Redrive(tmp_path, text + other) as redrive:
+            assert await ask(api.ask, redrive) == ["hi"]
+            found = await attempts(redrive)
+    assert [each.get("fault") for each in found] == ["attempt_timeout"] * 3 + [None]
+    assert [each["upstream"] for each in found] == ["llm", "llm", "other", "other"]

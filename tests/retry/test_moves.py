@@ -101,7 +101,7 @@ CLASSIFY = Classify(
     statuses={503: Class.TRANSIENT, 429: Class.THROTTLING},
     grpc={14: Class.TRANSIENT},
     faults=dict.fromkeys((fault.kind for fault in FAULTS), Class.TRANSIENT),
-    rules=(Rule(Class.THROTTLING, "a rule", statuses=frozenset({400}), json=((("code",), "slow"),)),),
+    rules=(Rule(Class.THROTTLING, "a rule", statuses=frozenset({200, 400}), json=((("code",), "slow"),)),),
 )
 PLAIN = Policy("u", "", STANDARD, BucketRef(QuotaSpec()), classify=CLASSIFY)
 POLICIES: dict[str, list[Any]] = {
@@ -141,6 +141,7 @@ class Driven:
             self._cool_down()
         env = Env(chance, 0.0, WaitingRoom(chance.choice([0, 100, 100, 100])))
         self.call = Call(request, policy, self.scope, env, partial(setattr, self, "alarm"), lambda entry: "")
+        self.call.first_byte = chance.choice([None, 1.0])  # within which a success must say something
 
     def moves(self) -> Iterator[Move]:
         """What happens to the call until it is done: the state before, the event, the state after."""
