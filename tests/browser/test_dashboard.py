@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from support.ports import free_port
 from support.process import LISTEN, Redrive
-from support.scripted import Turn, Upstream, answer
+from support.scripted import Turn, Upstream, answer, hang
 
 pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 from playwright.async_api import Page, expect
@@ -424,3 +424,20 @@ async def test_an_endpoint_whose_circuit_breaker_is_open_is_marked(tmp_path: Pat
             assert title is not None and title.startswith(f"{ill.authority}: open, the next probe in ")
             await row(page, "payments").click()
             await expect(page.locator("#upstream-detail")).to_contain_text(f"{ill.authority}: open")
+
+
+async def test_attempts_under_way_are_shown_beside_how_many_may_be(tmp_path: Path, open_page: Open) -> None:
+    async with Upstream(hang) as upstream:
+        text = config(upstream, "    concurrency: {max: 2}\n")
+        async with Redrive(tmp_path, text) as running:
+            page = await open_page(running.admin)
+            limit = row(page, "payments").locator(".limiter")
+            await expect(limit).to_have_text("0/2")
+            calls = [asyncio.create_task(call(running, "/payments/x")) for _ in range(3)]
+            await expect(limit).to_have_text("2/2")
+            waits = limit.locator("[data-tone=wait]")
+            await expect(waits).to_have_attribute("title", "1 call waits for a place among the attempts under way")
+            for each in calls:
+                each.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            await expect(limit).to_have_text("0/2")

@@ -162,7 +162,7 @@ export class Upstreams {
     mark(parts.cooldown, "title", [live.held ? `${count(live.held)} calls are held now` : "", opened(live)].filter(Boolean).join("\n") || null);
     mark(parts.cooldown, "data-tone", broken ? "bad" : live.cooldown ? "wait" : null);
     say(parts.limiter, limit(item));
-    mark(parts.limiter, "title", live.queued ? `${count(live.queued)} calls wait for a place among the attempts under way` : null);
+    mark(parts.limiter, "title", live.queued ? `${live.queued === 1 ? "1 call waits" : `${count(live.queued)} calls wait`} for a place among the attempts under way` : null);
     mark(parts.limiter, "data-tone", live.queued ? "wait" : null);
     say(parts.p50, seconds(live.recent.p50));
     say(parts.p95, seconds(live.recent.p95));
