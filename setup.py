@@ -16,6 +16,7 @@ from setuptools.command.build_ext import build_ext
 #: Modules that are compiled, one a line. Of most the source is the Python that also runs without a compiler, with types
 #: in the `.pxd` beside it; of a `.pyx` there is nothing else.
 MODULES = [
+    "proxy.forward.app_repeats",
     "proxy.forward.attempt",
     "proxy.forward.context",
     "proxy.forward.exchange",
@@ -23,6 +24,7 @@ MODULES = [
     "proxy.forward.timers",
     "proxy.observe.access_log",
     "proxy.observe.call_record",
+    "proxy.observe.masking",
     "proxy.observe.metrics",
     "proxy.observe.observers",
     "proxy.observe.recent_calls",

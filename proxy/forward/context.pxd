@@ -1,3 +1,4 @@
+from proxy.forward.app_repeats cimport AppRepeats
 from proxy.forward.timers cimport Watch
 from proxy.transport.pool cimport Pool
 
@@ -11,4 +12,4 @@ cdef class Context:
     cdef public object observer
     cdef public str via
     cdef public Watch watch
-    cdef public object app_repeats
+    cdef public AppRepeats app_repeats

@@ -1,6 +1,7 @@
 from proxy.forward.attempt cimport Attempt
 from proxy.forward.context cimport Context
 from proxy.forward.request_plan cimport Plan
+from proxy.observe.call_record cimport CallRecord
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 

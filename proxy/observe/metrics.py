@@ -98,6 +98,12 @@ class Series:
     else of a call where it began.
     """
 
+    __slots__ = (
+        *("app_retries", "at_once", "attempt_seconds", "backoff_seconds", "call_seconds", "denied", "fallbacks"),
+        *("first_byte_seconds", "ge", "grpc", "hedges", "likely_app_retries", "outcomes", "reasons", "results"),
+        *("retries_failed", "route", "stream_errors", "transparent", "upstream"),
+    )
+
     def __init__(self, upstream: str, route: str) -> None:
         self.upstream = upstream
         self.route = route
@@ -124,14 +130,14 @@ class Series:
 
     def add(self, other: Series) -> None:
         """Count what another process counted too."""
-        mine = vars(self)
-        for name, counted in vars(other).items():
+        for name in self.__slots__:
+            mine, counted = getattr(self, name), getattr(other, name)
             if isinstance(counted, Counter):
-                mine[name].update(counted)
+                mine.update(counted)
             elif isinstance(counted, list):
-                mine[name] = [a + b for a, b in zip(mine[name], counted, strict=True)]
+                setattr(self, name, [a + b for a, b in zip(mine, counted, strict=True)])
             elif name not in ("upstream", "route"):
-                mine[name] += counted
+                setattr(self, name, mine + counted)
 
     @property
     def calls(self) -> int:

@@ -1,3 +1,5 @@
+from proxy.forward.exchange cimport Exchange
+from proxy.forward.request_plan cimport Plan
 from proxy.wire.http1.parser cimport RequestParser
 from proxy.wire.http1.request cimport RequestHead as Asking
 from proxy.wire.http1.response cimport ResponseHead as Answer
@@ -10,7 +12,7 @@ cdef class AppConnection:
     cdef public bytes _undecided
     cdef public object _secure
     cdef public long long _generation
-    cdef public object _kept
+    cdef public Exchange _kept
     cdef public object inside
     cdef public bint has_pinned
     cdef public dict own
@@ -18,7 +20,7 @@ cdef class AppConnection:
     cdef public bint watched
     cdef public str client
     cdef public object transport
-    cdef public object exchange
+    cdef public Exchange exchange
     cdef public bint blocked
     cdef public object _body
     cdef public bint _chunked
@@ -29,7 +31,7 @@ cdef class AppConnection:
     cdef public bytes _like_add
     cdef public object _like_request
     cdef public bytes _rendered
-    cdef public object plan
+    cdef public Plan plan
     cdef public dict _plans
     cdef public long long _lingered
     cdef public bytes _buffer
@@ -49,6 +51,6 @@ cdef class AppConnection:
     cpdef done(self)
     cdef _begin(self, bytes data)
     cdef _start(self, Asking head, bytes payload, bint done, trailers)
-    cdef _plan_for(self, Asking head)
+    cdef Plan _plan_for(self, Asking head)
     cdef _await_head(self)
-    cdef _read_body(self, bytes data, exchange)
+    cdef _read_body(self, bytes data, Exchange exchange)

@@ -1,3 +1,6 @@
+cimport cython
+
+from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Origin
 
 
@@ -23,5 +26,6 @@ cdef class Pool:
     cdef public object _emptied
 
     cpdef bint conforms(self, connection) except -1
+    @cython.locals(resting=Connection, rested=double)
     cpdef lease(self, Origin origin, double now, bint idempotent, not_on=*, bint queued=*)
-    cpdef rest(self, connection)
+    cpdef rest(self, Connection connection)

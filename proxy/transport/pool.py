@@ -180,15 +180,15 @@ class Pool:
             return None
         idle = origin.idle
         while idle:
-            connection = idle[-1]
-            rested = now - connection.since
+            resting = idle[-1]
+            rested = now - resting.since
             if rested >= self.idle or (rested >= FRESH_ENOUGH and not idempotent):
                 return None  # so are all before it; the look-over closes them
             idle.pop()
             # What may not go again is never spared the look: it would fail where the upstream has just closed.
-            if connection.is_sound(rested if idempotent else self.idle):
-                return connection
-            connection.abort()
+            if resting.is_sound(rested if idempotent else self.idle):
+                return resting
+            resting.abort()
         return None
 
     async def open(

@@ -1,0 +1,2 @@
+cdef class AppRepeats:
+    cdef public dict _given_up
