@@ -1,6 +1,6 @@
 """What of the package is compiled, where a C compiler is; all else about it is in pyproject.toml.
 
-Without one the package is Python alone and does the same (docs/decisions/0011-compiled-heads.md). All of MODULES are
+Without one the package is Python alone and does the same (docs/decisions/0013-compiled-way.md). All of MODULES are
 compiled or none is: one that is calls others past the interpreter.
 """
 
@@ -29,6 +29,7 @@ MODULES = [
     "proxy.observe.observers",
     "proxy.observe.recent_calls",
     "proxy.observe.sink",
+    "proxy.retry.registry",
     "proxy.server.connection",
     "proxy.server.http2",
     "proxy.server.http2_stream",

@@ -1,5 +1,6 @@
 from proxy.forward.app_repeats cimport AppRepeats
 from proxy.forward.timers cimport Watch
+from proxy.retry.registry cimport Registry
 from proxy.transport.pool cimport Pool
 
 
@@ -7,7 +8,7 @@ cdef class Context:
     cdef public object loop
     cdef public Pool pool
     cdef public object store
-    cdef public object registry
+    cdef public Registry registry
     cdef public object env
     cdef public object observer
     cdef public str via

@@ -1,7 +1,10 @@
+cimport cython
+
 from proxy.forward.attempt cimport Attempt
 from proxy.forward.context cimport Context
 from proxy.forward.request_plan cimport Plan
 from proxy.observe.call_record cimport CallRecord
+from proxy.retry.registry cimport ScopeState
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
@@ -36,13 +39,14 @@ cdef class Exchange:
     cdef public object request
     cdef public double started
     cdef public double moved
-    cdef public object _scope
+    cdef public ScopeState _scope
 
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
     cpdef bint hand_on_success(self, Attempt attempt, Answered head, bytes data, bint end) except -1
     cpdef hand_on(self, Attempt attempt, bytes data)
     cdef bint _is_plain(self, Answered head) except -1
     cdef _succeed(self, double now)
+    @cython.locals(record=CallRecord)
     cpdef _tell_of(
         self, outcome, double now, long attempts, long long bytes_in, str endpoint, history, bint app_retry, bint once,
         str sent_by, fallbacks

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
@@ -57,7 +57,6 @@ class KeyFields:
         return self._values if name == "authorization" else ()
 
 
-@dataclass(slots=True, eq=False)
 class ScopeState:
     """All that the calls of one policy and one scope value share.
 
@@ -69,27 +68,40 @@ class ScopeState:
     one that its attempt carries (`KeyRing.lane`); there `who` stands for the caller.
     """
 
-    value: str
-    bucket: Bucket | None
-    rate_bucket: RateBucket | None
-    pacing: CubicLimiter | None
-    cooldown: Cooldown
-    seen: SeenKeys
-    hedges: Hedges | None = None
-    places: Places | None = None
-    endpoints: EndpointGroup | None = None
-    rate: TokenGate | None = field(init=False)
-    limiter: TokenGate | None = field(init=False)
-    ungated: bool = field(init=False)
-    keys: KeyRing[ScopeState] | None = None
-    who: Fields | None = None
-    _shadow: Bucket | None = None
+    __slots__ = (
+        *("_shadow", "bucket", "cooldown", "endpoints", "hedges", "keys", "limiter", "pacing", "places", "rate"),
+        *("rate_bucket", "seen", "ungated", "value", "who"),
+    )
 
-    def __post_init__(self) -> None:
-        self.rate = None if self.rate_bucket is None else self.rate_bucket.gate
-        self.limiter = None if self.pacing is None else self.pacing.gate
-        gates = self.rate is None and self.limiter is None and self.places is None
-        self.ungated = gates and self.keys is None
+    def __init__(
+        self,
+        value: str,
+        bucket: Bucket | None,
+        rate_bucket: RateBucket | None,
+        pacing: CubicLimiter | None,
+        cooldown: Cooldown,
+        seen: SeenKeys,
+        hedges: Hedges | None = None,
+        places: Places | None = None,
+        endpoints: EndpointGroup | None = None,
+        keys: KeyRing[ScopeState] | None = None,
+        who: Fields | None = None,
+    ) -> None:
+        self.value = value
+        self.bucket = bucket
+        self.rate_bucket = rate_bucket
+        self.pacing = pacing
+        self.cooldown = cooldown
+        self.seen = seen
+        self.hedges = hedges
+        self.places = places
+        self.endpoints = endpoints
+        self.keys = keys
+        self.who = who
+        self._shadow: Bucket | None = None
+        self.rate: TokenGate | None = None if rate_bucket is None else rate_bucket.gate
+        self.limiter: TokenGate | None = None if pacing is None else pacing.gate
+        self.ungated = self.rate is None and self.limiter is None and places is None and keys is None
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now, without asking any gate: there is none but a cooldown that is over."""

@@ -359,7 +359,7 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
 
 def climbs(rest: bytes) -> bool:
     """Whether a `..` in the path part of `rest` leads above its start, as written or as decoded."""
-    if b"." not in rest and b"%2" not in rest:
+    if rest.find(b".") < 0 and rest.find(b"%2") < 0:  # bytes raise an error inside where they are asked with `in`
         return False
     path = rest.partition(b"?")[0]
     decoded = unquote_to_bytes(path).replace(b"\\", b"/")

@@ -305,8 +305,11 @@ class AppConnection:
             if plans is None or len(plans) >= PLANS:
                 plans = self._plans = {}
             plans[last.head.method, last.head.authority] = last
-            self.plan = plans.get((head.method, head.authority))
-        return self.acceptor.admit(self, head)
+            last = self.plan = plans.get((head.method, head.authority))
+        acceptor = self.acceptor
+        if last is not None and not (acceptor.refusing or self.surplus) and last.follow(head, acceptor.settings.router):
+            return last
+        return acceptor.admit(self, head)
 
     def _await_head(self) -> None:
         if self.since == 0.0:

@@ -13,8 +13,10 @@ from support.front import FAST, App, Front, request, to
 from support.ports import free_port
 from support.scripted import Turn, Upstream, answer, gated, hang, reset
 
-from proxy.retry.facts import FaultKind, Outcome
-from proxy.retry.policy import Concurrency, Strategy, Timeouts
+from proxy.forward import exchange
+from proxy.retry.facts import FaultKind, Outcome, Request
+from proxy.retry.machine import Call
+from proxy.retry.policy import Concurrency, Policy, Strategy, Timeouts
 from proxy.retry.registry import Registry
 
 ONE = Concurrency(1)
@@ -256,15 +258,12 @@ async def test_calls_without_the_key_ask_no_gate(monkeypatch: pytest.MonkeyPatch
         front.app() as app,
     ):
         decided: list[str] = []
-        from proxy.forward.exchange import Exchange
 
-        start = Exchange._start_decided
+        def noted(request: Request, policy: Policy, *rest: Any) -> Call:
+            decided.append(policy.upstream)
+            return Call(request, policy, *rest)
 
-        def noted(self: Exchange, *rest: Any) -> None:
-            decided.append(self.policy.upstream)
-            start(self, *rest)
-
-        monkeypatch.setattr(Exchange, "_start_decided", noted)
+        monkeypatch.setattr(exchange, "Call", noted)
         for target in ("/api/x", "/api/x", "/held/x"):
             await app.ask("GET", target)
         assert decided == ["api", "held"], "the first dials, and is decided for that"

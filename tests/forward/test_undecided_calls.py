@@ -9,8 +9,10 @@ import pytest
 from support.front import CutError, Front, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, then_close
 
+from proxy.forward import exchange
 from proxy.retry.facts import MappingFields, Outcome, Request
 from proxy.retry.policy import BucketRef, QuotaSpec, Timeouts
+from proxy.retry.registry import Registry, ScopeState
 
 DATED = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT")
 LOW = BucketRef(QuotaSpec(capacity=100, initial=50))
@@ -221,7 +223,12 @@ async def test_a_slow_reader_holds_it_back() -> None:
         assert (await warm.app.read()).body == body
 
 
-@pytest.mark.parametrize("where", ["proxy.forward.exchange.is_plain_success", "proxy.retry.registry.Registry.scope"])
+class Broken(Registry):
+    def scope(self, *_: object) -> ScopeState:
+        raise RuntimeError("a defect")
+
+
+@pytest.mark.parametrize("where", ["in the answer", "in the scope"])
 async def test_a_defect_ends_the_call(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> bool:
         raise RuntimeError("a defect")
@@ -231,7 +238,10 @@ async def test_a_defect_ends_the_call(where: str, monkeypatch: pytest.MonkeyPatc
         warm.front.path.means.loop.set_exception_handler(lambda loop, context: said.append(context))
         for _ in range(2):
             with monkeypatch.context() as patched:
-                patched.setattr(where, broken)
+                if where == "in the answer":
+                    patched.setattr(exchange, "is_plain_success", broken)
+                else:
+                    patched.setattr(warm.front.path.means, "registry", Broken())
                 assert (await warm.app.ask("GET", "/api/x")).status == 500
             assert str(said.pop()["exception"]) == "a defect"
             assert not said

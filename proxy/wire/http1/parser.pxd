@@ -1,5 +1,5 @@
-from proxy.wire.http1.request cimport RequestHead
-from proxy.wire.http1.response cimport ResponseHead
+from proxy.wire.http1.request cimport RequestHead, scanned_request
+from proxy.wire.http1.response cimport ResponseHead, scanned_answer
 
 
 cdef class HeadParser:

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from proxy.wire.errors import BadAnswer, BadMessage, Refused, malformed
 from proxy.wire.http1.compiled import ScanAnswer, ScanRequest, scan_answer, scan_request
-from proxy.wire.http1.request import RequestHead
-from proxy.wire.http1.response import ResponseHead
+from proxy.wire.http1.request import RequestHead, scanned_request
+from proxy.wire.http1.response import ResponseHead, scanned_answer
 from proxy.wire.http1.syntax import (
     REQUEST,
     REQUEST_LINE,
@@ -206,7 +206,7 @@ class RequestParser(HeadParser):
                 if head is not None:
                     return head
         if self._scan is not None and (scanned := self._scan(data, self.header_bytes, self.headers)) is not None:
-            head = RequestHead.scanned(self._hold_behind(data, scanned[0]), scanned)
+            head = scanned_request(self._hold_behind(data, scanned[0]), scanned)
             self._last = head if len(head.raw) <= REPEATABLE else None
             return head
         found = REQUEST(data)
@@ -271,7 +271,7 @@ class ResponseParser(HeadParser):
                 self._at = end
             return last
         if self._scan is not None and (scanned := self._scan(data, self.header_bytes, self.headers)) is not None:
-            self._last = head = ResponseHead.scanned(self._hold_behind(data, scanned[0]), scanned)
+            self._last = head = scanned_answer(self._hold_behind(data, scanned[0]), scanned)
             return head
         found = RESPONSE(data)
         if found is None:

@@ -1,3 +1,5 @@
+cimport cython
+
 from proxy.wire.http1.slow_path cimport Head
 
 
@@ -14,3 +16,7 @@ cdef class RequestHead(Head):
     cpdef _locate(self)
     cpdef bytes _simple_fields(self, bytes host)
     cpdef bytes _fields(self, bytes host, frozenset drop)
+
+
+@cython.locals(head=RequestHead)
+cpdef RequestHead scanned_request(bytes raw, tuple found)

@@ -84,20 +84,6 @@ class RequestHead(Head):
         self._locate()
 
     @classmethod
-    def scanned(cls, raw: bytes, found: ScannedRequest) -> RequestHead:
-        """The head `raw`, a `common` one, as compiled code read it."""
-        self = RequestHead.__new__(RequestHead)
-        self.raw = raw
-        self._lowered = None
-        _, self.method, self.target, self.specials, self.content_length, self.chunked, self.simple, self._edges = found
-        self.minor = 1
-        self._slow_path = None
-        self._kept = None
-        self.keep_alive = True
-        self._locate()
-        return self
-
-    @classmethod
     def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
         """The head `raw`, which is that of `like`, a `common` one, but for the first line."""
         self = RequestHead.__new__(RequestHead)
@@ -260,3 +246,17 @@ class RequestHead(Head):
         if hops is not None and b"max-forwards" not in cut:
             put[b"max-forwards"] = b"Max-Forwards: %d\r\n" % max(hops - 1, 0)
         return edited(self, self.raw.find(b"\n") + 1, cut, put)
+
+
+def scanned_request(raw: bytes, found: ScannedRequest) -> RequestHead:
+    """The head `raw`, a `common` one, as compiled code read it."""
+    head = RequestHead.__new__(RequestHead)
+    head.raw = raw
+    head._lowered = None
+    _, head.method, head.target, head.specials, head.content_length, head.chunked, head.simple, head._edges = found
+    head.minor = 1
+    head._slow_path = None
+    head._kept = None
+    head.keep_alive = True
+    head._locate()
+    return head

@@ -1,3 +1,5 @@
+cimport cython
+
 from proxy.wire.http1.slow_path cimport Head
 
 
@@ -11,3 +13,7 @@ cdef class ResponseHead(Head):
     cpdef trailers_to_hand_on(self, trailers)
     cpdef bytes _simple_lines(self)
     cpdef bytes _lines(self, frozenset drop)
+
+
+@cython.locals(head=ResponseHead)
+cpdef ResponseHead scanned_answer(bytes raw, tuple found)

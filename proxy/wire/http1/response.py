@@ -65,19 +65,6 @@ class ResponseHead(Head):
         else:
             self._settle(found, minor)
 
-    @classmethod
-    def scanned(cls, raw: bytes, found: ScannedAnswer) -> ResponseHead:
-        """The head `raw`, a `common` one, as compiled code read it."""
-        self = ResponseHead.__new__(ResponseHead)
-        self.raw = raw
-        self._lowered = None
-        _, self.status, self.specials, self.content_length, self.chunked, self.simple, self._edges = found
-        self.minor = 1
-        self._slow_path = None
-        self._kept = None
-        self.keep_alive = True
-        return self
-
     def is_same(self, other: ResponseHead) -> bool:
         """Whether the same came as another head; False where that would cost more than it is worth."""
         return self.raw == other.raw
@@ -156,3 +143,16 @@ class ResponseHead(Head):
         # A status line without a reason lacks the space that RFC 9112 section 4 asks of who writes one.
         reason = self.raw[12 : start - 2] or b" "
         return b"HTTP/1.1 %d%b\r\n%b" % (self.status, reason, edited(self, start, cut, put))
+
+
+def scanned_answer(raw: bytes, found: ScannedAnswer) -> ResponseHead:
+    """The head `raw`, a `common` one, as compiled code read it."""
+    head = ResponseHead.__new__(ResponseHead)
+    head.raw = raw
+    head._lowered = None
+    _, head.status, head.specials, head.content_length, head.chunked, head.simple, head._edges = found
+    head.minor = 1
+    head._slow_path = None
+    head._kept = None
+    head.keep_alive = True
+    return head

@@ -1,0 +1,43 @@
+cdef class ScopeState:
+    cdef public str value
+    cdef public object bucket
+    cdef public object rate_bucket
+    cdef public object pacing
+    cdef public object cooldown
+    cdef public object seen
+    cdef public object hedges
+    cdef public object places
+    cdef public object endpoints
+    cdef public object keys
+    cdef public object who
+    cdef public object _shadow
+    cdef public object rate
+    cdef public object limiter
+    cdef public bint ungated
+
+    cpdef bint admits(self, double now) except -1
+    cpdef began(self, double now)
+    cpdef succeeded(self, double now)
+
+
+cdef class Registry:
+    cdef public object _breakers
+    cdef public object _buckets
+    cdef public object _by_policy
+    cdef public object _definitions
+    cdef public object _factory
+    cdef public object _groups
+    cdef public object _hedges
+    cdef public object _in_force
+    cdef public object _limiters
+    cdef public object _limits
+    cdef public object _named
+    cdef public object _outdated
+    cdef public object _places
+    cdef public object _policies_of
+    cdef public object _rates
+    cdef public object _renewed
+    cdef public object _rosters
+    cdef public object _under_way
+
+    cpdef ScopeState scope(self, policy, request, double now=*)
