@@ -308,3 +308,35 @@ def test_calls_of_a_throttled_key_go_on_with_the_other() -> None:
     assert two.succeeded == two.calls
     assert one.succeeded < 0.7 * one.calls
     assert two.attempts < 1.05 * two.calls
+
+
+REGION_AWAY = """\
+duration: 60s
+sidecars: 2
+calls: 50/s
+outages: [{at: 20s, lasts: 20s}]
+policy: {fallback: [west, elsewhere]}
+others:
+  west: {latency: 120ms, policy: {strategy: none}}
+  elsewhere: {}
+compare: {alone: {}}
+"""
+
+
+def test_another_upstream_takes_over_in_an_outage(tmp_path: Path) -> None:
+    both, alone, none, naive = played(tmp_path, REGION_AWAY)
+    assert both.success_rate == 1.0
+    assert alone.success_rate < 0.7
+    assert none.success_rate < 0.7  # which goes nowhere else
+    assert naive.success_rate < 0.7
+    assert both.requests == alone.requests  # of the first upstream, which it spares nothing and costs nothing
+    assert both.attempts > alone.attempts
+
+
+def test_an_upstream_of_which_nothing_is_said_takes_nothing_over(tmp_path: Path) -> None:
+    config = "upstreams:\n  a: {url: http://a.test, fallback: [b]}\n  b: {url: http://b.test}\n"
+    (tmp_path / "redrive.yaml").write_text(config)
+    text = "duration: 20s\ncalls: 20/s\noutages: [{at: 5s, lasts: 10s}]\n"
+    silent = run_scenario("redrive.yaml", scenario(tmp_path, text), {})[0]
+    told = run_scenario("redrive.yaml", scenario(tmp_path, f"{text}others: {{b: {{}}}}\n"), {})[0]
+    assert silent.success_rate < 0.7 < told.success_rate == 1.0

@@ -6,7 +6,7 @@ Columns differ in how they retry and in nothing else: classification, timeouts a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.config.load import find, load, load_tree
@@ -28,13 +28,16 @@ _PLACE = "http://upstream.example"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One way to retry. `deaf`: it does not read what the upstream says about waiting."""
+    """One way to retry. `deaf`: it does not read what the upstream says about waiting. `others`: the request and the
+    policy at the scenario's other upstreams, by name.
+    """
 
     name: str
     request: Request
     policy: Policy
     waiting: int
     deaf: bool = False
+    others: Mapping[str, tuple[Request, Policy]] = field(default_factory=dict)
 
 
 def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> tuple[list[Column], list[Problem]]:
@@ -93,6 +96,7 @@ def _plain(chosen: Column) -> list[Column]:
         pushback=alone,
         circuit_breaker=None,
         endpoints=(),
+        fallback=(),
     )
     tries = max(3, policy.strategy.max_attempts)
     backoff = Backoff(0.0, 0.0)
@@ -111,21 +115,34 @@ def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, st
     if settings is None:
         return list(result.errors)
     if scenario.url is None and settings.router.upstreams:
-        return _of(settings, settings.router.upstreams[0], scenario.method)
+        return _of(settings, settings.router.upstreams[0], scenario)
     chosen = choose(settings, AppRequest(scenario.method, scenario.url or f"{_PLACE}/"))
     if isinstance(chosen, RefusedCall):
         return [Problem(scenario.file, 1, 1, "request.url", f"redrive would refuse this: {chosen.why}")]
     request = Request(scenario.method, chosen.request.authority, chosen.request.path, plain=True)
     where = "defaults" if chosen.policy.upstream == _UNMATCHED else chosen.policy.upstream
-    return Column(f"{where}: {chosen.policy.strategy.name}", request, chosen.policy, settings.limits.waiting)
+    name, others = f"{where}: {chosen.policy.strategy.name}", _others(settings, scenario)
+    return Column(name, request, chosen.policy, settings.limits.waiting, others=others)
 
 
-def _of(settings: Settings, upstream: Upstream, method: str) -> Column:
+def _others(settings: Settings, scenario: Scenario) -> dict[str, tuple[Request, Policy]]:
+    """What is sent to the scenario's other upstreams, as far as the configuration has them."""
+    found: dict[str, tuple[Request, Policy]] = {}
+    for name in scenario.others:
+        upstream = settings.router.by_name.get(name)
+        if upstream is not None and upstream.target.endpoints:
+            request = Request(scenario.method, upstream.target.endpoints[0].authority, "/", plain=True)
+            found[name] = request, upstream.policy_for(scenario.method, b"/", request.fields)
+    return found
+
+
+def _of(settings: Settings, upstream: Upstream, scenario: Scenario) -> Column:
     endpoints = upstream.target.endpoints
     authority = endpoints[0].authority if endpoints else upstream.name
-    request = Request(method, authority, "/", plain=True)
-    policy = upstream.policy_for(method, b"/", request.fields)
-    return Column(f"{upstream.name}: {policy.strategy.name}", request, policy, settings.limits.waiting)
+    request = Request(scenario.method, authority, "/", plain=True)
+    policy = upstream.policy_for(scenario.method, b"/", request.fields)
+    name, others = f"{upstream.name}: {policy.strategy.name}", _others(settings, scenario)
+    return Column(name, request, policy, settings.limits.waiting, others=others)
 
 
 def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, str]) -> Column | list[Problem]:
@@ -136,12 +153,16 @@ def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, 
     at, tree = policy.mark, policy.copy()
     if "url" not in tree:
         tree.put("url", Text.make(_PLACE), at, at)
-    for key in (name, "upstreams"):
-        outer = Map(at)
-        outer.put(key, tree, at, at)
-        tree = outer
+    upstreams = Map(at)
+    upstreams.put(name, tree, at, at)
+    for other, said in scenario.others.items():
+        beside = said.policy.copy() if isinstance(said.policy, Map) else Map(at)
+        beside.put("url", Text.make(f"http://{other}.example"), at, at)
+        upstreams.put(other, beside, at, at)
+    tree = Map(at)
+    tree.put("upstreams", upstreams, at, at)
     result = load_tree(tree, scenario.file, environ)
     if result.settings is None:
         inside = f"upstreams.{name}"
         return [replace(problem, path=problem.path.replace(inside, where, 1)) for problem in result.errors]
-    return _of(result.settings, result.settings.router.upstreams[0], scenario.method)
+    return _of(result.settings, result.settings.router.upstreams[0], scenario)

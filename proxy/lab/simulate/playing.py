@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import ASKS_FOR_STREAM, Driver, Fresh
 from proxy.lab.simulate.columns import Column
-from proxy.lab.simulate.scenario import STALL, Kind, Outage, Scenario
+from proxy.lab.simulate.scenario import STALL, Kind, Other, Outage, Scenario
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.facts import FaultKind, MappingFields, NoFields, Outcome, Reply, Request
 from proxy.retry.first_byte import first_byte_of
 from proxy.retry.machine import Call, Env
-from proxy.retry.policy import BucketSpec, RateSpec
-from proxy.retry.registry import Factory, Key, Registry
+from proxy.retry.policy import BucketSpec, Fallback, Policy, RateSpec
+from proxy.retry.registry import Factory, Key, Registry, ScopeState
 from proxy.retry.states import Flying
 from proxy.retry.waiting_room import WaitingRoom
 
@@ -184,13 +184,23 @@ class _Fleet(Factory):
 class _Sidecar:
     """One redrive: its policy, what its calls share, its waiting room, and the endpoint whose turn it is."""
 
-    __slots__ = ("env", "policy", "scope", "turn")
+    __slots__ = ("env", "others", "policy", "scope", "turn", "why_not")
 
     def __init__(self, column: Column, fleet: _Fleet, env: Env) -> None:
-        self.policy = Fresh().policy(column.policy)
-        self.scope = Registry(fleet).scope(self.policy, column.request)
+        fresh, registry = Fresh(), Registry(fleet)
+        self.policy = fresh.policy(column.policy)
+        self.scope = registry.scope(self.policy, column.request)
+        self.others: dict[str, tuple[Request, Policy, ScopeState]] = {}
+        if self.policy.fallback:
+            for name, (request, made) in column.others.items():
+                policy = fresh.policy(made)
+                self.others[name] = request, policy, registry.scope(policy, request)
+        self.why_not = self._why_not if self.policy.fallback else None
         self.env = env
         self.turn = 0
+
+    def _why_not(self, entry: Fallback) -> str:
+        return "" if entry.to in self.others else "the scenario says nothing of it"
 
 
 class _Simulated(Driver):
@@ -204,8 +214,11 @@ class _Simulated(Driver):
         self._size = size
         self._sidecar = sidecar
         self._failed_at: tuple[int, ...] = ()  # endpoints that it has been sent to
+        self._other: World | None = None  # the upstream that it went on to
 
     def _fate(self, attempt: int, now: float) -> Sending:
+        if self._other is not None:
+            return self._other.fate(now, 0, 0)
         count, world, sidecar = self._run.endpoints, self._run.world, self._sidecar
         key = self._apps_key if self.key is None else self.key
         if self.endpoint is not None:
@@ -217,6 +230,12 @@ class _Simulated(Driver):
         sidecar.turn = endpoint + 1
         self._failed_at = (*self._failed_at, endpoint)
         return world.fate(now, key, endpoint, self._size)
+
+    def call_elsewhere(self, entry: Fallback) -> Call:
+        request, policy, scope = self._sidecar.others[entry.to]
+        self._other = self._run.others[entry.to]
+        self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
+        return Call(request, policy, scope, self._sidecar.env, self.set_alarm)
 
     def watch(self, deadline: float) -> None:
         """Mind it if the call is still there when the next sweep comes: few are."""
@@ -247,6 +266,10 @@ class _Run:
         self._sizes = random.Random(f"{scenario.seed}/sizes")  # noqa: S311, TID251 - the same for each column
         self._arrivals = random.Random(f"{scenario.seed}/arrivals")  # noqa: S311, TID251 - the same for each column
         self.world = World(scenario, f"{scenario.seed}/world", deaf=column.deaf)
+        self.others = {
+            name: World(_alone(scenario, said), f"{scenario.seed}/world/{name}", deaf=column.deaf)
+            for name, said in scenario.others.items()
+        }
         jitter = random.Random(f"{scenario.seed}/jitter")  # noqa: S311, TID251 - a driver makes its source
         fleet = _Fleet()
         self._sidecars = [
@@ -278,7 +301,7 @@ class _Run:
         self.played.begun[int(now)] += 1
         key = int(self._arrivals.random() * len(self._requests)) if len(self._requests) > 1 else 0
         driver = _Simulated(self, key, sidecar, self._size())
-        call = Call(self._requests[key], sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm)
+        call = Call(self._requests[key], sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm, sidecar.why_not)
         if sidecar.policy.timeouts.first_byte is not None:
             call.first_byte = first_byte_of(sidecar.policy, call.request, (ASKS_FOR_STREAM,))
         driver.begin(call)
@@ -310,6 +333,12 @@ class _Run:
             played.succeeded[int(began)] += 1
         driver.call.forget_alarm()  # else call and driver would keep each other until the collector comes
         del driver.call
+
+
+def _alone(scenario: Scenario, said: Other) -> Scenario:
+    """Another upstream as a world of its own."""
+    can = {name: getattr(said, name) for name in ("latency", "failing", "capacity", "queue", "overload", "retry_after")}
+    return replace(scenario, **can, slow=0.0, limit=None, tokens=None, endpoints=1, outages=())
 
 
 def _requests(column: Column, keys: int) -> list[Request]:

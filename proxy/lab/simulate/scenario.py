@@ -6,9 +6,11 @@ every mistake is told at once with its line.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from proxy.config import addresses
 from proxy.config.problems import Mark, Problem, Problems
 from proxy.config.schema import duration, one_word, positive_duration, rate, share, token, whole, word
 from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
@@ -84,6 +86,18 @@ OUTAGE = Section(
     },
 )
 
+#: What an upstream beside the first one can do; it has no outages, one key and one endpoint.
+OTHER = Section(
+    "other",
+    "An upstream that policies name in `fallback`.",
+    {
+        **{
+            name: UPSTREAM.keys[name] for name in ("latency", "failing", "capacity", "queue", "overload", "retry_after")
+        },
+        "policy": Key(Anything(), doc="its policy, where the policies stand in the scenario"),
+    },
+)
+
 SCENARIO = Section(
     "scenario",
     "What is played.",
@@ -107,6 +121,7 @@ SCENARIO = Section(
         "upstream": Key(UPSTREAM),
         "outages": Key(ListOf(OUTAGE), [], "in any order; the first in the list that prevails counts"),
         "policy": Key(Anything(), doc="a policy in place of the configuration's, as an upstream there has it"),
+        "others": Key(MapOf(OTHER, key=addresses.name), doc="upstreams that policies name in `fallback`, by name"),
         "compare": Key(
             MapOf(Anything()), doc="further columns: a name and a policy, as an upstream of the configuration has it"
         ),
@@ -139,6 +154,19 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    """See OTHER."""
+
+    latency: float
+    failing: float
+    capacity: float | None
+    queue: float
+    overload: Kind
+    retry_after: int
+    policy: Map | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """See SCENARIO, UPSTREAM and the request; `policy` and `compare` are trees, with the places of their keys."""
 
@@ -167,6 +195,7 @@ class Scenario:
     outages: tuple[Outage, ...]
     policy: Map | None
     compare: Map
+    others: Mapping[str, Other] = field(default_factory=dict)
 
 
 def read_scenario(file: str) -> tuple[Scenario | None, list[Problem]]:
@@ -196,6 +225,7 @@ def _read(file: str, problems: Problems) -> Scenario | None:
     upstream, request = full.pop("upstream"), full.pop("request")
     full["outages"] = tuple(_outage(each, upstream) for each in full["outages"])
     full |= {"policy": tree.get("policy"), "compare": tree.get("compare") or Map()}
+    full["others"] = {name: _other(each) for name, each in full.get("others", {}).items()}
     upstream = {**upstream, "retry_after": _seconds(upstream["retry_after"])}
     scenario = Scenario(file=file, **full, **request, **upstream)
     # what each key alone can't say
@@ -217,6 +247,12 @@ def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> Outage:
     for name in ("key", "endpoint"):
         full[name] = full[name] - 1 if name in full else None
     return Outage(**full)
+
+
+def _other(found: dict[str, Any]) -> Other:
+    full = OTHER.filled(found)
+    policy = full.get("policy")
+    return Other(**{**full, "retry_after": _seconds(full["retry_after"]), "policy": policy if policy else None})
 
 
 def _seconds(delay: float) -> int:
