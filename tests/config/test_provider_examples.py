@@ -17,13 +17,11 @@ EXAMPLES = ROOT / "config" / "examples"
 PROVIDERS = [name for name in built_in_names() if name != "http"]
 #: Not every policy is for a provider.
 POLICIES = [*PROVIDERS, "git", "bedrock", "vertex", "vllm", "llm"]
-#: What they take from the environment.
-ENVIRON = {"OPENAI_KEY_A": "sk-a", "OPENAI_KEY_B": "sk-b", "AZURE_OPENAI_KEY": "az"}
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_policy_loads_without_a_warning(name: str) -> None:
-    result = load(str(EXAMPLES / f"{name}.yaml"), ENVIRON)
+    result = load(str(EXAMPLES / f"{name}.yaml"), {})
     assert result.settings is not None, [str(problem) for problem in result.problems]
     assert not [str(problem) for problem in result.problems if problem.severity == "warning"]
     dialects = {
@@ -34,7 +32,7 @@ def test_the_policy_loads_without_a_warning(name: str) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_its_policy_tests_hold(name: str) -> None:
-    suite, problems = load_suite(EXAMPLES / "tests" / f"{name}.test.yaml", ENVIRON)
+    suite, problems = load_suite(EXAMPLES / "tests" / f"{name}.test.yaml", {})
     assert suite is not None, [str(problem) for problem in problems]
     results = run_suite(suite)
     assert len(results) >= 5
