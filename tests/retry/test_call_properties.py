@@ -37,6 +37,7 @@ from proxy.retry.policy import (
     Timeouts,
 )
 from proxy.retry.registry import Registry
+from proxy.retry.states import Flying
 from proxy.retry.waiting_room import WaitingRoom
 
 EPS = 1e-6
@@ -109,7 +110,11 @@ def pairs_of_policies(draw: st.DrawFn) -> list[Policy]:
     rate, most = draw(st.one_of(st.none(), rates)), draw(st.sampled_from([None, 1, 2]))
     other = draw(st.sampled_from("uv"))
     both = [draw(policies("u", "", rate, most)), draw(policies(other, "second", rate, most))]
-    breaker = draw(st.sampled_from([None, BreakerSpec(0.5, 1, 5.0, 0.1), BreakerSpec(1.0, 2, 5.0, 1.0)]))
+    breaker = draw(
+        st.sampled_from(
+            [None, BreakerSpec(0.01, 1, 5.0, 0.05), BreakerSpec(0.01, 1, 5.0, 0.9), BreakerSpec(1.0, 2, 5.0, 1.0)]
+        )
+    )
     shares = draw(st.sampled_from([(), ((1, 0),), ((2, 0), (1, 0)), ((1, 0), (1, 1))]))
     endpoints = tuple(EndpointShare(f"e{number}:80", *share) for number, share in enumerate(shares))
     return [replace(policy, circuit_breaker=breaker, endpoints=endpoints) for policy in both]
@@ -259,7 +264,20 @@ class Bounded(Clock):
 class Watched(Driver):
     """A driver that checks the laws after every event."""
 
-    __slots__ = ("actions", "all", "answered", "ledger", "lost", "policy", "pushed", "resent", "scope", "sent", "spec")
+    __slots__ = (
+        "actions",
+        "all",
+        "answered",
+        "ledger",
+        "lost",
+        "policy",
+        "probes",
+        "pushed",
+        "resent",
+        "scope",
+        "sent",
+        "spec",
+    )
 
     def __init__(
         self, clock: Clock, policy: Policy, spec: dict[str, Any], ledger: Ledger, buffers: BufferBudget
@@ -275,6 +293,7 @@ class Watched(Driver):
         self.answered = 0
         self.actions: list[Action] = []
         self.pushed = float("-inf")
+        self.probes: list[tuple[Any, int]] = []
 
     def _fate(self, attempt: int, now: float) -> Sending:
         steps = self.spec["steps"]
@@ -362,6 +381,10 @@ class Watched(Driver):
             held = breaker is not None and breaker.is_open and not breaker._is_out
             resent = any(isinstance(done, Launch) and done.attempt == action.attempt for done in self.actions)
             assert not held or resent, "nothing but probes goes where the breaker is open"
+            flight = call.state.flights.get(action.attempt) if isinstance(call.state, Flying) else None
+            choice = None if flight is None or flight.payment is None else flight.payment.choice
+            if choice is not None and choice.probe:
+                self.probes.append((choice.breaker, choice.probe))
         launched = [done.attempt for done in self.actions if isinstance(done, Launch)]
         if action.attempt in launched:
             self.resent += 1
@@ -384,6 +407,8 @@ class Watched(Driver):
         """In every state something flies, or an alarm is set, or the call is done."""
         assert self.call is not None
         now = self.clock.now
+        for breaker, probe in self.probes if self.finished is not None else ():
+            assert not breaker._is_out or breaker._probe != probe or now > breaker.until, "a probe was forgotten"
         if self.finished is None:
             assert self._flying or self._alarm is not None
             if not self._flying and self.call.deadline is not None:
@@ -426,8 +451,6 @@ def play(both: list[Policy], specs: list[dict[str, Any]], room: int, draw: float
     assert env.waiting.waiting == 0
     assert buffers._left == 65
     for scope in scopes:
-        for breaker in scope.endpoints.of("u.test").breakers if scope.endpoints is not None else ():
-            assert breaker is None or not breaker._is_out or breaker.until < clock.now + EPS, "a probe was forgotten"
         assert scope.cooldown.held() == 0
         assert not scope.cooldown._in
         assert scope.rate is None or not scope.rate.queue
