@@ -98,6 +98,7 @@ def test_who_only_looks_sees_all_of_it_and_takes_no_part(memory: Memory) -> None
     one, two = doors(memory, 1)
     looking = SharedFactory(memory).places(KEY, 1)
     assert looking.total(0.0) == (0, 0)
+    assert not any(memory.words[memory.slots : memory.slots + SLOTS]), "a slot is given to who uses it"
     one.ask(Caller(), RULES, 0.0)
     two.ask(Caller(), RULES, 0.0)
     assert looking.total(0.0) == (1, 1)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from proxy.retry.concurrency import UNLIMITED, Elsewhere, Places
+from proxy.retry.concurrency import NOBODY, UNLIMITED, Elsewhere, Places
 from proxy.stores.shared_memory.records import PROBES, SLOT, SLOTS, Memory
 
 #: Seconds between two looks at places that other workers may have given back.
@@ -65,7 +65,9 @@ class SharedPlaces(Places):
     total = _locked(Places.total)
 
     def find_slot(self) -> None:
-        """Look up this key's slot, where it is not the one that it had; -1 where all are in use by others."""
+        """Look up this key's slot, where it is not the one that it had; -1 where all are in use by others, or where
+        none has it and this process only looks.
+        """
         words, directory = self.memory.words, self.memory.slots
         if self._slot >= 0 and words[directory + self._slot] == self._key:
             return
@@ -76,7 +78,7 @@ class SharedPlaces(Places):
             if found == self._key:
                 self._slot = slot
                 return
-            if free < 0 and (not found or self._is_unused(slot)):
+            if free < 0 and self._row and (not found or self._is_unused(slot)):
                 free = slot
             if not found:
                 break
@@ -93,7 +95,7 @@ class SharedPlaces(Places):
     def _elsewhere(self, came: float, now: float) -> Elsewhere:
         memory, words, doubles = self.memory, self.memory.words, self.memory.doubles
         if self._slot < 0:
-            return Elsewhere(UNLIMITED)
+            return Elsewhere(UNLIMITED) if self._row else NOBODY
         in_use = waiting = 0
         earlier = False
         for row in range(1, memory.rows + 1):
