@@ -410,3 +410,21 @@ async def test_an_endpoint_of_several_is_one_of_the_next_upstreams() -> None:
                 [endpoint(b.url).authority] * 2,
                 [endpoint(c.url).authority] * 2,
             ]
+
+
+async def test_a_reload_meanwhile_changes_nothing_for_a_call_under_way() -> None:
+    """It goes where the configuration said that it began under, with its policy there."""
+    go = asyncio.Event()
+
+    async def slowly(turn: Any) -> None:
+        await turn.read_body()
+        await go.wait()
+        await turn.write(BUSY)
+
+    async with Several((slowly,), (answer(200, b"b"),), policies=falls("b")) as two:
+        two.app.send(request("GET", "/a/v1", host=two.app.authority))
+        await two.upstreams[0].until(1)
+        without = routing.Router(two.front.settings.router.upstreams[:1], two.front.settings.router.fallback)
+        two.front.path.use(replace(two.front.settings, router=without))
+        go.set()
+        assert (await two.app.read()).body == b"b"
