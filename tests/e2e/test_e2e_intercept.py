@@ -64,6 +64,18 @@ async def test_an_app_that_nobody_changed(app: Sequence[str], tmp_path: Path, au
     assert not [line for line in proxy.lines if line["event"] == "handshake"]
 
 
+async def test_calls_inside_carry_the_upstream_s_credentials(tmp_path: Path, authority: Authority) -> None:
+    steps = (answer(429, b"", "Retry-After: 30"), answer(200, b"at last"))
+    async with Upstream(*steps, tls=authority.server) as upstream:
+        config = configuration(upstream, authority)
+        config += "    credentials: {header: X-Api-Key, values: [value-a, value-b]}\n"
+        await make_ca(tmp_path, config, authority, "--for", NAME)
+        async with Redrive(tmp_path, config) as proxy:
+            env = await surroundings(proxy)
+            assert await run("sh", "-c", CURL, f"https://{NAME}/v1/a", **env) == (0, "200 at last\n", "")
+        assert [each.one("x-api-key") for each in upstream.requests] == ["value-a", "value-b"]
+
+
 async def test_boto3(tmp_path: Path, authority: Authority) -> None:
     """Its own retries see the one answer: there is nothing for them to do."""
     names = b"".join(b"<Bucket><Name>%b</Name></Bucket>" % name for name in (b"a", b"b"))
