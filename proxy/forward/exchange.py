@@ -177,14 +177,16 @@ class Exchange:
         self.grpc_status = None
         try:
             scope = self._scope = means.registry.scope(policy, request, now)
-            stream = None
-            if plan.plain and done and trailers is None and not app.has_pinned and scope.admits(now):
-                destination = plan.destination
-                origin = destination.only or destination.next((), now)
-                stream = means.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
+            stream = keys = None
+            if plan.plain and done and trailers is None and not app.has_pinned:
+                if scope.keys is not None:
+                    keys = self._keys = CallKeys(scope.keys, now)
+                if (scope if keys is None else keys.lane).admits(now):
+                    destination = plan.destination
+                    origin = destination.only or destination.next((), now)
+                    stream = means.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
             if stream is None:
-                if scope.keys is None or not done or trailers is not None or not self._start_with_key(scope, now, body):
-                    self._start_decided(now, body, done, trailers)
+                self._start_decided(now, body, done, trailers)
                 return
             scope.began(now)
             if destination.only is None:
@@ -200,42 +202,12 @@ class Exchange:
                 app.enter(now)
             if self.due <= means.watch.next:
                 means.watch.sooner(self)
-            asked = plan.asked
+            asked = plan.asked if keys is None else plan.keyed_request(origin, means.via, keys.key)
             if asked is None or asked.head is not plan.head:
                 asked = plan.first_request(origin, means.via)
             stream.send(first, asked, body, True, None)
         except Exception as error:
             self.break_down(error, now)
-
-    def _start_with_key(self, scope: ScopeState, now: float, body: bytes) -> bool:
-        """The same as `start` of a call that carries a credential. False: something may have to be decided of it."""
-        means, app, plan = self.means, self.app, self.plan
-        if not plan.plain or app.has_pinned or scope.keys is None:
-            return False
-        keys = self._keys = CallKeys(scope.keys, now)
-        if not keys.lane.admits(now):
-            return False
-        destination = plan.destination
-        origin = destination.only or destination.next((), now)
-        stream = means.pool.lease(origin, now, plan.request.method in IDEMPOTENT_METHODS)
-        if stream is None:
-            return False
-        scope.began(now)
-        if destination.only is None:
-            destination.took(origin)
-        first = self._first
-        if first is None:
-            first = self._first = self.flights[1] = Attempt(self, 1, origin)
-        first.origin, first.stream, first.sent_at = origin, stream, now
-        first.protocol = HTTP1 if not origin.way.http2 or stream.shared is None else HTTP2
-        self._body = body
-        self.due = now + plan.patience
-        if not app.watched:
-            app.enter(now)
-        if self.due <= means.watch.next:
-            means.watch.sooner(self)
-        stream.send(first, plan.keyed_request(origin, means.via, keys.key), body, True, None)
-        return True
 
     def _start_decided(self, now: float, body: bytes, done: bool, trailers: Trailers | None) -> None:
         """The same of a call that something may have to be decided of: its `Call` is there from the start."""
