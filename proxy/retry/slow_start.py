@@ -55,6 +55,7 @@ class SlowStart:
     _round_trip: float = 0.0  # their mean, 0: none is known
     _admitted: dict[Waiter, None] = field(default_factory=dict)  # let go, and not sent yet
     _taken: dict[Waiter, float] = field(default_factory=dict)  # places in use, and since when; in that order
+    _word_until: float = -_NEVER  # the end of the delay that the word in force names; an earlier one's may be later
     _starter: Waiter | None = None  # who has the first place once the delay is over
     _own_until: float = -_NEVER  # the end of the delay that the starter itself met
 
@@ -70,6 +71,8 @@ class SlowStart:
         new = self._begin(status, sent, now)
         if new and self.share < _NEVER:
             self.share, self.elsewhere = max(1.0, self.share // 2), True  # until the fleet says who was first
+        if new:
+            self._word_until = now + delay
         if now + delay > self.until:
             self.until, self.delay = now + delay, delay
             back = list(self._admitted)  # let go and not sent yet: held again, before all others
@@ -118,7 +121,7 @@ class SlowStart:
     def claim(self, waiter: Waiter, due: float) -> bool:
         """The caller that met the word in force tries again at `due`. Whether that is in time for the first place."""
         if self._starter is None and due <= self.until:
-            self._starter, self._own_until = waiter, self.until
+            self._starter, self._own_until = waiter, self._word_until
             self._occupy(waiter, self.until)
         return waiter is self._starter
 

@@ -23,6 +23,7 @@ def test_a_stream_waits_for_the_last_byte_of_the_one_before(tmp_path: Path) -> N
         assert (told.status, told.grpc_status, told.get("grpc-retry-pushback-ms")) == (200, 8, "-1")
         upstream.send(headers(first, OK, end=False))
         app.send(rst(3, CANCEL))  # it waits, and is gone
+        app.is_answering()
         upstream.send(data(first, b"all", end=True))
         assert app.answer(1).status == 200
         second, asked, _ = upstream.request()

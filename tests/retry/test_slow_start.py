@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.lab.clock import ALARM, BEGIN, UPSTREAM, Clock
@@ -138,6 +138,19 @@ class Play:
                 assert caller not in self.gate._taken, "places come back"
 
 
+A_SHORTER_WORD_LATER: list[dict[str, Any]] = [
+    {"at": at, "end": end, "gone": None, "again": again}
+    for at, end, again in (
+        (0.0, ("badly", 0.0), False),
+        (0.1, ("well", 0.0), False),
+        (0.0, (429, 2.0, 1.0), False),
+        (0.0, (429, 3.7, 1.0), False),
+        (0.0, (429, 2.0, 0.5), True),
+    )
+]
+
+
+@example(specs=A_SHORTER_WORD_LATER, delay=0.5)
 @settings(max_examples=300, deadline=None)
 @given(st.lists(callers, min_size=1, max_size=12), st.sampled_from([0.5, 2.0, 5.0]))
 def test_the_laws_of_a_slow_start(specs: list[dict[str, Any]], delay: float) -> None:
@@ -203,6 +216,24 @@ def test_a_word_before_it_is_over_halves_them_once_and_they_grow_with_care() -> 
     for each in gone:
         gate.landed(each, now, now + 0.1, well=True)
     assert int(gate.places) == 4 and gate.places > 4.8, "one more a round trip"
+
+
+def test_a_shorter_word_lets_nobody_go_before_a_longer_one_is_over() -> None:
+    gate, again = SlowStart(), Still()
+    gate.start(4.0, 429, 0.0, 2.0)
+    assert gate.start(1.0, 429, 2.5, 3.0), "sent after the longer word"
+    assert gate.claim(again, 4.0)
+    assert gate.ask(again, 4.0) == 6.0
+    assert gate.ask(again, 6.0) == 6.0
+
+
+def test_who_met_the_longest_word_itself_may_come_back_sooner() -> None:
+    """As `standard-2026` does, by its clamp."""
+    gate, again = SlowStart(), Still()
+    gate.start(1.0, 429, 0.0, 2.0)
+    assert gate.start(4.0, 429, 2.5, 3.0)
+    assert gate.claim(again, 5.0)
+    assert gate.ask(again, 5.0) == 5.0
 
 
 def test_who_is_behind_others_waits_for_two_delays_of_an_outage() -> None:
