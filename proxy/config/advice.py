@@ -338,7 +338,8 @@ class _Advice:
             tree, path = self._written(upstream)
             key, all_lost = "hosts" if "hosts" in tree else "url", len(lost) == len(upstream.hosts)
             mark, path = tree.values_at[key], (*path, key)
-            message = f"{' and '.join(taken)} has {', '.join(dict.fromkeys(map(str, lost)))} already"
+            have = "has" if len(taken) == 1 else "have"
+            message = f"{' and '.join(taken)} {have} {', '.join(dict.fromkeys(map(str, lost)))} already"
             if key == "url" and upstream.prefix and all_lost:
                 by_prefix.setdefault(tuple(taken), []).append((mark, path, message, upstream.name))
             elif all_lost:

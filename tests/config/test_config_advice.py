@@ -120,6 +120,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
         A + "  b: {url: http://x.test}\n",
         ["4:12: upstreams.b.url: warning: a has x.test:80 already: b is reached by its prefix alone"],
     ),
+    "a host that two have": (
+        "upstreams:\n  a: {url: http://x.test}\n  b: {url: http://y.test}\n  c: {url: [http://x.test, http://y.test]}\n",
+        ["4:12: upstreams.c.url: warning: a and b have x.test:80, y.test:80 already: c is reached by its prefix alone"],
+    ),
     "hosts that many share": (
         "upstreams:\n" + "".join(f"  u{number}: {{url: 'https://x.test/{number}'}}\n" for number in range(30)),
         [
