@@ -333,8 +333,8 @@ def guess(value: Any) -> Any:
         return True
     if value in ("false", "False", "FALSE"):
         return False
-    if re.fullmatch(r"[-+]?(0|[1-9]\d{0,17})", value):
-        return int(value)
+    if re.fullmatch(r"[-+]?(0|[1-9]\d{0,308})", value):
+        return int(value)  # exact, as far as a double reaches: ids have 19 digits and more
     if _FLOAT.fullmatch(value) and not re.match(r"[-+]?0\d", value):
         return float(value)
     return str(value)

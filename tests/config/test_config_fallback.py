@@ -42,6 +42,13 @@ def test_names_and_mappings(tmp_path: Path) -> None:
     assert found.router.by_name["b"].policy.fallback == ()
 
 
+def test_a_long_integer_goes_out_digit_by_digit(tmp_path: Path) -> None:
+    entries = "[{to: b, json: {seed: 1234567890123456789, deep: [-9223372036854775808]}}]"
+    found = settings(tmp_path, f"upstreams:\n  a: {{url: http://a.test, fallback: {entries}}}\n{OTHERS}")
+    (b,) = found.router.by_name["a"].policy.fallback
+    assert dict(b.json) == {"seed": b"1234567890123456789", "deep": b"[-9223372036854775808]"}
+
+
 def test_defaults_are_for_upstreams_and_not_for_hosts_that_none_names(tmp_path: Path) -> None:
     others = OTHERS.replace("c.test", "c.test, fallback: []")
     found = settings(tmp_path, f"defaults: {{fallback: [c]}}\nupstreams:\n  a: {{url: http://a.test}}\n{others}")

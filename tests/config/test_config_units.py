@@ -156,3 +156,13 @@ def test_free_values_follow_yaml_1_2() -> None:
     for text, value in plain.items():
         assert units.guess(Text.make(text)) == value
         assert units.guess(Text.make(text, plain=False)) == text
+
+
+@pytest.mark.parametrize("text", ["9223372036854775807", "-9223372036854775809", "18446744073709551616", "9" * 309])
+def test_a_long_integer_keeps_all_of_its_digits(text: str) -> None:
+    assert units.guess(Text.make(text)) == int(text)
+    assert isinstance(units.guess(Text.make(text)), int)
+
+
+def test_an_integer_beyond_all_numbers_is_read_as_a_float_is() -> None:
+    assert units.guess(Text.make("9" * 5000)) == float("inf")
