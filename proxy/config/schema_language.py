@@ -218,8 +218,8 @@ class Section:
                     hint = f" (did you mean {there}?)" if there else meant(name, self.keys, lookup)
                     tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     del tree[name]
-            elif tree[name] is None and not key.null:
-                del tree[name]
+            elif tree[name] is None and not key.null:  # a key with nothing behind it is as good as none
+                del tree[name], tree.keys_at[name]
             else:
                 value = key.form.read(tree[name], tree.values_at[name], (*path, name), tell)
                 if value is BAD:

@@ -107,6 +107,20 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "upstreams:\n  a:\n    url: http://x\n    concurrency: {queue: 8}\n",
         ["redrive.yaml:4:18: upstreams.a.concurrency.max: is missing: attempts under way at a time, as {max: 8}"],
     ),
+    "needed keys with nothing behind them": (
+        "upstreams:\n"
+        "  a:\n"
+        "    url: [{url: , weight: 2}, http://x]\n"
+        "    fallback: [{to: }]\n"
+        "    credentials: {header: , values: [k]}\n"
+        "  b: {url: http://y, concurrency: {max: }}\n",
+        [
+            "redrive.yaml:3:11: upstreams.a.url[0].url: is missing",
+            "redrive.yaml:4:16: upstreams.a.fallback[0].to: is missing: the name of an upstream with a url",
+            "redrive.yaml:5:18: upstreams.a.credentials.header: is missing: the field that carries it, as x-api-key",
+            "redrive.yaml:6:35: upstreams.b.concurrency.max: is missing: attempts under way at a time, as {max: 8}",
+        ],
+    ),
     "no place at all": (
         "upstreams:\n  a:\n    url: http://x\n    concurrency: {max: 0, wait: 5}\n",
         [
