@@ -402,8 +402,8 @@ class Registry:
         own = (policy.upstream, self._definition(policy), kept_by)
         rate = None if policy.rate is None else self._rate(_key(policy.rate, own), policy.rate.spec, now)
         limiter = self._limiter(own, now) if policy.strategy.paced else None
-        cooldown, _ = self._place(policy.upstream, kept_by)
-        _, seen = self._place(policy.upstream, value)
+        # Groups of one cooldown tell values from one another after a 429; after a 503 all are held (section 5).
+        cooldown, seen = self._place(policy.upstream, value)
         hedges = None if policy.strategy.extra is None else self._hedges_of((*own[:2], value), now)
         limit, places = policy.concurrency, None
         if limit is not None and policy.mode == "enforce":  # the other modes hold nobody, and are no limit's affair
