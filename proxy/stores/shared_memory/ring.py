@@ -20,6 +20,8 @@ from proxy.stores.shared_memory.records import Former, Memory
 #: Instants kept apart before any are merged; after that there are at most about a thousand more.
 EXACT = 512
 SLOTS = 1536
+#: Seconds by which a clock may have been read before the lock was had, of the oldest event that is kept.
+SKEW = 0.05
 
 _HEAD = Struct("qqqddqqq")
 _SLICE = Struct("ddq")
@@ -98,17 +100,18 @@ class RingCount(SlidingCount):
         """
         header = self._load()
         place = self._place_of(header, at)
-        if place == header.tail:
+        while place is not None and place < header.tail and not self._read(place)[2]:
+            place += 1  # others have undone theirs there: it stands behind
+        if place == header.tail and header.count:
             header.count -= 1
             header.total -= 1
             self._publish(header)
-        elif place is not None:
+        elif place is not None and place < header.tail:
             first, last, count = self._read(place)
-            if count:
-                header.total -= 1
-                header.amended, header.amended_count = place, count - 1
-                self._publish(header)
-                self._write(place, first, last, count - 1)
+            header.total -= 1
+            header.amended, header.amended_count = place, count - 1
+            self._publish(header)
+            self._write(place, first, last, count - 1)
 
     def _place_of(self, header: _Header, at: float | None) -> int | None:
         """The slice that this instant counts in, `tail` being the open one."""
@@ -117,7 +120,7 @@ class RingCount(SlidingCount):
                 return header.tail
             return next((place for place in range(header.tail - 1, header.head - 1, -1) if self._read(place)[2]), None)
         low, high = header.head, header.tail
-        if at < (self._read(low)[0] if low < high else header.first):
+        if at < (self._read(low)[0] if low < high else header.first) - SKEW:
             return None
         while low < high:
             middle = (low + high) // 2
