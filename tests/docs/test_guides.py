@@ -21,7 +21,7 @@ from support.process import Redrive, environment, run
 from support.scripted import Upstream, answer
 
 ROOT = Path(__file__).parent.parent.parent
-GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
+GUIDES = sorted(page for folder in ("tutorial", "guides") for page in (ROOT / "docs" / folder).glob("*.md"))
 #: These two have tests of their own.
 PAGES = [ROOT / "README.md", *(page for page in GUIDES if page.stem not in ("https", "clients"))]
 #: Lines that are not run here, and who tries them.
@@ -147,7 +147,7 @@ async def test_what_the_readme_shows_is_what_is_printed(tmp_path: Path) -> None:
 
 async def test_the_words_of_getting_started(tmp_path: Path) -> None:
     """Every way in prints what the page says it prints."""
-    page = ROOT / "docs/guides/getting-started.md"
+    page = ROOT / "docs/tutorial/getting-started.md"
     said = re.search(r"Both print `([^`]+)`", page.read_text())
     asked = [line for line in lines(page) if "curl -sS " in line and "-o" not in line and "9901" not in line]
     assert said is not None and len(asked) == 3

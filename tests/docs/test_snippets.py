@@ -18,7 +18,7 @@ from proxy.lab.policy_tests import load_suite, run_suite
 ROOT = Path(__file__).parent.parent.parent
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\w+\.py)\n")
-PAGES = sorted(page for folder in ("", "reference", "guides") for page in (ROOT / "docs" / folder).glob("*.md"))
+PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "decisions")
 
 #: The contract's own example of a policy, which pages name as ../redrive.yaml.
 PAYMENTS = """

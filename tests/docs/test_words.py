@@ -28,7 +28,11 @@ TRIED = {
     "mermaid": "test_transitions",
     **dict.fromkeys(("py", "js", "go", "java"), "test_clients_guide"),
 }
-SHELL = {"README.md", "simulation.md", *(page.name for page in (ROOT / "docs/guides").glob("*.md"))}
+SHELL = {
+    "README.md",
+    "simulate.md",
+    *(page.name for name in ("tutorial", "guides") for page in ROOT.glob(f"docs/{name}/*.md")),
+}
 
 
 def named(page: Path) -> str:

@@ -20,7 +20,7 @@ from proxy.lab.simulate.scenario import OUTAGE, SCENARIO, UPSTREAM, read_scenari
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "config/examples/scenarios").glob("*.yaml"))
-PAGE = ROOT / "docs/reference/simulation.md"
+PAGE = ROOT / "docs/reference/commands/simulate.md"
 
 
 @pytest.fixture(autouse=True)
