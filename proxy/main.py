@@ -277,13 +277,13 @@ class House:
     # -- being watched --------------------------------------------------------------------------------------------
 
     def _view(self) -> View:
-        registry, room = self._serving.registry, self._serving.room
+        registry, room, log = self._serving.registry, self._serving.room, self._serving.cooldowns
         return View(
             readiness=self._readiness,
             metrics=self._exposition,
             config=lambda: masked(self.settings.provenance.effective()),
             upstreams=lambda only: views.upstreams(
-                self.settings.router, self._metrics, registry, monotonic(), only, room
+                self.settings.router, self._metrics, registry, monotonic(), only, room, log
             ),
             buckets=lambda: views.buckets(registry, self.settings.buckets, monotonic()),
             recent=self._recent,
@@ -293,6 +293,7 @@ class House:
             live=lambda: views.live(self.settings.router, self._metrics, registry, monotonic(), room),
             places=lambda upstream, route: views.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],
+            cooldowns=lambda upstream: views.begun(log, upstream),
         )
 
     def _readiness(self) -> Readiness:

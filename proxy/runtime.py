@@ -24,6 +24,7 @@ from proxy.forward.context import Context
 from proxy.forward.timers import Watch
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.call_record import Observer
+from proxy.observe.cooldown_log import CooldownLog
 from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
@@ -144,7 +145,9 @@ class DataPath:
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.room = room or WaitingRoom(settings.limits.waiting)
+        self.cooldowns = CooldownLog()
         self.env = Env(rng, wall() - monotonic(), self.room, self._tell_of_circuit, self._tell_of_credential)
+        self.env.cooldown_began = self.cooldowns.note
         self._clock: asyncio.TimerHandle | None = None
         self._guard = Guard(settings.deny_destinations)
         self._own: Counter[Address] = Counter()

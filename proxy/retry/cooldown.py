@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from proxy.retry.facts import Fields
@@ -42,6 +43,34 @@ def credential_of(fields: Fields) -> bytes:
 def digest(values: object) -> bytes:
     """A hash of what may be a secret, to tell one from another by."""
     return hashlib.blake2b(repr(values).encode("utf-8", "surrogateescape"), digest_size=12).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class CooldownBegan:
+    """An answer with which a cooldown began, for who looks: nothing is decided by it. `group` is whom it holds
+    (EVERYBODY, NO_CREDENTIAL, or the hash of a credential); `field` named the delay, of which `delay` seconds count;
+    `at` is when it came (seconds on the driver's clock). The rest says which call it was the answer to: the path as the
+    app named it, the number of the attempt, where it went, and of the policy's own credentials which it carried, from 1
+    (0: none of them).
+    """
+
+    upstream: str
+    route: str
+    group: bytes
+    status: int
+    field: str
+    delay: float
+    at: float
+    method: str
+    path: str
+    attempt: int
+    endpoint: str
+    key: int
+
+    @property
+    def until(self) -> float:
+        """When the delay is over."""
+        return self.at + self.delay
 
 
 class FleetCooldowns(Protocol):
@@ -184,6 +213,11 @@ class Cooldown:
     def seconds_left(self, now: float) -> float:
         """The longest delay that is left for anybody; 0 when none is."""
         return max(0.0, *(group.until - now for group in self._groups.values()), 0.0)
+
+    def left_of(self, name: bytes, now: float) -> float:
+        """The seconds that are left for this group alone; 0 where none are."""
+        group = self._find(name)
+        return max(0.0, group.until - now) if group is not None else 0.0
 
     def held(self) -> int:
         """How many calls are held."""

@@ -37,6 +37,7 @@ from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
 from proxy.retry.classification import NeedsBody, classify, classify_fault, refuses_credential
+from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoints import Endpoints
 from proxy.retry.facts import (
@@ -92,7 +93,7 @@ class Env:
     """What the driver lends every call. The wall's clock is `now + wall_offset` (seconds since the epoch).
     `circuit_changed` is told where a call opens a circuit breaker, or closes it: upstream, endpoint, whether it is
     open, and the seconds until a probe may go; `credential_aside` where a credential is put aside: upstream, and its
-    number, from 1.
+    number, from 1; `cooldown_began` where an answer begins a cooldown.
     """
 
     rng: Chance
@@ -100,6 +101,7 @@ class Env:
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
     circuit_changed: Callable[[str, str, bool, float], None] = lambda upstream, endpoint, is_open, left: None
     credential_aside: Callable[[str, int], None] = lambda upstream, key: None
+    cooldown_began: Callable[[CooldownBegan], None] = lambda began: None
 
 
 _NEW = New()
@@ -803,6 +805,8 @@ class Call:
         began = None
         if not self._disabled and not self.hedged:  # neither with X-Retry-Disable nor of a hedged call
             began = self.scope.cool_down(failure, self.policy.pushback, self.scope.caller(self.request), now)
+            if began is not None:
+                self._tell_of_cooldown(began, failure, now)
         if self._admission is not None and self._admission.cooled:
             well = failure.status is not None and not failure.verdict.cls.retryable
             self._admission.landed(failure.sent, now, well=well)
@@ -811,6 +815,27 @@ class Call:
             if self._keys.failed(failure, refused=refused, now=now):
                 self.env.credential_aside(self.policy.upstream, self._keys.key + 1)
         return began
+
+    def _tell_of_cooldown(self, group: bytes, failure: Failure, now: float) -> None:
+        """Say with whose answer a cooldown began."""
+        pushback, policy, request = failure.pushback, self.policy, self.request
+        assert pushback.cooldown is not None and failure.status is not None
+        self.env.cooldown_began(
+            CooldownBegan(
+                upstream=policy.upstream,
+                route=policy.route,
+                group=group,
+                status=failure.status,
+                field=pushback.source,
+                delay=min(pushback.cooldown, policy.pushback.max_delay),
+                at=now,
+                method=request.method,
+                path=request.path,
+                attempt=failure.attempt,
+                endpoint=self.endpoints.get(failure.attempt, ""),
+                key=0 if self._keys is None else self._keys.key + 1,
+            )
+        )
 
     def _learn(self, throttled: bool, now: float) -> None:
         """The adaptive limiter learns from the end of every attempt."""

@@ -346,6 +346,12 @@ class Registry:
             if left > 0:
                 yield upstream, value, left
 
+    def cooling(self, now: float) -> Iterator[tuple[str, Cooldown]]:
+        """(upstream, cooldown) of every cooldown in force, to be asked whom it holds."""
+        for (upstream, _), (cooldown, _) in list(self._places.items()):
+            if cooldown.seconds_left(now) > 0:
+                yield upstream, cooldown
+
     def under_way(self) -> Iterator[tuple[Key, Places]]:
         """The places of every limit of attempts under way, with its key: upstream, group, scope value."""
         yield from list(self._under_way.items())

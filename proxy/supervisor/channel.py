@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from proxy.config.settings import Address
 from proxy.observe.aggregate import Report
+from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.registry import Key, Spec
 
 _HEADER = Struct("=QI")  # bytes that follow, descriptors that came with it
@@ -214,12 +215,15 @@ class Left(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The answer to Gather. `made` are the keys of shared state that the worker has come to use, as of `generation`."""
+    """The answer to Gather. `made` are the keys of shared state that the worker has come to use, as of `generation`;
+    `cooldowns` began since the answer before.
+    """
 
     number: int
     generation: int
     report: Report
     made: tuple[tuple[str, Key, Spec | None], ...]
+    cooldowns: Sequence[CooldownBegan] = ()
 
 
 class Ended(NamedTuple):

@@ -193,7 +193,8 @@ class Worker:
         wires = self._path.wires if self._has_begun else Wires()
         moved, recent = self._metrics.moved(self._counted), self._recent
         report = Report(moved, recent.seen, calls, self._metrics.lines_lost, wires)
-        return Counted(number, self._factory.generation, report, made)
+        cooldowns = self._path.cooldowns.news() if self._has_begun else ()
+        return Counted(number, self._factory.generation, report, made, cooldowns)
 
     def _look(self) -> None:
         """Say what we use, and leave room for what the others do."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from proxy.config.settings import Address, Settings, pack
 from proxy.observe.aggregate import Aggregate
+from proxy.observe.cooldown_log import CooldownLog
 from proxy.observe.metrics import Wires
 from proxy.process import Background, WorkerFailedError, telling
 from proxy.retry.registry import Registry
@@ -62,6 +63,7 @@ class Workers:
         self._packed = pack(settings)
         self._numbers = 0
         self._slots = Slots(processes(settings.workers))
+        self.cooldowns = CooldownLog()
         self._all: dict[int, WorkerProcess] = {}
         self._own: list[Address] = []
         self._began = self._ending = self._draining = self._refusing = False
@@ -153,6 +155,8 @@ class Workers:
         """Add up what was counted, and look at the shared state that a worker has come to use."""
         if worker.number in self._all:
             self._gathered.keep(worker.number, counted.report)
+        for began in counted.cooldowns:
+            self.cooldowns.note(began, worker.pid)
         self._factory.generation = counted.generation
         for sort, key, spec in counted.made:
             self.registry.meet(sort, key, spec, monotonic())

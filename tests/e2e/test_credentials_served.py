@@ -172,11 +172,16 @@ async def show(running: Redrive, page: str) -> Any:
 async def test_a_refused_key_is_put_aside_by_all_workers_and_told_of(workers: int, tmp_path: Path) -> None:
     async def judge(turn: Turn) -> None:
         await turn.read_body()
+        if turn.request.target == "/slow":
+            await turn.write(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n")
+            return
         good = turn.request.one("x-api-key") == "value-b"
         await turn.write(b"HTTP/1.1 200 OK\r\n" if good else b"HTTP/1.1 401 Unauthorized\r\n")
         await turn.write(b"Content-Length: 0\r\n\r\n")
 
-    config = "upstreams: {llm: {url: URL, credentials: {header: X-Api-Key, values: [value-a, value-b]}}}\n"
+    config = (
+        "upstreams: {llm: {url: URL, credentials: {header: X-Api-Key, values: [value-a, value-b]}, strategy: none}}\n"
+    )
     async with (
         Upstream(judge) as upstream,
         Redrive(tmp_path, config.replace("URL", upstream.url), listen=LISTEN.format(workers)) as running,
@@ -197,3 +202,8 @@ async def test_a_refused_key_is_put_aside_by_all_workers_and_told_of(workers: in
         calls = (await show(running, "requests"))["requests"]
         assert {each["history"][0]["key"] for each in calls if each["status"] == 401} == {1}
         assert {each["history"][0]["key"] for each in calls if each["status"] == 200} == {2}
+        assert [each["cooldown_seconds"] for each in row["credentials"]] == [0, 0]
+        assert (await with_aiohttp("GET", f"{running.url}/llm/slow")).status == 429
+        (row,) = (await show(running, "upstreams"))["upstreams"]
+        assert [each["cooldown_seconds"] > 25 for each in row["credentials"]] == [False, True]
+        assert (row["cooldown"]["holds"], row["cooldown"]["key"]) == ("callers with key 2", 2)

@@ -124,11 +124,26 @@ async def test_a_cooldown_and_an_app_s_own_retry_are_known_to_all(tmp_path: Path
             ):
                 assert got.status == 200
         assert (await metrics(running))("redrive_app_retries_total") == 1
-        assert (await with_aiohttp("GET", f"{running.url}/a/x")).status == 429
+        assert (await with_aiohttp("GET", f"{running.url}/a/x?card=4242")).status == 429
         held = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/x") for _ in range(20)))
         assert {each.status for each in held} == {429}
         assert len(upstream.requests) == 3
         assert (await metrics(running))("redrive_cooldown_seconds", upstream="a") > 25
+        (row,) = (await show(running, "upstreams"))["upstreams"]
+        began = row["cooldown"]
+        assert {name: began[name] for name in ("status", "field", "holds", "method", "path", "attempt", "seconds")} == {
+            "status": 429,
+            "field": "retry-after",
+            "holds": "callers without a credential",
+            "method": "GET",
+            "path": "/a/x?card=***",
+            "attempt": 1,
+            "seconds": 30.0,
+        }
+        assert began["worker"] in workers_of(running.pid)
+        assert began["endpoint"] == upstream.authority
+        assert row["attempts_per_call"] == 1.0  # of the calls that were held nothing was sent
+        assert (await show(running, "series?name=a"))["cooldowns"] == [began]
 
 
 async def test_a_killed_worker_is_replaced_and_nothing_else_is_lost(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from proxy.observe.metrics import BOUNDS
 from proxy.observe.recent_calls import RecentCalls
-from proxy.server.admin.live_board import SAMPLES, LiveBoard, quantile
+from proxy.server.admin.live_board import LEVELS, LiveBoard
+from proxy.server.admin.timeline import quantile
 from proxy.server.admin.views import Live, Readiness, View
 
 NONE = (0,) * (len(BOUNDS) + 1)
@@ -124,10 +125,10 @@ async def test_the_last_minute_is_what_came_since_its_mark() -> None:
     assert message["upstreams"][0]["calls"] == 300
     assert 0.005 < message["upstreams"][0]["recent"]["p50"] < 0.01
     assert len(message["history"]["a/x"]) == 30
-    for _ in range(SAMPLES):
+    for _ in range(LEVELS):
         await board.sample()
     await board.look()
-    assert len(told(board, 0)[0]["history"]["a/x"]) == SAMPLES
+    assert len(told(board, 0)[0]["history"]["a/x"]) == LEVELS
 
 
 async def test_one_label_is_told_by_its_lowest_scope() -> None:

@@ -111,11 +111,12 @@ ASKED = (
     "/", "/static/style.css", "/openapi.json", "/livez", "/readyz", "/readyz?verbose", "/metrics", "/config",
     "/buckets",
     "/config/places", "/config/places?upstream=b", "/config/places?upstream=nobody", "/upstreams", "/upstreams?name=b",
+    "/series", "/series?name=b", "/series?name=nobody",
     "/requests", "/requests?limit=1", "/requests?since=2", "/requests?only=notable", "/requests?limit=all",
     "/requests?since=-1", "/requests?only=bad", "/events?most=all",
 )  # fmt: skip
 UNREADABLE = frozenset({"/requests?limit=all", "/requests?since=-1", "/requests?only=bad", "/events?most=all"})
-MISSING = frozenset({"/config/places?upstream=nobody"})
+MISSING = frozenset({"/config/places?upstream=nobody", "/series?name=nobody"})
 LET_IN = {"Authorization": f"Bearer {TOKEN}"}
 
 

@@ -73,7 +73,7 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
     app = bare_app(known_host, token, own_site)
     app[ACCESS] = access
     board = LiveBoard(view, asyncio.get_running_loop().time, secrets.token_hex(4))
-    page = Handlers(view)
+    page = Handlers(view, board.timeline)
     app.add_routes(
         [
             get("/", handlers.page, name="dashboard"),
@@ -87,6 +87,7 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
             get("/upstreams", page.upstreams),
             get("/buckets", page.buckets),
             get("/requests", page.requests),
+            get("/series", page.series),
             get("/events", board.stream),
             post("/reload", page.reload),
             post("/drain", page.drain),

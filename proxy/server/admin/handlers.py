@@ -20,8 +20,10 @@ from typing import Any
 from aiohttp import web
 
 from proxy.observe.recent_calls import KEPT
+from proxy.server.admin.timeline import Timeline
 from proxy.server.admin.turns import a_turn, in_turns
 from proxy.server.admin.views import View
+from proxy.transport.clock import monotonic, wall
 
 #: Bytes of a body that are written at once: more are written in pieces of so many.
 PIECE = 128 * 1024
@@ -78,8 +80,9 @@ def _file(name: str) -> web.Response:
 class Handlers:
     """One for each application. Pages that show what other processes count bring it in first (`View.refresh`)."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, timeline: Timeline | None = None) -> None:
         self._view = view
+        self._timeline = timeline if timeline is not None else Timeline()
 
     async def livez(self, request: web.Request) -> web.Response:
         """`/livez`: the process answers."""
@@ -123,6 +126,21 @@ class Handlers:
         shown = await self._view.upstreams(request.query.get("name"))
         return await _json(request, lambda: {"upstreams": shown})
 
+    async def series(self, request: web.Request) -> web.StreamResponse:
+        """`/series`: the last fifteen minutes of all together, or of the upstream whose `?name` is asked for."""
+        name, timeline, to_wall = request.query.get("name"), self._timeline, wall() - monotonic()
+        if name is None:
+            together = {"name": None, **timeline.columns(None, to_wall)}
+            return await _json(request, lambda: together)
+        found = await self._view.upstreams(name)
+        if not found and not timeline.knows(name):
+            return refusal(404, "There is no such upstream.")
+        labels = {label for each in found for label in _labels(each)}
+        cooldowns, columns = self._view.cooldowns(name), timeline.columns(name, to_wall)
+        levels = {label: timeline.levels(label, len(columns["at"])) for label in sorted(labels)}
+        shown = {"name": name, **columns, "buckets": levels, "cooldowns": cooldowns}
+        return await _json(request, lambda: shown)
+
     async def buckets(self, request: web.Request) -> web.StreamResponse:
         """`/buckets`: the level of each bucket."""
         await self._view.refresh()
@@ -152,6 +170,11 @@ class Handlers:
         """`POST /drain`: stop being ready, and let calls run out."""
         self._view.drain()
         return await _json(request, lambda: {"draining": True}, 202)
+
+
+def _labels(upstream: dict[str, Any]) -> list[str]:
+    """The labels of the retry buckets of an upstream and its routes."""
+    return [each["bucket"] for each in (upstream, *upstream["routes"]) if each["bucket"] is not None]
 
 
 def is_count(text: str) -> bool:

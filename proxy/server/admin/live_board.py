@@ -9,8 +9,9 @@ core: the more one takes, the longer the next one waits. It is made in stretches
 A row is sent again only where a figure in it has changed.
 
 Theory: counters only grow. What happened lately is the difference to what they were when the window began; two such
-marks, thirty seconds apart, are kept, so that the window covers the last 30 to 60 seconds. Bucket levels are sampled
-every five seconds for the last five minutes, so that whoever opens the page sees what came before.
+marks, thirty seconds apart, are kept, so that the window covers the last 30 to 60 seconds. Counters and bucket levels
+are sampled every five seconds for the last fifteen minutes (`timeline`), so that whoever opens the page sees what came
+before. A sample, too, is made in stretches, and takes a fiftieth of a core at most.
 """
 
 from __future__ import annotations
@@ -18,23 +19,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from aiohttp import web
 
-from proxy.observe.metrics import BOUNDS
 from proxy.observe.recent_calls import NumberedCall
 from proxy.server.admin.connections import has_said_all
 from proxy.server.admin.handlers import is_count, refusal, write_in_pieces
+from proxy.server.admin.timeline import SAMPLE, Timeline, quantile
 from proxy.server.admin.turns import gradually, in_turns, rest
 from proxy.server.admin.views import Live, View
 
-#: Seconds between samples of the levels, and how many are kept.
-SAMPLE, SAMPLES = 5.0, 60
-#: Samples from one mark of the window to the next.
-_WINDOW = 6
+#: Levels of each bucket that a new reader of the board is sent: those of five minutes.
+LEVELS = 60
+#: Seconds from one mark of the window to the next.
+_WINDOW = 30.0
+#: Seconds from a sample to the next at most, however long one takes.
+_LONGEST = 30.0
 #: Least seconds between two looks, and the part of a core that looking may take.
 _LOOK, _SHARE = 1.0, 0.02
 #: Seconds between looks at what is new, for a reader of calls alone; and between signs of life.
@@ -64,8 +67,7 @@ class LiveBoard:
         self._full = 0  # rows have come and gone since: what was sent before this version is worth nothing
         self._rows: dict[str, _Row] = {}
         self._buckets: dict[str, _Row] = {}
-        self._history: dict[str, deque[float]] = {}
-        self._sample = 0
+        self.timeline = Timeline()
         self._marks: deque[tuple[float, dict[str, Live]]] = deque(maxlen=2)
         self._looked = float("-inf")
         self._looking = asyncio.Lock()
@@ -75,20 +77,25 @@ class LiveBoard:
         """Sample until the application shuts down."""
         while not closing.is_set():
             await self._view.refresh()
+            began = self._clock()
             await self.sample()
-            await rest(closing, SAMPLE)
+            took = self._clock() - began
+            await rest(closing, max(SAMPLE, min(took / _SHARE, _LONGEST)) - min(took, SAMPLE / 2))
 
     async def sample(self) -> None:
-        """Note the levels, and now and then where the window begins. To be called every SAMPLE seconds."""
-        if self._sample % _WINDOW == 0:
-            began = self._clock()
-            self._marks.append((began, {row.name: row for row in await self._view.live()}))
-        levels = {bucket["bucket"]: bucket["level"] for bucket in await _lowest(await self._view.buckets())}
-        self._sample += 1
-        async for label, level in gradually(levels.items()):
-            self._history.setdefault(label, deque(maxlen=SAMPLES)).append(level)
-        for label in self._history.keys() - levels.keys():
-            del self._history[label]
+        """Note what was counted, the levels, and now and then where the window begins. To be called every SAMPLE
+        seconds.
+        """
+        began, timeline = self._clock(), self.timeline
+        live = await self._view.live()
+        if not self._marks or began - self._marks[-1][0] >= _WINDOW * 0.9:
+            self._marks.append((began, {row.name: row for row in live}))
+        timeline.begin(began)
+        async for row in gradually(live):
+            timeline.note(row)
+        async for bucket in gradually(await _lowest(await self._view.buckets())):
+            timeline.level(bucket["bucket"], bucket["level"])
+        timeline.end()
 
     async def look(self) -> None:
         """Bring the rows up to date, unless that was done just now."""
@@ -115,7 +122,7 @@ class LiveBoard:
             "board": self._name,
             "full": full,
             "window": round(self._clock() - began, 1),
-            "sample": self._sample,
+            "sample": self.timeline.number,
             "sampled_every": SAMPLE,
             "loads": self._view.loads(),
             "calls": self._view.recent.seen,
@@ -123,7 +130,7 @@ class LiveBoard:
             **more,
         }
         if full:
-            message["history"] = {label: list(levels) for label, levels in self._history.items()}
+            message["history"] = {label: self.timeline.levels(label, LEVELS) for label in self.timeline.labels()}
         head = json.dumps(message, separators=(",", ":"))
         upstreams, buckets = _changed(self._rows, after), _changed(self._buckets, after)
         return f'{head[:-1]},"upstreams":[{upstreams}],"buckets":[{buckets}]}}', self._version
@@ -189,26 +196,9 @@ def _upstream(row: Live, marked: Live | None) -> dict[str, Any]:
         "queued": row.queued,
         "open": [[endpoint, round(left, 1)] for endpoint, left in row.open],
         "aside": [[key, round(left)] for key, left in row.aside],
+        "cooling": [[key, round(left, 1)] for key, left in row.cooling],
         "recent": recent,
     }
-
-
-def quantile(slots: Sequence[int], share: float) -> float | None:
-    """Seconds that this share of what was counted stayed below; None where nothing was. As Prometheus estimates it:
-    evenly spread within a slot, and the highest bound for what lies beyond all.
-    """
-    total = sum(slots)
-    if not total:
-        return None
-    wanted = share * total
-    for slot, count in enumerate(slots):
-        if count >= wanted:
-            if slot == len(BOUNDS):
-                break
-            below = BOUNDS[slot - 1] if slot else 0.0
-            return round(below + (BOUNDS[slot] - below) * wanted / count, 6)
-        wanted -= count
-    return BOUNDS[-1]
 
 
 #: What tells those of a strategy's label apart from its retry bucket.

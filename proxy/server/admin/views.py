@@ -18,24 +18,29 @@ from typing import Any
 from proxy.config.provenance import Provenance
 from proxy.config.settings import Settings
 from proxy.observe import masking
+from proxy.observe.cooldown_log import Begun, CooldownLog
 from proxy.observe.exposition import Gauges
 from proxy.observe.metrics import BOUNDS, Metrics, Series
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.concurrency import UNLIMITED, Places
+from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL, Cooldown, credential_of
 from proxy.retry.facts import Outcome
 from proxy.retry.hedges import Hedges
 from proxy.retry.plans import HAIR
 from proxy.retry.policy import BucketRef, Policy, RateSpec, Strategy
-from proxy.retry.registry import Key, Registry
+from proxy.retry.registry import Key, KeyFields, Registry
 from proxy.retry.routing import Endpoint, Router, Upstream
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.admin.turns import gradually, in_turns
 from proxy.server.resources import Usage, enough_for, processes
+from proxy.transport.clock import monotonic, wall
 from proxy.wire.http1.compiled import CORE
 
 #: In which nobody waits.
 NO_ROOM = WaitingRoom()
+#: In which no cooldown stands.
+NO_COOLDOWNS = CooldownLog()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +48,12 @@ class Live:
     """An upstream's counters, since the process began. `slots` is its histogram of call durations, `cooldown` how many
     seconds its callers are still asked to wait, `held` how many of its calls a gate holds now. `open`: its endpoints
     whose circuit breakers are open, each with the seconds until a call may go there; `aside`: the numbers of its
-    credentials that are put aside, each with the seconds for which it still is. `under_way`: its attempts that a limit
-    counts; `queued`: its calls that wait for a place among them."""
+    credentials that are put aside, each with the seconds for which it still is; `cooling`: those whose callers are
+    still asked to wait, each with the seconds. `under_way`: its attempts that a limit counts; `queued`: its calls that
+    wait for a place among them.
+
+    `arrived`: first attempts of calls that came here from another upstream, which they fell back from; `retries`: all
+    further attempts, hedges too."""
 
     name: str
     calls: int
@@ -58,6 +67,14 @@ class Live:
     aside: Sequence[tuple[int, float]] = ()
     under_way: int = 0
     queued: int = 0
+    retries: int = 0
+    arrived: int = 0
+    cooling: Sequence[tuple[int, float]] = ()
+
+    @property
+    def sent(self) -> int:
+        """Calls of which an attempt was sent here, those that arrived from another upstream too."""
+        return self.attempts - self.retries
 
     @property
     def failed(self) -> int:
@@ -66,7 +83,7 @@ class Live:
 
     def figures(self) -> dict[str, int]:
         """What is counted."""
-        counted = ("calls", "at_once", "after_retries", "failed", "attempts")
+        counted = ("calls", "at_once", "after_retries", "failed", "attempts", "retries", "arrived")
         return {name: getattr(self, name) for name in counted}
 
 
@@ -82,15 +99,21 @@ class Circuit:
 @dataclass(frozen=True, slots=True)
 class Credential:
     """One of an upstream's credentials, by its number, from 1; `left` are the seconds for which it is put aside, 0
-    where it is not.
+    where it is not; `cooling` those for which callers with it are still asked to wait.
     """
 
     key: int
     left: float = 0.0
+    cooling: float = 0.0
 
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
-        return {"key": self.key, "usable": not self.left, "seconds_left": round(self.left, 3)}
+        return {
+            "key": self.key,
+            "usable": not self.left,
+            "seconds_left": round(self.left, 3),
+            "cooldown_seconds": round(self.cooling, 3),
+        }
 
 
 async def _nothing() -> Any:
@@ -125,6 +148,7 @@ class View:
     `refresh` brings in what other processes have counted, before a page shows it.
     `live` are the counters of every upstream, `places` the effective values of a policy (upstream and route; "" is the
     top level) with their file and line, `loads` how many configurations were taken since the start.
+    `cooldowns` are those that answers of an upstream began lately.
     `metrics` takes an Accept field and gives (text, content type); `reload` gives error lines, [] where it worked.
     """
 
@@ -140,6 +164,7 @@ class View:
     live: Callable[[], Awaitable[list[Live]]] = _nothing
     places: Callable[[str, str], list[dict[str, str]]] = lambda upstream, route: []
     loads: Callable[[], int] = int
+    cooldowns: Callable[[str], list[dict[str, Any]]] = lambda upstream: []
 
 
 async def upstreams(
@@ -149,6 +174,7 @@ async def upstreams(
     now: float,
     only: str | None = None,
     room: WaitingRoom = NO_ROOM,
+    log: CooldownLog = NO_COOLDOWNS,
 ) -> list[dict[str, Any]]:
     """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
     counted = await _counted({}, metrics)
@@ -159,9 +185,42 @@ async def upstreams(
     if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
         chosen.append(fallback)
     return await in_turns(
-        _upstream(each, counted.get(each.label, []), registry, held, room, broken, keys, limited.get(each.label))
+        {
+            **_upstream(each, counted.get(each.label, []), registry, held, room, broken, keys, limited.get(each.label)),
+            "cooldown": _in_force(log.in_force(each.label, now)) if held.get(each.label) else None,
+        }
         for each in chosen
     )
+
+
+def begun(log: CooldownLog, upstream: str) -> list[dict[str, Any]]:
+    """The last cooldowns that answers of an upstream began, the oldest first."""
+    return [as_begun(each) for each in log.last(upstream)]
+
+
+def _in_force(found: Begun | None) -> dict[str, Any] | None:
+    return None if found is None else as_begun(found)
+
+
+def as_begun(found: Begun) -> dict[str, Any]:
+    """A cooldown that began, for JSON: with whose answer, and by which field."""
+    began = found.began
+    holds = {EVERYBODY: "everybody", NO_CREDENTIAL: "callers without a credential"}
+    by_key = "callers with the same credential" if not began.key else f"callers with key {began.key}"
+    return {
+        "began": round(began.at + wall() - monotonic(), 3),
+        "seconds": round(began.delay, 3),
+        "status": began.status,
+        "field": began.field,
+        "holds": holds.get(began.group, by_key),
+        "method": began.method,
+        "path": began.path,
+        "route": began.route,
+        "attempt": began.attempt,
+        "endpoint": began.endpoint,
+        "key": began.key or None,
+        "worker": found.worker or None,
+    }
 
 
 async def live(
@@ -193,7 +252,7 @@ def _live(
     keys: Sequence[Credential] = (),
     limited: tuple[int, int] | None = None,
 ) -> Live:
-    calls = at_once = after_retries = attempts = 0
+    calls = at_once = after_retries = attempts = retries = arrived = 0
     slots = [0] * (len(BOUNDS) + 1)
     for series in counted:
         first = sum(series.at_once)
@@ -201,11 +260,15 @@ def _live(
         calls += first + sum(series.outcomes.values())
         attempts += first + sum(series.results.values())
         after_retries += sum(n for (outcome, _), n in series.outcomes.items() if outcome is Outcome.SUCCESS)
+        came = series.reasons["fallback"] if series.reasons else 0
+        arrived += came
+        retries += sum(series.reasons.values()) - came
         slots = list(map(add, slots, series.call_seconds.slots)) if len(counted) > 1 else series.call_seconds.slots
     open_ones = tuple((each.endpoint, each.left) for each in broken if each.is_open)
     aside, waiting = tuple((each.key, each.left) for each in keys if each.left), room.held_for(label)
+    cooling = tuple((each.key, each.cooling) for each in keys if each.cooling)
     now = cooldown, waiting, open_ones, aside, *(limited or (0, 0))
-    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), *now)
+    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), *now, retries, arrived, cooling)
 
 
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
@@ -255,7 +318,9 @@ def _upstream(
         "succeeded_after_retries": seen.after_retries,
         "failed": seen.failed,
         "attempts": seen.attempts,
-        "attempts_per_call": round(seen.attempts / seen.calls, 3) if seen.calls else None,
+        "retries": seen.retries,
+        "arrived_by_fallback": seen.arrived,
+        "attempts_per_call": round(seen.attempts / seen.sent, 3) if seen.sent else None,
         "outcomes": {outcome: count for outcome, count in outcomes.items() if count},
         "results": dict(sum((series.results for series in counted), Counter(success=seen.at_once))),
         "denied": {why.value: n for why, n in sum((series.denied for series in counted), Counter()).items()},
@@ -419,16 +484,28 @@ def open_circuits(found: Mapping[str, Sequence[Circuit]], router: Router) -> lis
 async def credentials(router: Router, registry: Registry, now: float) -> dict[str, list[Credential]]:
     """The credentials of each upstream that has any, by label."""
     found: dict[str, list[Credential]] = {}
+    held: dict[str, list[Cooldown]] = {}
+    async for label, cooldown in gradually(registry.cooling(now)):
+        held.setdefault(label, []).append(cooldown)
     async for upstream in gradually(iter(router.upstreams)):
         if upstream.policy.credentials is not None:
-            found[upstream.label] = _credentials(upstream, registry, now)
+            found[upstream.label] = _credentials(upstream, registry, now, held.get(upstream.label, ()))
     return found
 
 
-def _credentials(upstream: Upstream, registry: Registry, now: float) -> list[Credential]:
+def _credentials(upstream: Upstream, registry: Registry, now: float, held: Sequence[Cooldown] = ()) -> list[Credential]:
+    """An upstream's credentials. `held`: its cooldowns in force; without them it is not said which of them cool."""
     definition, roster = upstream.policy.credentials, registry.roster(upstream.label)
     digests = () if definition is None else definition.digests
-    return [Credential(key, max(0.0, roster.aside_until(digest) - now)) for key, digest in enumerate(digests, 1)]
+    groups = [credential_of(KeyFields(digest)) if held else b"" for digest in digests]
+    return [
+        Credential(
+            key,
+            max(0.0, roster.aside_until(digest) - now),
+            max((cooldown.left_of(group, now) for cooldown in held), default=0.0),
+        )
+        for key, (digest, group) in enumerate(zip(digests, groups, strict=True), 1)
+    ]
 
 
 def credentials_aside(router: Router, registry: Registry, now: float) -> list[dict[str, Any]]:

@@ -169,6 +169,10 @@ class SharedCooldown(Cooldown):
         """The longest delay that is left for anybody, in any worker; 0 when none is."""
         return max(0.0, self.quiet_from - now)
 
+    def left_of(self, name: bytes, now: float) -> float:
+        group = self._find(name)
+        return max(0.0, group.record.peek() - now) if isinstance(group, SharedSlowStart) else 0.0
+
     def _look(self, changed: object) -> None:
         quiet = -_NEVER
         for group in self._groups.values():

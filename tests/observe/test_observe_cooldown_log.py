@@ -1,0 +1,48 @@
+"""Who began the last cooldowns: bounded, masked, and told once."""
+
+from __future__ import annotations
+
+from proxy.observe.cooldown_log import EACH, MOST, PATH, CooldownLog
+from proxy.retry.cooldown import EVERYBODY, CooldownBegan
+
+
+def began(at: float, delay: float = 5.0, upstream: str = "a", path: str = "/x") -> CooldownBegan:
+    return CooldownBegan(upstream, "", EVERYBODY, 503, "retry-after", delay, at, "GET", path, 1, "10.0.0.1:80", 0)
+
+
+def test_the_one_in_force_is_the_one_that_ends_last() -> None:
+    log = CooldownLog()
+    log.note(began(10.0, delay=30))
+    log.note(began(12.0, delay=1))
+    found = log.in_force("a", 20.0)
+    assert found is not None
+    assert found.began.at == 10.0
+    assert log.in_force("a", 40.0) is None
+    assert log.in_force("b", 20.0) is None
+
+
+def test_it_is_bounded() -> None:
+    log = CooldownLog()
+    for number in range(EACH + 3):
+        log.note(began(float(number)))
+    assert [each.began.at for each in log.last("a")] == [float(number) for number in range(3, EACH + 3)]
+    for number in range(MOST):
+        log.note(began(1.0, upstream=f"u{number}"))
+    assert log.last("a") == []
+    log.note(began(1.0, upstream="long", path="/" + "x" * 9000))
+    assert len(log.last("long")[0].began.path) == PATH + 1
+
+
+def test_what_a_path_says_is_masked() -> None:
+    log = CooldownLog()
+    log.note(began(1.0, path="/x?card=4242"))
+    assert log.last("a")[0].began.path == "/x?card=***"
+
+
+def test_news_are_told_once_and_what_a_worker_told_is_none() -> None:
+    log = CooldownLog()
+    log.note(began(1.0))
+    log.note(began(2.0), worker=77)
+    assert [each.at for each in log.news()] == [1.0]
+    assert list(log.news()) == []
+    assert [each.worker for each in log.last("a")] == [0, 77]
