@@ -49,7 +49,7 @@ def variables(settings: Settings, *, java: bool = False) -> dict[str, str]:
     """
     address = next((address for address in settings.listen if address.unix is None and address.port), None)
     if address is None:
-        raise NotWritableError("there is no listener on a TCP port that an app could be pointed to")
+        raise NotWritableError("no listener has a TCP port that an app could use")
     names = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "grpc_proxy")
     return {
         **dict.fromkeys(names, f"http://{address.nearby}"),
@@ -89,7 +89,9 @@ def _dotenv(name: str, value: str) -> str:
     if _PLAIN.fullmatch(value):
         return value
     if re.search(r"['\\\r\n]", value):
-        raise NotWritableError(f"{name} has a quote, a backslash or a line end, which readers of .env take differently")
+        raise NotWritableError(
+            f"{name} contains a quote, a backslash or a line end, which readers of .env files handle differently"
+        )
     return f"'{value}'"
 
 
@@ -106,7 +108,7 @@ def tell_if_missing(settings: Settings) -> None:
     """Say so where apps are about to be told of files that are not there."""
     missing = sorted({path for path in _of_certificates(settings).values() if not Path(path).exists()})
     if missing:
-        _tell(f"not there yet: {' and '.join(missing)}: redrive ca init makes them, apps fail until then")
+        _tell(f"missing: {' and '.join(missing)}: run redrive ca init to make them; apps fail until then")
 
 
 def init(settings: Settings, hosts: list[str]) -> None:
@@ -117,7 +119,7 @@ def init(settings: Settings, hosts: list[str]) -> None:
     made = ca.init(Path(settings.ca.cert), Path(settings.ca.key), hosts, _now(), os.environ)
     _print_description(settings)
     _tell_of_roots(len(made.roots.blocks), made.roots.source)
-    _tell('what apps need to trust it: eval "$(redrive env)", where an upstream says connect: intercept')
+    _tell('to make apps trust it: eval "$(redrive env)", where an upstream has connect: intercept')
 
 
 def show(settings: Settings) -> None:
@@ -153,7 +155,7 @@ def _tell_of_roots(count: int, source: str) -> None:
     if count:
         _tell(f"the bundle has the {count} roots of {source}, and this CA")
     else:
-        _tell("this machine has no root certificates (install ca-certificates): the bundle has this CA alone")
+        _tell("this machine has no root certificates (install ca-certificates): the bundle holds only this CA")
 
 
 def _tell(text: str) -> None:

@@ -91,9 +91,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="redrive",
         description="A retrying HTTP sidecar.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"try it:         redrive demo\na verb's page:  redrive VERB --help\nexamples:       {EXAMPLES}",
+        epilog=f"try it:         redrive demo\nhelp on a verb: redrive VERB --help\nexamples:       {EXAMPLES}",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and which core runs")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and which core is in use")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
 
     def add(name: str, verb: Verb, told: str, *, config: bool = True) -> argparse.ArgumentParser:
@@ -103,55 +103,57 @@ def _parser() -> argparse.ArgumentParser:
             _takes_config(made)
         return made
 
-    add("run", run, "serve until SIGTERM or Ctrl-C; a file that changes is loaded again")
+    add("run", run, "serve until SIGTERM or Ctrl-C; reload the file when it changes")
     option = add("check", check, "validate a configuration; print every error and warning").add_argument
-    told = "text for people, json for editors, github for annotations of a pull request; %(default)s unless named"
+    told = "text for people, json for editors, github for pull-request annotations (default: %(default)s)"
     option("--format", choices=("text", "json", "github"), default="text", help=told)
     asked = add("explain", explain, "which upstream, route, strategy, bucket apply, and what would happen next")
     option = asked.add_argument
     option("method", metavar="METHOD")
     option("url", metavar="URL", help="http://…, /… as a base URL's path, or HOST:PORT for CONNECT")
     either = asked.add_mutually_exclusive_group().add_argument
-    either("--status", metavar="N", help="what every attempt is answered: an HTTP or gRPC status")
+    either("--status", metavar="N", help="the status that every attempt gets, HTTP or gRPC")
     told = "how every attempt fails: connect_failure, refused_stream, reset (or reset:CODE, HTTP/2's), attempt_timeout"
     either("--fail", metavar="KIND", help=told)
     field: dict[str, Any] = {"action": "append", "default": [], "metavar": "'Name: value'"}
-    told = "a field of the request and of the answer, each of which reads its own; as often as need be"
+    told = "a field of the request and of the answer (each reads its own); may be repeated"
     option("-H", dest="fields", help=told, **field)
     for side in ("request", "answer"):
-        option(f"--{side}-header", dest=f"of_{side}", help=f"a field of the {side} alone", **field)
+        option(f"--{side}-header", dest=f"of_{side}", help=f"a field of the {side} only", **field)
     option("--http2", action="store_true", help="the app speaks HTTP/2, as gRPC clients always do")
     option("--json", action="store_true", help="print the same as one JSON object")
     option("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
     option = add("test", test, "run policy tests", config=False).add_argument
     option("files", nargs="+", metavar="FILE")
     option("--json", action="store_true", help="print one JSON array")
-    option = add("simulate", simulate, "play a policy in an outage, beside no retries and immediate ones").add_argument
+    option = add(
+        "simulate", simulate, "play a policy through an outage, next to no retries and immediate ones"
+    ).add_argument
     option("--scenario", required=True, metavar="FILE", help="who calls, and what happens to the upstream")
     option("--json", action="store_true", help="print the figures as JSON")
-    option("--plot", metavar="FILE", help="write a picture of it, as SVG")
+    option("--plot", metavar="FILE", help="write a chart of it, as SVG")
     told = "a flaky upstream, the proxy in front, traffic, and a live view"
     option = add("demo", demo, told, config=False).add_argument
-    option("--seconds", type=_seconds, metavar="N", help="end after so many; else with Ctrl-C")
-    option("--json", action="store_true", help="print the figures alone (with --seconds)")
+    option("--seconds", type=_seconds, metavar="N", help="end after N seconds (default: at Ctrl-C)")
+    option("--json", action="store_true", help="print only the figures, as JSON (needs --seconds)")
     add("schema", schema, "print the JSON Schema of the configuration", config=False)
     option = add("env", env, 'print the lines that point an app here: eval "$(redrive env)"').add_argument
-    told = "who reads the lines: %(choices)s; %(default)s unless named"
+    told = "what the lines are for: %(choices)s (default: %(default)s)"
     option("--shell", choices=("sh", "fish", "powershell", "dotenv"), default="sh", help=told)
-    option("--java", action="store_true", help="JAVA_TOOL_OPTIONS too, which every JVM tells of as it starts")
-    option("--unset", action="store_true", help="print the lines that take the variables away again")
+    option("--java", action="store_true", help="also JAVA_TOOL_OPTIONS, which every JVM reports when it starts")
+    option("--unset", action="store_true", help="print the lines that unset the variables again")
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
     local = add("ca", ca, "make, show or export the local CA for TLS interception", config=False)
     of_ca = local.add_subparsers(title="verbs", metavar="VERB", dest="ca", required=True)
-    told = "make the CA, its key readable to its owner alone, and bundle.pem beside it"
+    told = "make the CA (its key readable only by its owner), and bundle.pem next to it"
     made = of_ca.add_parser("init", help=told, description=told)
-    told = "for these hosts and their subdomains alone (name constraints)"
+    told = "only for these hosts and their subdomains (name constraints)"
     made.add_argument("--for", dest="hosts", nargs="+", action="extend", default=[], metavar="HOST", help=told)
-    told = "print where the CA is, its fingerprint, its hosts, and how long it is good"
+    told = "print where the CA is, its fingerprint, its hosts, and how long it is valid"
     shown = of_ca.add_parser("show", help=told, description=told)
     told = "print the CA's certificate, for a trust store"
     exported = of_ca.add_parser("export", help=told, description=told)
-    exported.add_argument("--bundle", action="store_true", help="print the machine's roots and the CA, made anew")
+    exported.add_argument("--bundle", action="store_true", help="print the machine's current roots and the CA")
     for verb in (made, shown, exported):
         _takes_config(verb)
     return parser
@@ -159,7 +161,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _takes_config(verb: argparse.ArgumentParser) -> None:
     places = "$REDRIVE_CONFIG, redrive.yaml, config/redrive.yaml, /etc/redrive/redrive.yaml, the defaults"
-    verb.add_argument("-c", "--config", metavar="FILE", help=f"the configuration; else {places}")
+    verb.add_argument(
+        "-c", "--config", metavar="FILE", help=f"the configuration; without it, the first found of {places}"
+    )
 
 
 def _seconds(text: str) -> float:
@@ -204,7 +208,7 @@ def check(options: argparse.Namespace) -> int:
         print("".join(f"{told.as_github(problem)}\n" for problem in problems), end="")
     else:
         if file is None:
-            print("redrive: warning: no configuration file was found: the defaults alone are checked", file=sys.stderr)
+            print("redrive: warning: no configuration file was found: only the defaults are checked", file=sys.stderr)
         if names is not None:
             print(told.summary(file, names, problems))
         elif sys.stderr.isatty():  # else errors stand there alone, one a line
@@ -259,7 +263,7 @@ def env(options: argparse.Namespace) -> int:
     from proxy.app_env import NotWritableError, lines, tell_if_missing, variables
 
     if options.unset and options.shell == "dotenv":
-        return _refuse("a .env file can't take a variable away: leave its lines out")
+        return _refuse("a .env file can't unset a variable: leave its lines out")
     settings = _load(options)[1].settings
     if settings is None:
         return BAD_INPUT

@@ -203,7 +203,7 @@ class House:
             return
         self._warnings = warnings(result)
         if (processes(settings.workers) > 1) != (processes(self.settings.workers) > 1) and self._is_alone:
-            self._warnings.append("workers has changed: from one process to several takes a restart")
+            self._warnings.append("workers has changed: going from one process to several needs a restart")
         parts = [*self.settings.router.upstreams, *self.settings.provenance.parts()]
         self.settings = settings
         self._admin = settings.admin or self._admin
@@ -241,7 +241,7 @@ class House:
         self._draining = True
         self._serving.drain()
         calls = self._serving.usage.in_flight
-        self._notices.tell("draining", [f"draining: calls get {self.settings.drain:g} s"], calls=calls)
+        self._notices.tell("draining", [f"draining: calls have {self.settings.drain:g} s"], calls=calls)
         self._loop.call_later(self.settings.drain, self._serving.refuse)
 
     async def until_ended(self) -> None:

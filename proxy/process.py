@@ -55,7 +55,7 @@ async def within(
     if done:
         return task.result()
     task.cancel()
-    why = f"{getattr(work, '__qualname__', work)} took more than {seconds:g} s, and was left"
+    why = f"{getattr(work, '__qualname__', work)} took more than {seconds:g} s, and was abandoned"
     tell("failed", [why], error=why)
     return otherwise
 

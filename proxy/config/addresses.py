@@ -37,9 +37,9 @@ def _text(wanted: str) -> Callable[[Any], str]:
 
 
 #: A method, or any other RFC 9110 token.
-token = checked(_text("a method such as GET"), TOKEN.fullmatch, "{} is no method")
+token = checked(_text("a method such as GET"), TOKEN.fullmatch, "{} is not a method")
 #: A header field's name, in the user's spelling.
-header_name = checked(_text("a header's name"), TOKEN.fullmatch, "{} is no header name")
+header_name = checked(_text("a header's name"), TOKEN.fullmatch, "{} is not a header name")
 #: What a user may call an upstream, a bucket or a strategy.
 name = checked(
     _text("a name"),
@@ -71,16 +71,16 @@ def credential(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("is empty")
     if value != value.strip():
-        raise ValueError("has a space or a line break at its beginning or end; take it away")
+        raise ValueError("has a space or a line break at its beginning or end; remove it")
     if not all(" " <= character <= "~" for character in value):
-        raise ValueError("has characters that no credential has: visible ASCII alone goes into a header")
+        raise ValueError("has characters that no credential has: a header takes only visible ASCII")
     return str(value)
 
 
 def credential_format(value: Any) -> str:
     """How a header field carries a credential: {} stands for it, once. No message repeats it: it may hold one."""
     if not isinstance(value, str) or value.count("{}") != 1:
-        raise ValueError("must hold {} once, where the value goes, as in 'Bearer {}'")
+        raise ValueError("must contain {} once, where the value goes, as in 'Bearer {}'")
     if value != value.strip() or not all(" " <= character <= "~" for character in value):
         raise ValueError("must be visible ASCII, without a space at its beginning or end")
     return str(value)
@@ -101,17 +101,17 @@ def address(value: Any) -> Address:
     host, colon, port = found.rpartition(":")
     if not colon or not port.isdigit():
         hint = f" (did you mean 127.0.0.1:{found}?)" if found.isdigit() else ""
-        raise ValueError(f"{written(value)} is no address; write it as HOST:PORT or unix:/path{hint}")
+        raise ValueError(f"{written(value)} is not an address; write it as HOST:PORT or unix:/path{hint}")
     if int(port) > 65535:
         raise ValueError(f"{written(value)} has a port above 65535; a port is a number from 0 to 65535")
     if host.startswith("[") and host.endswith("]"):
         host = _ipv6(host[1:-1], value)
     elif ":" in host:
-        raise ValueError(f"{written(value)} is no address (did you mean [{host}]:{port}?)")
+        raise ValueError(f"{written(value)} is not an address (did you mean [{host}]:{port}?)")
     elif not host or host == "*":
         raise ValueError(f"{written(value)} names no host (did you mean 0.0.0.0:{port}?)")
     elif not _is_host(host):
-        raise ValueError(f"{written(value)} is no address; {host!r} is no host")
+        raise ValueError(f"{written(value)} is not an address; {host!r} is not a host")
     return Address(host, int(port))
 
 
@@ -156,7 +156,7 @@ def parent_proxy(value: Any) -> str | None:
     except ValueError:
         parts, port, host = urlsplit(""), None, None
     if parts.scheme != "http" or not host or not _is_host(host) or parts.path not in ("", "/") or parts.query:
-        raise ValueError(f"{_masked(value)} is no parent proxy; write it as http://host:port, or none")
+        raise ValueError(f"{_masked(value)} is not a parent proxy; write it as http://host:port, or none")
     user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
     return f"http://{user}{pattern_host(host)}:{port or 80}"
 
@@ -169,7 +169,7 @@ def redis_url(value: Any) -> str:
     found = word(value)
     if _REDIS_URL.fullmatch(found) is None:
         forms = "redis://host:6379/0, unix:///path, redis+sentinel://host,host/service, redis+cluster://host,host"
-        raise ValueError(f"{_masked(value)} is no place of a Redis; write {forms} (rediss for TLS)")
+        raise ValueError(f"{_masked(value)} is not the address of a Redis server; write {forms} (rediss for TLS)")
     if not found.startswith("unix:"):
         for place in re.split("[/?]", found.partition("://")[2])[0].rpartition("@")[2].split(","):
             port = place.rpartition("]")[2].partition(":")[2] or "1"
@@ -189,7 +189,7 @@ def endpoint(value: Any) -> Endpoint:
     except ValueError as error:
         if "port" in str(error).lower():
             raise ValueError(f"{_masked(value)} has no valid port; {_PORT}") from None
-        raise ValueError(f"{_masked(value)} is no url: {error}") from None
+        raise ValueError(f"{_masked(value)} is not a url: {error}") from None
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", found):
         hint = "" if "@" in found or "?" in found else f" (did you mean https://{found.lstrip('/')}?)"
         raise ValueError(f"{_masked(value)} has no scheme{hint}")
@@ -197,11 +197,11 @@ def endpoint(value: Any) -> Endpoint:
         hint = did_you_mean(parts.scheme, ("http", "https"))
         raise ValueError(f"{_masked(value)} must begin with http:// or https://{hint}")
     if "@" in parts.netloc:
-        raise ValueError("a url must not hold credentials; set them with headers.request.set.authorization")
+        raise ValueError("a url must not contain credentials; set them with headers.request.set.authorization")
     if "?" in found or "#" in found:
         raise ValueError(f"{_masked(value)} must not have a query or a fragment")
     if any(char in found for char in " \\"):
-        raise ValueError(f"{written(value)} holds a character that no url has")
+        raise ValueError(f"{written(value)} contains a character that a url can't have")
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
     if port == 0:
         raise ValueError(f"{written(value)} has port 0; {_PORT}")
@@ -222,9 +222,9 @@ def host_pattern(value: Any) -> HostPattern:
     if not colon or host.count("[") != host.count("]"):
         host, port = found, ""
     elif not port.isdigit() or not 0 < int(port) <= 65535:
-        raise ValueError(f"{written(value)} has no valid port; {_PORT}, and a host without one is meant at any port")
+        raise ValueError(f"{written(value)} has no valid port; {_PORT}, and a host without one matches any port")
     if ":" in host and not host.startswith("["):
-        raise ValueError(f"{written(value)} is no host; an IPv6 address stands in brackets")
+        raise ValueError(f"{written(value)} is not a host; an IPv6 address goes in brackets")
     return HostPattern(pattern_host(_host(host, value)), int(port) if port else None)
 
 
@@ -241,7 +241,7 @@ def service_pattern(value: Any) -> str:
         hint = f" (did you mean {inner}?)" if inner else ""
         raise ValueError(f"{written(value)} is a path, not a service such as helloworld.Greeter{hint}")
     if not _SERVICE.fullmatch(found):
-        raise ValueError(f"{written(value)} is no gRPC service; it is written as helloworld.Greeter, or acme.*")
+        raise ValueError(f"{written(value)} is not a gRPC service; it is written as helloworld.Greeter, or acme.*")
     return found
 
 
@@ -253,7 +253,7 @@ def prefix(value: Any) -> str:
     if any(char in found for char in "?#% \\") or not found.isascii():
         raise ValueError(f"{written(value)} must be a plain path, without ?, #, % or spaces")
     if "//" in found or any(part in (".", "..") for part in found.split("/")):
-        raise ValueError(f"{written(value)} must not hold empty or dot segments")
+        raise ValueError(f"{written(value)} must not contain empty or dot segments")
     return found.rstrip("/") or "/"
 
 
@@ -281,7 +281,7 @@ def _ipv6(host: str, value: Any) -> str:
     try:
         return str(ipaddress.IPv6Address(host))
     except ValueError:
-        raise ValueError(f"{written(value)} holds no IPv6 address") from None
+        raise ValueError(f"{written(value)} does not contain an IPv6 address") from None
 
 
 def _is_host(host: str) -> bool:

@@ -126,15 +126,15 @@ class _Advice:
                 f"has no effect: {limit.wait:g}s is not shorter than timeouts.total, {total:g}s",
             )
         if limit.queue > room // 2 and "queue" in written:
-            yield ("concurrency", "queue"), f"is more than may wait: half of limits.waiting, {room // 2} calls"
+            yield ("concurrency", "queue"), f"is more than can wait: half of limits.waiting, {room // 2} calls"
         strategy = policy.strategy
         if limit.max == 1 and strategy.hedging_delay is not None and strategy.max_attempts > 1:
-            yield ("concurrency", "max"), "leaves no place for a hedge: nothing is sent beside an attempt"
+            yield ("concurrency", "max"), "leaves no room for a hedge: nothing is sent during an attempt"
 
     def _spread(self, policy: Policy) -> _Said:
         """A key of earlier versions."""
         if "spread" in self._tree_of(policy)["pushback"]:
-            message = "has no effect any more: held calls return by a slow start, and pushback.hold bounds how long"
+            message = "no longer has an effect: held calls return by a slow start, and pushback.hold limits the wait"
             yield ("pushback", "spread"), message
 
     def _hedging(self, policy: Policy) -> _Said:
@@ -142,9 +142,9 @@ class _Advice:
         if strategy.hedging_delay is None or strategy.max_attempts < 2:
             return
         if strategy.extra == 0:
-            yield ("strategy", "extra"), "grants no hedge: nothing is sent beside an attempt"
+            yield ("strategy", "extra"), "grants no hedge: nothing is sent during an attempt"
         if policy.bucket is None and strategy.extra is None:
-            yield ("strategy",), "hedges without a bucket: nothing bounds what they add to the load"
+            yield ("strategy",), "hedges without a bucket: nothing limits the load that they add"
         if strategy.safe_methods:
             return
         # The methods that the policy's route asks for; None for any.
@@ -192,7 +192,7 @@ class _Advice:
             f"(a retry costs {spec.retry_cost:g}, {attempts} attempts)"
         )
         if spec.refill:
-            message += f", but for the {spec.refill:g} tokens a second that time brings"
+            message += f", but for the {spec.refill:g} tokens a second that it regains"
         yield ("bucket",), message
 
     def _backoff(self, policy: Policy) -> _Said:
@@ -228,7 +228,7 @@ class _Advice:
         """A pushback that no app waits for."""
         longest = policy.pushback.max_delay
         if longest >= LONG_DELAY:
-            message = f"lets an upstream hold a call for {longest / 3600:g} h; apps give up long before: say 60s"
+            message = f"lets an upstream hold a call for {longest / 3600:g} h; apps give up long before that: try 60s"
             yield ("pushback", "max_delay"), message
 
     def _keys(self, policy: Policy) -> _Said:
@@ -238,18 +238,18 @@ class _Advice:
             return
         if policy.scope.by == "header" and policy.scope.header == credentials.name:
             message = (
-                f"{credentials.header} is what `credentials` carry, not apps: leave scope out, and rate, limiter and "
+                f"{credentials.header} is set by `credentials`, not by apps: leave scope out, and rate, limiter and "
             )
             yield ("scope",), message + "concurrency are kept for each key"
         if credentials.name == "authorization" and any(each.name == "aws" for each in policy.classify.dialects):
-            message = "take the place of an AWS signature: where apps sign, leave the field to them"
+            message = "replace an AWS signature: where apps sign, leave the field to them"
             yield ("credentials", "header"), message
 
     def _lists(self, policy: Policy) -> _Said:
         """A status below 400 among failures."""
         statuses = policy.classify.statuses
         if statuses and (least := min(statuses)) < 400:
-            message = f"{least} is no failure, and would be retried: take what is below 400 out of the list"
+            message = f"{least} is not a failure, and would be retried: remove what is below 400 from the list"
             yield ("classify", statuses[least].value), message
 
     def _routes(self, upstream: Upstream) -> _Placed:
@@ -259,7 +259,7 @@ class _Advice:
             earlier = next((each for each in before if shadows(each.match, route.match)), None)
             if route.policy in self._routes_at and earlier is not None:
                 other = self._routes_at.get(earlier.policy)
-                line = f" in line {other[0].line}" if other is not None and other[0].line else ""
+                line = f" on line {other[0].line}" if other is not None and other[0].line else ""
                 message = f"is never reached: the route {earlier.policy.route}{line} takes all its calls"
                 yield *self._routes_at[route.policy], message
 
@@ -321,7 +321,9 @@ class _Advice:
             message = "protocol is http/1.1: every gRPC call on HTTP/2 is answered UNIMPLEMENTED"
             yield tree.values_at.get("protocol", mark), (*path, "protocol"), message
         elif not any(_names_grpc(policy) for policy in upstream.policies):
-            message = "no grpc-status is retried: name the dialect, `dialects: [http, grpc]`, or statuses in classify"
+            message = (
+                "no grpc-status is retried: add the dialect, `dialects: [http, grpc]`, or list statuses in classify"
+            )
             yield mark, (*path, "services"), message
 
     def _hosts(self) -> _Placed:
@@ -339,19 +341,23 @@ class _Advice:
             key, all_lost = "hosts" if "hosts" in tree else "url", len(lost) == len(upstream.hosts)
             mark, path = tree.values_at[key], (*path, key)
             have = "has" if len(taken) == 1 else "have"
-            message = f"{' and '.join(taken)} {have} {', '.join(dict.fromkeys(map(str, lost)))} already"
+            message = f"{' and '.join(taken)} already {have} {', '.join(dict.fromkeys(map(str, lost)))}"
             if key == "url" and upstream.prefix and all_lost:
                 by_prefix.setdefault(tuple(taken), []).append((mark, path, message, upstream.name))
             elif all_lost:
-                still = f"{upstream.name} is reached by its prefix alone" if upstream.prefix else "it comes first"
+                still = f"{upstream.name} is reached only by its prefix" if upstream.prefix else "it comes first"
                 yield mark, path, f"{message}: {still}"
             elif key == "hosts":
                 yield mark, path, message
         for shared in by_prefix.values():
             mark, path, message, name = shared[0]
             names = ", ".join(each[3] for each in shared[:3]) + (f" and {len(shared) - 3} more" if shared[3:] else "")
-            alone = f"{name} is reached by its prefix" if len(shared) == 1 else f"{names} are reached by their prefixes"
-            yield mark, path, f"{message}: {alone} alone"
+            alone = (
+                f"{name} is reached only by its prefix"
+                if len(shared) == 1
+                else f"{names} are reached only by their prefixes"
+            )
+            yield mark, path, f"{message}: {alone}"
 
     def _taken_hosts(self) -> _Placed:
         """A host written for any port, whose usual ports another upstream has by its url: the longer pattern wins."""
@@ -377,7 +383,7 @@ class _Advice:
             if taken:
                 owners, names = " and ".join(sorted(set(taken.values()))), ", ".join(taken)
                 tree, path = self._written(upstream)
-                yield tree.values_at["services"], (*path, "services"), f"{owners} has {names} already: it comes first"
+                yield tree.values_at["services"], (*path, "services"), f"{owners} already has {names}: it comes first"
 
     def _redis(self) -> _Placed:
         """Buckets in Redis, and nobody who speaks to it."""
@@ -389,7 +395,7 @@ class _Advice:
             if tree.get("store") == "redis"
         )
         at = next(stores, (self._tree.mark, ("buckets",)))
-        yield *at, f"needs the package redis, else it is this process's own: {remedy('redis')}"
+        yield *at, f"needs the package redis, or the bucket is this process's own: {remedy('redis')}"
 
     def _written(self, upstream: Upstream) -> tuple[Map, KeyPath]:
         return self._tree["upstreams"][upstream.name], ("upstreams", upstream.name)
@@ -445,7 +451,7 @@ def _too_small(spec: QuotaSpec) -> str:
     if len(set(prices.values())) == 1:
         prices = {"": spec.retry_cost}
     dear = [f"a retry{when} costs {price:g}" for when, price in prices.items() if price > spec.capacity]
-    return f"holds {spec.capacity:g}, but {' and '.join(dear)}: none is ever granted" if dear else ""
+    return f"holds {spec.capacity:g}, but {' and '.join(dear)}: no retry is ever granted" if dear else ""
 
 
 @lru_cache(maxsize=1024)

@@ -113,7 +113,7 @@ def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problem
         file = (Path(mark.file).parent if own and mark.line else _PACKS) / (name if own else f"{name}.yaml")
         if not own and name not in built_in_names():
             hint = meant(name, built_in_names())
-            problems.add(mark, (*path, number), f"no dialect is called {written(name)}{hint}")
+            problems.add(mark, (*path, number), f"there is no dialect called {written(name)}{hint}")
             continue
         text = read_text(str(file), problems, named_at=mark if own else None, path=dotted((*path, number)))
         pack, trouble = _pack(str(file), text) if text is not None else (None, ())

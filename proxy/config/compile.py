@@ -147,7 +147,7 @@ def _one_door_each(
             continue
         if address in taken:
             mark = next((top.values_at[name] for name in (key, taken[address]) if top.values_at[name].line), DEFAULT)
-            problems.add(mark, key, f"{address} is taken already, by {taken[address]}")
+            problems.add(mark, key, f"{address} is already taken, by {taken[address]}")
         taken.setdefault(address, key)
 
 
@@ -220,7 +220,7 @@ class Upstreams:
                 taken = prefixes.setdefault(upstream.prefix, name)
                 if taken != name:
                     mark = tree.values_at.get("prefix", trees.keys_at[name])
-                    message = f"{upstream.prefix} is the prefix of {taken} already"
+                    message = f"{upstream.prefix} is already the prefix of {taken}"
                     self._problems.add(mark, ("upstreams", name, "prefix"), message)
             found.append(upstream)
         self._refuse_circles()
@@ -268,7 +268,7 @@ class Upstreams:
             tree.put("format", Text.make(MASK), tree.keys_at["format"], tree.values_at["format"])
         merged["credentials"] = tree
         if not endpoints:
-            message = "needs a url: where requests choose the host, keys would go to whomever they name"
+            message = "needs a url: where requests choose the host, keys would go to any host they name"
             self._problems.add(merged.keys_at["credentials"], (*path, "credentials"), message)
         return Credentials(full["header"], values, full["pick"])
 
@@ -340,9 +340,9 @@ class Upstreams:
             name = str(entry["to"] if isinstance(entry, Map) else entry)
             if name not in self._reachable:
                 hint = did_you_mean(name, self._reachable)
-                self._problems.add(at, path, f"no upstream is called {name!r}{hint}")
+                self._problems.add(at, path, f"there is no upstream called {name!r}{hint}")
             elif not self._reachable[name]:
-                self._problems.add(at, path, f"{name} has no url: a call that goes on there would have nowhere to go")
+                self._problems.add(at, path, f"{name} has no url: a call sent on there would have nowhere to go")
             else:
                 self._falls.setdefault(place.upstream, {}).setdefault(name, (at, path))
 
@@ -360,7 +360,7 @@ class Upstreams:
                 elif to in way:
                     names = list(way)
                     circle = " -> ".join((*names[names.index(to) :], to))
-                    self._problems.add(at, path, f"a circle, {circle}: leave one of the entries out")
+                    self._problems.add(at, path, f"a circle, {circle}: remove one of the entries")
                 elif to not in done:
                     way[to] = iter(self._falls.get(to, {}).items())
 
@@ -386,7 +386,7 @@ class Upstreams:
             self._problems.add(tree.values_at["methods"], "match.methods", "must not be empty: nothing would match")
         for method, mark in zip(methods, methods.marks, strict=True) if isinstance(methods, Seq) else ():
             if not method.isupper():
-                message = f"methods are told apart by case (did you mean {method.upper()}?)"
+                message = f"methods are case-sensitive (did you mean {method.upper()}?)"
                 self._problems.warn(mark, "match.methods", message)
         return Match(
             frozenset(map(str, methods)) if isinstance(methods, Seq) else None,

@@ -114,7 +114,7 @@ def _read(file: str, form: Section, environ: Mapping[str, str], problems: Proble
     if tree is None:
         if problems.fatal and not before:
             return None
-        problems.warn(Mark(file, 1, 1), "", "is empty, or all of it is a comment: it says nothing")
+        problems.warn(Mark(file, 1, 1), "", "is empty, or contains only comments")
     return _checked(tree, file, form, environ, problems)
 
 
@@ -156,7 +156,7 @@ def _take_over(tree: Map, found: dict[str, Any], other: Map, other_found: dict[s
         for name in definitions:
             if name in ours:
                 first = ours.keys_at[name]
-                message = f"is defined already, in {first.file}:{first.line}"
+                message = f"is already defined, in {first.file}:{first.line}"
                 problems.add(definitions.keys_at[name], (section, name), message)
             else:
                 ours.take(name, definitions)
@@ -170,7 +170,7 @@ _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
 #: Of a credential that is told whose text it may be.
-_UNREPEATED = "holds a ${ that begins no reference; write ${NAME} or ${NAME:-default} ($${ for a plain ${)"
+_UNREPEATED = "contains a ${ that does not begin a reference; write ${NAME} or ${NAME:-default} ($${ for a plain ${)"
 
 
 def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
@@ -182,7 +182,7 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
         if isinstance(tree, Text) and "${" in tree:
             replaced, wrong = _replaced(tree, environ)
             if wrong and "credentials" in path and "values" in path:
-                wrong = [_UNREPEATED if "is no reference" in each else each for each in wrong]
+                wrong = [_UNREPEATED if "is not a reference" in each else each for each in wrong]
             for message in wrong:
                 problems.add(mark, path, message)
             return None if wrong else replaced
@@ -217,7 +217,9 @@ def _replaced(text: Text, environ: Mapping[str, str]) -> tuple[Text, list[str]]:
             return "${"
         name = _NAME.fullmatch(match[1])
         if name is None or not match[2]:
-            wrong.append(f"{match[0]!r} is no reference; write ${{NAME}} or ${{NAME:-default}} ($${{ for a plain ${{)")
+            wrong.append(
+                f"{match[0]!r} is not a reference; write ${{NAME}} or ${{NAME:-default}} ($${{ for a plain ${{)"
+            )
             return ""
         value = environ.get(name[1], "")
         if value or (name[1] in environ and name[2] is None):

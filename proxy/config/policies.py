@@ -84,7 +84,7 @@ class Policies:
         if "service_config" in over:
             for key in ("strategy", "bucket"):
                 if key in over:
-                    message = "has no effect: service_config takes its place"
+                    message = "has no effect: service_config replaces it"
                     self._problems.warn(over.keys_at[key], (*path, key), message)
             over, under = over.without("strategy", "bucket"), under.without("bucket")
         under = _without_overruled(over, under)
@@ -167,7 +167,7 @@ class Policies:
         for name, mark in marks.items():
             if name.lower() == credentials.name and mark not in self._told:  # routes inherit it
                 self._told.add(mark)
-                message = f"credentials carry {name} already: take one of the two away"
+                message = f"credentials already carry {name}: remove one of the two"
                 self._problems.add(mark, (*path, "headers", "request", name), message)
 
     def _one(self, part: Part) -> Part:
@@ -235,7 +235,7 @@ class Policies:
             return None
         if "max" not in typed:
             if "max" not in tree["concurrency"].keys_at:  # one that is there and wrong has been told
-                message = "is missing: attempts under way at a time, as {max: 8}"
+                message = "is missing: the attempts that may be under way at a time, as in {max: 8}"
                 self._problems.add(tree.values_at["concurrency"], (*place.path, "concurrency", "max"), message)
             return None
         group = f"concurrency of {place.route}" if "concurrency" in place.own else "concurrency"

@@ -129,21 +129,21 @@ BUCKET = section(
     "bucket",
     "A store of retry tokens. Which keys there are depends on its kind.",
     kind=Key(one_word("quota", "throttle", "budget", "rate"), doc="without it, merged into the inherited bucket"),
-    capacity=Key(number, doc="quota: the tokens it holds (500); 0 retries only what is free"),
-    retry_cost=Key(number, doc="quota: what a retry pays (5)"),
-    timeout_cost=Key(number, doc="quota: what a retry after a timeout pays (retry_cost)"),
-    throttling_cost=Key(number, doc="quota: what a retry after a throttling error pays (retry_cost)"),
-    success_refund=Key(number, doc="quota: what a first attempt's success gives back (1)"),
-    refund=Key(one_word("last", "flat"), doc="quota: flat gives success_refund on every success instead"),
-    refill=Key(refill, doc="quota: tokens that come with time, as 10/s, up to capacity (0/s)"),
+    capacity=Key(number, doc="quota: the tokens it holds (500); with 0, only free retries are granted"),
+    retry_cost=Key(number, doc="quota: what a retry costs (5)"),
+    timeout_cost=Key(number, doc="quota: what a retry after a timeout costs (retry_cost)"),
+    throttling_cost=Key(number, doc="quota: what a retry after a throttling error costs (retry_cost)"),
+    success_refund=Key(number, doc="quota: what a first attempt's success returns (1)"),
+    refund=Key(one_word("last", "flat"), doc="quota: flat returns success_refund on every success instead"),
+    refill=Key(refill, doc="quota: tokens regained over time, such as 10/s, up to capacity (0/s)"),
     max_tokens=Key(positive_number, doc="throttle: the tokens it holds; retries only above half of them (10)"),
-    token_ratio=Key(positive_number, doc="throttle: what a success gives (0.1)"),
-    percent=Key(percent, doc="budget: retries per calls of the window (20)"),
-    min_per_second=Key(number, doc="budget: retries a second that are granted in any case (10)"),
+    token_ratio=Key(positive_number, doc="throttle: what a success returns (0.1)"),
+    percent=Key(percent, doc="budget: retries as a percentage of the window's calls (20)"),
+    min_per_second=Key(number, doc="budget: retries a second that are always granted (10)"),
     window=Key(positive_duration, doc="budget: how far back calls and retries are counted (10s)"),
     rate=Key(rate, doc="rate: attempts a second, as 100/s"),
     burst=Key(positive_number, doc="rate: the most attempts at once (one second's worth)"),
-    when_empty=Key(one_word("wait", "reject"), doc="rate: what a call meets when there is no token (wait)"),
+    when_empty=Key(one_word("wait", "reject"), doc="rate: what happens to a call when there is no token (wait)"),
     initial=Key(number, doc="quota, throttle, rate: the tokens at the start (full)"),
     store=Key(one_word("memory", "redis"), doc="redis shares it between machines (memory)"),
 )
@@ -152,9 +152,9 @@ BACKOFF = section(
     "backoff",
     "cap(n) = min(max, base * multiplier^(n-1)); the jitter draws from it.",
     base=Key(duration, doc="the first cap"),
-    throttling_base=Key(duration, doc="in place of base after a throttling error"),
+    throttling_base=Key(duration, doc="replaces base after a throttling error"),
     max=Key(duration, doc="the highest cap"),
-    multiplier=Key(number, doc="from one cap to the next"),
+    multiplier=Key(number, doc="the factor from one cap to the next"),
     jitter=Key(jitter, doc="which part of the cap is drawn"),
 )
 
@@ -169,8 +169,8 @@ STRATEGY = replace(
             ),
             doc="a built-in kind or module:Class; without it, merged into the inherited strategy",
         ),
-        max_attempts=Key(whole(1), doc="sendings, the first one included"),
-        backoff=Key(BACKOFF, doc="a partial one keeps the kind's other values"),
+        max_attempts=Key(whole(1), doc="attempts, including the first"),
+        backoff=Key(BACKOFF, doc="keys left out keep the kind's values"),
         pushback_clamp=Key(clamp, doc="standard-2026: a pushback is clamped to [d(n), d(n) + this] (5s)"),
         delay_first=Key(flag, doc="adaptive: whether the limiter delays first attempts too (true)"),
         initial_backoff=Key(duration, doc="grpc: backoff.base"),
@@ -179,10 +179,10 @@ STRATEGY = replace(
         jitter=Key(jitter, doc="grpc: backoff.jitter"),
         hedging_delay=Key(
             delay_or_percentile,
-            doc="hedging: from one hedge to the next (500ms), or p95: that percentile of what successes took",
+            doc="hedging: the time between hedges (500ms), or p95: that percentile of what successes took",
         ),
-        extra=Key(share, doc="hedging: the most hedges, per calls of the last minute (10% with a percentile)"),
-        non_fatal=Key(ListOf(failure), doc="hedging: the failures to go on from"),
+        extra=Key(share, doc="hedging: the most hedges, as a share of the last minute's calls (10% with a percentile)"),
+        non_fatal=Key(ListOf(failure), doc="hedging: the failures after which it goes on"),
     ),
     open=True,
 )
@@ -239,21 +239,21 @@ ELSEWHERE = {
 
 TIMEOUTS = section(
     "timeouts",
-    "What bounds a call; off works for each but connect.",
+    "The time limits of a call; each but connect can be off.",
     connect=Key(positive_duration, "5s", "from the look-up of the name to the end of the TLS handshake"),
     attempt=Key(duration_or_off, "off", "from the last byte of the request body to the final response head"),
     first_byte=Key(
         duration_or_off, "off", "from the last byte of the request to the first of the answer's body that counts"
     ),
-    total=Key(duration_or_off, "15m", "all attempts and waits, up to the first byte that is handed on"),
+    total=Key(duration_or_off, "15m", "all attempts and waits, up to the first byte that is passed on"),
     idle=Key(duration_or_off, "15m", "the longest silence of a body, a stream or a tunnel"),
 )
 
 EVENT = section(
     "event",
     "The first event that counts of a text/event-stream.",
-    event=Key(glob, doc="its name, message where it has none; any where it is not said"),
-    json=Key(MapOf(glob), doc="dotted.path: glob; of its data"),
+    event=Key(glob, doc="its name (message where it has none); any if left out"),
+    json=Key(MapOf(glob), doc="dotted.path: glob, in its data"),
 )
 
 #: Answers that have no body (RFC 9110, 15.3.5, 15.3.6, 15.4.5), and so no event.
@@ -273,10 +273,12 @@ class _Rule(Section):
         mark, place = tree.keys_at["event"], (*path, "event")
         for other, why in _NO_STREAM.items():
             if other in found:
-                tell(tree.keys_at[other], (*path, other), f"cannot stand beside event: {why}")
+                tell(tree.keys_at[other], (*path, other), f"cannot be combined with event: {why}")
         if "status" not in found:
             if "status" not in tree.keys_at:  # a bad one has been told
-                tell(mark, place, "needs a status below 400 beside it, as status: 200: only a success is a stream")
+                tell(
+                    mark, place, "needs a status below 400 next to it, such as status: 200: only a success is a stream"
+                )
         elif not any(200 <= each < 400 and each not in _BODILESS for each in streams):
             said = "status " + ", ".join(map(str, sorted(streams)[:3])) + ("…" if len(streams) > 3 else "")
             tell(mark, place, f"never matches: {said} is never a stream; name a status below 400 with a body, as 200")
@@ -285,20 +287,20 @@ class _Rule(Section):
 
 _NO_STREAM = {
     "fail": "a fault has no answer",
-    "grpc_status": "a gRPC call's answer is no stream of events",
-    "xml": "a stream of events is no XML",
+    "grpc_status": "a gRPC call's answer is not a stream of events",
+    "xml": "a stream of events is not XML",
 }
 
 _RULE = section(
     "rule",
-    "Every part is optional, all given must match; values are globs, * means present.",
+    "Every part is optional, and all that are given must match; values are globs, * means present.",
     status=Key(several(status), doc="an HTTP status, 5xx, 520-527, or a list"),
     grpc_status=Key(several(grpc_status), doc="a gRPC status name, or a list"),
     fail=Key(several(fault), doc="a fault kind: reset, connect_failure, …, or a list"),
     header=Key(header_globs, doc="name: glob"),
-    json=Key(MapOf(glob), doc="dotted.path: glob; the body is peeked at; beside event, its data"),
+    json=Key(MapOf(glob), doc="dotted.path: glob, in the body; with event, in its data"),
     event=Key(EVENT, doc="of a stream (status below 400): the first event that counts, by its name and JSON"),
-    xml=Key(MapOf(glob), doc="element: glob; the body is peeked at"),
+    xml=Key(MapOf(glob), doc="element: glob, in the body"),
     **{
         "as": Key(
             one_word("transient", "throttling", "timeout", "success", "fatal"),
@@ -333,29 +335,29 @@ IDEMPOTENCY_KEY = section(
 
 PUSHBACK = section(
     "pushback",
-    "An upstream's word on when to retry.",
+    "What an upstream says about when to retry.",
     max_delay=Key(duration, "60s", "a longer delay ends the call with that answer"),
-    cooldown=Key(one_word("wait", "reject", "off"), "wait", "what the scope's other calls meet meanwhile"),
-    hold=Key(duration, "20s", "for how long a cooldown holds one call at most, in all"),
-    spread=Key(share, doc="has no effect any more: held calls return by a slow start, see hold"),
+    cooldown=Key(one_word("wait", "reject", "off"), "wait", "what happens to the scope's other calls meanwhile"),
+    hold=Key(duration, "20s", "the longest that cooldowns hold one call, in all"),
+    spread=Key(share, doc="no longer has an effect: held calls return by a slow start, see hold"),
 )
 
 CONCURRENCY = section(
     "concurrency",
     "How many attempts of a scope may be under way at a time.",
     max=Key(whole(1), doc="attempts under way at a time, over all workers"),
-    queue=Key(whole(0), 100, "how many calls wait for a place; the next is answered at once"),
-    wait=Key(duration, "30s", "for how long one waits at most"),
+    queue=Key(whole(0), 100, "how many calls may wait for a place; others are answered at once"),
+    wait=Key(duration, "30s", "the longest that a call waits"),
 )
 
 HEADER_EDIT = section(
     "header_edit",
-    "Fields set (in place of what came) and taken out.",
+    "Fields to set (replacing what came) and to remove.",
     set=Key(MapOf(header_value, key=addresses.editable_header, caseless=True), {}),
     remove=Key(ListOf(Word(addresses.editable_header, TEXT)), []),
 )
 
-HEADERS = section("headers", "What is changed on the way.", request=HEADER_EDIT, response=HEADER_EDIT)
+HEADERS = section("headers", "Changes to the headers on the way.", request=HEADER_EDIT, response=HEADER_EDIT)
 
 CLIENT_CERT = section(
     "client_cert",
@@ -367,29 +369,31 @@ CLIENT_CERT = section(
 CIRCUIT_BREAKER = section(
     "circuit_breaker",
     "An endpoint that keeps failing is passed over for a while; kept for each endpoint, by all workers together.",
-    failure_ratio=Key(ratio, "50%", "the share of attempts, transient or timeout, at which it opens"),
-    minimum_attempts=Key(whole(1), 20, "that must have ended within the window before it may open"),
+    failure_ratio=Key(ratio, "50%", "the share of attempts classed transient or timeout at which it opens"),
+    minimum_attempts=Key(whole(1), 20, "how many attempts must have ended within the window before it may open"),
     window=Key(positive_duration, "30s", "how far back attempts are counted"),
-    open=Key(positive_duration, "10s", "until one call goes as a probe; doubled where that fails, to 60s at most"),
+    open=Key(positive_duration, "10s", "the time until one call goes as a probe; doubled when that fails, up to 60s"),
 )
 
 SCOPE = section("scope", "State is kept for each value of a header.", header=Key(header_name, required=True))
 
 FALLBACK = section(
     "fallback",
-    "An upstream that takes over what ends here.",
+    "An upstream that takes over calls that would fail here.",
     to=Key(word, required=True, doc="the name of an upstream with a url"),
     json=Key(MapOf(JsonValue(), key=units.text), doc="members set at the top level of a JSON body"),
-    keep=Key(ListOf(word), doc="fields and query parameters that go along though their names say that they are secret"),
+    keep=Key(ListOf(word), doc="fields and query parameters to pass on although their names mark them as secret"),
 )
 
 CREDENTIALS = section(
     "credentials",
     "Several keys of one upstream: each attempt carries one of them.",
     header=Key(Word(addresses.editable_header, TEXT), doc="the field that carries it, as x-api-key", required=True),
-    format=Key(Word(addresses.credential_format, like(r".*\{\}.*")), "{}", "how it does; {} stands for the value"),
-    values=Key(Secrets(addresses.credential), doc="the keys, as ${KEY_A}; shown nowhere", required=True),
-    pick=Key(one_word("next", "first"), "next", "next takes turns, first keeps to the first that may be used"),
+    format=Key(
+        Word(addresses.credential_format, like(r".*\{\}.*")), "{}", "how it is written; {} stands for the value"
+    ),
+    values=Key(Secrets(addresses.credential), doc="the keys, as ${KEY_A}; never shown", required=True),
+    pick=Key(one_word("next", "first"), "next", "next takes turns; first uses the first that is usable"),
 )
 
 _NAME_OR_BUCKET = Either(word=word, mapping=BUCKET)
@@ -399,10 +403,10 @@ POLICY_KEYS: dict[str, Key] = {
     "via_proxy": Key(parent_proxy, doc="a parent proxy, http://host:port, or none"),
     "strategy": Key(Either(word=word, mapping=STRATEGY), "standard", "a name, a built-in kind, or a mapping"),
     "bucket": Key(_NAME_OR_BUCKET, doc="a name, a mapping, or off; without the key the strategy's own"),
-    "rate": Key(_NAME_OR_BUCKET, doc="a bucket of kind rate, paid by every attempt, first ones too, or off"),
+    "rate": Key(_NAME_OR_BUCKET, doc="a bucket of kind rate, paid by every attempt, including first ones, or off"),
     "timeouts": Key(TIMEOUTS),
     "concurrency": Key(
-        Either(word=concurrency_off, mapping=CONCURRENCY), "off", "how many attempts are under way at a time, or off"
+        Either(word=concurrency_off, mapping=CONCURRENCY), "off", "how many attempts may be under way at a time, or off"
     ),
     "classify": Key(CLASSIFY),
     "dialects": Key(
@@ -416,23 +420,26 @@ POLICY_KEYS: dict[str, Key] = {
     "mode": Key(one_word("enforce", "observe", "off"), "enforce"),
     "headers": Key(HEADERS),
     "fallback": Key(
-        ListOf(Either(word=word, mapping=FALLBACK)), [], "upstreams that take over what ends here, by name, in order"
+        ListOf(Either(word=word, mapping=FALLBACK)),
+        [],
+        "upstreams that take over calls that would fail here, by name, in order",
     ),
     "service_config": Key(
-        Either(word=word, mapping=Anything()), doc="a gRPC service config, file or mapping, for strategy and bucket"
+        Either(word=word, mapping=Anything()),
+        doc="a gRPC service config, file or mapping, instead of strategy and bucket",
     ),
 }
 
 MATCH = section(
     "match",
-    "What a route asks of a call; all given must hold.",
+    "What a call must match to take a route; all that are given must match.",
     methods=Key(ListOf(token), doc="GET, POST, …"),
     path=Key(word, doc="* within a segment, ** across; percent-decoded"),
     headers=Key(header_globs, doc="name: glob; * means present"),
 )
 
 #: Keys that an upstream alone has: routes inherit them, and hosts that requests choose must not get them.
-_UPSTREAM_ALONE = {"credentials": "upstreams.NAME.credentials, beside its url"}
+_UPSTREAM_ALONE = {"credentials": "upstreams.NAME.credentials, next to its url"}
 
 ROUTE = Section(
     "route",
@@ -443,19 +450,19 @@ ROUTE = Section(
 
 _PLACELESS: dict[str, Key] = {
     "protocol": Key(
-        one_word("auto", "http/1.1", "http/2"), "auto", "what is spoken upstream; auto: what the app spoke"
+        one_word("auto", "http/1.1", "http/2"), "auto", "the protocol spoken to the upstream; auto: what the app spoke"
     ),
-    "connect": Key(one_word("auto", "tunnel", "intercept", "deny"), "auto", "what becomes of a CONNECT"),
+    "connect": Key(one_word("auto", "tunnel", "intercept", "deny"), "auto", "what happens to a CONNECT"),
     **POLICY_KEYS,
     "scope": Key(
         Either(word=one_word("host", "upstream"), mapping=SCOPE),
         "host",
-        "what the own bucket, limiter and cooldown are kept by: host, upstream, {header: NAME}",
+        "what its own bucket, limiter and cooldown are kept by: host, upstream, {header: NAME}",
     ),
     "circuit_breaker": Key(
         Either(word=off_or_mapping("circuit_breaker", "failure_ratio: 50%"), mapping=CIRCUIT_BREAKER),
         "off",
-        "pass over an endpoint that keeps failing, or answer 503 where none is left; {} takes the defaults",
+        "pass over an endpoint that keeps failing, or answer 503 when none is left; {} takes the defaults",
     ),
     "routes": Key(ListOf(ROUTE), [], "the first match wins"),
 }
@@ -465,7 +472,7 @@ FILLED = {"circuit_breaker": CIRCUIT_BREAKER}
 
 DEFAULTS = Section(
     "defaults",
-    "An upstream policy without a place; every upstream starts from it.",
+    "An upstream policy without an address; every upstream starts from it.",
     _PLACELESS,
     belongs={**ELSEWHERE, **_UPSTREAM_ALONE},
 )
@@ -475,7 +482,7 @@ ENDPOINT = section(
     "One of several endpoints.",
     url=Key(endpoint, required=True),
     weight=Key(whole(1, 100), 1, "its share of the turns"),
-    priority=Key(whole(0), 0, "0 first; a higher one while all of the lower refuse connections or are open"),
+    priority=Key(whole(0), 0, "0 first; a higher number while all lower ones refuse connections or are open"),
 )
 
 UPSTREAM = replace(
@@ -484,15 +491,16 @@ UPSTREAM = replace(
         "A named destination with one policy.",
         url=Key(
             Either(word=endpoint, list=ListOf(Either(word=endpoint, mapping=ENDPOINT), "must not be empty")),
-            doc="one url, or a list of urls and {url, weight, priority}; without it, where the request said",
+            doc="one url, or a list of urls and {url, weight, priority}; without it, the host that the request names",
         ),
         hosts=Key(
             several(host_pattern),
-            doc="its hosts, * within; without a port any; by default those of url, at its port, 80, and 443 if https",
+            doc="its hosts, * as a wildcard; without a port, any; default: those of url, at its port, 80, 443 (https)",
         ),
         prefix=Key(prefix, doc="for reverse use: /NAME by default, or off"),
         services=Key(
-            several(service), doc="gRPC services that lead here in reverse use on HTTP/2, * within; none by default"
+            several(service),
+            doc="gRPC services that lead here in reverse use on HTTP/2, * as a wildcard; none by default",
         ),
         credentials=Key(
             Either(word=Word(addresses.no_credentials, {"const": "none"}), mapping=CREDENTIALS),
@@ -531,7 +539,7 @@ REPEATS = section(
     header=Key(MapOf(glob), doc="only requests with these fields are its own"),
     keyed=Key(flag, False, "only requests with the idempotency key, or of an idempotent method"),
     alone=Key(flag, False, "only where amz-sdk-request does not say that it retries by itself"),
-    within=Key(duration, doc="only so long after the first attempt"),
+    within=Key(duration, doc="only this long after the first attempt"),
 )
 
 PACK_RULE = _Rule(
@@ -539,19 +547,19 @@ PACK_RULE = _Rule(
     RULE.doc,
     {
         **RULE.keys,
-        "counts_as": Key(whole(400, 599), doc="of an error in a success: the status that it has elsewhere"),
+        "counts_as": Key(whole(400, 599), doc="for an error in a success: the status that it has elsewhere"),
     },
 )
 
 PACK = section(
     "pack",
-    "A provider's way of speaking.",
+    "How a provider words its errors and limits.",
     name=Key(word, required=True),
     source=Key(ListOf(word), required=True, doc="the provider's documentation"),
-    stop_field=Key(header_name, doc="what its SDKs read in the place of x-should-retry"),
+    stop_field=Key(header_name, doc="what its SDKs read instead of x-should-retry"),
     grpc=Key(flag, False, "gRPC's reading of HTTP codes and faults on application/grpc calls"),
     rules=Key(ListOf(PACK_RULE), [], "the first match wins"),
-    empty_events=Key(ListOf(word), [], "names of events that say nothing yet: they are kept until one that counts"),
+    empty_events=Key(ListOf(word), [], "names of events that carry nothing yet: they are kept until one that counts"),
     codes=CODES,
     delays=Key(
         ListOf(
@@ -569,24 +577,24 @@ PACK = section(
         ListOf(
             section(
                 "out_of_quota",
-                "An answer after which a key is of no use until somebody pays, or its period begins again.",
+                "An answer after which a key is of no use until somebody pays or its next period begins.",
                 status=Key(several(status)),
                 header=Key(header_globs, doc="name: glob"),
                 json=Key(MapOf(glob), doc="dotted.path: glob"),
             )
         ),
         [],
-        "what `credentials` put a key aside for, whatever class it has",
+        "the answers for which `credentials` put a key aside, whatever their class",
     ),
     resets=Key(
         ListOf(
             section(
                 "reset",
-                "A field that says when a quota is whole again.",
+                "A field that says when a quota is full again.",
                 field=Key(header_name, required=True),
                 format=Key(TIME_FORMAT, "seconds", required=True),
                 remaining=Key(header_name, doc="read only where this field is 0"),
-                limit=Key(MapOf(glob), doc="dotted.path: glob; or where a 429's body names the limit so"),
+                limit=Key(MapOf(glob), doc="dotted.path: glob; or where a 429's body names the limit like this"),
             )
         ),
         [],
@@ -599,7 +607,7 @@ ADMIN = section(
     "admin",
     "The admin listener; off loopback a token is required.",
     listen=Key(address, "127.0.0.1:9901"),
-    token=Key(text, "", "asked for as Authorization: Bearer"),
+    token=Key(text, "", "expected as Authorization: Bearer"),
     hosts=Key(ListOf(word), [], "names it answers to, besides addresses and localhost"),
 )
 
@@ -613,7 +621,7 @@ _INCLUDED: dict[str, Key] = {
     "upstreams": Key(MapOf(UPSTREAM, key=addresses.name), doc="upstreams by name"),
 }
 
-INCLUDED = Section("included", "What an included file may hold.", _INCLUDED, more=_LEFT_ALONE)
+INCLUDED = Section("included", "What an included file may contain.", _INCLUDED, more=_LEFT_ALONE)
 
 _FILE = section(
     "file",
@@ -631,22 +639,22 @@ _FILE = section(
         "processes; auto is one a core",
     ),
     include=Key(ListOf(word), [], "globs of files with upstreams, buckets, strategies"),
-    unmatched=Key(one_word("forward", "deny"), doc="hosts no upstream names: forward on loopback, else deny"),
+    unmatched=Key(one_word("forward", "deny"), doc="hosts that no upstream names: forward on loopback, else deny"),
     deny_destinations=Key(ListOf(network), [], "networks never connected to, besides the built-in ones"),
-    via_proxy=Key(parent_proxy, "none", "a parent proxy for what is sent"),
+    via_proxy=Key(parent_proxy, "none", "a parent proxy for outgoing requests"),
     buffers=section(
         "buffers",
         "Replay buffers.",
-        per_request=Key(size, "1MiB", "a body beyond it is sent once"),
+        per_request=Key(size, "1MiB", "a larger body is sent only once"),
         total=Key(size, "64MiB", "for all calls together"),
     ),
     limits=section(
         "limits",
-        "Where the proxy says no.",
+        "Limits beyond which the proxy refuses.",
         header_bytes=Key(size, "64KiB"),
         headers=Key(whole(1), 256),
         connections=Key(whole(1), 10000),
-        waiting=Key(whole(0), 2000, "calls that wait for a retry, a cooldown or a rate"),
+        waiting=Key(whole(0), 2000, "calls that may wait for a retry, a cooldown or a rate"),
         connect_ports=Key(
             Either(word=one_word("any"), list=ListOf(whole(1, 65535))),
             doc="for CONNECT: any on loopback, else [80, 443]",
@@ -658,17 +666,17 @@ _FILE = section(
         "pool",
         "Upstream connections.",
         idle=Key(duration, "4s", "how long an unused one is kept"),
-        max_idle=Key(whole(0), 100, "how many, for each place"),
-        dns_ttl=Key(duration, "30s", "after which a name is looked up again"),
+        max_idle=Key(whole(0), 100, "how many are kept for each address"),
+        dns_ttl=Key(duration, "30s", "how long the address of a name is kept"),
         http2_idle=Key(duration, "1m", "how long an HTTP/2 connection without streams is kept"),
     ),
     redis=section(
         "redis",
         "Where buckets with store: redis live.",
         url=Key(redis_url, "redis://localhost:6379/0", "rediss:// for TLS, redis+sentinel://, redis+cluster://"),
-        prefix=Key(text, "redrive:", "what every key and channel begins with: one for each fleet"),
+        prefix=Key(text, "redrive:", "the prefix of every key and channel: one for each fleet"),
         timeout=Key(positive_duration, "50ms", "the longest round trip; after it Redis counts as gone"),
-        on_outage=Key(one_word("local", "deny"), "local", "meanwhile: an own bucket, or no tokens"),
+        on_outage=Key(one_word("local", "deny"), "local", "what counts meanwhile: a local bucket, or no tokens"),
     ),
     ca=section(
         "ca",
@@ -682,9 +690,9 @@ _FILE = section(
         format=Key(one_word("auto", "json", "console"), "auto", "auto: console on a terminal"),
         level=Key(one_word("debug", "info", "warning", "error"), "info"),
     ),
-    drain=Key(duration, "25s", "how long calls get after SIGTERM"),
+    drain=Key(duration, "25s", "how long calls may take to finish after SIGTERM"),
     **{name: _INCLUDED[name] for name in ("buckets", "strategies")},
-    defaults=Key(DEFAULTS, doc="an upstream policy without a place; every upstream starts from it"),
+    defaults=Key(DEFAULTS, doc="an upstream policy without an address; every upstream starts from it"),
     upstreams=_INCLUDED["upstreams"],
 )
 _WHERE = {name: f"upstreams.NAME.{name}" for name in UPSTREAM.keys} | {

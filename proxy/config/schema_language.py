@@ -97,7 +97,7 @@ class Secrets:
             try:
                 value = self.reader(item)
                 if value in items:
-                    raise ValueError(f"is the same as number {items.index(value) + 1}: each is to be there once")
+                    raise ValueError(f"is the same as number {items.index(value) + 1}: list each only once")
             except ValueError as error:
                 tell(tree.marks[number], (*path, number), str(error))
                 wrong = True
@@ -122,7 +122,7 @@ class MapOf:
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         if not isinstance(tree, Map):
             # A text is not repeated: where header values belong, it may well be one, and a secret.
-            tell(at, path, f"must be a mapping, not {'a text' if isinstance(tree, str) else written(tree)}")
+            tell(at, path, f"must be a mapping, not {'text' if isinstance(tree, str) else written(tree)}")
             return BAD
         found: dict[str, Any] = {}
         spelled: dict[str, str] = {}
@@ -214,7 +214,7 @@ class Section:
                     there = self.belongs.get(name)
                     head = name.partition(":")[0].strip()
                     if head != name and head in self.keys:  # `url:http://…`, or a blank too many
-                        there = f"{head}: …, with a blank behind the colon" if ":" in name else head
+                        there = f"{head}: …, with a space after the colon" if ":" in name else head
                     hint = f" (did you mean {there}?)" if there else meant(name, self.keys, lookup)
                     tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     del tree[name]
@@ -325,5 +325,5 @@ def _stray_blank(value: Any, reader: Callable[[Any], Any]) -> str:
     elif not takes(_BLANKS.sub("", value)) or not {before, after} & _JOINTS:
         return ""  # of words beside each other it can't be told what they were to be
     else:
-        where = f"before {after!r}" if after in _JOINTS else f"behind {before!r}"
-    return f"{_CALLED.get(blank[0][0], 'a space')} {where} does not belong there; take it away"
+        where = f"before {after!r}" if after in _JOINTS else f"after {before!r}"
+    return f"{_CALLED.get(blank[0][0], 'a space')} {where} does not belong there; remove it"

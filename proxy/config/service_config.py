@@ -146,7 +146,7 @@ class _Object:
         for short, key in self._spelled.items():
             name = published.get(short)
             if name is None or name in ignored:
-                unknown = f"is no field of a service config{did_you_mean(key, names)}"
+                unknown = f"is not a field of a service config{did_you_mean(key, names)}"
                 message = unknown if name is None else "has no effect here"
                 self.problems.warn(self.tree.keys_at[key], (*self.path, key), message)
 
@@ -223,7 +223,7 @@ def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
     if names is None and "name" in section:
         return
     if not names:
-        problems.warn(section.tree.mark, section.path, "has no name, so that it applies to nothing")
+        problems.warn(section.tree.mark, section.path, "has no name, so it applies to nothing")
         return
     for number, each in enumerate(names):
         path, at = (*section.path_of("name"), number), names.marks[number]
@@ -380,7 +380,9 @@ def _as_code(value: Any) -> int:
             return number
         if getattr(value, "plain", True) and value.isascii() and value.isdigit() and int(value) <= 16:
             return int(value)
-    raise ValueError(f"is no gRPC status but {written(value)}{did_you_mean(str(value).upper(), GRPC_STATUS_NUMBERS)}")
+    raise ValueError(
+        f"is not a gRPC status but {written(value)}{did_you_mean(str(value).upper(), GRPC_STATUS_NUMBERS)}"
+    )
 
 
 def _spelled_seconds(value: float) -> str:

@@ -216,9 +216,9 @@ class Kinds:
         if kind not in BUILT_IN:
             hint = meant(kind, BUILT_IN)
             if kind in self._raw["strategy"]:
-                hint = f"; {kind} is a strategy's name (did you mean strategy: {kind}?)"
+                hint = f"; {kind} is the name of a strategy (did you mean strategy: {kind}?)"
             at = tree.values_at.get("kind", tree.mark)
-            self._problems.add(at, (*path, "kind"), f"{kind!r} is no kind of strategy{hint}")
+            self._problems.add(at, (*path, "kind"), f"{kind!r} is not a kind of strategy{hint}")
             return None
         return lay(plain_backoff(tree), spelled(BUILT_IN[kind])) if self._knows(what, tree, kind, path) else None
 
@@ -252,9 +252,9 @@ class Kinds:
         if name not in self._compiled:
             tree = self._definition("strategy", name)
             if tree is None and name not in named:
-                remedy = f"define it under strategies, or take one of {', '.join(BUILT_IN)}"
+                remedy = f"define it under strategies, or use one of {', '.join(BUILT_IN)}"
                 hint = meant(name, [*named, *BUILT_IN], remedy)
-                self._problems.add(mark, path, f"no strategy is called {name!r}{hint}")
+                self._problems.add(mark, path, f"there is no strategy called {name!r}{hint}")
             self._compiled[name] = None if tree is None else self._compile(tree, name, mark, path), tree
         return self._compiled[name]
 
@@ -337,7 +337,7 @@ class Kinds:
                 hint = did_you_mean(name, self._raw["bucket"].keys_at)
                 if not hint:
                     hint = f" (did you mean {{kind: {name}}}?)" if name in BUCKET_KEYS else "; define it under buckets"
-                self._problems.add(mark, path, f"no bucket is called {name!r}{hint}")
+                self._problems.add(mark, path, f"there is no bucket called {name!r}{hint}")
             return None, None
         if isinstance(ref.spec, RateSpec) is not (what == "rate"):
             wanted = "takes a bucket of kind rate" if what == "rate" else "takes a quota, a throttle or a budget"
@@ -368,7 +368,7 @@ def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> Bucket
     elif kind == "budget":
         return BudgetSpec(**typed)
     elif "rate" not in typed:
-        problems.add(tree.mark if tree.mark.line else mark, (*path, "rate"), "is missing, as 100/s")
+        problems.add(tree.mark if tree.mark.line else mark, (*path, "rate"), "is missing; write it as 100/s")
         return None
     elif typed.get("burst", 1.0) < 1:
         problems.add(tree.values_at["burst"], (*path, "burst"), "must be at least 1: an attempt takes one")
@@ -410,10 +410,10 @@ def _imported(kind: str, tree: Map, at: Mark) -> Any:
     wanted = ("acquire_initial_retry_token", "refresh_retry_token_for_retry", "record_success", "max_attempts")
     lacking = [name for name in wanted if not hasattr(strategy, name)]
     if lacking:
-        raise ValueError(f"{kind} is no RetryStrategy: it has no {', '.join(lacking)}")
+        raise ValueError(f"{kind} is not a RetryStrategy: it has no {', '.join(lacking)}")
     if awaited := [name for name in wanted if inspect.iscoroutinefunction(getattr(strategy, name))]:
-        plain = "its methods are plain functions, not async"
-        raise ValueError(f"{kind} is no RetryStrategy: {plain}: {', '.join(awaited)}")
+        plain = "its methods must be plain functions, not async"
+        raise ValueError(f"{kind} is not a RetryStrategy: {plain}: {', '.join(awaited)}")
     return strategy
 
 

@@ -63,7 +63,7 @@ def text(value: Any) -> str:
     """Any scalar, as it was written; free of control characters."""
     found = scalar(value, "text")
     if _CONTROL.search(found):
-        raise ValueError("must not hold control characters")
+        raise ValueError("must not contain control characters")
     return str(found)
 
 
@@ -93,7 +93,7 @@ def duration(value: Any) -> float:
     found = scalar(value, "a duration such as 250ms, 2s, 1m, 1h")
     match = _DURATION.fullmatch(found)
     if match is None:
-        raise ValueError(f"{written(value)} is no duration; write it as 250ms, 2s, 1m or 1h")
+        raise ValueError(f"{written(value)} is not a duration; write it as 250ms, 2s, 1m or 1h")
     number, unit = match.groups()
     if not unit:
         if float(number) == 0:
@@ -161,7 +161,7 @@ def size(value: Any) -> int:
     found = scalar(value, "a size such as 64KiB or 1MiB")
     match = _SIZE.fullmatch(found)
     if match is None:
-        raise ValueError(f"{written(value)} is no size; write it as 512B, 64KiB, 1MiB or 1GiB")
+        raise ValueError(f"{written(value)} is not a size; write it as 512B, 64KiB, 1MiB or 1GiB")
     number, unit = match.groups()
     if not unit and float(number) == 0:
         return 0
@@ -184,7 +184,7 @@ def rate(value: Any) -> float:
     per = _SECONDS.get(match[2]) if match else None
     if match is None or per is None or match[2] == "ms":
         hint = f" (did you mean {found}/s?)" if _FLOAT.fullmatch(found) else ""
-        raise ValueError(f"{written(value)} is no rate; write it as 100/s, 30/m or 5/h{hint}")
+        raise ValueError(f"{written(value)} is not a rate; write it as 100/s, 30/m or 5/h{hint}")
     each = float(match[1]) / per
     if not 0 < each < math.inf:
         raise ValueError("must be above 0")
@@ -196,7 +196,7 @@ def percent(value: Any) -> float:
     found = scalar(value, "a percentage such as 20%")
     match = _PERCENT.fullmatch(found)
     if match is None or not math.isfinite(float(match[1])):
-        raise ValueError(f"{written(value)} is no percentage; write it as 20 or 20%")
+        raise ValueError(f"{written(value)} is not a percentage; write it as 20 or 20%")
     return float(match[1])
 
 
@@ -215,7 +215,7 @@ def number(value: Any) -> float:
     """A finite number of zero or more."""
     found = scalar(value, "a number")
     if not _FLOAT.fullmatch(found) or re.match(r"[-+]?0\d", found):
-        raise ValueError(f"{written(value)} is no number")
+        raise ValueError(f"{written(value)} is not a number")
     read = float(found)
     if not math.isfinite(read):
         raise ValueError(f"{written(value)} is too large")
@@ -233,7 +233,7 @@ def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         found = scalar(value, "a whole number")
         if not re.fullmatch(r"-?(0|[1-9]\d{0,17})", found):
-            raise ValueError(f"{written(value)} is no whole number")
+            raise ValueError(f"{written(value)} is not a whole number")
         if not least <= int(found) <= most:
             raise ValueError(f"must be {least} or more" if int(found) < least else f"must be at most {most}")
         return int(found)
@@ -293,7 +293,7 @@ def failure(value: Any) -> Failures:
             raise ValueError(f"{written(value)} runs backwards (did you mean {high}-{low}?)")
         return frozenset(range(low, high + 1))
     if found == "OK":
-        raise ValueError("OK is no failure")
+        raise ValueError("OK is not a failure")
     if found in GRPC_STATUS_NUMBERS:
         return frozenset({str(found)})
     if found in _FAULTS:
@@ -307,10 +307,10 @@ def _of(kind: type) -> Callable[[Failures], bool]:
 
 
 #: HTTP statuses alone: 400, 5xx, 520-527.
-status = checked(failure, _of(int), "{} is no HTTP status (grpc_status and fail name the others)")
+status = checked(failure, _of(int), "{} is not an HTTP status (grpc_status and fail name the others)")
 #: Fault kinds alone.
-fault = checked(failure, _of(FaultKind), f"{{}} is no fault kind; they are {', '.join(sorted(_FAULTS))}")
-_grpc_failure = checked(failure, _GRPC_STATUSES.issuperset, "{} is no gRPC status such as UNAVAILABLE")
+fault = checked(failure, _of(FaultKind), f"{{}} is not a fault kind; they are {', '.join(sorted(_FAULTS))}")
+_grpc_failure = checked(failure, _GRPC_STATUSES.issuperset, "{} is not a gRPC status such as UNAVAILABLE")
 
 
 def grpc_status(value: Any) -> Failures:

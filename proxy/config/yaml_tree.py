@@ -179,7 +179,9 @@ def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, pa
     try:
         data = read_start(file)
         if len(data) > LARGEST:
-            problems.add(at, path, f"{lead}larger than {LARGEST // 1024 // 1024} MiB; this is no configuration")
+            problems.add(
+                at, path, f"{lead}larger than {LARGEST // 1024 // 1024} MiB, which is too large for a configuration"
+            )
             return None
     except IsADirectoryError:
         problems.add(at, path, f"{lead}this is a directory, not a file")
@@ -240,7 +242,7 @@ def parse(text: str, file: str, problems: Problems) -> Any:
         problems.add(mark, "", message)
         return None
     except (UnicodeError, ValueError) as error:
-        problems.add(Mark(file, 1, 1), "", f"this is no YAML: {error or type(error).__name__}")
+        problems.add(Mark(file, 1, 1), "", f"this is not valid YAML: {error or type(error).__name__}")
         return None
     finally:
         if loader is not None:
@@ -314,7 +316,7 @@ class _Builder:
             return
         self._count_in(1 + inside, mark)
         if isinstance(value, _Open):
-            raise _TooMuchError(mark, "an alias stands inside the very thing it names")
+            raise _TooMuchError(mark, "an alias is inside the value that it names")
         self._value(None if isinstance(value, Text) and value.plain and value in _NULLS else value, mark)
 
     def begin(self, kind: type[Map] | type[Seq], event: Any) -> None:
@@ -352,12 +354,12 @@ class _Builder:
             raise _TooMuchError(mark, f"nested more than {DEEPEST} levels deep")
         self._count_in(1, mark)
         if event.tag not in _TAGS:
-            self.flaws.append((mark, self._path(), f"the tag {event.tag} means nothing here"))
+            self.flaws.append((mark, self._path(), f"the tag {event.tag} has no meaning here"))
 
     def _count_in(self, more: int, mark: Mark) -> None:
         self._count += more
         if self._count > MOST_VALUES:
-            raise _TooMuchError(mark, f"the aliases unfold to more than {MOST_VALUES:,} values")
+            raise _TooMuchError(mark, f"the aliases expand to more than {MOST_VALUES:,} values")
 
     def _anchor(self, event: Any, value: Any) -> None:
         if event.anchor in self._anchored:
@@ -389,7 +391,7 @@ class _Builder:
             else:
                 self.flaws.append((mark, self._path(), "a merge key takes a mapping, or a list of them"))
         elif key in tree.keys_at:
-            message = f"duplicate key; it is already set in line {tree.keys_at[key].line}"
+            message = f"duplicate key; it is already set on line {tree.keys_at[key].line}"
             self.flaws.append((at, self._path(), message))
         else:
             tree.put(key, value, at, mark)
@@ -418,25 +420,25 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
     if isinstance(error, yaml.MarkedYAMLError):
         at = error.problem_mark or error.context_mark
         line = _line(text, at)
-        message = error.problem or "this is no YAML"
+        message = error.problem or "this is not valid YAML"
         if error.context and error.context_mark is not None:
-            message += f" ({error.context} that began in line {error.context_mark.line + 1})"
+            message += f" ({error.context} that began on line {error.context_mark.line + 1})"
         if at is not None and line[at.column : at.column + 1] == "\t":
-            message = "a tab where YAML wants spaces; indent with spaces"
+            message = "a tab where YAML needs spaces; indent with spaces"
         begun = error.context_mark if "scanning an alias" in message else at
         if begun is not None and (remedy := _alias(message, _line(text, begun)[begun.column :])):
             message = remedy
         if "mapping values are not allowed" in message or "expected ':'" in message:
-            message += "; a key's colon has a blank behind it, and a text with a colon and a blank in it is quoted"
+            message += "; put a space after a key's colon, and quote text that contains a colon and a space"
         if "${" in line:
-            message += "; within { } or [ ] a ${NAME} stands in quotes"
+            message += "; inside { } or [ ], put ${NAME} in quotes"
         if at is not None:
             mark = Mark(file, at.line + 1, at.column + 1)
     elif isinstance(position := getattr(error, "position", None), int):
         before = text[:position]
         mark = Mark(file, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
-        message = f"a character that must not stand here ({getattr(error, 'reason', 'unknown')})"
-    return mark, f"this is no YAML: {' '.join(message.split())}"
+        message = f"a character that is not allowed here ({getattr(error, 'reason', 'unknown')})"
+    return mark, f"this is not valid YAML: {' '.join(message.split())}"
 
 
 def _alias(message: str, rest: str) -> str:
@@ -446,9 +448,9 @@ def _alias(message: str, rest: str) -> str:
     if found is None or not (undefined or "scanning an alias" in message):
         return ""
     if undefined and re.fullmatch(r"\*[\w-]+", found[0]):
-        none = f"{found[0]} is an alias, and no anchor is called &{found[0][1:]} above it"
-        return f"{none}; a text is quoted: '{found[0]}'"
-    return f"a text that begins with * is quoted, else it is an alias: '{found[0]}'"
+        none = f"{found[0]} is an alias, but there is no anchor &{found[0][1:]} above it"
+        return f"{none}; if it is text, quote it: '{found[0]}'"
+    return f"text that begins with * must be quoted, or it is an alias: '{found[0]}'"
 
 
 def _line(text: str, at: yaml.Mark | None) -> str:

@@ -413,7 +413,7 @@ class Exchange:
     def _read_along(self, watch: StreamWatch, data: bytes) -> None:
         """Look for errors in what went on of a stream."""
         for error in watch.feed(data):
-            self.detail = f"its stream told of an error: {error}"
+            self.detail = f"its stream reported an error: {error}"
             self.means.observer.stream_failed(self.policy, error)
 
     def answer_ended(self, attempt: Attempt) -> None:
@@ -904,7 +904,7 @@ class Exchange:
         if self.status:
             self.app.reset(None)
         else:
-            detail = "the proxy made a mistake; its log says more"
+            detail = "the proxy failed; its log says more"
             self.status, lines, body = own_answer(
                 500, "Internal Server Error", detail, outcome=Outcome.NOT_RETRYABLE, upstream=self.policy.upstream
             )
@@ -1034,5 +1034,5 @@ class Exchange:
         if standing:
             self.failed(standing[0], faults.idle_timeout(answered=standing[0].state is DELIVERING))
         else:
-            detail = "the request's body did not come"
+            detail = "the request's body did not arrive"
             self._end_early(408, "Request Timeout", detail, Outcome.CLIENT_GONE, "connection_read_timeout")

@@ -122,7 +122,7 @@ class Journey:
                 head, target=left.target(path), host=authority.encode("latin-1"), cut=cut, length=_length(head, body)
             )
         except BadMessage:
-            raise StaysError("its head can't be made without what stays behind") from None
+            raise StaysError("its head can't be made without the fields that are left out") from None
         whole_path = made.form == "asterisk" or first.is_grpc  # else the url's path is put in front
         old = first.request
         request = Request(made.method, authority, made.path.decode("latin-1"), made, old.plain, old.timed)
@@ -142,7 +142,7 @@ class Journey:
             raise StaysError("it has no body to set members in")
         pieces = upload.replay.whole()
         if pieces is None:
-            raise StaysError("its body has not come whole")
+            raise StaysError("its body has not arrived completely")
         if any(each.lower() != "identity" for each in self.first.head.get_all("content-encoding")):
             raise StaysError("its body is encoded")
         try:

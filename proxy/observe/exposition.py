@@ -76,7 +76,7 @@ class _Collector:
         yield from _by_place(every)
         yield _histogram("redrive_call_duration_seconds", "From a call's head to its end.", every, "call_seconds")
         yield _histogram("redrive_attempt_duration_seconds", "From sending to its end.", every, "attempt_seconds")
-        first = "From a request's last byte to the first that counts of its answer, where that is waited for."
+        first = "From a request's last byte to the first byte of its answer that counts, where that is measured."
         yield _histogram("redrive_first_byte_seconds", first, every, "first_byte_seconds")
         reloads, lost = self._metrics.reloads.items(), self._metrics.lines_lost
         yield _counter("redrive_config_reloads", "Configurations loaded after start.", "result", reloads)
@@ -105,31 +105,29 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
     fallen: Counter[tuple[str, str, str]] = Counter()
     for series in every:
         fallen.update({(series.upstream, to, why.value): count for (to, why), count in series.fallbacks.items()})
-    gone = "Calls that went on at another upstream, by what they would have ended with."
+    gone = "Calls that went on at another upstream, by the outcome they would have had."
     yield _counter("redrive_fallbacks", gone, ("upstream", "to", "outcome"), fallen.items())
     for name, help_, of in (
         ("redrive_retries_failed", "Retries that failed.", "retries_failed"),
         ("redrive_hedges", "Retries begun before the earlier attempt had answered.", "hedges"),
         ("redrive_transparent_retries", "Requests that never left or were refused, sent again at once.", "transparent"),
-        ("redrive_stream_errors", "Errors that came in streams which had begun to go to the app.", "stream_errors"),
-        ("redrive_backoff_seconds", "Seconds of waiting decided on between attempts.", "backoff_seconds"),
+        ("redrive_stream_errors", "Errors in streams that had already begun to go to the app.", "stream_errors"),
+        ("redrive_backoff_seconds", "Seconds of waiting between attempts, as decided.", "backoff_seconds"),
     ):
         yield made(name, help_, lambda series, of=of: [((), getattr(series, of))])  # type: ignore[misc]
     yield made(
         "redrive_app_retries",
-        'Calls that were an app\'s own retry; sure="no": that most likely were, though nothing in them says so.',
+        'Calls that were an app\'s own retry; sure="no": most likely, though nothing in them says so.',
         lambda series: (("yes", series.app_retries), ("no", series.likely_app_retries)),
         "sure",
     )
 
 
 def _gauges(gauges: Gauges) -> Iterator[Any]:
-    yield _gauge("redrive_bucket_level", "Tokens there; the lowest of a bucket's scopes.", "bucket", gauges.levels)
-    yield _gauge("redrive_bucket_capacity", "Tokens there may be.", "bucket", gauges.capacities)
+    yield _gauge("redrive_bucket_level", "Tokens left; the lowest of a bucket's scopes.", "bucket", gauges.levels)
+    yield _gauge("redrive_bucket_capacity", "The most tokens that a bucket can hold.", "bucket", gauges.capacities)
     yield _gauge("redrive_cooldown_seconds", "Seconds that calls are still held.", "upstream", gauges.cooldowns)
-    opened = (
-        "Whether an endpoint's circuit breaker is open; without an endpoint: how many are, of places requests named."
-    )
+    opened = "Whether an endpoint's circuit breaker is open; without one: how many are, of hosts that requests named."
     yield _gauge("redrive_circuit_open", opened, ("upstream", "endpoint"), gauges.circuits)
     usable = "Whether a credential is in use; 0: its upstream refused it, and it is put aside for a while."
     yield _gauge("redrive_credential_usable", usable, ("upstream", "key"), gauges.credentials)
@@ -147,12 +145,12 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     failed = "HTTP/2 streams reset and connections given up, by either end."
     yield _counter("redrive_http2_errors", failed, ("side", "code"), wires.errors.items())
     yield _gauge("redrive_open_files", "File descriptors in use.", "", gauges.open_files)
-    yield _gauge("redrive_limit", "What the gauges of these names may come to.", "of", gauges.limits)
+    yield _gauge("redrive_limit", "The upper limits of the gauges of these names.", "of", gauges.limits)
     yield _gauge("redrive_workers", "Worker processes by state; 0 without workers.", "state", gauges.workers)
     yield _counter("redrive_worker_restarts", "Workers that ended unasked.", "", gauges.worker_restarts)
     if gauges.redis_up is not None:
         yield _gauge("redrive_redis_up", "Whether buckets in Redis are kept there now.", "", float(gauges.redis_up))
-        yield _counter("redrive_redis_outages", "Times Redis could not be had.", "", gauges.redis_outages)
+        yield _counter("redrive_redis_outages", "Times that Redis was not available.", "", gauges.redis_outages)
 
 
 def _calls(series: Series) -> Iterator[tuple[tuple[str, str], float]]:

@@ -76,7 +76,7 @@ class Observers:
         if self._tell is None or (self._later is not None and not self._may_tell()):
             return
         where = f"{policy.upstream}{'/' + policy.route if policy.route else ''}"
-        line = f"{where}: an error came in a stream that had begun to go to the app: {error}"
+        line = f"{where}: an error came in a stream that had already begun to go to the app: {error}"
         self._tell("stream_error", [line], upstream=policy.upstream, route=policy.route, error=error)
 
     def _may_tell(self) -> bool:

@@ -179,7 +179,7 @@ class Admission:
     held, the attempt that is next or in flight; `held` are the seconds for which one held attempt `held_attempt`.
     `endpoints`: whose breakers the call has to pass. `cooled`: the cooldown knows of the call: it queues there, or has
     a place. `cooling`: what was left of the cooldown that refused the call, and the status that began it.
-    `found_no_place`: no place among the attempts under way came free for it.
+    `found_no_place`: no place among the attempts under way became free for it.
     """
 
     request: Request

@@ -68,7 +68,7 @@ class AsyncRetryStrategy:
         if isinstance(strategy, type):
             raise ValueError(f"{strategy.__name__} is a class; make a strategy of it: {strategy.__name__}()")
         if lacking := [name for name in _MEMBERS if not hasattr(strategy, name)]:
-            raise ValueError(f"{strategy!r} is no RetryStrategy: it has no {', '.join(lacking)}")
+            raise ValueError(f"{strategy!r} is not a RetryStrategy: it has no {', '.join(lacking)}")
         if is_awaited(strategy):
             raise ValueError(f"{strategy!r} is awaited already")
         self.strategy = strategy

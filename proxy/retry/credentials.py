@@ -192,7 +192,7 @@ class CallKeys(Generic[L]):
         usable = ring.usable(now)
         free = [key for key in usable if self._is_free(key, now)]
         if not free:
-            self._use(self._soonest(usable, now), "of those that are asked to wait it is free soonest")
+            self._use(self._soonest(usable, now), "all keys are asked to wait, and it is free soonest")
             return
         self._use(self._first_ready(free, now), self._why_next)
 

@@ -107,7 +107,7 @@ def stays(request: Request) -> str:
     _, _, query = request.path.partition("?")
     names = {_decoded(part).lower() for part in re.split("[&;]", query)} if query else set()
     if any(map(_SIGNED_FIELD, fields.get_all("authorization"))) or not _SIGNED_QUERY.isdisjoint(names):
-        return "its signature (SigV4) is for one host alone"
+        return "its signature (SigV4) is for one host only"
     upgrades = [each.strip().lower() for value in fields.get_all("upgrade") for each in value.split(",")]
     if request.method == "CONNECT" or any(each and each != "h2c" for each in upgrades):
         return "it asks for a tunnel, or an upgrade"

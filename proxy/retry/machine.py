@@ -207,7 +207,7 @@ class Call:
 
     @property
     def found_no_place(self) -> bool:
-        """Whether what ended the call was that no place among the attempts under way came free for it."""
+        """Whether what ended the call was that no place among the attempts under way became free for it."""
         return self._admission is not None and self._admission.found_no_place
 
     @property
@@ -1082,7 +1082,7 @@ class Call:
             self._admission.landed(flight.since, now, well=False)
         self._note(attempt, flight, now, no.value).because = because
         if flight.reply is not None and flight.look is None:
-            unnamed = Verdict(Class.UNNAMED, "its body did not come in time")
+            unnamed = Verdict(Class.UNNAMED, "its body did not arrive in time")
             self.failure = Failure(attempt, unnamed, NO_PUSHBACK, status=flight.reply.status)
             return self._give_up(no, now)
         return (Cancel(attempt), *self._refuse(no, now, "" if no is Outcome.DEADLINE else because))

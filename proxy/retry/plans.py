@@ -63,7 +63,7 @@ class Standing(Protocol):
 
     @property
     def found_no_place(self) -> bool:
-        """Whether no place among the attempts under way came free for it."""
+        """Whether no place among the attempts under way became free for it."""
 
     @property
     def idempotent(self) -> bool:

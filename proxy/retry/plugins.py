@@ -154,5 +154,5 @@ def _seconds(token: Any) -> float:
     """A token's delay. Raises where it is none that anybody could wait."""
     delay = float(token.retry_delay)
     if not delay < math.inf:
-        raise ValueError(f"{delay} seconds are no delay")
+        raise ValueError(f"{delay} seconds are not a valid delay")
     return max(0.0, delay)

@@ -244,7 +244,7 @@ class Dialect:
     resets: tuple[ResetField, ...] = ()
     grpc: bool = False  # the gRPC dialect's reading of HTTP codes and faults on application/grpc calls
     source: str = ""
-    stop_field: str = ""  # what its SDKs read in the place of x-should-retry
+    stop_field: str = ""  # what its SDKs read instead of x-should-retry
     delays: tuple[BodyDelay, ...] = ()
     repeats: Repeats | None = None
     empty_events: frozenset[str] = frozenset()  # names of events that say nothing yet (section 13, "First byte")

@@ -23,11 +23,11 @@ GATES = {
 
 OUTGREW = "the request's body outgrew its replay buffer"
 TOO_LATE = "the deadline came first"
-NO_LONGER_SAFE = "the provider's own client would not repeat it any more: its signature may have expired"
-NO_PLACE = "as many attempts are under way as concurrency.max lets"
-TOO_LATE_FOR_A_PLACE = "no place among the attempts under way came free before the deadline"
+NO_LONGER_SAFE = "the provider's own client would no longer repeat it: its signature may have expired"
+NO_PLACE = "as many attempts are under way as concurrency.max allows"
+TOO_LATE_FOR_A_PLACE = "no place among the attempts under way became free before the deadline"
 CIRCUIT_OPEN = "the circuit breaker of every endpoint is open"
-SHUT_DOWN = "the proxy shut down, and waited for it no longer"
+SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 
 
 def why_not(
@@ -49,7 +49,7 @@ def why_not(
         case Outcome.ATTEMPTS_EXHAUSTED:
             most = policy.strategy.max_attempts
             if policy.strategy.custom is not None and failure.attempt - call.earlier < most:
-                return "the strategy itself failed: what it raised is no RetryError, or its delay no delay"
+                return "the strategy itself failed: what it raised is not a RetryError, or its delay is not valid"
             return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
         case Outcome.BUCKET_EMPTY:
             return _unaffordable(failure.price_class, call, now)
@@ -90,9 +90,9 @@ def no_place(rules: Concurrency, *, waited: bool) -> str:
     may.
     """
     if waited:
-        return f"no place came free within concurrency.wait, {seconds(rules.wait)} (concurrency.max is {rules.max})"
-    under_way = f"as many attempts are under way as concurrency.max lets, {rules.max}"
-    return f"{under_way}, and as many calls wait as concurrency.queue lets, {rules.queue}"
+        return f"no place became free within concurrency.wait, {seconds(rules.wait)} (concurrency.max is {rules.max})"
+    under_way = f"as many attempts are under way as concurrency.max allows, {rules.max}"
+    return f"{under_way}, and as many calls wait as concurrency.queue allows, {rules.queue}"
 
 
 def circuit_open(left: float) -> str:
@@ -183,6 +183,6 @@ def own_answer(
 _FAULTS = {
     FaultKind.CONNECT_FAILURE: "the upstream could not be connected to",
     FaultKind.REFUSED_STREAM: "the upstream refused the request",
-    FaultKind.RESET: "the upstream broke off before its answer was whole",
+    FaultKind.RESET: "the upstream broke off before its answer was complete",
     FaultKind.ATTEMPT_TIMEOUT: "the upstream did not answer in time",
 }

@@ -198,7 +198,7 @@ class Acceptor(web.Server):
                 self.dripping.pop(connection, None)
             elif now - connection.since >= HEAD_SECONDS:
                 self.dripping.pop(connection, None)
-                self.refuse(connection, 408, "the request's head did not come in time")
+                self.refuse(connection, 408, "the request's head did not arrive in time")
         if self.dripping:
             self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
 
@@ -383,7 +383,7 @@ _FULL = Rejection(503, "too many connections are open", Outcome.OVERLOADED, "con
 #: RFC 9209 section 2.3.29: no upstream was asked.
 _ENDING = Rejection(503, "the proxy is shutting down", Outcome.OVERLOADED, "proxy_internal_response", UNAVAILABLE)
 #: RFC 9110 section 15.5.9.
-_TOO_SLOW = Rejection(408, "the request's head did not come, and others had no connection left")
+_TOO_SLOW = Rejection(408, "the request's head did not arrive, and other clients had no connection left")
 
 
 def _cannot_intercept(why: CaError) -> Rejection:

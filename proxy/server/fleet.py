@@ -101,7 +101,7 @@ class Fleet(Factory):
             await asyncio.wait(self._background.tasks, timeout=_START)
 
     async def refresh(self) -> None:
-        """Hear the levels of all buckets, for a page: one round trip, or none where Redis can't be had."""
+        """Hear the levels of all buckets, for a page: one round trip, or none where Redis is not available."""
         if self._redis is not None:
             await self._redis.store.look()
 

@@ -211,7 +211,7 @@ def _take_over(path: Path) -> None:
     """Remove a socket file that nobody answers on."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
-            raise FileExistsError(errno.EEXIST, "a file that is no socket has that name")
+            raise FileExistsError(errno.EEXIST, "a file that is not a socket has that name")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -233,11 +233,13 @@ def _socket_remedy(error: OSError | UnicodeError, path: str) -> str:
     if number == errno.EADDRINUSE:
         return "the socket is in use; end the process that listens there, or name another path"
     if number in (errno.ENOENT, errno.ENOTDIR) and not folder.is_dir():
-        return f"{folder} is no folder; make it, or name another path"
+        return f"{folder} is not a folder; make it, or name another path"
     if number == errno.EEXIST:
-        return "a file that is no socket has that name; remove it, or name another path"
+        return "a file that is not a socket has that name; remove it, or name another path"
     if number in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
-        return f"user {os.geteuid()} may not make a socket in {folder}; let it write there, or name another path"
+        return (
+            f"user {os.geteuid()} can't make a socket in {folder}; give it write permission there, or name another path"
+        )
     if number is None:  # Python's own refusal
         return f"the path has {len(os.fsencode(path))} bytes; name one of at most {LONGEST_SOCKET}"
     return f"{error.strerror}; name another path" if isinstance(error, OSError) else str(error)
@@ -246,7 +248,7 @@ def _socket_remedy(error: OSError | UnicodeError, path: str) -> str:
 def _port_remedy(error: OSError | UnicodeError, address: Address) -> str:
     """What is wrong with an address, and what helps."""
     if isinstance(error, socket.gaierror | UnicodeError):
-        why = error.strerror if isinstance(error, socket.gaierror) else "it is no host name"
+        why = error.strerror if isinstance(error, socket.gaierror) else "it is not a host name"
         return f"the name is not known here ({why}); name an IP address"
     if error.errno == errno.EADDRINUSE:
         return (

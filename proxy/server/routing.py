@@ -220,7 +220,7 @@ def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str],
         told.isdisjoint(_NOT_CROSS) and not all(is_own_origin(origin, authority, "http") for origin in origins)
     ):
         return denied(
-            "a page of another site asks for this (Sec-Fetch-Site, or an Origin that is not this listener's): "
+            "a page of another site made this request (Sec-Fetch-Site, or an Origin that is not this listener's): "
             f"list a name in `hosts` of the upstream {upstream} and call it by that, or leave Origin out"
         )
     return None

@@ -47,13 +47,13 @@ _DIALLING: tuple[tuple[type[BaseException], str, str], ...] = (
     (ssl.SSLError, "the TLS handshake failed", "tls_protocol_error"),
     (ConnectionRefusedError, "the connection was refused", "connection_refused"),
     (TimeoutError, "no connection within the time allowed", "connection_timeout"),
-    (ConnectionError, "the connection broke while it was opened", "connection_terminated"),
+    (ConnectionError, "the connection broke while it was being opened", "connection_terminated"),
     (NoRoomError, "too many connections are open here: the process may open no more files", NO_ROOM),
     (WrongProtocolError, "the upstream does not speak HTTP/2", "http_protocol_error"),
-    (NoPlaceError, "the upstream lets no stream be opened: its MAX_CONCURRENT_STREAMS is 0", "destination_unavailable"),
+    (NoPlaceError, "the upstream allows no streams: its MAX_CONCURRENT_STREAMS is 0", "destination_unavailable"),
     (ParentRefusedError, "the parent proxy refused the tunnel", "destination_unavailable"),
-    (FileNotFoundError, "the socket or certificate file is not there", "destination_unavailable"),
-    (PermissionError, "the socket or certificate file may not be opened", "destination_unavailable"),
+    (FileNotFoundError, "the socket or certificate file does not exist", "destination_unavailable"),
+    (PermissionError, "the socket or certificate file can't be opened: permission denied", "destination_unavailable"),
     (OSError, "the destination is unavailable", "destination_unavailable"),
 )
 
@@ -102,7 +102,7 @@ def attempt_timeout() -> Fault:
 def first_byte_timeout(*, answered: bool) -> Fault:
     """No byte of a body that counts within `timeouts.first_byte`. `answered`: the head had come."""
     progress = Progress.ANSWERED if answered else Progress.UNKNOWN
-    detail = "no byte of the answer's body that counts came within first_byte"
+    detail = "no byte of the answer's body that counts arrived within first_byte"
     return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail=detail, error="http_response_timeout")
 
 

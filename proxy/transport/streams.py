@@ -40,7 +40,7 @@ class Listener(Protocol):
         """The body is whole; in a tunnel, the far end sends no more."""
 
     def on_fault(self, fault: Fault) -> None:
-        """The stream broke before its answer was whole."""
+        """The stream broke before its answer was complete."""
 
     def on_writable(self) -> None:
         """The stream is `blocked` no more."""

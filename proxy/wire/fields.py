@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 
-#: `body_size` of a head where it is no number of bytes.
+#: `body_size` of a head where it is not a number of bytes.
 CHUNKED = -1
 UNTIL_CLOSE = -2
 

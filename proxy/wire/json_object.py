@@ -78,9 +78,9 @@ def _check(body: bytes) -> None:
     try:
         document = json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
-        raise NoObjectError("the body is no JSON") from None
+        raise NoObjectError("the body is not JSON") from None
     if not isinstance(document, dict):
-        raise NoObjectError("the body is JSON, but no object")
+        raise NoObjectError("the body is JSON, but not an object")
 
 
 def _refuse(word: str) -> None:

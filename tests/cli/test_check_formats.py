@@ -39,7 +39,9 @@ def test_the_lines_of_a_pipe_are_the_plain_ones(capsys: pytest.CaptureFixture[st
     Path("r.yaml").write_text(WRONG)
     assert main(["check", "-c", "r.yaml"]) == 2
     out, err = capsys.readouterr()
-    assert err == "r.yaml:4:15: upstreams.shop.strategy: no strategy is called 'standart' (did you mean standard?)\n"
+    assert (
+        err == "r.yaml:4:15: upstreams.shop.strategy: there is no strategy called 'standart' (did you mean standard?)\n"
+    )
     assert out == ""
     Path("r.yaml").write_text(FINE)
     assert main(["check", "-c", "r.yaml"]) == 0
@@ -69,7 +71,7 @@ def test_github_gets_annotations(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out == (
         "::error file=r%2C1.yaml,line=4,col=15,title=upstreams.shop.strategy::"
-        "no strategy is called 'standart' (did you mean standard?)\n"
+        "there is no strategy called 'standart' (did you mean standard?)\n"
     )
     assert err == ""
     Path("r.yaml").write_text(FINE.replace("^/v1", "^/50%"))
@@ -111,7 +113,7 @@ def test_a_terminal_sees_the_line_and_a_caret() -> None:
     Path("r.yaml").write_text(WRONG)
     plain = seen("check", "-c", "r.yaml", TERM="xterm", NO_COLOR="1", COLUMNS="80")
     assert plain == (
-        "r.yaml:4:15: upstreams.shop.strategy: no strategy is called 'standart' (did you mean standard?)\n"
+        "r.yaml:4:15: upstreams.shop.strategy: there is no strategy called 'standart' (did you mean standard?)\n"
         "    4 |     strategy: standart\n"
         "      |               ^^^^^^^^\n"
         "r.yaml: refused, 1 error\n"

@@ -41,9 +41,9 @@ def test_localhost_is_every_loopback_there_is() -> None:
         (Address("fe80::1", 0), "does not have that address; `ip address` lists"),
         (Address("no.such.name.invalid", 0), "not known here .*; name an IP address"),
         (Address("a" * 70 + ".example", 0), "not known here .*; name an IP address"),
-        (Address(unix="/nowhere/at/all.sock"), "/nowhere/at is no folder; make it, or name another path"),
-        (Address(unix="/etc/passwd/all.sock"), "/etc/passwd is no folder; make it, or name another path"),
-        (Address(unix="/proc/all.sock"), r"user \d+ may not make a socket in /proc; let it write there"),
+        (Address(unix="/nowhere/at/all.sock"), "/nowhere/at is not a folder; make it, or name another path"),
+        (Address(unix="/etc/passwd/all.sock"), "/etc/passwd is not a folder; make it, or name another path"),
+        (Address(unix="/proc/all.sock"), r"user \d+ can't make a socket in /proc; give it write permission there"),
         (Address(unix="/" + "é" * 100), "has 201 bytes; name one of at most 107"),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_dead_socket_file_is_taken_over_and_a_live_one_is_not(tmp_path: Path) 
     close(sockets)
     plain = tmp_path / "file"
     plain.write_text("mine")
-    with pytest.raises(CannotListenError, match="no socket has that name; remove it"):
+    with pytest.raises(CannotListenError, match="not a socket has that name; remove it"):
         bind(Address(unix=str(plain)), "listen")
     assert plain.read_text() == "mine"
 

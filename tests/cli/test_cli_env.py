@@ -54,7 +54,7 @@ def test_dotenv_is_written_only_where_all_readers_agree() -> None:
         "B='a b#c$d'",
     ]
     for value in ("it's", "a\\b", "a\nb"):
-        with pytest.raises(NotWritableError, match=r"^A has a quote, a backslash or a line end"):
+        with pytest.raises(NotWritableError, match=r"^A contains a quote, a backslash or a line end"):
             list(lines({"A": value}, "dotenv"))
 
 
@@ -82,7 +82,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert "grpc_proxy=http://127.0.0.1:8080" in printed("--shell", "dotenv")
     assert main(["env", "--unset", "--shell", "dotenv"]) == 2
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "redrive: a .env file can't take a variable away: leave its lines out\n")
+    assert (out, err) == ("", "redrive: a .env file can't unset a variable: leave its lines out\n")
 
 
 def test_nothing_half_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

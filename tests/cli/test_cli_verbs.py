@@ -181,7 +181,7 @@ def test_env(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert {"localhost", "127.0.0.1", "::1", "169.254.169.254"} <= set(lines[name].split(","))
     file.write_text("listen: 'unix:/tmp/x'\n")
     assert main(["env", "-c", str(file)]) == 2
-    assert "no listener on a TCP port" in capsys.readouterr().err
+    assert "no listener has a TCP port" in capsys.readouterr().err
 
 
 def test_health_of_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,11 +28,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "a wait for a place that nobody wrote": (A + "    timeouts: {total: 15s}\n    concurrency: {max: 8}\n", []),
     "more in the queue than may wait": (
         A + "    concurrency: {max: 8, queue: 5000}\n",
-        ["4:34: upstreams.a.concurrency.queue: warning: is more than may wait: half of limits.waiting, 1000 calls"],
+        ["4:34: upstreams.a.concurrency.queue: warning: is more than can wait: half of limits.waiting, 1000 calls"],
     ),
     "no place for a hedge": (
         A + "    strategy: {kind: hedging, extra: 5%}\n    concurrency: {max: 1}\n",
-        ["5:24: upstreams.a.concurrency.max: warning: leaves no place for a hedge: nothing is sent beside an attempt"],
+        ["5:24: upstreams.a.concurrency.max: warning: leaves no room for a hedge: nothing is sent during an attempt"],
     ),
     "a breaker that one call opens": (
         A + "    circuit_breaker: {minimum_attempts: 3}\n",
@@ -50,12 +50,12 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "a breaker of one's own": (A + "    circuit_breaker: {}\n", []),
     "hedging without a bucket": (
         A + "    strategy: hedging\n",
-        ["4:15: upstreams.a.strategy: warning: hedges without a bucket: nothing bounds what they add to the load"],
+        ["4:15: upstreams.a.strategy: warning: hedges without a bucket: nothing limits the load that they add"],
     ),
     "hedging within a share": (A + "    strategy: {kind: hedging, hedging_delay: p95}\n", []),
     "hedging within no share": (
         A + "    strategy: {kind: hedging, extra: 0}\n",
-        ["4:38: upstreams.a.strategy.extra: warning: grants no hedge: nothing is sent beside an attempt"],
+        ["4:38: upstreams.a.strategy.extra: warning: grants no hedge: nothing is sent during an attempt"],
     ),
     "hedging methods that are never hedged": (
         A + "    bucket: {kind: budget}\n    routes:\n      - {match: {methods: [POST]}, strategy: hedging}\n",
@@ -73,22 +73,22 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "a quota too small": (
         A + "    bucket: {capacity: 8, timeout_cost: 10}\n",
-        ["4:13: upstreams.a.bucket: warning: holds 8, but a retry after a timeout costs 10: none is ever granted"],
+        ["4:13: upstreams.a.bucket: warning: holds 8, but a retry after a timeout costs 10: no retry is ever granted"],
     ),
     "a quota too small for any": (
         A + "    bucket: {capacity: 4}\n",
-        ["4:13: upstreams.a.bucket: warning: holds 4, but a retry costs 5: none is ever granted"],
+        ["4:13: upstreams.a.bucket: warning: holds 4, but a retry costs 5: no retry is ever granted"],
     ),
     "a quota too small for two": (
         A + "    bucket: {capacity: 4, throttling_cost: 3, timeout_cost: 7}\n",
         [
             "4:13: upstreams.a.bucket: warning: "
-            "holds 4, but a retry costs 5 and a retry after a timeout costs 7: none is ever granted"
+            "holds 4, but a retry costs 5 and a retry after a timeout costs 7: no retry is ever granted"
         ],
     ),
     "a quota of nothing": (
         A + "    bucket: {capacity: 0}\n",
-        ["4:13: upstreams.a.bucket: warning: holds 0, but a retry costs 5: none is ever granted"],
+        ["4:13: upstreams.a.bucket: warning: holds 0, but a retry costs 5: no retry is ever granted"],
     ),
     "a throttle too small": (
         A + "    strategy: grpc\n    bucket: {kind: throttle, max_tokens: 2}\n",
@@ -114,21 +114,21 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "a route behind another": (
         A + "    routes:\n      - {match: {path: /a/**}, mode: off}\n      - {match: {methods: [GET], path: /a/b/*}}\n",
-        ["6:9: upstreams.a.routes[1]: warning: is never reached: the route /a/** in line 5 takes all its calls"],
+        ["6:9: upstreams.a.routes[1]: warning: is never reached: the route /a/** on line 5 takes all its calls"],
     ),
     "a host that is taken": (
         A + "  b: {url: http://x.test}\n",
-        ["4:12: upstreams.b.url: warning: a has x.test:80 already: b is reached by its prefix alone"],
+        ["4:12: upstreams.b.url: warning: a already has x.test:80: b is reached only by its prefix"],
     ),
     "a host that two have": (
         "upstreams:\n  a: {url: http://x.test}\n  b: {url: http://y.test}\n  c: {url: [http://x.test, http://y.test]}\n",
-        ["4:12: upstreams.c.url: warning: a and b have x.test:80, y.test:80 already: c is reached by its prefix alone"],
+        ["4:12: upstreams.c.url: warning: a and b already have x.test:80, y.test:80: c is reached only by its prefix"],
     ),
     "hosts that many share": (
         "upstreams:\n" + "".join(f"  u{number}: {{url: 'https://x.test/{number}'}}\n" for number in range(30)),
         [
-            "3:13: upstreams.u1.url: warning: u0 has x.test:443, x.test:80 already: "
-            "u1, u2, u3 and 26 more are reached by their prefixes alone"
+            "3:13: upstreams.u1.url: warning: u0 already has x.test:443, x.test:80: "
+            "u1, u2, u3 and 26 more are reached only by their prefixes"
         ],
     ),
     "a host that another has by its url": (
@@ -156,7 +156,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
         A + "    classify: {transient: [200, 503], throttling: [429]}\n",
         [
             "4:27: upstreams.a.classify.transient: warning: "
-            "200 is no failure, and would be retried: take what is below 400 out of the list"
+            "200 is not a failure, and would be retried: remove what is below 400 from the list"
         ],
     ),
     "many attempts at once": (
@@ -171,28 +171,28 @@ CASES: dict[str, tuple[str, list[str]]] = {
         A + "    pushback: {max_delay: 2h}\n",
         [
             "4:27: upstreams.a.pushback.max_delay: warning: "
-            "lets an upstream hold a call for 2 h; apps give up long before: say 60s"
+            "lets an upstream hold a call for 2 h; apps give up long before that: try 60s"
         ],
     ),
     "a file that says nothing": (
         "# to be done\n",
-        ["1:1: warning: is empty, or all of it is a comment: it says nothing"],
+        ["1:1: warning: is empty, or contains only comments"],
     ),
     "one host of two that is taken": (
         A + "  b: {url: http://y, hosts: [x.test:80, y.test]}\n",
-        ["4:29: upstreams.b.hosts: warning: a has x.test:80 already"],
+        ["4:29: upstreams.b.hosts: warning: a already has x.test:80"],
     ),
     "a gRPC service that is taken": (
         "upstreams:\n"
         "  a: {url: http://x, dialects: [http, grpc], services: [x.A, x.B]}\n"
         "  b: {url: http://y, dialects: [grpc], services: [x.B, 'x.*']}\n",
-        ["3:50: upstreams.b.services: warning: a has x.B already: it comes first"],
+        ["3:50: upstreams.b.services: warning: a already has x.B: it comes first"],
     ),
     "a gRPC service, and no name of its failures": (
         A + "    services: x.A\n",
         [
             "4:15: upstreams.a.services: warning: no grpc-status is retried: "
-            "name the dialect, `dialects: [http, grpc]`, or statuses in classify"
+            "add the dialect, `dialects: [http, grpc]`, or list statuses in classify"
         ],
     ),
     "a gRPC service whose failures have names": (
@@ -220,7 +220,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "methods in small letters": (
         A + "    routes: [{match: {methods: [post]}}]\n",
-        ["4:33: match.methods: warning: methods are told apart by case (did you mean POST?)"],
+        ["4:33: match.methods: warning: methods are case-sensitive (did you mean POST?)"],
     ),
 }
 
@@ -279,7 +279,8 @@ def test_an_optional_part_that_is_missing_is_told_with_its_command(
     monkeypatch.setattr("proxy.config.advice.is_installed", lambda extra: False)
     told = [line for line in lines(tmp_path, loaded(tmp_path, text), "warning") if "package" in line]
     assert told == [
-        "redrive.yaml:1:39: buckets.fleet.store: warning: needs the package redis, else it is this process's own: "
+        "redrive.yaml:1:39: buckets.fleet.store: warning: needs the package redis, or the bucket is this "
+        "process's own: "
         "pip install 'redrive[redis]', or in a checkout make extras",
         "redrive.yaml:3:40: upstreams.a.connect: warning: needs the package cryptography: "
         "pip install 'redrive[intercept]', or in a checkout make extras",

@@ -18,15 +18,15 @@ OTHER = "0ther-value"
 WRONG: dict[str, tuple[str, str]] = {
     "no url": (
         "upstreams: {a: {hosts: [x.test], credentials: {header: x-api-key, values: [%(s)s]}}}",
-        "upstreams.a.credentials: needs a url: where requests choose the host, keys would go to whomever they name",
+        "upstreams.a.credentials: needs a url: where requests choose the host, keys would go to any host they name",
     ),
     "defaults": (
         "defaults: {credentials: {header: x-api-key, values: [%(s)s]}}",
-        "defaults.credentials: unknown key (did you mean upstreams.NAME.credentials, beside its url?)",
+        "defaults.credentials: unknown key (did you mean upstreams.NAME.credentials, next to its url?)",
     ),
     "a route": (
         "upstreams: {a: {url: http://x, routes: [{match: {path: /a}, credentials: {header: k, values: [%(s)s]}}]}}",
-        "routes[0].credentials: unknown key (did you mean upstreams.NAME.credentials, beside its url?)",
+        "routes[0].credentials: unknown key (did you mean upstreams.NAME.credentials, next to its url?)",
     ),
     "a word": ("upstreams: {a: {url: http://x, credentials: %(s)s}}", "credentials: must be none, or a mapping"),
     "a list": ("upstreams: {a: {url: http://x, credentials: [%(s)s]}}", "credentials: must be a word or a mapping"),
@@ -50,7 +50,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "twice": (
         "upstreams: {a: {url: http://x, credentials: {header: k, values: [%(s)s, b, %(s)s]}}}",
-        "credentials.values[2]: is the same as number 1: each is to be there once",
+        "credentials.values[2]: is the same as number 1: list each only once",
     ),
     "a control character": (
         'upstreams: {a: {url: http://x, credentials: {header: k, values: ["%(s)s\\r\\nx: y"]}}}',
@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a space at its end": (
         "upstreams: {a: {url: http://x, credentials: {header: k, values: ['%(s)s ']}}}",
-        "credentials.values[0]: has a space or a line break at its beginning or end; take it away",
+        "credentials.values[0]: has a space or a line break at its beginning or end; remove it",
     ),
     "no ASCII": (
         "upstreams: {a: {url: http://x, credentials: {header: k, values: ['%(s)sä']}}}",
@@ -66,15 +66,15 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a reference that is none": (
         "upstreams: {a: {url: http://x, credentials: {header: k, values: ['${%(s)s']}}}",
-        "credentials.values[0]: holds a ${ that begins no reference",
+        "credentials.values[0]: contains a ${ that does not begin a reference",
     ),
     "a format without a place": (
         "upstreams: {a: {url: http://x, credentials: {header: k, format: 'Bearer %(s)s', values: [b]}}}",
-        "credentials.format: must hold {} once, where the value goes, as in 'Bearer {}'",
+        "credentials.format: must contain {} once, where the value goes, as in 'Bearer {}'",
     ),
     "a format with two": (
         "upstreams: {a: {url: http://x, credentials: {header: k, format: '%(s)s{}{}', values: [b]}}}",
-        "credentials.format: must hold {} once",
+        "credentials.format: must contain {} once",
     ),
     "a header of the proxy's own": (
         "upstreams: {a: {url: http://x, credentials: {header: Host, values: [%(s)s]}}}",
@@ -83,12 +83,12 @@ WRONG: dict[str, tuple[str, str]] = {
     "a header that is set": (
         "upstreams: {a: {url: http://x, headers: {request: {set: {X-Api-Key: %(o)s}}},"
         " credentials: {header: x-api-key, values: [%(s)s]}, routes: [{match: {path: /a}}]}}",
-        "upstreams.a.headers.request.X-Api-Key: credentials carry X-Api-Key already: take one of the two away",
+        "upstreams.a.headers.request.X-Api-Key: credentials already carry X-Api-Key: remove one of the two",
     ),
     "a header that is removed": (
         "upstreams: {a: {url: http://x, headers: {request: {remove: [X-Api-Key]}},"
         " credentials: {header: x-api-key, values: [%(s)s]}}}",
-        "upstreams.a.headers.request.X-Api-Key: credentials carry X-Api-Key already: take one of the two away",
+        "upstreams.a.headers.request.X-Api-Key: credentials already carry X-Api-Key: remove one of the two",
     ),
     "an unknown pick": (
         "upstreams: {a: {url: http://x, credentials: {header: k, pick: random, values: [%(s)s]}}}",
@@ -155,11 +155,11 @@ def test_none_is_none(tmp_path: Path) -> None:
 ADVICE: dict[str, tuple[str, str]] = {
     "a scope by the field that is replaced": (
         "scope: {header: authorization}",
-        "upstreams.a.scope: warning: Authorization is what `credentials` carry, not apps: leave scope out",
+        "upstreams.a.scope: warning: Authorization is set by `credentials`, not by apps: leave scope out",
     ),
     "signed calls": (
         "dialects: [http, aws]",
-        "upstreams.a.credentials.header: warning: take the place of an AWS signature",
+        "upstreams.a.credentials.header: warning: replace an AWS signature",
     ),
     "a tunnel": (
         "connect: tunnel",

@@ -62,7 +62,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "an event without a status": (
         "defaults: {classify: {rules: [{event: {event: error}, as: fatal}]}}\n",
-        ["redrive.yaml:1:32: defaults.classify.rules[0].event: needs a status below 400 beside it, as status: 200"],
+        [
+            "redrive.yaml:1:32: defaults.classify.rules[0].event: needs a status below 400 next to it, such as "
+            "status: 200"
+        ],
     ),
     "an event on what is never a stream": (
         "defaults:\n  classify:\n    rules:\n"
@@ -78,9 +81,9 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "defaults: {classify: {rules: [{status: 200, event: {}, fail: reset, grpc_status: OK, xml: {a: b}, as: fatal}]}"
         "}\n",
         [
-            "redrive.yaml:1:56: defaults.classify.rules[0].fail: cannot stand beside event: a fault has no answer",
-            "redrive.yaml:1:69: defaults.classify.rules[0].grpc_status: cannot stand beside event: a gRPC call's",
-            "redrive.yaml:1:86: defaults.classify.rules[0].xml: cannot stand beside event: a stream of",
+            "redrive.yaml:1:56: defaults.classify.rules[0].fail: cannot be combined with event: a fault has no answer",
+            "redrive.yaml:1:69: defaults.classify.rules[0].grpc_status: cannot be combined with event: a gRPC call's",
+            "redrive.yaml:1:86: defaults.classify.rules[0].xml: cannot be combined with event: a stream of",
         ],
     ),
     "what is no event": (
@@ -105,7 +108,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "no max": (
         "upstreams:\n  a:\n    url: http://x\n    concurrency: {queue: 8}\n",
-        ["redrive.yaml:4:18: upstreams.a.concurrency.max: is missing: attempts under way at a time, as {max: 8}"],
+        [
+            "redrive.yaml:4:18: upstreams.a.concurrency.max: is missing: the attempts that may be under way at "
+            "a time, as in {max: 8}"
+        ],
     ),
     "needed keys with nothing behind them": (
         "upstreams:\n"
@@ -118,7 +124,8 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "redrive.yaml:3:11: upstreams.a.url[0].url: is missing",
             "redrive.yaml:4:16: upstreams.a.fallback[0].to: is missing: the name of an upstream with a url",
             "redrive.yaml:5:18: upstreams.a.credentials.header: is missing: the field that carries it, as x-api-key",
-            "redrive.yaml:6:35: upstreams.b.concurrency.max: is missing: attempts under way at a time, as {max: 8}",
+            "redrive.yaml:6:35: upstreams.b.concurrency.max: is missing: the attempts that may be under way at "
+            "a time, as in {max: 8}",
         ],
     ),
     "no place at all": (
@@ -134,18 +141,18 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "duplicate key": (
         "drain: 5s\nlisten: 127.0.0.1:1\ndrain: 6s\n",
-        ["redrive.yaml:3:1: drain: duplicate key; it is already set in line 1"],
+        ["redrive.yaml:3:1: drain: duplicate key; it is already set on line 1"],
     ),
     "duplicate upstream": (
         "upstreams:\n  a: {url: http://x}\n  a: {url: http://y}\n",
-        ["redrive.yaml:3:3: upstreams.a: duplicate key; it is already set in line 2"],
+        ["redrive.yaml:3:3: upstreams.a: duplicate key; it is already set on line 2"],
     ),
     "wrong unit": (
         "upstreams:\n  a:\n    url: http://x\n    timeouts:\n      total: 5sec\n",
         ["redrive.yaml:5:14: upstreams.a.timeouts.total: '5sec' has the unit 'sec'"],
     ),
     "no unit": ("drain: 25\n", ["redrive.yaml:1:8: drain: '25' has no unit"]),
-    "sexagesimal": ("drain: 12:30\n", ["redrive.yaml:1:8: drain: '12:30' is no duration"]),
+    "sexagesimal": ("drain: 12:30\n", ["redrive.yaml:1:8: drain: '12:30' is not a duration"]),
     "size": ("buffers: {total: 64MB}\n", ["redrive.yaml:1:18: buffers.total: '64MB' has the unit 'MB'"]),
     "a word for a list": (
         "defaults: {dialects: aws}\n",
@@ -159,23 +166,23 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "the whole file a list": ("- a\n", ["redrive.yaml:1:1: a configuration is a mapping of keys, not a list"]),
     "no such strategy": (
         "strategies:\n  patient: {kind: standard}\nupstreams:\n  a: {url: http://x, strategy: pateint}\n",
-        ["redrive.yaml:4:32: upstreams.a.strategy: no strategy is called 'pateint' (did you mean patient?)"],
+        ["redrive.yaml:4:32: upstreams.a.strategy: there is no strategy called 'pateint' (did you mean patient?)"],
     ),
     "no such bucket": (
         "buckets:\n  spare: {kind: budget}\nupstreams:\n  a: {url: http://x, bucket: spaer}\n",
-        ["redrive.yaml:4:30: upstreams.a.bucket: no bucket is called 'spaer' (did you mean spare?)"],
+        ["redrive.yaml:4:30: upstreams.a.bucket: there is no bucket called 'spaer' (did you mean spare?)"],
     ),
     "a kind for a bucket's name": (
         "upstreams:\n  a: {url: http://x, bucket: quota}\n",
-        ["redrive.yaml:2:30: upstreams.a.bucket: no bucket is called 'quota' (did you mean {kind: quota}?)"],
+        ["redrive.yaml:2:30: upstreams.a.bucket: there is no bucket called 'quota' (did you mean {kind: quota}?)"],
     ),
     "no such kind": (
         "strategies:\n  p: {kind: standart}\n",
-        ["redrive.yaml:2:13: strategies.p.kind: 'standart' is no kind of strategy (did you mean standard?)"],
+        ["redrive.yaml:2:13: strategies.p.kind: 'standart' is not a kind of strategy (did you mean standard?)"],
     ),
     "a strategy's name as a kind": (
         "strategies:\n  p: {kind: standard}\nupstreams:\n  a: {url: http://x, strategy: {kind: p}}\n",
-        ["redrive.yaml:4:39: upstreams.a.strategy.kind: 'p' is no kind of strategy; p is a strategy's name"],
+        ["redrive.yaml:4:39: upstreams.a.strategy.kind: 'p' is not a kind of strategy; p is the name of a strategy"],
     ),
     "kind is missing": (
         "strategies:\n  p: {max_attempts: 5}\nbuckets:\n  b: {capacity: 5}\n",
@@ -205,7 +212,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "p95ms": "neither a duration nor a percentile (did you mean p95?)",
             "95%": "neither a duration nor a percentile (did you mean p95?)",
             "P95": "neither a duration nor a percentile (did you mean p95?)",
-            "pct95": "no duration; write it as 250ms, 2s, 1m or 1h",
+            "pct95": "not a duration; write it as 250ms, 2s, 1m or 1h",
         }.items()
     },
     "more hedges than calls": (
@@ -214,7 +221,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "fewer hedges than none": (
         "strategies:\n  p: {kind: hedging, hedging_delay: p95, extra: -1%}\n",
-        ["redrive.yaml:2:49: strategies.p.extra: '-1%' is no percentage; write it as 20 or 20%"],
+        ["redrive.yaml:2:49: strategies.p.extra: '-1%' is not a percentage; write it as 20 or 20%"],
     ),
     "a key of no kind": (
         "strategies:\n  p: {kind: standard, max_attemps: 5}\n",
@@ -247,7 +254,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "connect off": (
         "defaults: {timeouts: {connect: off}}\n",
-        ["redrive.yaml:1:32: defaults.timeouts.connect: 'off' is no duration"],
+        ["redrive.yaml:1:32: defaults.timeouts.connect: 'off' is not a duration"],
     ),
     "nothing near": (
         "zzz: 1\nbuckets: {b: {kind: pool}}\ndefaults:\n  timeouts: {zzz: 1}\n  strategy: zzz\n  bucket: zzz\n"
@@ -256,9 +263,9 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "redrive.yaml:1:1: zzz: unknown key; redrive schema lists all keys",
             "redrive.yaml:2:21: buckets.b.kind: 'pool' must be one of quota, throttle, budget, rate",
             "redrive.yaml:4:14: defaults.timeouts.zzz: unknown key; there is connect, attempt, first_byte, total, idle",
-            "redrive.yaml:5:13: defaults.strategy: no strategy is called 'zzz'; define it under strategies, or",
-            "redrive.yaml:6:11: defaults.bucket: no bucket is called 'zzz'; define it under buckets",
-            "redrive.yaml:7:14: defaults.dialects[0]: no dialect is called 'zzz'; there is anthropic, aws, azure",
+            "redrive.yaml:5:13: defaults.strategy: there is no strategy called 'zzz'; define it under strategies, or",
+            "redrive.yaml:6:11: defaults.bucket: there is no bucket called 'zzz'; define it under buckets",
+            "redrive.yaml:7:14: defaults.dialects[0]: there is no dialect called 'zzz'; there is anthropic, aws, azure",
             "redrive.yaml:8:27: defaults.classify.throttling[0]: 'zzz' is neither an HTTP status, nor a gRPC status, "
             "nor a fault kind; write it as 503, 5xx, 520-527, UNAVAILABLE or reset",
             "redrive.yaml:8:41: defaults.classify.rules[0].as: is missing: transient, throttling, timeout",
@@ -274,14 +281,14 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "a tag of a language": (
         "upstreams: !!python/object:os.system {}\n",
-        ["redrive.yaml:1:12: upstreams: the tag tag:yaml.org,2002:python/object:os.system means nothing here"],
+        ["redrive.yaml:1:12: upstreams: the tag tag:yaml.org,2002:python/object:os.system has no meaning here"],
     ),
     "undefined environment name": (
         "admin: {token: '${NO_SUCH_NAME}'}\n",
         ["redrive.yaml:1:16: admin.token: the environment has no NO_SUCH_NAME, and there is no default"],
     ),
-    "broken reference": ("drain: '${A B}'\n", ["redrive.yaml:1:8: drain: '${A B}' is no reference"]),
-    "unclosed reference": ("drain: '${AB'\n", ["redrive.yaml:1:8: drain: '${AB' is no reference"]),
+    "broken reference": ("drain: '${A B}'\n", ["redrive.yaml:1:8: drain: '${A B}' is not a reference"]),
+    "unclosed reference": ("drain: '${AB'\n", ["redrive.yaml:1:8: drain: '${AB' is not a reference"]),
     "off loopback without a token": (
         "admin: 0.0.0.0:9901\n",
         ["redrive.yaml:1:8: admin.token: 0.0.0.0:9901 can be reached from other machines"],
@@ -289,7 +296,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "a dialect's name beyond all measure": (
         "defaults: {dialects: [http, " + "x" * 5000 + "]}\n",
         [
-            "redrive.yaml:1:29: defaults.dialects[1]: no dialect is called '"
+            "redrive.yaml:1:29: defaults.dialects[1]: there is no dialect called '"
             + "x" * 57
             + "...'; there is "
             + ", ".join(built_in_names())
@@ -297,7 +304,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "no such dialect": (
         "defaults: {dialects: [http, gihub]}\n",
-        ["redrive.yaml:1:29: defaults.dialects[1]: no dialect is called 'gihub' (did you mean github?)"],
+        ["redrive.yaml:1:29: defaults.dialects[1]: there is no dialect called 'gihub' (did you mean github?)"],
     ),
     "a rule without a class": (
         "defaults:\n  classify:\n    rules:\n      - {status: 400}\n",
@@ -321,9 +328,9 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "redrive.yaml:2:33: upstreams.a.services[0]: "
             "'/x.Greeter/SayHello' is a path, not a service such as helloworld.Greeter (did you mean x.Greeter?)",
             "redrive.yaml:2:54: upstreams.a.services[1]: "
-            "'x y' is no gRPC service; it is written as helloworld.Greeter, or acme.*",
+            "'x y' is not a gRPC service; it is written as helloworld.Greeter, or acme.*",
             "redrive.yaml:3:17: upstreams.b.services: needs a url: a call by its service has nowhere to go without one",
-            "redrive.yaml:4:18: limits.resets: '1000' is no rate; write it as 100/s, 30/m or 5/h",
+            "redrive.yaml:4:18: limits.resets: '1000' is not a rate; write it as 100/s, 30/m or 5/h",
             "redrive.yaml:4:33: limits.streams: must be 1 or more",
         ],
     ),
@@ -337,7 +344,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "one prefix for two": (
         "upstreams:\n  a: {url: http://x, prefix: /p}\n  b: {url: http://y, prefix: /p/}\n",
-        ["redrive.yaml:3:30: upstreams.b.prefix: /p is the prefix of a already"],
+        ["redrive.yaml:3:30: upstreams.b.prefix: /p is already the prefix of a"],
     ),
     "files that are not there": (
         "upstreams:\n  a: {url: https://x, verify: ca.pem, client_cert: {cert: c.pem}}\n",
@@ -352,7 +359,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "line breaks in a header": (
         'defaults: {headers: {request: {set: {x-a: "a\\r\\nb: c"}}}}\n',
-        ["redrive.yaml:1:43: defaults.headers.request.set.x-a: must not hold control characters"],
+        ["redrive.yaml:1:43: defaults.headers.request.set.x-a: must not contain control characters"],
     ),
     "a strategy that cannot be imported": (
         'strategies:\n  own: {kind: "no_such_module_here:Own"}\n',
@@ -364,26 +371,26 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "a class that is no strategy": (
         'strategies:\n  own: {kind: "json:JSONDecoder"}\n',
-        ["redrive.yaml:2:15: strategies.own: json:JSONDecoder is no RetryStrategy"],
+        ["redrive.yaml:2:15: strategies.own: json:JSONDecoder is not a RetryStrategy"],
     ),
     "wrong arguments": (
         'strategies:\n  own: {kind: "json:JSONDecoder", nonsense: 1}\n',
         ["redrive.yaml:2:15: strategies.own: json:JSONDecoder cannot be made: TypeError"],
     ),
-    "an alias inside itself": ("a: &a [*a]\n", ["redrive.yaml:1:4: an alias stands inside the very thing it names"]),
-    "a tag": ("drain: !seconds 5s\n", ["redrive.yaml:1:8: drain: the tag !seconds means nothing here"]),
+    "an alias inside itself": ("a: &a [*a]\n", ["redrive.yaml:1:4: an alias is inside the value that it names"]),
+    "a tag": ("drain: !seconds 5s\n", ["redrive.yaml:1:8: drain: the tag !seconds has no meaning here"]),
     "a key that is no text": ("? [a]\n: b\n", ["redrive.yaml:1:3: a key must be plain text"]),
-    "a tab": ("upstreams:\n\ta: 1\n", ["redrive.yaml:2:1: this is no YAML: a tab where YAML wants spaces"]),
-    "bad syntax": ("a: [1\nb: 2\n", ["redrive.yaml:2:2: this is no YAML: did not find expected ',' or ']'"]),
-    "two documents": ("drain: 5s\n---\ndrain: 6s\n", ["redrive.yaml:2:1: this is no YAML: "]),
+    "a tab": ("upstreams:\n\ta: 1\n", ["redrive.yaml:2:1: this is not valid YAML: a tab where YAML needs spaces"]),
+    "bad syntax": ("a: [1\nb: 2\n", ["redrive.yaml:2:2: this is not valid YAML: did not find expected ',' or ']'"]),
+    "two documents": ("drain: 5s\n---\ndrain: 6s\n", ["redrive.yaml:2:1: this is not valid YAML: "]),
     "a bare reference within braces": (
         "admin: {token: ${X}}\n",
-        ["redrive.yaml:1:17: this is no YAML: did not find expected ',' or '}'"],
+        ["redrive.yaml:1:17: this is not valid YAML: did not find expected ',' or '}'"],
     ),
     "no listener": ("listen: []\n", ["redrive.yaml:1:9: listen: must not be empty"]),
     "two doors on one address": (
         "listen: 127.0.0.1:9901\n",
-        ["redrive.yaml:1:9: admin: 127.0.0.1:9901 is taken already, by listen"],
+        ["redrive.yaml:1:9: admin: 127.0.0.1:9901 is already taken, by listen"],
     ),
     "no methods, no url": (
         "upstreams:\n  a: {url: [], routes: [{match: {methods: []}}]}\n",
@@ -398,7 +405,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "no place of a Redis": (
         "redis: {url: 'http://user:secret@cache:6379'}\n",
-        ["redrive.yaml:1:14: redis.url: 'http://…@cache:6379' is no place of a Redis; write redis://host:6379/0, "],
+        [
+            "redrive.yaml:1:14: redis.url: 'http://…@cache:6379' is not the address of a Redis server; write "
+            "redis://host:6379/0, "
+        ],
     ),
     "a Redis at no port": (
         "redis: {url: 'redis://user:secret@cache:99999/0'}\n",
@@ -406,7 +416,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "a password with a slash": (
         "redis: {url: 'redis://user:se/cret@cache/0'}\n",
-        ["redrive.yaml:1:14: redis.url: 'redis://…@cache/0' is no place of a Redis; "],
+        ["redrive.yaml:1:14: redis.url: 'redis://…@cache/0' is not the address of a Redis server; "],
     ),
     "undefined names in a list": (
         "include: ['${NOPE}', b.yaml]\n",
@@ -456,13 +466,15 @@ def test_what_many_inherit_is_told_once(tmp_path: Path) -> None:
         """,
     )
     (line,) = lines(tmp_path, result)
-    assert line.startswith("redrive.yaml:1:22: upstreams.a.strategy: no strategy is called 'nobody'; define it under")
+    assert line.startswith(
+        "redrive.yaml:1:22: upstreams.a.strategy: there is no strategy called 'nobody'; define it under"
+    )
 
 
 def test_what_the_environment_said_is_never_printed(tmp_path: Path) -> None:
     result = loaded(tmp_path, "drain: '${SECRET}'\n", {"SECRET": "hunter2"})
     assert lines(tmp_path, result) == [
-        "redrive.yaml:1:8: drain: '${SECRET}' is no duration; write it as 250ms, 2s, 1m or 1h"
+        "redrive.yaml:1:8: drain: '${SECRET}' is not a duration; write it as 250ms, 2s, 1m or 1h"
     ]
 
 
@@ -471,7 +483,7 @@ def test_what_the_environment_said_is_never_printed(tmp_path: Path) -> None:
     [
         (b"drain: 5s\nlisten: \xff\n", ":2:9: this is not UTF-8 (byte 0xff)"),
         ("drain: 5s".encode("utf-16"), ":1:1: this is not UTF-8 (UTF-16)"),
-        (b"a: \x00\n", ":1:4: this is no YAML: a character that must not stand here"),
+        (b"a: \x00\n", ":1:4: this is not valid YAML: a character that is not allowed here"),
     ],
 )
 def test_files_that_are_no_text(tmp_path: Path, content: bytes, start: str) -> None:
@@ -507,7 +519,7 @@ def test_billions_of_values_are_refused(tmp_path: Path) -> None:
     )
     found = lines(tmp_path, loaded(tmp_path, bomb))
     assert len(found) == 1
-    assert "the aliases unfold to more than" in found[0]
+    assert "the aliases expand to more than" in found[0]
 
 
 def test_a_strategy_whose_methods_are_async(tmp_path: Path) -> None:
@@ -518,8 +530,8 @@ def test_a_strategy_whose_methods_are_async(tmp_path: Path) -> None:
         "    def record_success(self, *, token): ...\n"
     )
     assert lines(tmp_path, loaded(tmp_path, 'strategies:\n  own: {kind: "awaited_strategy:Own"}\n')) == [
-        "redrive.yaml:2:15: strategies.own: awaited_strategy:Own is no RetryStrategy: its methods are plain functions, "
-        "not async: acquire_initial_retry_token"
+        "redrive.yaml:2:15: strategies.own: awaited_strategy:Own is not a RetryStrategy: its methods must be "
+        "plain functions, not async: acquire_initial_retry_token"
     ]
 
 
@@ -543,21 +555,21 @@ def test_a_file_s_name_beyond_all_measure_is_told_where_it_stands(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("listen: 127.0.0.1 :8080\n", "1:9: listen: a space before ':' does not belong there; take it away"),
+        ("listen: 127.0.0.1 :8080\n", "1:9: listen: a space before ':' does not belong there; remove it"),
         ("upstreams: {a: {url: 'http://x '}}\n", "1:22: upstreams.a.url: a space at its end does not belong there"),
         ('upstreams: {a: {url: "http://x\\t"}}\n', "1:22: upstreams.a.url: a tab at its end does not belong there"),
         ("upstreams: {a: {url: http://x, prefix: '/a '}}\n", "1:40: upstreams.a.prefix: a space at its end"),
         ("upstreams: {'a ': {url: http://x}}\n", "1:13: upstreams.a : a space at its end does not belong there"),
         ("'listen ': 127.0.0.1:1\n", "1:1: listen : unknown key (did you mean listen?)"),
-        ("upstreams: {a: {url:http://x}}\n", "unknown key (did you mean url: …, with a blank behind the colon?)"),
-        ("upstreams:\n\ta: {}\n", "2:1: this is no YAML: a tab where YAML wants spaces; indent with spaces"),
+        ("upstreams: {a: {url:http://x}}\n", "unknown key (did you mean url: …, with a space after the colon?)"),
+        ("upstreams:\n\ta: {}\n", "2:1: this is not valid YAML: a tab where YAML needs spaces; indent with spaces"),
         (
             "upstreams: {a: {strategy: *fast}}\n",
-            "1:27: this is no YAML: *fast is an alias, and no anchor is called &fast",
+            "1:27: this is not valid YAML: *fast is an alias, but there is no anchor &fast",
         ),
         (
             "upstreams: {a: {hosts: [*.x.test]}}\n",
-            "a text that begins with * is quoted, else it is an alias: '*.x.test'",
+            "text that begins with * must be quoted, or it is an alias: '*.x.test'",
         ),
         ("listen: 127.0.0.1:99999\n", "a port is a number from 0 to 65535"),
         ("upstreams: {a: {url: 'http://x:abc'}}\n", "has no valid port; a port is a number from 1 to 65535"),

@@ -59,10 +59,10 @@ def test_defaults_are_for_upstreams_and_not_for_hosts_that_none_names(tmp_path: 
 @pytest.mark.parametrize(
     ("entries", "told"),
     [
-        ("[bb]", "2:38: upstreams.a.fallback[0]: no upstream is called 'bb' (did you mean b?)"),
-        ("[b, {to: cc}]", "2:46: upstreams.a.fallback[1].to: no upstream is called 'cc' (did you mean c?)"),
-        ("[somewhere]", "2:38: upstreams.a.fallback[0]: somewhere has no url: a call that goes on there would"),
-        ("[a]", "2:38: upstreams.a.fallback[0]: a circle, a -> a: leave one of the entries out"),
+        ("[bb]", "2:38: upstreams.a.fallback[0]: there is no upstream called 'bb' (did you mean b?)"),
+        ("[b, {to: cc}]", "2:46: upstreams.a.fallback[1].to: there is no upstream called 'cc' (did you mean c?)"),
+        ("[somewhere]", "2:38: upstreams.a.fallback[0]: somewhere has no url: a call sent on there would"),
+        ("[a]", "2:38: upstreams.a.fallback[0]: a circle, a -> a: remove one of the entries"),
         ("b", "2:37: upstreams.a.fallback: must be a list, not 'b' (did you mean [b]?)"),
         ("[{json: {a: 1}}]", "2:38: upstreams.a.fallback[0].to: is missing: the name of an upstream with a url"),
         ("[{to: b, jsn: {a: 1}}]", "2:46: upstreams.a.fallback[0].jsn: unknown key (did you mean json?)"),
@@ -79,7 +79,7 @@ def test_what_is_refused(tmp_path: Path, entries: str, told: str) -> None:
 def test_a_circle_is_told_once_where_it_closes(tmp_path: Path) -> None:
     others = "  b: {url: http://b.test, fallback: [c]}\n  c: {url: http://c.test, fallback: [a]}\n"
     (line,) = refused(tmp_path, "[b, c]", others)
-    assert line.startswith("redrive.yaml:4:38: upstreams.c.fallback[0]: a circle, a -> b -> c -> a: leave one")
+    assert line.startswith("redrive.yaml:4:38: upstreams.c.fallback[0]: a circle, a -> b -> c -> a: remove one")
 
 
 def test_a_long_way_is_none(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_an_inline_one_and_routes_beside_it(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[object, str]] = {
-    "no object": ([1], "a service config is an object, not a list"),
+    "not an object": ([1], "a service config is an object, not a list"),
     "methods no array": ({"methodConfig": {}}, "methodConfig: is not an array"),
     "method no object": ({"methodConfig": [3]}, "methodConfig[0]: is not an object"),
     "policy no object": (method(retryPolicy=5), "retryPolicy: is not an object"),
@@ -190,7 +190,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     "recv timeout": (method(retryPolicy={**RETRY, "perAttemptRecvTimeout": "0s"}), "perAttemptRecvTimeout: must be"),
     "no time": (method(timeout="0s"), "timeout: must be greater than 0"),
     "negative time": (method(timeout="-1s"), "timeout: must be greater than 0"),
-    "code out of range": (method(retryPolicy={**RETRY, "retryableStatusCodes": [17]}), "[0]: is no gRPC status"),
+    "code out of range": (method(retryPolicy={**RETRY, "retryableStatusCodes": [17]}), "[0]: is not a gRPC status"),
     "draft attempts": (
         method(retryPolicy={"maxRetryAttempts": 0, "exponentialBackoff": {}, "retryableStatusCodes": [1]}),
         "maxRetryAttempts: must be at least 1",
@@ -223,7 +223,7 @@ def test_a_broken_or_missing_file(tmp_path: Path) -> None:
     ]
     (tmp_path / "none.json").write_text('{"methodConfig": [}')
     (line,) = lines(tmp_path, load(str(tmp_path / "redrive.yaml"), {}))
-    assert line.startswith("none.json:1:19: this is no YAML")
+    assert line.startswith("none.json:1:19: this is not valid YAML")
 
 
 def test_strategy_and_bucket_beside_it_have_no_effect(tmp_path: Path) -> None:
@@ -231,8 +231,8 @@ def test_strategy_and_bucket_beside_it_have_no_effect(tmp_path: Path) -> None:
     text = "upstreams:\n  a: {hosts: a.test, service_config: sc.json, strategy: standard, bucket: off}\n"
     result = loaded(tmp_path, text)
     assert lines(tmp_path, result, "warning") == [
-        "redrive.yaml:2:47: upstreams.a.strategy: warning: has no effect: service_config takes its place",
-        "redrive.yaml:2:67: upstreams.a.bucket: warning: has no effect: service_config takes its place",
+        "redrive.yaml:2:47: upstreams.a.strategy: warning: has no effect: service_config replaces it",
+        "redrive.yaml:2:67: upstreams.a.bucket: warning: has no effect: service_config replaces it",
     ]
     assert result.settings is not None
     assert policy(result.settings).strategy.kind == "none"

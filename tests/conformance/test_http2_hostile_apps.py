@@ -140,7 +140,7 @@ ENDED: dict[str, tuple[int, Sent]] = {
     "Huffman with seven bits and more of padding": (COMPRESSION_ERROR, raw_head(b"\x82\x86\x84\x00\x01a\x82\xff\xff")),
     "Huffman padded with zeros": (COMPRESSION_ERROR, raw_head(b"\x82\x86\x84\x00\x01a\x81\x00")),
     "a size update above the limit": (COMPRESSION_ERROR, raw_head(b"\x3f\xe1\x1f\x82\x86\x84")),
-    "a size update behind a field": (COMPRESSION_ERROR, raw_head(b"\x82\x20\x86\x84")),
+    "a size update after a field": (COMPRESSION_ERROR, raw_head(b"\x82\x20\x86\x84")),
     "no size update after the acknowledgement": (COMPRESSION_ERROR, raw_head(b"\x82\x86\x84", update=False)),
     "a window above 2^31-1 for the connection": (FLOW_CONTROL_ERROR, window_update(0, 0x7FFFFFFF)),
     "an initial window above 2^31-1": (FLOW_CONTROL_ERROR, settings((INITIAL_WINDOW, 1 << 31))),
@@ -326,8 +326,14 @@ def test_a_host_that_names_the_same(proxy: Http2Proxy, place: Place, host: str) 
     ],
     ids=[
         *("short", "long", "short by an empty end", "short by trailers", "upper-case trailers", "pseudo trailers"),
-        *("connection in trailers", "trailers that end nothing", "window 0", "window overflow", "data behind the end"),
-        *("trailers behind the end", "a head behind the end"),
+        *(
+            "connection in trailers",
+            "trailers that do not end the stream",
+            "window 0",
+            "window overflow",
+            "data behind the end",
+        ),
+        *("trailers behind the end", "a head after the end of the stream"),
     ],
 )
 def test_a_stream_that_goes_wrong(proxy: Http2Proxy, place: Place, behind: list[bytes], code: int) -> None:

@@ -203,7 +203,7 @@ def test_a_stream_is_reset(proxy: Http2Proxy, place: Place, name: str, grpc: boo
 BROKEN: dict[str, tuple[int | None, int, bytes]] = {
     "more than its length": (PROTOCOL_ERROR, INTERNAL_ERROR, data(1, b"abcdef")),
     "less than its length": (PROTOCOL_ERROR, INTERNAL_ERROR, data(1, b"a", end=True)),
-    "trailers that end nothing": (PROTOCOL_ERROR, INTERNAL_ERROR, headers(1, [("a", "b")], end=False)),
+    "trailers that do not end the stream": (PROTOCOL_ERROR, INTERNAL_ERROR, headers(1, [("a", "b")], end=False)),
     "an upper-case trailer": (PROTOCOL_ERROR, INTERNAL_ERROR, data(1, b"abcd") + headers(1, [("A", "b")])),
     "a status in trailers": (PROTOCOL_ERROR, INTERNAL_ERROR, data(1, b"abcd") + headers(1, OK)),
     "a reset": (None, CANCEL, rst(1, CANCEL)),

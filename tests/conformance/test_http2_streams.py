@@ -84,7 +84,7 @@ def test_what_counts_goes_on_at_once_and_an_error_behind_it_as_it_came(proxy: Ht
         assert app.answer(1).reset is None
     line = proxy.log("u0")
     assert (line["outcome"], line["detail"]) == (
-        "success", "its stream told of an error: dialect anthropic: error overloaded_error"
+        "success", "its stream reported an error: dialect anthropic: error overloaded_error"
     )  # fmt: skip
 
 

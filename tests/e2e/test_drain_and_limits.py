@@ -20,7 +20,7 @@ from support.scripted import Turn, Upstream, answer, gated, hang
 LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nworkers: {}\n"
 
 
-SHUT_DOWN = "the proxy shut down, and waited for it no longer"
+SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 
 
 def both(**upstreams: Upstream) -> str:

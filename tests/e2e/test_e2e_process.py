@@ -56,7 +56,7 @@ async def test_what_can_not_be_had_is_told_with_its_place_and_a_remedy(tmp_path:
     status, out, err = await redrive("run", "-c", str(file))
     assert (status, out) == (2, "")
     folder = tmp_path / "none"
-    problem = f"can't listen on unix:{folder}/x.sock: {folder} is no folder; make it, or name another path"
+    problem = f"can't listen on unix:{folder}/x.sock: {folder} is not a folder; make it, or name another path"
     assert err == f"{file}:4:3: listen[1]: {problem}\n"
     file.write_text("listen: 127.0.0.1:0\nadmin:\n  listen: unix:none/x.sock\n")
     _, _, err = await redrive("run", "-c", str(file))

@@ -241,7 +241,7 @@ async def test_a_large_file_is_taken_like_a_small_one(workers: int, tmp_path: Pa
         assert await level() == 500 - 5 * 12 * (1 + 2)
         refused = await reload(large(upstream.url, 4, ", bucket: none_such"))
         assert refused.status == 422
-        assert "no bucket is called 'none_such'" in refused.body.decode()
+        assert "there is no bucket called 'none_such'" in refused.body.decode()
         assert await attempts_of() == {"3"}
         go.set()
         assert (await held).headers["x-attempt-count"] == "2"

@@ -98,7 +98,7 @@ async def test_who_finds_no_place_is_told_so_and_not_to_retry() -> None:
         reply = await two.ask("GET", "/api/x")
         assert (reply.status, reply.one("x-should-retry"), reply.one("retry-after")) == (503, "false", "1")
         assert b'"outcome": "overloaded"' in reply.body
-        assert b"concurrency.max lets, 1, and as many calls wait as concurrency.queue lets, 0" in reply.body
+        assert b"concurrency.max allows, 1, and as many calls wait as concurrency.queue allows, 0" in reply.body
         assert "error=connection_limit_reached" in (reply.one("proxy-status") or "")
         one.vanish()
         await front.told.until(2)
@@ -129,7 +129,7 @@ async def test_on_a_retry_the_last_answer_goes_to_the_app() -> None:
         reply = await first
         assert (reply.status, reply.body, reply.one("x-should-retry")) == (502, b"bad", "false")
         assert "outcome=overloaded" in (reply.one("proxy-status") or "")
-        assert "no place came free within concurrency.wait, 0.2 s" in (reply.one("proxy-status") or "")
+        assert "no place became free within concurrency.wait, 0.2 s" in (reply.one("proxy-status") or "")
 
 
 async def test_an_app_that_goes_gives_up_its_place_and_its_turn() -> None:

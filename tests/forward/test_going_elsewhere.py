@@ -226,8 +226,8 @@ async def test_trailers_of_a_body_as_it_came_are_looked_at_too() -> None:
 @pytest.mark.parametrize(
     ("fields", "body", "why"),
     [
-        ((), b"[1]", "the body is JSON, but no object"),
-        ((), b'{"a": 1', "the body is no JSON"),
+        ((), b"[1]", "the body is JSON, but not an object"),
+        ((), b'{"a": 1', "the body is not JSON"),
         ((), b'\xef\xbb\xbf{"a": 1}', "the body begins with a byte order mark"),
         (("Content-Encoding: gzip",), b'{"a": 1}', "its body is encoded"),
         ((), b"", "it has no body to set members in"),
@@ -360,7 +360,7 @@ async def test_the_record_of_the_call() -> None:
         line = json.loads(call_json(kept[0]))
         assert (line["upstream"], line["path"], line["status"], line["attempts"]) == ("a", "/a/v1?key=***", 200, 2)
         assert line["fallbacks"] == [
-            {"to": "b", "outcome": "attempts_exhausted", "skipped": "the body is no JSON"},
+            {"to": "b", "outcome": "attempts_exhausted", "skipped": "the body is not JSON"},
             {"to": "b", "outcome": "attempts_exhausted"},
         ]
         assert [(each["upstream"], each["decision"]) for each in line["history"]] == [

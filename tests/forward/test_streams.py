@@ -118,7 +118,7 @@ async def test_a_stream_that_stalls_before_anything_that_counts_is_given_up_and_
             await upstream.gone.wait()
         first = front.told.calls[0]["history"][0]
     assert (first.fault, first.detail) == (
-        FaultKind.ATTEMPT_TIMEOUT, "no byte of the answer's body that counts came within first_byte",
+        FaultKind.ATTEMPT_TIMEOUT, "no byte of the answer's body that counts arrived within first_byte",
     )  # fmt: skip
 
 
@@ -237,7 +237,7 @@ async def test_an_error_event_later_goes_to_the_app_as_it_came_and_is_told_of(co
         assert len(upstream.requests) == 1
     assert front.told.stream_errors == [("api", "dialect anthropic: error overloaded_error")]
     assert call["outcome"] is Outcome.SUCCESS
-    assert call["detail"] == "its stream told of an error: dialect anthropic: error overloaded_error"
+    assert call["detail"] == "its stream reported an error: dialect anthropic: error overloaded_error"
 
 
 async def test_json_in_a_success_is_looked_at_where_a_rule_asks() -> None:

@@ -68,11 +68,11 @@ def test_upstream_route_strategy_bucket_and_scope(explain) -> None:  # type: ign
         explain("GET", "http://api.payments.example/v1/x"),
         "GET http://api.payments.example/v1/x",
         "upstream payments, by host api.payments.example:80 (r.yaml:6)",
-        "route none of its routes matches",
+        "route none of its routes match",
         "sent to https://api.payments.example/v1/x",
         "strategy patient (standard): 5 attempts; retry n waits r · min(20s, 200ms · 2^(n-1))",
-        "bucket its own: quota of 500; a retry pays 5, after a timeout 5, after throttling 5; "
-        "a first attempt's success gives 1",
+        "bucket its own: quota of 500; a retry costs 5, after a timeout 5, after throttling 5; "
+        "a first attempt's success returns 1",
         "drains where more than 31.0 % of attempts fail",
         "scope host api.payments.example",
         "deadline 15m for all attempts and waits; each attempt: off",
@@ -82,7 +82,8 @@ def test_upstream_route_strategy_bucket_and_scope(explain) -> None:  # type: ign
 
 def test_a_limit_of_attempts_under_way(explain) -> None:  # type: ignore[no-untyped-def]
     text = explain("GET", "http://x.slow.example/", "--json")
-    limit = "at most 8 attempts at a time; 100 others wait for a place, 30s at most, then it is overloaded"
+    others = "100 others wait for a place, for 30s at most"
+    limit = f"at most 8 attempts at a time; {others}, beyond that the outcome is overloaded"
     assert json.loads(text)["applies"]["under way"] == limit
 
 
@@ -195,7 +196,8 @@ def test_a_percentile_is_unknown_offline(explain) -> None:  # type: ignore[no-un
     says(
         explain("GET", "http://a.example/", "--status", "200"),
         "strategy hedging: 3 attempts, the next one after p95 of the times that the scope's successes took in the last "
-        "minute (unknown offline: below 20 of them there is no hedge); hedges are at most 10 % of the calls of the "
+        "minute (not known offline; with fewer than 20 of them there is no hedge); hedges are at most 10 % of "
+        "the calls of the "
         "last minute",
         "attempt 1 goes to the app as it comes",
     )
@@ -219,8 +221,8 @@ def test_endpoints_and_their_breakers(explain) -> None:  # type: ignore[no-untyp
 def test_a_bucket_that_cannot_pay(explain) -> None:  # type: ignore[no-untyped-def]
     says(
         explain("GET", "http://api.payments.example/v1/tight", "--status", "503"),
-        "bucket shared: quota of 12; a retry pays 5, after a timeout 5, after throttling 5; "
-        "a first attempt's success gives 1",
+        "bucket shared: quota of 12; a retry costs 5, after a timeout 5, after throttling 5; "
+        "a first attempt's success returns 1",
         "attempt 3 not retried: bucket_empty, the bucket has 2, and a retry costs 5",
         "3 0s 600ms 5 2",
     )
@@ -292,7 +294,7 @@ def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["G ET", "http://x/"], "'G ET' is no method"),
+        (["G ET", "http://x/"], "'G ET' is not a method"),
         (["GET", "x.example"], "the url should be http://…, https://… or /…, not 'x.example'"),
         (["CONNECT", "http://x/"], "the url should be HOST:PORT, not 'http://x/'"),
         (
@@ -333,9 +335,9 @@ upstreams:
     says(
         explain("POST", "http://127.0.0.1:50051/echo.Echo/Find", *grpc, "--status", "unavailable"),
         "strategy hedging: 3 attempts, the next one every 500ms",
-        "bucket its own: throttle of 10; a failure takes 1, a success gives 0.1, retries above 5",
+        "bucket its own: throttle of 10; a failure takes 1, a success returns 0.1, retries above 5",
         "repeating POST is not idempotent, but its service config says that it is safe: hedged",
-        "codes UNAVAILABLE, by its service config in place of the lists of classify",
+        "codes UNAVAILABLE, by its service config instead of the lists of classify",
         "class transient (service config: UNAVAILABLE)",
         "the app gets 200 after 0s: that answer, outcome attempts_exhausted",
         "grpc-retry-pushback-ms: -1",
@@ -354,7 +356,7 @@ def test_long_values_stand_on_several_lines_beside_their_places(explain) -> None
 
 
 def test_a_terminal_gets_lines_that_fit() -> None:
-    row = "  bucket     its own: quota of 500; a retry pays 5, after a timeout 5, after throttling 5; and so on"
+    row = "  bucket     its own: quota of 500; a retry costs 5, after a timeout 5, after throttling 5; and so on"
     pieces = list(layout.fit(row, 60))
     assert max(map(len, pieces)) <= 60
     assert [piece[:13] for piece in pieces] == ["  bucket     ", " " * 13]
@@ -410,7 +412,7 @@ def test_fields_of_one_side_alone(explain) -> None:  # type: ignore[no-untyped-d
 COOLDOWNS = [
     (
         ("--status", "429"),
-        "cooldown: none, since the answer names no delay; with Retry-After other calls of the scope wait",
+        "cooldown: none, because the answer names no delay; with Retry-After other calls of the scope wait",
     ),
     (("--status", "429", "-H", "Retry-After: 7"), "cooldown: other calls of the scope wait for 7s (retry-after)"),
     (("--status", "503", "-H", "Retry-After: 700"), "cooldown: other calls of the scope wait for 1m (retry-after)"),
@@ -512,7 +514,7 @@ def test_fallbacks(explain, tmp_path: Path) -> None:  # type: ignore[no-untyped-
         "X-Attempt-Count: 5",
     )
     text = explain("GET", "/llm/v1/chat", "--request-header", "Authorization: AWS4-HMAC-SHA256 Credential=x")
-    says(text, "fallback never: its signature (SigV4) is for one host alone")
+    says(text, "fallback never: its signature (SigV4) is for one host only")
     found = json.loads(explain("GET", "/llm/v1/chat", "--status", "503", "--json"))
     assert found["applies"]["fallback"] == "goes on at other (sets model; keeps x-team-key), then third"
     (end,) = found["ends"]
@@ -534,7 +536,7 @@ def test_what_is_waited_for_and_looked_at_in_a_success(tmp_path: Path, capsys: p
 
     says(
         told(),
-        "first byte within 20s of the request's last byte, until which a success's head is kept; only of calls whose "
+        "first byte within 20s of the request's last byte; until then a success's head is kept; only for calls whose "
         'body has "stream": true, and message_start, ping say nothing',
         "looks into the first event that counts of a stream (dialect anthropic), "
         "JSON that is whole within 64 KiB (rules)",

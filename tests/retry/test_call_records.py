@@ -198,7 +198,7 @@ class Failing:
         (
             ZeroDivisionError(),
             "attempts_exhausted",
-            "the strategy itself failed: what it raised is no RetryError, or its delay no delay",
+            "the strategy itself failed: what it raised is not a RetryError, or its delay is not valid",
         ),
     ],
 )

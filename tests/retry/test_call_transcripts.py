@@ -597,7 +597,7 @@ class TestTheProcessEnds:
             << Answer(
                 503,
                 "Overloaded",
-                "the proxy shut down, and waited for it no longer",
+                "the proxy shut down, and no longer waited for it",
                 Outcome.OVERLOADED,
                 1.0,
                 "connection_terminated",
@@ -607,7 +607,7 @@ class TestTheProcessEnds:
             >> cut(0.3)
         )
         assert [(record.decision, record.because) for record in play.call.history] == [
-            ("overloaded", "the proxy shut down, and waited for it no longer")
+            ("overloaded", "the proxy shut down, and no longer waited for it")
         ]
 
     def test_while_a_retry_waits_the_kept_answer_goes_to_the_app_and_its_price_comes_back(self) -> None:

@@ -484,11 +484,11 @@ class TestWhatIsSafeElsewhere:
 
 
 def test_an_upstream_that_can_not_take_it_is_passed_over() -> None:
-    play = Playbook(BRIEF, elsewhere=lambda entry: "" if entry is TO_C else "the body is no JSON")
+    play = Playbook(BRIEF, elsewhere=lambda entry: "" if entry is TO_C else "the body is not JSON")
     assert play >> start() << Launch(1) >> reply(1, 503, at=0.0) << Hold(1) << FallBack(TO_C)
     assert play.call.fallbacks is not None
     assert [(each.to, each.skipped) for each in play.call.fallbacks.records] == [
-        ("b", "the body is no JSON"),
+        ("b", "the body is not JSON"),
         ("c", ""),
     ]
 

@@ -183,7 +183,7 @@ def test_one_that_is_awaited_already_stays() -> None:
         aio.AsyncRetryStrategy(strategy)
     with pytest.raises(ValueError, match=r"StandardRetryStrategy is a class; make a strategy of it"):
         aio.wrap(StandardRetryStrategy)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="is no RetryStrategy: it has no acquire_initial_retry_token"):
+    with pytest.raises(ValueError, match="is not a RetryStrategy: it has no acquire_initial_retry_token"):
         aio.wrap(object())  # type: ignore[arg-type]
 
 

@@ -121,7 +121,7 @@ async def test_requests_are_answered_in_turn_however_they_come(asking: Asking) -
 
 
 async def test_others_have_a_turn_between_two_requests(asking: Asking, desk: Desk) -> None:
-    """RFC 9112, section 9.3.2: requests may be pipelined. Thousands of them in a read must not hold calls up."""
+    """RFC 9112, section 9.3.2: requests may be pipelined. Thousands of them in a read must not contain calls up."""
     turns: list[tuple[int, int]] = []
     desk.each = lambda asked: asyncio.get_running_loop().call_soon(lambda: turns.append((asked, len(desk.asked))))
     await asking.raw((b"GET /echo HTTP/1.1\r\n" + HOST + b"\r\n") * 100)

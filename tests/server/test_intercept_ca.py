@@ -127,7 +127,7 @@ def test_the_certificate(tmp_path: Path) -> None:
 def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
     (tmp_path / "ca").mkdir()
     (tmp_path / "ca" / there).write_text("mine")
-    with pytest.raises(CaError, match=rf"{there} is there already and is left alone"):
+    with pytest.raises(CaError, match=rf"{there} already exists and is left alone"):
         made(tmp_path)
     assert [path.name for path in (tmp_path / "ca").iterdir()] == [there]
     assert (tmp_path / "ca" / there).read_text() == "mine"
@@ -136,7 +136,7 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
 def test_a_link_that_leads_nowhere_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "ca").mkdir()
     (tmp_path / "ca/key.pem").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CaError, match="there already"):
+    with pytest.raises(CaError, match="already exists"):
         made(tmp_path)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -214,12 +214,12 @@ def test_what_is_wrong_with_a_ca(tmp_path: Path) -> None:
     text, secret = files.cert.read_bytes(), files.key.read_bytes()
     assert complaint(NOW + timedelta(days=2000)).startswith("cert.pem: expired on 2031-11-19: remove it")
     cert.write_text("not a certificate")
-    assert complaint() == "cert.pem: no certificate in PEM"
+    assert complaint() == "cert.pem: not a certificate in PEM"
     cert.write_bytes(text)
     key.write_text("not a key")
-    assert complaint() == "key.pem: no private key in PEM without a passphrase"
+    assert complaint() == "key.pem: not a private key in PEM without a passphrase"
     write_key(key, ec.generate_private_key(ec.SECP256R1()), b"secret")
-    assert complaint() == "key.pem: no private key in PEM without a passphrase"
+    assert complaint() == "key.pem: not a private key in PEM without a passphrase"
     write_key(key, ed25519.Ed25519PrivateKey.generate())
     assert complaint() == "key.pem: neither an EC nor an RSA key"
     write_key(key, ec.generate_private_key(ec.SECP256R1()))

@@ -72,7 +72,7 @@ def test_init_show_export(file: Path, capsys: pytest.CaptureFixture[str]) -> Non
     key = (folder / "key.pem").read_bytes()
     assert main(["ca", "init", "-c", str(file)]) == 2
     assert told(capsys)[1] == [
-        f"redrive: {folder}/key.pem is there already and is left alone: remove it by hand to have a new CA made"
+        f"redrive: {folder}/key.pem already exists and is left alone: remove it by hand to make a new CA"
     ]
     assert (folder / "key.pem").read_bytes() == key
 
@@ -170,4 +170,4 @@ def test_env_before_there_is_a_ca(file: Path, capsys: pytest.CaptureFixture[str]
     out, err = told(capsys)
     assert "SSL_CERT_FILE" in out
     assert len(err) == 1
-    assert "redrive ca init makes them" in err[0]
+    assert "run redrive ca init to make them" in err[0]

@@ -228,7 +228,7 @@ async def test_a_url_that_says_nothing(sidecars: Make) -> None:
     one = await opened(live(sidecars, "http://user:secret@nowhere"))
     assert one.store.out
     line, facts = one.told[0]
-    assert "no scheme" in facts["why"]
+    assert "not a scheme" in facts["why"]
     assert "secret" not in line
 
 

@@ -27,11 +27,11 @@ _LATELY = 10
 _LABELS, _BETWEEN, _NARROW, _WIDE, _GAUGE = 15, 2, 8, 40, 24
 #: Colour and explanation of each weather.
 _SKIES = {
-    "calm": ("green", "hardly anything fails"),
-    "failures": ("yellow", "three of ten requests get a 503"),
+    "calm": ("green", "almost nothing fails"),
+    "failures": ("yellow", "three in ten requests get a 503"),
     "outage": ("red", "every request fails"),
-    "throttling": ("magenta", "more is asked than it takes: 429"),
-    "slow": ("blue", "slow answers, one of seven hangs"),
+    "throttling": ("magenta", "more requests than it can take: 429"),
+    "slow": ("blue", "slow answers, one in seven hangs"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What applies to a call and how it came to be chosen, what becomes of a CONNECT, and why a place is out of reach.
+"""What applies to a call and how it came to be chosen, what happens to a CONNECT, and why a place is out of reach.
 
 The router has decided already; here its tables are only read again to say which line of them it was.
 """
@@ -19,11 +19,11 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 _CONNECT = {
     "auto": "a tunnel; only cleartext HTTP as its very first bytes, a request line or HTTP/2's preface, makes calls of "
     "it, and nothing in an encrypted one can be retried",
-    "tunnel": "a blind tunnel: connecting is retried, nothing in it can be",
+    "tunnel": "a blind tunnel: connecting is retried, nothing inside it can be",
     "intercept": "TLS is ended here, and the requests inside are calls like any other",
     "deny": "refused: 403",
 }
-_OWN_RETRY = "this is a retry of its own: it pays a retry's price, and is never refused for it"
+_OWN_RETRY = "this is the app's own retry: it pays a retry's price, but is never refused for it"
 
 
 def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[str, str]]:
@@ -38,7 +38,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
     else:
         how = f"by prefix {upstream.prefix}" if by_prefix else "by its gRPC service"
     one = play(settings, chosen, fate_of_status("200"), LEAST, 0.0)
-    no_route = "none of its routes matches" if upstream and upstream.routes else "it has none"
+    no_route = "none of its routes match" if upstream and upstream.routes else "it has none"
     bounds = [each for each in (policy.timeouts.total, one.call.hints.timeout) if each is not None]
     deadline = min(bounds, default=None)
     codes, hints = policy.classify.service_codes, one.call.hints
@@ -128,7 +128,7 @@ def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
     """What becomes of a CONNECT to this host:port: rows of a name and a text."""
     place = split_authority(authority, 443)
     if place is None or authority.endswith(":"):
-        return [("refused", "400, outcome bad_request (this is no host:port)")]
+        return [("refused", "400, outcome bad_request (this is not host:port)")]
     router, loopback = settings.router, settings.listen[0].is_loopback
     ports = settings.connect_ports_on(loopback=loopback)
     upstream = router.by_authority(authority, 443)

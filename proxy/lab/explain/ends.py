@@ -264,13 +264,13 @@ class End:
         if rules.cooldown == "off":
             return "off: other calls of the scope are not held"
         if policy.strategy.hedging_delay is not None:
-            return "none: hedged calls begin none"
+            return "none: hedged calls start none"
         dialects, body = policy.classify.dialects, self._sent.body
         said = read_pushback(reply.fields, reply.status, verdict.cls, dialects, self._wall, peeked=body)
         held = "wait" if rules.cooldown == "wait" else "are refused"
         whose = "other calls of the scope" if policy.credentials is None else "other calls with the same key"
         if said.cooldown is None:
-            return f"none, since the answer names no delay; with Retry-After {whose} {held} as long"
+            return f"none, because the answer names no delay; with Retry-After {whose} {held} that long"
         return f"{whose} {held} for {span(min(said.cooldown, rules.max_delay))} ({said.source})"
 
 
@@ -295,7 +295,7 @@ def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
             if not wait and following is not None and following.key != record.key:
                 return "goes on at once with another key"
             why = f" ({record.pushback})" if record.pushback else ""
-            then = ", and when the rate limiter lets it go" if one.scope.limiter is not None else ""
+            then = ", once the rate limiter allows it" if one.scope.limiter is not None else ""
             return f"retried after {between(least if least is not None else wait, wait)}{why}{then}"
         case "hedged on":
             return f"the next goes {'when ' + record.pushback + ' says' if record.pushback else 'at once'}"

@@ -56,7 +56,7 @@ def read_question(
     and `of_answer` on one. `body` is the answer's.
     """
     if not TOKEN.fullmatch(method):
-        raise ValueError(f"{method!r} is no method")
+        raise ValueError(f"{method!r} is not a method")
     pattern, wanted = (_PLACE, "HOST:PORT") if method == "CONNECT" else (_URL, "http://…, https://… or /…")
     if not pattern.fullmatch(url):
         raise ValueError(f"the url should be {wanted}, not {masking.url(url)!r}")
@@ -64,7 +64,7 @@ def read_question(
     ask = AppRequest(method, url, (*both, *map(_read_field, of_request)), http2=http2)
     answered = (*both, *map(_read_field, of_answer))
     if of_answer and status is None:
-        raise ValueError("a field of the answer needs --status: without it there is no one answer")
+        raise ValueError("a field of the answer needs --status, which says which answer")
     if fail is not None:
         return Question(ask, fate_of_fault(fail))
     if status is not None:

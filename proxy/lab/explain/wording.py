@@ -76,7 +76,7 @@ def _hedging(made: Strategy) -> str:
     if made.hedging_percentile is not None:
         when = (
             f"after p{made.hedging_percentile:g} of the times that the scope's successes took in the last minute "
-            f"(unknown offline: below {FEWEST} of them there is no hedge)"
+            f"(not known offline; with fewer than {FEWEST} of them there is no hedge)"
         )
     if made.extra is None:
         return when
@@ -117,7 +117,7 @@ def breaker(made: BreakerSpec) -> str:
 def bucket(ref: BucketRef | None) -> str:
     """Name, kind and prices."""
     if ref is None:
-        return "none: retries are bounded by the attempts alone"
+        return "none: only the number of attempts limits retries"
     return f"{ref.name or 'its own'}: {store(ref.spec)}"
 
 
@@ -125,8 +125,10 @@ def concurrency(limit: Concurrency | None) -> str:
     """How many attempts may be under way, and what becomes of other calls; "" where that is not limited."""
     if limit is None:
         return ""
-    others = f"{limit.queue} others wait for a place, {span(limit.wait)} at most" if limit.queue else "nobody waits"
-    return f"at most {limit.max} attempts at a time; {others}, then it is overloaded"
+    others = (
+        f"{limit.queue} others wait for a place, for {span(limit.wait)} at most" if limit.queue else "no calls wait"
+    )
+    return f"at most {limit.max} attempts at a time; {others}, beyond that the outcome is overloaded"
 
 
 def drains(policy: Policy) -> str:
@@ -135,7 +137,7 @@ def drains(policy: Policy) -> str:
     if not isinstance(spec, QuotaSpec) or made.custom is not None or made.hedging_delay is not None:
         return ""
     share = draining_share(spec.retry_cost, made.max_attempts, spec.success_refund, flat=spec.flat_refund)
-    beside = f", but for {spec.refill:g} tokens a second that time brings" if spec.refill else ""
+    beside = f", but for {spec.refill:g} tokens a second that it regains" if spec.refill else ""
     return "" if share is None else f"where more than {share * 100:.1f} % of attempts fail{beside}"
 
 
@@ -162,9 +164,9 @@ def first_byte(policy: Policy, within: float | None) -> str:
     """When a success that begins and says nothing is given up, "" where it never is."""
     if within is None:
         return ""
-    said = f"within {span(within)} of the request's last byte, until which a success's head is kept"
+    said = f"within {span(within)} of the request's last byte; until then a success's head is kept"
     empty = ", ".join(sorted(policy.classify.empty_events))
-    return said if not empty else f'{said}; only of calls whose body has "stream": true, and {empty} say nothing'
+    return said if not empty else f'{said}; only for calls whose body has "stream": true, and {empty} say nothing'
 
 
 def looks(policy: Policy) -> str:
@@ -185,7 +187,7 @@ def _asking(names: list[str]) -> str:
 def codes(found: Iterable[int]) -> str:
     """The gRPC codes that a service config names as retryable."""
     named = sorted(GRPC_STATUS_NAMES[code] for code in found)
-    return f"{', '.join(named)}, by its service config in place of the lists of classify"
+    return f"{', '.join(named)}, by its service config instead of the lists of classify"
 
 
 def store(spec: BucketSpec) -> str:
@@ -193,16 +195,16 @@ def store(spec: BucketSpec) -> str:
     where = ", in Redis" if spec.store == "redis" else ""
     match spec.kind:
         case "quota":
-            costs = f"a retry pays {spec.retry_cost:g}, after a timeout {spec.timeout_cost:g}"
+            costs = f"a retry costs {spec.retry_cost:g}, after a timeout {spec.timeout_cost:g}"
             refund = "every success" if spec.flat_refund else "a first attempt's success"
             time = f", time {spec.refill:g} a second" if spec.refill else ""
             return (
                 f"quota of {spec.capacity:g}; {costs}, after throttling {spec.throttling_cost:g}; "
-                f"{refund} gives {spec.success_refund:g}{time}{where}"
+                f"{refund} returns {spec.success_refund:g}{time}{where}"
             )
         case "throttle":
             return (
-                f"throttle of {spec.max_tokens:g}; a failure takes 1, a success gives {spec.token_ratio:g}, "
+                f"throttle of {spec.max_tokens:g}; a failure takes 1, a success returns {spec.token_ratio:g}, "
                 f"retries above {spec.max_tokens / 2:g}{where}"
             )
         case "budget":

@@ -94,7 +94,7 @@ class Suite:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else scalar(value, "a text")
+    return "" if value is None else scalar(value, "text")
 
 
 def _field_value(value: Any) -> str:
@@ -185,7 +185,7 @@ _FIELDS = MapOf(Either(word=_VALUE, list=ListOf(_VALUE)), key=addresses.header_n
 #: What `expect` may name (contract, section 8).
 EXPECT = Section(
     "expect",
-    "What should come of the call.",
+    "What the call is expected to do.",
     {
         "attempts": Key(_WHOLE),
         "tokens_after_each": Key(ListOf(_LEVEL)),
@@ -246,12 +246,12 @@ class _Attempt(Section):
                     if other in tree:
                         tell(tree.values_at[other], (*path, other), "an attempt that fails has no answer")
             elif not {"status", "grpc_status", "events"} & set(tree) and set(tree) <= set(self.keys):
-                tell(at, path, "must say a status, a grpc_status or a fault (fail)")
+                tell(at, path, "must have a status, a grpc_status or a fault (fail)")
             for other in ("body", "grpc_status"):
                 if "events" in tree and other in tree:
-                    tell(tree.values_at[other], (*path, other), "cannot stand beside events, which are its body")
+                    tell(tree.values_at[other], (*path, other), "cannot be combined with events, which are its body")
             if "code" in tree and tree.get("fail") != FaultKind.RESET:
-                tell(tree.values_at["code"], (*path, "code"), "is that of a stream's reset: only fail: reset has one")
+                tell(tree.values_at["code"], (*path, "code"), "belongs to a stream's reset: only fail: reset has one")
         return super().read(tree, at, path, tell)
 
 
@@ -292,7 +292,7 @@ _CALL = Section(
     {
         "at": Key(_DURATION, "0s"),
         "request": Key(_REQUEST, required=True),
-        "attempts": Key(ListOf(_ATTEMPT, "must say what becomes of at least one attempt"), required=True),
+        "attempts": Key(ListOf(_ATTEMPT, "must say what happens to at least one attempt"), required=True),
         "expect": Key(EXPECT),
     },
 )

@@ -200,7 +200,7 @@ class _Sidecar:
         self.turn = 0
 
     def _why_not(self, entry: Fallback) -> str:
-        return "" if entry.to in self.others else "the scenario says nothing of it"
+        return "" if entry.to in self.others else "the scenario says nothing about it"
 
 
 class _Simulated(Driver):

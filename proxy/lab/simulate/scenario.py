@@ -43,11 +43,11 @@ _CAPACITY = Word(lambda value: None if is_off(value) else read_rate(value))
 
 UPSTREAM = Section(
     "upstream",
-    "What it can do when all is well.",
+    "What it can do when nothing is wrong.",
     {
-        "latency": Key(positive_duration, "50ms", "the middle one; 99 of 100 take at most twice as long"),
+        "latency": Key(positive_duration, "50ms", "the median; 99 in 100 take at most twice as long"),
         "slow": Key(share, 0, "the share of requests that take much longer at any time"),
-        "slow_latency": Key(positive_duration, "1s", "the middle one of those"),
+        "slow_latency": Key(positive_duration, "1s", "the median of those"),
         "failing": Key(share, 0, "the share of requests that fail at any time, with 503"),
         "capacity": Key(_CAPACITY, "off", "requests a second; those above queue up"),
         "queue": Key(
@@ -56,10 +56,12 @@ UPSTREAM = Section(
         "overload": Key(_KIND, 503, "how it is refused"),
         "retry_after": Key(duration, 0, "the Retry-After of refusals, in whole seconds; 0: none"),
         "limit": Key(whole(1), doc="requests that it takes from one key in each `window`; off without it"),
-        "tokens": Key(whole(1), doc="how much of `limit` a request takes, the middle one; 1 without it"),
+        "tokens": Key(whole(1), doc="how much of `limit` a request takes (the median); 1 without it"),
         "window": Key(positive_duration, "1m", "how long a window is; Retry-After names the next one's beginning"),
         "keys": Key(
-            whole(1, 1000), 1, "how many credentials the apps have, each as often; not where the policy has some"
+            whole(1, 1000),
+            1,
+            "how many credentials the apps have, each used equally often; not allowed where the policy has some",
         ),
         "endpoints": Key(whole(1, 100), 1, "how many there are; retries avoid those that failed the call"),
     },
@@ -73,16 +75,16 @@ OUTAGE = Section(
         "lasts": Key(positive_duration, doc="for how long", required=True),
         "share": Key(share, "100%", "the share of requests that fail"),
         "kinds": Key(
-            Either(word=_KIND, list=ListOf(_KIND)), 503, "a status, a fault kind, stall, or a list, each as often"
+            Either(word=_KIND, list=ListOf(_KIND)), 503, "a status, a fault kind, stall, or a list, each equally often"
         ),
-        "after": Key(duration, "5ms", "how long such a failure takes to come"),
+        "after": Key(duration, "5ms", "how long such a failure takes"),
         "retry_after": Key(duration, 0, "the Retry-After of failures with a status; 0: none"),
-        "capacity": Key(_CAPACITY, doc="another capacity meanwhile"),
-        "recovers": Key(duration, 0, "how long after it the usual capacity is there again, little by little"),
-        "latency": Key(positive_duration, doc="another latency meanwhile"),
-        "limit": Key(whole(1), doc="another limit meanwhile"),
-        "key": Key(whole(1), doc="the number of the one credential that it is about"),
-        "endpoint": Key(whole(1), doc="the number of the one endpoint that it is about"),
+        "capacity": Key(_CAPACITY, doc="the capacity meanwhile"),
+        "recovers": Key(duration, 0, "how long after it the usual capacity takes to return, bit by bit"),
+        "latency": Key(positive_duration, doc="the latency meanwhile"),
+        "limit": Key(whole(1), doc="the limit meanwhile"),
+        "key": Key(whole(1), doc="the number of the only credential that it concerns"),
+        "endpoint": Key(whole(1), doc="the number of the only endpoint that it concerns"),
     },
 )
 
@@ -103,7 +105,7 @@ SCENARIO = Section(
     "What is played.",
     {
         "name": Key(word, "a scenario", "the title"),
-        "duration": Key(positive_duration, "5m", "for how long calls begin"),
+        "duration": Key(positive_duration, "5m", "how long calls keep beginning"),
         "seed": Key(whole(0), 1, "the same seed gives the same figures"),
         "sidecars": Key(whole(1, 100_000), 10, "how many redrives; each has its own buckets, unless they are in Redis"),
         "calls": Key(rate, "50/s", "how many calls begin, at all sidecars together"),
@@ -111,7 +113,7 @@ SCENARIO = Section(
         "request": Key(
             Section(
                 "request",
-                "What is asked, which decides the policy.",
+                "The request, which decides the policy.",
                 {
                     "method": Key(token, "GET"),
                     "url": Key(word, doc="without it, the first upstream of the configuration"),
@@ -119,11 +121,14 @@ SCENARIO = Section(
             )
         ),
         "upstream": Key(UPSTREAM),
-        "outages": Key(ListOf(OUTAGE), [], "in any order; the first in the list that prevails counts"),
-        "policy": Key(Anything(), doc="a policy in place of the configuration's, as an upstream there has it"),
+        "outages": Key(ListOf(OUTAGE), [], "in any order; where several apply, the first in the list counts"),
+        "policy": Key(
+            Anything(), doc="a policy to use instead of the configuration's, written as for an upstream there"
+        ),
         "others": Key(MapOf(OTHER, key=addresses.name), doc="upstreams that policies name in `fallback`, by name"),
         "compare": Key(
-            MapOf(Anything()), doc="further columns: a name and a policy, as an upstream of the configuration has it"
+            MapOf(Anything()),
+            doc="further columns: a name and a policy, written as for an upstream of the configuration",
         ),
     },
 )
@@ -234,7 +239,7 @@ def _read(file: str, problems: Problems) -> Scenario | None:
         problems.add(at, "calls", f"more than {MOST_CALLS:,} calls over all columns; lower calls or duration")
     if scenario.overload in (FaultKind.ATTEMPT_TIMEOUT, STALL):
         at = tree["upstream"].values_at["overload"]
-        problems.add(at, "upstream.overload", "must be a refusal, which comes at once")
+        problems.add(at, "upstream.overload", "must be a refusal, which is immediate")
     return scenario
 
 

@@ -161,7 +161,7 @@ async def one_host(request: web.Request, handler: Handler) -> web.StreamResponse
     """Refuse a request with no Host, or two (RFC 9112, section 3.2)."""
     hosts = len(request.headers.getall("Host", ()))
     if hosts > 1 or (not hosts and request.version >= (1, 1)):
-        return _last(400, "A request has one Host field.")
+        return _last(400, "A request must have exactly one Host field.")
     return await handler(request)
 
 
@@ -223,7 +223,7 @@ async def whole_body(request: web.Request, handler: Handler) -> web.StreamRespon
             async with asyncio.timeout(BODY_SECONDS):
                 await request.read()
         except (web.RequestPayloadError, TimeoutError):
-            return _last(400, "The request's body did not come whole.")
+            return _last(400, "The request's body did not arrive completely.")
     return await handler(request)
 
 

@@ -246,7 +246,7 @@ class AdminConnection(web.RequestHandler):
             return super().handle_error(request, status, exc, message)
         if isinstance(exc, LineTooLong):
             return LastAnswer(431, "A line of the request's head is too long.", self)
-        return LastAnswer(status, "This is no HTTP/1.1 request.", self)
+        return LastAnswer(status, "This is not an HTTP/1.1 request.", self)
 
     async def see_off(self) -> None:
         """Say that nothing more is written, and drop for a while what still comes."""

@@ -151,10 +151,10 @@ class Handlers:
         """`/requests`: the last calls, the newest first; `?limit`, `?since` (a number), `?only=notable`."""
         limit, since = request.query.get("limit", str(KEPT)), request.query.get("since", "0")
         if not is_count(limit) or not is_count(since):
-            return refusal(400, "limit and since are whole numbers.")
+            return refusal(400, "limit and since must be whole numbers.")
         only = request.query.get("only", "")
         if only not in ("", "notable"):
-            return refusal(400, "only is notable, or left out.")
+            return refusal(400, "only must be notable, or left out.")
         await self._view.refresh()
         recent = self._view.recent
         choose = recent.choose_notable if only else recent.choose

@@ -140,7 +140,7 @@ class LiveBoard:
         await self._view.refresh()
         reader = EventReader(request, self._view, self)
         if reader.most and not is_count(reader.most):
-            return refusal(400, "most is a whole number.")
+            return refusal(400, "most must be a whole number.")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         if request.version < (1, 1):  # such a stream ends with its connection
             response.force_close()

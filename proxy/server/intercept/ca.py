@@ -164,7 +164,7 @@ def init(cert: Path, key: Path, hosts: list[str], now: datetime, environ: Mappin
     """
     for path in (key, cert):
         if path.exists() or path.is_symlink():
-            raise CaError(f"{path} is there already and is left alone: remove it by hand to have a new CA made")
+            raise CaError(f"{path} already exists and is left alone: remove it by hand to make a new CA")
     made_key = ec.generate_private_key(ec.SECP256R1())
     made = _self_signed(made_key, hosts, now)
     try:
@@ -205,7 +205,7 @@ def load(cert: Path, key: Path, now: datetime) -> Authority:
     except OSError as error:
         raise CaError(_unreadable(key, error)) from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it is encrypted
-        raise CaError(f"{key}: no private key in PEM without a passphrase") from error
+        raise CaError(f"{key}: not a private key in PEM without a passphrase") from error
     if not isinstance(found, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise CaError(f"{key}: neither an EC nor an RSA key")
     if found.public_key() != chain[0].public_key():
@@ -225,7 +225,7 @@ def load_chain(cert: Path) -> tuple[x509.Certificate, ...]:
     except OSError as error:
         raise CaError(_unreadable(cert, error)) from error
     except ValueError as error:
-        raise CaError(f"{cert}: no certificate in PEM") from error
+        raise CaError(f"{cert}: not a certificate in PEM") from error
 
 
 def limits_of(cert: x509.Certificate) -> x509.NameConstraints | None:

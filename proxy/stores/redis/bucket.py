@@ -28,7 +28,7 @@ class Store(Protocol):
     """What a bucket needs of its store."""
 
     holder: str  # this process among those that share a bucket
-    out: bool  # Redis can't be had at the moment,
+    out: bool  # Redis is not available at the moment,
     denies: bool  # and then nothing is granted; else a bucket of one's own carries on
     dead: float  # seconds after which a silent holder's lease comes back
     observes: bool  # this process only looks at levels: what it knows is of no concern to anybody
@@ -99,7 +99,7 @@ class RedisBucket:
         self.store.soon(self, now)
 
     def part(self, now: float) -> None:
-        """Redis can't be had any more: what is known now is what an own bucket carries on from."""
+        """Redis is not available any more: what is known now is what an own bucket carries on from."""
 
     def parted(self, now: float) -> None:
         """It can't be had (`store.out` says so now): whoever waits is answered by what is here."""

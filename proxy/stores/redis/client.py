@@ -175,7 +175,7 @@ def _read(url: str) -> tuple[str, str, list[tuple[str, int]], str]:
     kind, _, form = parts.scheme.partition("+")
     kind = {"valkey": "redis", "valkeys": "rediss"}.get(kind, kind)
     if kind not in ("redis", "rediss", "unix") or form not in ("", "sentinel", "cluster"):
-        raise BadUrlError(f"{parts.scheme or url!r} is no scheme of redis.url")
+        raise BadUrlError(f"{parts.scheme or url!r} is not a scheme of redis.url")
     if not form:
         return "", parts._replace(scheme=kind).geturl(), [], ""
     user, at, hosts = parts.netloc.rpartition("@")
@@ -194,4 +194,4 @@ def _place(text: str, port: int) -> tuple[str, int]:
         parts = urlsplit(f"//{text}")
         if parts.hostname is not None:
             return parts.hostname, parts.port or port
-    raise BadUrlError(f"{text!r} is no host:port")
+    raise BadUrlError(f"{text!r} is not host:port")

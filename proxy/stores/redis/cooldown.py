@@ -3,7 +3,7 @@
 A place is an upstream and a scope value; its groups of callers cool for themselves. The number of places by which a
 group returns is one for the whole fleet, kept by Redis; each process that holds calls has its share of it. What it
 added to the number and how many it would use goes there every PROMPT seconds while it holds any, and the share comes
-back. Where Redis can't be had each process has a slow start of its own.
+back. Where Redis is not available each process has a slow start of its own.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RedisPlaces(RedisBucket):
             self._soon(max(now + FRESH, self._group.until))
 
     def part(self, now: float) -> None:
-        """Redis can't be had: a slow start of one's own."""
+        """Redis is not available: a slow start of one's own."""
         self._word = None
         self._group.go_alone(now)
         self._cooldown.allotted(self._group)

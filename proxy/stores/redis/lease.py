@@ -126,7 +126,7 @@ class LeasedBucket(RedisBucket):
         self._pool_heard = 0.0
 
     def level(self, now: float) -> float:
-        """Tokens of the fleet, those on lease included; where Redis can't be had, of the bucket that carries on."""
+        """Tokens of the fleet, those on lease included; where Redis is not available, of the bucket that carries on."""
         return self._own_level(now) if self.store.out else self._level_now(now)
 
     def _own_level(self, now: float) -> float:
@@ -213,7 +213,7 @@ class RedisQuota(LeasedBucket, Bucket):
     def __init__(self, spec: QuotaSpec, store: Store, key: str, known: float | None) -> None:
         self.spec = spec
         self.capacity = spec.capacity
-        self._own = QuotaBucket(spec)  # carries on where Redis can't be had; also the price list
+        self._own = QuotaBucket(spec)  # carries on where Redis is not available; also the price list
         reserve = max(spec.retry_cost, spec.timeout_cost, spec.throttling_cost)
         self._begin(store, key, known, start=self._own.level(0.0), refill=spec.refill, reserve=reserve)
 

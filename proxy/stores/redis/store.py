@@ -303,7 +303,7 @@ class RedisStore:
     # -- there and back ---------------------------------------------------------------------------------------------
 
     def _lost(self, now: float, why: str) -> None:
-        """Redis can't be had."""
+        """Redis is not available."""
         if not self.out and now - self._back_at > _STEADY:
             self._tries = 0
         pause = min(_SELDOM, _AGAIN * 2 ** min(self._tries, 10))
@@ -317,7 +317,7 @@ class RedisStore:
         self.outages += 1
         self._since = now
         way, on_outage = ("grant no retry", "deny") if self.denies else ("carry on by themselves", "local")
-        lines = [f"Redis can't be had ({why}): buckets with store: redis {way} (on_outage)"]
+        lines = [f"Redis is not available ({why}): buckets with store: redis {way} (on_outage)"]
         self._tell("redis", lines, state="out", why=why, on_outage=on_outage)
         for bucket in list(self._known):
             bucket.parted(now)

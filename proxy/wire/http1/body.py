@@ -166,7 +166,7 @@ class ChunkedBody:
                 raise BadBody(f"a chunk's size line is longer than {LINE} bytes")
         size = int(digits, 16)
         if size >> 60:
-            raise BadBody("a chunk is larger than anything")
+            raise BadBody("a chunk's size is too large")
         self._left = size
         self._state = _DATA if size else _TRAILERS
 
@@ -196,7 +196,7 @@ class ChunkedBody:
         if len(section) > TRAILER_BYTES:
             raise BadBody(f"more than {TRAILER_BYTES} bytes of trailers")
         if len(section) > 2 and _MISLEADING(b"\n" + section):
-            raise BadBody("a trailer field would change the framing or the way")
+            raise BadBody("a trailer field would change the framing or the routing")
         self.trailers = section[:-2]
         self._state = _DONE
         behind = len(held) - len(section) if held else len(data) - found.end()

@@ -142,7 +142,7 @@ class RequestHead(Head):
         elif self.method == "CONNECT":
             self.form, self.path, self.authority = "authority", b"", read_connect(target)
             if self.body_size:
-                raise malformed("CONNECT with a body: nobody can say where the tunnel begins")
+                raise malformed("CONNECT with a body: where the tunnel begins is not clear")
         else:
             self.form = "absolute"
             place, self.path = read_absolute(target, self.method)

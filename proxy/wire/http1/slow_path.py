@@ -44,7 +44,7 @@ def request_framing(found: Found, minor: int) -> tuple[int | None, bool]:
     codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]
     if codings:
         if lengths:
-            raise malformed("Transfer-Encoding beside Content-Length")
+            raise malformed("Transfer-Encoding together with Content-Length")
         if not minor:
             raise malformed("Transfer-Encoding in HTTP/1.0")
         coding = b",".join(codings)
@@ -69,7 +69,7 @@ def _refuse_coding(value: bytes) -> NoReturn:
         raise malformed("Transfer-Encoding is malformed")
     if codings[-1] != b"chunked":
         raise malformed("chunked is not the last transfer coding")
-    raise Refused(501, "Not Implemented", "no transfer coding but chunked is known here")
+    raise Refused(501, "Not Implemented", "no transfer coding but chunked is supported here")
 
 
 def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | None]:
@@ -78,7 +78,7 @@ def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | 
     codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]
     if codings:
         if lengths:
-            raise BadAnswer("Transfer-Encoding beside Content-Length")
+            raise BadAnswer("Transfer-Encoding together with Content-Length")
         if not minor:
             raise BadAnswer("Transfer-Encoding in HTTP/1.0")
         if codings != [b"chunked"]:

@@ -62,7 +62,7 @@ def check_request_line(line: bytes) -> None:
             raise malformed("the request target has a fragment")
         raise malformed("the request line is malformed")
     if found[2] != b"1":
-        raise Refused(505, "HTTP Version Not Supported", "only HTTP/1.1 and HTTP/1.0 are spoken here")
+        raise Refused(505, "HTTP Version Not Supported", "only HTTP/1.1 and HTTP/1.0 are supported here")
     if len(found[1]) > 64:
         raise Refused(501, "Not Implemented", "the method is longer than 64 bytes")
 

@@ -54,12 +54,12 @@ class HeadReader:
     def go_on(self, fragment: bytes, whole: bool) -> bytes | None:
         """A CONTINUATION; the block, where that is the last. Raises Broken."""
         if not self.number:
-            raise Broken(PROTOCOL_ERROR, "a CONTINUATION of nothing")
+            raise Broken(PROTOCOL_ERROR, "a CONTINUATION without a head before it")
         self._fragments.append(fragment)
         self._frames += 1
         self._size += len(fragment)
         if self._frames >= CONTINUATIONS or self._size > self._most:
-            raise Broken(ENHANCE_YOUR_CALM, "a header list without end")
+            raise Broken(ENHANCE_YOUR_CALM, "a header list that does not end")
         if not whole:
             return None
         self.number = 0

@@ -172,14 +172,14 @@ class Request2(RequestHead):
                 raise Malformed(field.fault)
             if name[0] == 0x3A:
                 if begun or name in pseudo or name not in _PSEUDO:
-                    raise Malformed(f"{name.decode('latin-1')} is unknown, repeated, or behind a field")
+                    raise Malformed(f"{name.decode('latin-1')} is unknown, repeated, or after a field")
                 pseudo[name] = field
                 continue
             begun = True
             if name in _REQUEST_NAMES:
                 value = field.value
                 if name in CONNECTION_SPECIFIC or (name == b"te" and value != b"trailers"):
-                    raise Malformed(f"{name.decode('latin-1')} is no field of HTTP/2")
+                    raise Malformed(f"{name.decode('latin-1')} is not a field of HTTP/2")
                 if name in specials and name in (b"content-length", b"host"):
                     raise Malformed(f"more than one {name.decode('latin-1')}")
                 specials[name] = value.lower()
@@ -236,7 +236,7 @@ class Request2(RequestHead):
         if _PATH(path) is None or (path == b"*" and method != b"OPTIONS"):
             raise Malformed(":path is malformed")
         if host is not None and host != place and not _same_place(host, place, scheme):
-            raise Malformed("Host names another place than :authority")
+            raise Malformed("Host differs from :authority")
         self.form = "asterisk" if path == b"*" else "origin"
         self.path = self.target = path
 
@@ -392,16 +392,16 @@ class Response2(ResponseHead):
             if field.fault:
                 raise Malformed(field.fault)
             if name[0] == 0x3A and at:
-                raise Malformed(f"{name.decode('latin-1')} is unknown, repeated, or behind a field")
+                raise Malformed(f"{name.decode('latin-1')} is unknown, repeated, or after a field")
             if name in CONNECTION_SPECIFIC or (name == b"te" and value != b"trailers"):
-                raise Malformed(f"{name.decode('latin-1')} is no field of HTTP/2")
+                raise Malformed(f"{name.decode('latin-1')} is not a field of HTTP/2")
             if name in _ANSWER_NAMES:
                 if name == b"content-length" and specials.get(name, value) != value:
                     raise Malformed("more than one content-length")
                 specials[name] = value.lower()
         self.status = int(fields[0].value)
         if self.status == 101:
-            raise Malformed("101 is no answer of HTTP/2")
+            raise Malformed("101 is not an answer of HTTP/2")
         self.fields = fields[1:]
         self.list_size = size
         self.count = len(fields)

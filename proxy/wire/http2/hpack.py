@@ -191,7 +191,7 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
                 if named > 61:
                     raise Unreadable("an index beyond the static table")
             elif first >= 0x20:
-                raise Unreadable("a size update behind a field")
+                raise Unreadable("a size update after a field")
             else:
                 named = first & 0x0F
                 at += 1

@@ -476,13 +476,13 @@ class Session(StreamSession):
                 self._refuse(number, STREAM_CLOSED)
             return
         if stream.received_all:
-            code, detail = STREAM_CLOSED, "DATA behind the end"
+            code, detail = STREAM_CLOSED, "DATA after the end of the stream"
         elif size > stream.left:
             code, detail = FLOW_CONTROL_ERROR, "more DATA than the stream's window"
         elif not stream.told and stream.begun is None:
             code, detail = PROTOCOL_ERROR, "DATA before a head"
         elif stream.expected >= 0 and not _fits(stream, len(payload), end):
-            code, detail = PROTOCOL_ERROR, "DATA unlike content-length"
+            code, detail = PROTOCOL_ERROR, "DATA that does not match content-length"
         else:
             stream.left -= size
             if end:
@@ -555,7 +555,7 @@ class Session(StreamSession):
         try:
             if stream.received_all:
                 self._heads.pass_over(block)
-                self._break(stream, STREAM_CLOSED, "a head behind the end", now)
+                self._break(stream, STREAM_CLOSED, "a head after the end of the stream", now)
             elif self.client and not stream.answered:
                 self._answer(stream, block, end, now)
             else:
@@ -648,13 +648,13 @@ class Session(StreamSession):
     def _trailers(self, stream: Stream, block: bytes, end: bool, now: float) -> None:
         trailers = self._heads.trailers(block)
         if not end:
-            raise Malformed("trailers that end nothing")
+            raise Malformed("trailers that do not end the stream")
         limits = self.limits
         if trailers.list_size > limits.header_bytes or len(trailers.fields) > limits.headers:
             self._break(stream, ENHANCE_YOUR_CALM, self._too_large(trailers.list_size), now)
             return
         if stream.expected >= 0 and not _fits(stream, 0, True):
-            raise Malformed("DATA unlike content-length")
+            raise Malformed("DATA that does not match content-length")
         self._received(stream)
         if stream.begun is not None:
             self._tell_head(stream, trailers)
