@@ -84,6 +84,15 @@ class RecentCalls:
         plain = _last(_after(self._plain, number), most - len(notable))
         return sorted([*plain, *notable], key=_NUMBER)
 
+    def find(self, number: int) -> NumberedCall | None:
+        """The call of this number as it is shown; None where it is not kept, or not any more."""
+        self.catch_up()
+        for ring in (self._plain, self._notable):
+            entry = next((each for each in reversed(ring) if each.number <= number), None)
+            if entry is not None and entry.number == number:
+                return _shown(entry)
+        return None
+
     def show(self, entries: Iterable[Entry]) -> Iterator[NumberedCall]:
         """Make what is shown of entries, one by one: a thousand take longer than the loop may be held."""
         return map(_shown, entries)

@@ -286,3 +286,13 @@ async def test_every_answer_says_that_it_is_not_to_be_kept_and_not_who_serves(ad
         assert (reply.status, reply.headers["Cache-Control"]) == (status, "no-store")
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
         assert "Server" not in reply.headers
+
+
+async def test_one_call_is_shown_as_long_as_it_is_kept(admin: Client, house: House) -> None:
+    house.called("first")
+    house.called("second")
+    found = await admin.get("/requests/2")
+    assert (await found.json())["detail"] == "second"
+    for number in ("0", "3", "x", "9" * 40, "-1"):
+        gone = await admin.get(f"/requests/{number}")
+        assert (gone.status, await gone.text()) == (404, "This call is not kept any more.\n")

@@ -88,6 +88,7 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
             get("/buckets", page.buckets),
             get("/requests", page.requests),
             get("/series", page.series),
+            get("/requests/{number}", page.request),
             get("/events", board.stream),
             post("/reload", page.reload),
             post("/drain", page.drain),

@@ -19,7 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.observe.recent_calls import KEPT
+from proxy.observe.recent_calls import KEPT, NumberedCall
 from proxy.server.admin.timeline import Timeline
 from proxy.server.admin.turns import a_turn, in_turns
 from proxy.server.admin.views import View
@@ -161,6 +161,19 @@ class Handlers:
         shown = await in_turns(json.loads(call.text) for call in recent.show(choose(int(since), int(limit))))
         return await _json(request, lambda: {"seen": recent.seen, "requests": shown[::-1]})
 
+    async def request(self, request: web.Request) -> web.StreamResponse:
+        """`/requests/{number}`: one of the last calls."""
+        call = await self._kept(request)
+        return _no_such_call() if call is None else await _json(request, lambda: json.loads(call.text))
+
+    async def _kept(self, request: web.Request) -> NumberedCall | None:
+        """The call that a path names by its number; None where it is not kept."""
+        number = request.match_info["number"]
+        if not is_count(number):
+            return None
+        await self._view.refresh()
+        return self._view.recent.find(int(number))
+
     async def reload(self, request: web.Request) -> web.StreamResponse:
         """`POST /reload`: load the configuration again, and say what is wrong with it."""
         errors = await asyncio.shield(self._view.reload())  # begun, it is done, whatever becomes of who asked
@@ -180,6 +193,10 @@ def _labels(upstream: dict[str, Any]) -> list[str]:
 def is_count(text: str) -> bool:
     """Whether a text is a whole number that is no attack on whoever computes with it."""
     return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _no_such_call() -> web.Response:
+    return refusal(404, "This call is not kept any more.")
 
 
 async def _json(request: web.Request, made: Callable[[], Any], status: int = 200) -> web.StreamResponse:

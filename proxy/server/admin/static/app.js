@@ -1,14 +1,14 @@
 // The page as a whole: what is known, kept up to date by the stream, and shown by three panels.
 
 import { $, count, h, mark, percent, rate, say } from "./dom.js";
-import { Calls } from "./calls.js";
+import { Calls, newest_first } from "./calls.js";
 import { Config } from "./config.js";
+import { PANELS, Place } from "./place.js";
 import { Stream, Unauthorized, ask, hasToken, json, setToken } from "./stream.js";
 import { Upstreams } from "./upstreams.js";
 
 const KEPT = { plain: 300, notable: 1000 };
 const SAMPLES = 60;
-const PANELS = ["upstreams", "calls", "config"];
 
 class House {
   constructor() {
@@ -58,12 +58,14 @@ class House {
 
   /** A process that was not known before: nothing that is shown is its own. */
   begin(board) {
-    if (this.board !== null) this.restarted = new Date();
+    if (this.board !== null) {
+      this.restarted = new Date();
+      this.plain = [];
+      this.notable = [];
+      this.calls_panel.forget();
+    }
     this.board = board.board;
     this.levels.clear();
-    this.plain = [];
-    this.notable = [];
-    this.calls_panel.forget();
     this.loads = undefined;
     this.sample = board.sample;
     this.fetch_calls();
@@ -85,6 +87,7 @@ class House {
       const { upstreams } = await json("upstreams");
       this.about = new Map(upstreams.map((each) => [each.label, each]));
       this.named = new Set(upstreams.map((each) => each.name));
+      this.learned = true;
       this.changed();
     } catch {
       this.loads = undefined;
@@ -116,7 +119,19 @@ class House {
   }
 
   calls() {
-    return [...this.plain, ...this.notable].sort((a, b) => b.number - a.number);
+    return [...this.plain, ...this.notable].sort(newest_first);
+  }
+
+  /** A call by its number, asked for where the page does not have it; null where it is no longer kept. */
+  async find_call(number) {
+    const known = [this.plain, this.notable].flatMap((list) => list.filter((call) => call.number === number))[0];
+    if (known) return known;
+    const answer = await ask(`requests/${number}`);
+    if (answer.status === 404) return null;
+    if (!answer.ok) throw new Error(`requests/${number}: ${answer.status}`);
+    const call = await answer.json();
+    this.keep(call);
+    return call;
   }
 
   history(label) {
@@ -131,14 +146,15 @@ class House {
     return json(path);
   }
 
-  post(path) {
-    return ask(path, { method: "POST" });
+  post(path, data) {
+    if (data === undefined) return ask(path, { method: "POST" });
+    return ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(data) });
   }
 
-  show_calls(upstream) {
-    this.calls_panel.of(upstream);
+  show_calls(upstream, outcome = null) {
+    this.calls_panel.of(upstream, outcome);
     $("call-filter").value = "";
-    const troubled = this.notable.some((call) => call.upstream === upstream);
+    const troubled = outcome === null && this.notable.some((call) => call.upstream === upstream);
     $("call-kind").value = troubled ? "notable" : "all";
     show("calls");
     this.calls_panel.focus();
@@ -152,6 +168,11 @@ class House {
   show_config(upstream) {
     show("config");
     this.config.show(upstream);
+  }
+
+  /** What is shown is another thing: the browser's back button leads to the one before. */
+  moved_on() {
+    this.place?.write(true);
   }
 
   // -- showing ---------------------------------------------------------------------------------------------------
@@ -237,8 +258,8 @@ function show(name) {
     mark($(`tab-${id}`), "aria-selected", String(chosen));
     mark($(`tab-${id}`), "tabindex", chosen ? null : "-1");
   }
-  if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
   house.draw();
+  house.moved_on();
 }
 
 function shown() {
@@ -344,9 +365,8 @@ function begin() {
     setToken($("token").value.trim());
     house.stream.again();
   });
-  const wanted = location.hash.slice(1);
-  show(PANELS.includes(wanted) ? wanted : "upstreams");
-  window.addEventListener("hashchange", () => PANELS.includes(location.hash.slice(1)) && show(location.hash.slice(1)));
+  house.place = new Place({ upstreams: house.upstreams, calls: house.calls_panel, config: house.config }, show);
+  house.place.read();
 }
 
 // A refused request elsewhere in the page means the same as one for the stream.

@@ -1,62 +1,182 @@
-// The last calls, and for each the waterfall of its attempts with the reason for every decision.
+// The last calls: which of them are shown, in which order, and those that are opened.
 
-import { $, count, h, mark, s, say, seconds } from "./dom.js";
-import { DECISIONS, GATES, GRPC, OUTCOMES, result, tone } from "./words.js";
+import { $, count, h, mark, say, seconds } from "./dom.js";
+import { chips, story } from "./story.js";
+import { GATES, OUTCOMES } from "./words.js";
 
 const PAGE = 100;
+
+/** The columns: how each is sorted by, and whether its greatest come first. Those of one value stand newest first. */
+const COLUMNS = [
+  { id: "began", text: "Began", title: "When the call came; the newest first", value: (call) => call.time, down: true },
+  { id: "status", text: "Got", title: "The status that the app got; g14 is a gRPC status", value: (call) => call.grpc_status ?? call.status, down: true },
+  { id: "what", text: "Call", title: "Method, path, host", value: (call) => `${call.path} ${call.host} ${call.method}` },
+  { id: "of", text: "Upstream", title: "The upstream, and the route where one matched", value: (call) => `${call.upstream} ${call.route}` },
+  { id: "chips", text: "Attempts", title: "What came of each attempt; sorted by their number", value: (call) => call.attempts, down: true },
+  { id: "outcome", text: "Outcome", title: "What came of the call", value: (call) => call.outcome },
+  { id: "took", text: "Took", title: "From the request's head to the end of the answer, waits included", value: (call) => call.duration ?? 0, down: true },
+];
 
 export class Calls {
   constructor(house) {
     this.house = house;
     this.open = new Set();
     this.rows = new Map();
-    this.upstream = null;
+    this.upstream = this.outcome = null;
+    this.sort = { by: "began", down: true };
     this.most = PAGE;
-    this.list = h("ol", { class: "calls" });
+    this.heads = new Map();
+    this.list = h("ol", { class: "calls", "aria-label": "Calls" });
     this.more = h("button", { type: "button", hidden: true, onclick: () => { this.most += PAGE; this.draw(); } }, "Show more");
     this.empty = h("div", { class: "empty", hidden: true });
-    $("call-list").append(this.list, h("p", { class: "more" }, this.more), this.empty);
+    this.held = h("p", { class: "held", hidden: true });
+    this.gone = h("p", { class: "gone", role: "status", hidden: true });
+    $("call-list").append(this.gone, this.held, (this.head = this.make_head()), this.list, h("p", { class: "more" }, this.more), this.empty);
     for (const id of ["call-filter", "call-kind"]) $(id).addEventListener("input", () => { this.most = PAGE; this.draw(); });
     this.list.addEventListener("keydown", (event) => this.key_pressed(event));
+    $("call-sort").append(...COLUMNS.map(({ id, text }) => h("option", { value: id }, text)));
+    $("call-sort").addEventListener("input", () => this.sort_by($("call-sort").value));
   }
 
-  of(upstream) {
+  make_head() {
+    const button = ({ id, text, title }) => {
+      const made = h("button", { type: "button", class: `to-${id}`, title, onclick: () => this.sort_by(id) }, text);
+      this.heads.set(id, made);
+      return made;
+    };
+    return h("div", { class: "call heads", role: "group", "aria-label": "Sort calls by" }, COLUMNS.map(button));
+  }
+
+  sort_by(id, down = this.sort.by === id ? !this.sort.down : COLUMNS.find((each) => each.id === id).down ?? false) {
+    this.sort = { by: id, down };
+    this.draw();
+    this.house.moved_on();
+  }
+
+  /** Show the calls of this upstream, and of this outcome, alone; null is all of them. */
+  of(upstream, outcome = null) {
     this.upstream = upstream;
+    this.outcome = outcome;
     this.most = PAGE;
     const tag = $("call-upstream");
-    tag.hidden = upstream === null;
-    tag.replaceChildren(`upstream: ${upstream || "(refused)"}`, h("button", { type: "button", "aria-label": "Calls of every upstream", title: "Calls of every upstream", onclick: () => { this.of(null); this.draw(); } }, "×"));
+    tag.hidden = upstream === null && outcome === null;
+    const text = [upstream === null ? "" : `upstream: ${upstream || "(refused)"}`, outcome === null ? "" : `outcome: ${outcome}`].filter(Boolean).join(", ");
+    tag.replaceChildren(text, h("button", { type: "button", "aria-label": "Calls of every upstream and outcome", title: "Calls of every upstream and outcome", onclick: () => { this.of(null); this.draw(); this.house.moved_on(); } }, "×"));
   }
+
+  // -- where somebody is: see place.js ---------------------------------------------------------------------------
+
+  place() {
+    const linked = this.open.size ? this.linked : undefined;
+    const usual = this.sort.by === "began" && this.sort.down;
+    // "" is an upstream too: what was refused before any policy applied
+    return { upstream: this.upstream === "" ? "(refused)" : this.upstream, outcome: this.outcome, sort: usual ? null : `${this.sort.down ? "-" : ""}${this.sort.by}`, call: linked?.number, at: linked?.time };
+  }
+
+  go(query) {
+    const upstream = query.get("upstream");
+    this.of(upstream === "(refused)" ? "" : upstream, query.get("outcome"));
+    const sort = query.get("sort") ?? "-began";
+    const by = sort.replace(/^-/, "");
+    this.sort = COLUMNS.some(({ id }) => id === by) ? { by, down: sort.startsWith("-") } : { by: "began", down: true };
+    this.gone.hidden = true;
+    this.close_all();
+    this.draw();
+    if (query.has("call")) this.find(query.get("call"), query.get("at"));
+  }
+
+  /** Show the call of a link, or say in a line that it is gone. */
+  async find(number, at) {
+    const say_gone = () => {
+      say(this.gone, `Call ${number}${at ? ` of ${at}` : ""} is no longer kept: only the last calls are, until redrive ends.`);
+      this.gone.hidden = false;
+    };
+    if (!/^\d{1,15}$/.test(number)) return say_gone();
+    try {
+      const call = await this.house.find_call(Number(number));
+      if (call === null || (at && call.time !== at)) say_gone();
+      else this.reveal(call, false);
+    } catch {
+      // the stream says that nothing answers
+    }
+  }
+
+  close_all() {
+    for (const number of this.open) {
+      this.rows.get(number)?.remove();
+      this.rows.delete(number);
+    }
+    this.open.clear();
+    this.linked = undefined;
+  }
+
+  // -- showing ---------------------------------------------------------------------------------------------------
 
   draw() {
     const { house } = this;
     say($("count-calls"), house.seen ? count(house.seen) : "");
     if ($("calls").hidden) return;
-    const wanted = $("call-filter").value.trim().toLowerCase();
     const kind = $("call-kind").value;
     const source = kind === "all" ? house.calls() : house.notable;
-    const shown = source.filter(
-      (call) => (kind !== "failed" || call.outcome !== "success") && (this.upstream === null || call.upstream === this.upstream) && matches(call, wanted),
-    );
-    this.place(shown.slice(0, this.most));
+    const shown = this.chosen(source, kind);
+    this.place_rows(shown.slice(0, this.most));
     this.more.hidden = shown.length <= this.most;
+    $("call-sort").value = this.sort.by;
+    for (const [id, head] of this.heads) {
+      const sorted = this.sort.by === id;
+      mark(head, "aria-pressed", String(sorted));
+      mark(head, "data-sorted", sorted ? (this.sort.down ? "down" : "up") : null);
+    }
     say($("skipped"), house.skipped && kind === "all" ? `${count(house.skipped)} calls that succeeded at once are not shown: too many a second` : "");
+    this.say_held();
+    this.head.hidden = !shown.length;
     this.empty.hidden = shown.length > 0;
     if (!shown.length) this.nothing(source.length);
   }
 
+  /** The calls that the filters leave, in order. */
+  chosen(source, kind) {
+    const wanted = $("call-filter").value.trim().toLowerCase();
+    const found = source.filter(
+      (call) =>
+        (kind !== "failed" || call.outcome !== "success") &&
+        (this.upstream === null || call.upstream === this.upstream) &&
+        (this.outcome === null || call.outcome === this.outcome) &&
+        matches(call, wanted),
+    );
+    const { value } = COLUMNS.find(({ id }) => id === this.sort.by);
+    const turn = this.sort.down ? -1 : 1;
+    return found.sort((a, b) => {
+      const [x, y] = [value(a), value(b)];
+      return x < y ? -turn : x > y ? turn : newest_first(a, b);
+    });
+  }
+
+  /** Calls that wait now: they have made no attempt yet, and stand in the list once they have ended. */
+  say_held() {
+    const rows = [...this.house.live.values()].filter(({ name, held }) => held && (this.upstream === null || this.upstream === name));
+    this.held.hidden = !rows.length;
+    if (!rows.length) return;
+    const why = ({ cooldown, queued, held }) => (cooldown ? `${GATES.cooldown}, ${seconds(cooldown)} left` : queued ? `${queued === held ? "" : `${count(queued)} for `}${GATES.concurrency}` : "");
+    const one = (row) => `${row.name} ${count(row.held)}${why(row) ? ` (${why(row)})` : ""}`;
+    const listed = rows.sort((a, b) => b.held - a.held).slice(0, 5).map(one);
+    say(this.held, `Held now, not sent yet: ${listed.join("; ")}${rows.length > 5 ? `; and calls of ${rows.length - 5} other upstreams` : ""}.`);
+  }
+
   nothing(all) {
-    const about = all ? `filter ${$("call-kind").value}` : "none";
+    const filtered = this.upstream !== null || this.outcome !== null;
+    const about = all || filtered ? "filtered" : $("call-kind").value === "all" ? "none" : "plain";
     if (this.empty.dataset.about === about && this.empty.firstChild) return;
     this.empty.dataset.about = about;
-    if (all || $("call-kind").value !== "all") {
+    if (about !== "none") {
       const clear = () => {
         $("call-filter").value = "";
         $("call-kind").value = "all";
         this.of(null);
         this.draw();
+        this.house.moved_on();
       };
-      this.empty.replaceChildren(h("p", {}, all ? "No call that is kept matches." : "No call that is kept was retried or failed."), h("button", { type: "button", onclick: clear }, "Show all calls"));
+      this.empty.replaceChildren(h("p", {}, about === "filtered" ? "No call that is kept matches." : "No call that is kept was retried or failed."), h("button", { type: "button", onclick: clear }, "Show all calls"));
       return;
     }
     const listen = this.house.ready?.listen[0] ?? "127.0.0.1:8080";
@@ -69,7 +189,7 @@ export class Calls {
   }
 
   /** Show these calls in this order, keeping the elements of those that are shown already. */
-  place(calls) {
+  place_rows(calls) {
     const keep = new Set(calls.map((call) => call.number));
     for (const [number, row] of this.rows) {
       if (!keep.has(number)) {
@@ -94,7 +214,7 @@ export class Calls {
       status(call),
       h("span", { class: "what" }, call.method ? [h("b", {}, call.method), " ", h("span", { class: "path", title: call.path }, call.path), h("span", { class: "host" }, call.host)] : h("span", { class: "quiet" }, call.detail ?? "unreadable")),
       h("span", { class: "of" }, call.upstream || "(refused)", call.route ? h("small", {}, ` ${call.route}`) : null),
-      h("span", { class: "chips", title: "What came of each attempt" }, chips(call.history)),
+      h("span", { class: "chips", title: "What came of each attempt" }, chips(call.history, call)),
       h("span", { class: `outcome ${call.outcome}`, title: OUTCOMES[call.outcome] }, call.outcome),
       h("span", { class: "took" }, seconds(call.duration ?? 0)),
     );
@@ -109,28 +229,41 @@ export class Calls {
         row.lastChild.remove();
       }
     };
-    head.addEventListener("click", () => toggle(head.getAttribute("aria-expanded") !== "true"));
+    head.addEventListener("click", () => {
+      toggle(head.getAttribute("aria-expanded") !== "true");
+      if (this.open.has(call.number)) this.linked = call;
+      else if (this.linked?.number === call.number) this.linked = undefined;
+      this.house.moved_on();
+    });
     if (this.open.has(call.number)) toggle(true);
     return row;
   }
 
-  reveal(call) {
+  /** Open a call, and put it, and with `step` the keyboard, there. */
+  reveal(call, step = true) {
     this.open.add(call.number);
+    this.linked = call;
     this.rows.get(call.number)?.remove();
     this.rows.delete(call.number);
+    const kind = $("call-kind").value;
+    const at = this.chosen(kind === "all" ? this.house.calls() : this.house.notable, kind).findIndex((each) => each.number === call.number);
+    this.most = Math.max(this.most, Math.ceil((at + 1) / PAGE) * PAGE);
     this.draw();
     const head = this.rows.get(call.number)?.firstChild;
     head?.scrollIntoView({ block: "center" });
     head?.focus({ preventScroll: true });
+    if (step) this.house.moved_on();
   }
 
   forget() {
     this.list.replaceChildren();
     this.rows.clear();
     this.open.clear();
+    this.linked = undefined;
   }
 
   key_pressed(event) {
+    if (!event.target.matches("button.call")) return;
     const heads = [...this.list.querySelectorAll("button.call")];
     const at = heads.indexOf(document.activeElement);
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: heads.length - 1 }[event.key];
@@ -144,108 +277,20 @@ export class Calls {
   }
 }
 
+/** The newest first: by when they began, and those of one millisecond by when they ended. */
+export function newest_first(a, b) {
+  if (a.time !== b.time) return a.time < b.time ? 1 : -1;
+  return b.number - a.number;
+}
+
 /** What the app got: of a gRPC call its gRPC status, since the HTTP status says nothing there. */
 function status(call) {
   if (call.grpc_status === undefined) return h("span", { class: `status s${String(call.status)[0]}`, title: call.status ? "What the app got" : "The app got no answer" }, call.status || "none");
   return h("span", { class: `status ${call.grpc_status ? "s5" : "s2"}`, title: `What the app got: gRPC status ${call.grpc_status}, HTTP status ${call.status}` }, `g${call.grpc_status}`);
 }
 
-/** What came of each attempt; the same several times over is said once, with its number. */
-export function chips(history) {
-  const runs = [];
-  let at = history[0]?.upstream;
-  for (const attempt of history) {
-    if (attempt.upstream !== at) runs.push({ text: `→ ${(at = attempt.upstream)}`, tone: "none", times: 1 }); // from here on
-    const last = runs[runs.length - 1];
-    if (last?.text === result(attempt)) last.times++;
-    else runs.push({ text: result(attempt), tone: tone(attempt), times: 1 });
-  }
-  if (!runs.length) runs.push({ text: "no attempt", tone: "none", times: 1 });
-  const shown = runs.length > 5 ? [...runs.slice(0, 4), { text: `+${runs.length - 4}`, tone: "none", times: 1 }] : runs;
-  return shown.map((run) => h("i", { class: `chip ${run.tone}` }, run.times > 1 ? `${run.text} ×${run.times}` : run.text));
-}
-
 function matches(call, wanted) {
   if (!wanted) return true;
   const text = `${call.method} ${call.host}${call.path} ${call.upstream} ${call.route} ${call.status} ${call.outcome} ${call.history.map((a) => `${a.status ?? ""} ${a.fault ?? ""} ${a.class ?? ""}`).join(" ")}`.toLowerCase();
   return wanted.split(/\s+/).every((word) => text.includes(word));
-}
-
-/** The whole story of a call: its attempts on a line of time, then why it ended as it did. */
-function story(call, house) {
-  const whole = Math.max(call.duration ?? 0, ...call.history.map((a) => a.start + (a.duration ?? 0)), 1e-6);
-  const sent = [...call.history].sort((a, b) => a.start - b.start); // hedges are told in order of ending
-  return h(
-    "div",
-    { class: "story" },
-    sent.length ? h("ol", { class: "waterfall" }, sent.map((attempt, at) => stretch(attempt, sent[at + 1], whole))) : null,
-    call.history.length > 1 ? h("p", { class: "axis", "aria-hidden": "true" }, h("span", {}, "0"), h("span", {}, seconds(whole / 2)), h("span", {}, seconds(whole))) : null,
-    h("p", { class: "verdict" }, h("span", { class: `outcome ${call.outcome}` }, call.outcome), " ", OUTCOMES[call.outcome] ?? "", call.detail ? h("span", { class: "quiet" }, ` Detail: ${call.detail}.`) : null, call.app_retry ? h("span", { class: "quiet" }, " The app itself was retrying here.") : null),
-    (call.fallbacks ?? []).map((each) => h("p", { class: "verdict" }, each.skipped ? `Not taken over by ${each.to} (${each.outcome}): ${each.skipped}.` : `Taken over by ${each.to} (${each.outcome}).`)),
-    h("dl", { class: "facts" }, facts(call, house)),
-  );
-}
-
-function facts(call, house) {
-  const about = house.about.get(call.upstream);
-  const route = about?.routes.find((each) => each.route === call.route) ?? about;
-  const pairs = [
-    ["upstream", [call.upstream, call.route].filter(Boolean).join(" › ")],
-    ["strategy", call.strategy ? `${call.strategy}${route ? `, at most ${route.max_attempts} attempts` : ""}` : ""],
-    ["bucket", route?.bucket ?? ""],
-    ["host", call.host],
-    ["path", call.path],
-    ["app", call.client],
-    ["protocol", call.protocol ?? ""],
-    ["gRPC status", call.grpc_status === undefined ? "" : `${call.grpc_status} ${GRPC[call.grpc_status] ?? ""}`],
-    ["began", call.time],
-    ["took", seconds(call.duration ?? 0)],
-  ];
-  return pairs.filter(([, text]) => text).map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text)));
-}
-
-/** One attempt: its bar, the wait after it, and the reason for what was done next. */
-function stretch(attempt, next, whole) {
-  const share = (value) => `${((value / whole) * 100).toFixed(3)}%`;
-  const took = attempt.duration ?? Math.max(whole - attempt.start, 0);
-  const bar = s("rect", { class: `bar ${tone(attempt)}`, x: share(attempt.start), width: share(took), y: "3", height: "12", rx: "2" });
-  const parts = [s("line", { class: "rail", x1: "0", x2: "100%", y1: "9", y2: "9" })];
-  const end = attempt.start + took;
-  if (attempt.held) parts.push(s("line", { class: "wait", x1: share(Math.max(attempt.start - attempt.held, 0)), x2: share(attempt.start), y1: "9", y2: "9" }));
-  if (next && next.start > end) parts.push(s("line", { class: "wait", x1: share(end), x2: share(next.start), y1: "9", y2: "9" }));
-  const width = s("rect", { class: `bar least ${tone(attempt)}`, x: share(attempt.start), width: "3", y: "3", height: "12", rx: "1.5" });
-  return h(
-    "li",
-    {},
-    h("span", { class: "which" }, `${attempt.attempt}`),
-    h("span", { class: `chip ${tone(attempt)}` }, result(attempt)),
-    s("svg", { class: "lane", height: "18", width: "100%", role: "img", "aria-label": `from ${seconds(attempt.start)} for ${seconds(attempt.duration)}` }, parts, bar, width),
-    h("span", { class: "span" }, attempt.duration === undefined ? "unfinished" : seconds(attempt.duration)),
-    h("p", { class: "because" }, because(attempt)),
-  );
-}
-
-function because(attempt) {
-  const said = [];
-  if (attempt.held) said.push(`held ${seconds(attempt.held)} by ${GATES[attempt.held_by] ?? attempt.held_by}`);
-  if (attempt.upstream) said.push(`to ${[attempt.upstream, attempt.route].filter(Boolean).join(" › ")}`);
-  if (attempt.endpoint) said.push(`at ${attempt.endpoint}${attempt.protocol ? ` by ${attempt.protocol}` : ""}`);
-  if (attempt.key) said.push(`with key ${attempt.key}`);
-  if (attempt.because) said.push(attempt.because);
-  else if (attempt.class && attempt.class !== "success") said.push(attempt.class);
-  if (attempt.first_byte !== undefined) said.push(`first byte after ${seconds(attempt.first_byte)}`);
-  if (attempt.detail) said.push(attempt.detail);
-  if (attempt.pushback) said.push(`the upstream said ${attempt.pushback}${attempt.pushback_delay === undefined ? "" : `: ${seconds(attempt.pushback_delay)}`}`);
-  if (attempt.price) said.push(`paid ${attempt.price} token${attempt.price === 1 ? "" : "s"}`);
-  const text = said.join(" · ");
-  const then = decided(attempt);
-  return then ? [text ? `${text} ` : "", h("b", {}, `→ ${then}`)] : [text];
-}
-
-function decided(attempt) {
-  const { decision, delay, why } = attempt;
-  if (!decision) return "";
-  if (decision === "retried") return delay === undefined ? "retried" : `retried after ${seconds(delay)}`;
-  if (decision === "fell back") return `${DECISIONS[decision]}: ${why}`;
-  return DECISIONS[decision] ?? `not retried: ${decision}${why ? `, since ${why}` : ""}`;
 }

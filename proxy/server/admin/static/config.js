@@ -16,7 +16,10 @@ export class Config {
         row.classList.toggle("route", item.route !== "");
       },
       key: (item) => `${item.upstream}\n${item.route}`,
-      open: (item) => this.load(item),
+      open: (item) => {
+        this.load(item);
+        house.moved_on();
+      },
       height: () => 30,
     });
     this.list.chosen = "\n";
@@ -41,7 +44,7 @@ export class Config {
       places.push({ upstream: name, route: "" }, ...routes.map(({ route }) => ({ upstream: name, route })));
     }
     this.list.show(places.filter(({ upstream, route }) => `${upstream} ${route}`.toLowerCase().includes(wanted)), h("p", { "data-about": "none" }, "No upstream matches."));
-    if (house.about !== this.about && !$("config").hidden) {
+    if (house.about !== this.about && house.learned && !$("config").hidden) {
       this.about = house.about;
       const { upstream, route } = this.chosen;
       const there = !upstream || places.some((place) => place.upstream === upstream && place.route === route);
@@ -95,6 +98,19 @@ export class Config {
   show(upstream) {
     $("place-filter").value = "";
     this.load({ upstream, route: "" });
+    this.house.moved_on();
+  }
+
+  /** What of this panel is in the page's URL (place.js). */
+  place() {
+    return { upstream: this.chosen.upstream, route: this.chosen.route };
+  }
+
+  /** Take up what a URL says. */
+  go(query) {
+    const place = { upstream: query.get("upstream") ?? "", route: query.get("route") ?? "" };
+    if (place.upstream === this.chosen.upstream && place.route === this.chosen.route) this.draw_values();
+    else this.load(place);
   }
 
   async reload() {

@@ -1,7 +1,7 @@
 // The table of upstreams, and the details of the one that is chosen.
 
 import { $, Sparkline, count, h, mark, percent, rate, say, seconds, tokens } from "./dom.js";
-import { chips } from "./calls.js";
+import { chips } from "./story.js";
 import { OUTCOMES, STATES } from "./words.js";
 import { VirtualList } from "./virtual.js";
 
@@ -61,6 +61,7 @@ export class Upstreams {
     this.sort = this.sort.by === id && $("sort") !== document.activeElement ? { by: id, up: !this.sort.up } : { by: id, up: !down };
     $("sort").value = id;
     this.draw();
+    this.house.moved_on();
   }
 
   /** By the next column, or by the same one the other way round. */
@@ -173,6 +174,7 @@ export class Upstreams {
     this.list.chosen = name;
     this.detail.load(name);
     this.draw();
+    this.house.moved_on();
   }
 
   close() {
@@ -180,6 +182,26 @@ export class Upstreams {
     this.opened = undefined;
     this.draw();
     this.list.scroll.focus();
+    this.house.moved_on();
+  }
+
+  /** What of this panel is in the page's URL (place.js): the sort, and the upstream that is open. */
+  place() {
+    const { by, up } = this.sort;
+    const sort = by === "state" && !up ? null : `${up ? "" : "-"}${by}`;
+    return { sort, upstream: this.opened === "" ? "(refused)" : this.opened };
+  }
+
+  /** Take up what a URL says. */
+  go(query) {
+    const sort = query.get("sort") ?? "-state";
+    const by = sort.replace(/^-/, "");
+    this.sort = COLUMNS.some(({ id }) => id === by) ? { by, up: !sort.startsWith("-") } : { by: "state", up: false };
+    $("sort").value = this.sort.by;
+    const upstream = query.get("upstream");
+    if (upstream !== null) this.open(upstream === "(refused)" ? "" : upstream);
+    else if (this.opened !== undefined) this.close();
+    else this.draw();
   }
 }
 
@@ -373,7 +395,7 @@ class Detail {
     const found = Object.entries(this.loaded?.outcomes ?? {}).sort((a, b) => b[1] - a[1]);
     if (!found.length) return h("p", { class: "quiet" }, this.loaded ? "No calls yet." : "…");
     const all = found.reduce((sum, [, n]) => sum + n, 0);
-    const table = h("table", { class: "plain" }, found.map(([outcome, n]) => h("tr", { title: OUTCOMES[outcome] }, h("td", {}, h("span", { class: `outcome ${outcome}` }, outcome)), h("td", { class: "number" }, count(n)), h("td", { class: "number" }, percent(n, all)))));
+    const table = h("table", { class: "plain" }, found.map(([outcome, n]) => h("tr", { title: OUTCOMES[outcome] }, h("td", {}, h("button", { type: "button", class: `outcome ${outcome}`, title: `The calls that are kept of this outcome. ${OUTCOMES[outcome] ?? ""}`, onclick: () => this.house.show_calls(this.name, outcome) }, outcome)), h("td", { class: "number" }, count(n)), h("td", { class: "number" }, percent(n, all)))));
     const advice = [retriedByApps(this.loaded), failedLater(this.loaded)].filter(Boolean);
     return advice.length ? h("div", {}, table, advice.map((text) => h("p", { class: "advice" }, text))) : table;
   }
@@ -384,7 +406,7 @@ class Detail {
     const line = (call) =>
       h("button", { type: "button", class: "latest", onclick: () => this.house.show_call(call) },
         h("span", { class: "quiet" }, call.time.slice(11, 19)), h("span", { class: "path" }, `${call.method} ${call.path}`),
-        h("span", { class: "chips" }, chips(call.history)),
+        h("span", { class: "chips" }, chips(call.history, call)),
         h("span", { class: `outcome ${call.outcome}` }, call.outcome));
     return h("div", {}, calls.map(line));
   }
