@@ -23,11 +23,13 @@ NO_PROXY = (
     "localhost,127.0.0.1,::1,169.254.169.254,169.254.170.2,fd00:ec2::254,168.63.129.16,100.100.100.200,"
     "metadata.google.internal"
 )
-#: They replace an app's roots, so they name the bundle: OpenSSL's and Go's, requests', curl's, the AWS SDKs', gRPC's.
+#: They replace an app's roots, so they name the bundle: OpenSSL's and Go's, requests', curl's, git's, the AWS SDKs',
+#: gRPC's.
 BUNDLE_NAMES = (
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",  # git's libcurl reads neither of the two above where GnuTLS is its TLS (Debian)
     "AWS_CA_BUNDLE",
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 )
@@ -111,11 +113,16 @@ def tell_if_missing(settings: Settings) -> None:
         _tell(f"missing: {' and '.join(missing)}: run redrive ca init to make them; apps fail until then")
 
 
-def init(settings: Settings, hosts: list[str]) -> None:
-    """Make the CA, and say what to do with it. Raises CaError."""
+def init(settings: Settings, hosts: list[str], *, if_missing: bool = False) -> None:
+    """Make the CA, and say what to do with it; with `if_missing`, describe the one that is there already. Raises
+    CaError, also where that one is not for all of `hosts`.
+    """
     needed()
     from proxy.server.intercept import ca
 
+    if if_missing and ca.is_there(Path(settings.ca.cert), Path(settings.ca.key), hosts, _now()):
+        _print_description(settings)
+        return
     made = ca.init(Path(settings.ca.cert), Path(settings.ca.key), hosts, _now(), os.environ)
     _print_description(settings)
     _tell_of_roots(len(made.roots.blocks), made.roots.source)
@@ -128,14 +135,21 @@ def show(settings: Settings) -> None:
     _print_description(settings)
 
 
-def export(settings: Settings, *, bundle: bool) -> None:
-    """Print the CA's certificate, or the bundle made anew from what the machine trusts now. Raises CaError."""
+def export(settings: Settings, *, bundle: bool = False, folder: str | None = None) -> None:
+    """Print the CA's certificate, or the bundle made anew from what the machine trusts now; or write what apps of any
+    language read into a folder. Raises CaError.
+    """
     needed()
     from cryptography.hazmat.primitives.serialization import Encoding
 
     from proxy.server.intercept import ca
 
     cert = Path(settings.ca.cert)
+    if folder is not None:
+        written, roots = ca.export(cert, Path(folder), os.environ)
+        _tell(f"written: {', '.join(map(str, written))}")
+        _tell_of_roots(len(roots.blocks), roots.source)
+        return
     if not bundle:
         print(ca.load_chain(cert)[0].public_bytes(Encoding.PEM).decode("ascii"), end="")
         return

@@ -149,11 +149,16 @@ def _parser() -> argparse.ArgumentParser:
     made = of_ca.add_parser("init", help=told, description=told)
     told = "only for these hosts and their subdomains (name constraints)"
     made.add_argument("--for", dest="hosts", nargs="+", action="extend", default=[], metavar="HOST", help=told)
+    told = "if there is a CA for these hosts already, keep it and exit 0"
+    made.add_argument("--if-missing", action="store_true", help=told)
     told = "print where the CA is, its fingerprint, its hosts, and how long it is valid"
     shown = of_ca.add_parser("show", help=told, description=told)
     told = "print the CA's certificate, for a trust store"
     exported = of_ca.add_parser("export", help=told, description=told)
-    exported.add_argument("--bundle", action="store_true", help="print the machine's current roots and the CA")
+    what = exported.add_mutually_exclusive_group()
+    what.add_argument("--bundle", action="store_true", help="print the machine's current roots and the CA")
+    told = "write cert.pem, bundle.pem and truststore.p12 (for Java) to this folder, for apps in other containers"
+    what.add_argument("--to", metavar="FOLDER", help=told)
     for verb in (made, shown, exported):
         _takes_config(verb)
     return parser
@@ -287,11 +292,11 @@ def ca(options: argparse.Namespace) -> int:
 
     try:
         if options.ca == "init":
-            init(settings, options.hosts)
+            init(settings, options.hosts, if_missing=options.if_missing)
         elif options.ca == "show":
             show(settings)
         else:
-            export(settings, bundle=options.bundle)
+            export(settings, bundle=options.bundle, folder=options.to)
     except CaError as error:
         return _refuse(str(error))
     return FINE

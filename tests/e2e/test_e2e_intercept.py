@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,6 +75,20 @@ async def test_calls_inside_carry_the_upstream_s_credentials(tmp_path: Path, aut
             env = await surroundings(proxy)
             assert await run("sh", "-c", CURL, f"https://{NAME}/v1/a", **env) == (0, "200 at last\n", "")
         assert [each.one("x-api-key") for each in upstream.requests] == ["value-a", "value-b"]
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+async def test_git(tmp_path: Path, authority: Authority) -> None:
+    """It tells its libcurl where the roots are; what libcurl finds by itself depends on how it was built."""
+    refs = answer(200, b"0123456789012345678901234567890123456789\trefs/heads/main\n", "Content-Type: text/plain")
+    async with Upstream(answer(503), answer(503), refs, tls=authority.server) as upstream:
+        config = configuration(upstream, authority)
+        await make_ca(tmp_path, config, authority, "--for", NAME)
+        async with Redrive(tmp_path, config) as proxy:
+            env = {**await surroundings(proxy), "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+            status, out, err = await run("git", "ls-remote", f"https://{NAME}/repo", **env)
+    assert (status, out.split()) == (0, ["0" + "123456789" + "0123456789" * 3, "refs/heads/main"]), err
+    assert [r.one("x-attempt-count") for r in upstream.requests][:3] == ["1", "2", "3"]
 
 
 async def test_boto3(tmp_path: Path, authority: Authority) -> None:

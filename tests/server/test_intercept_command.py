@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from proxy.cli import main
 from proxy.extras import remedy
@@ -17,6 +19,7 @@ BUNDLES = (
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
     "AWS_CA_BUNDLE",
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 )
@@ -77,6 +80,71 @@ def test_init_show_export(file: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (folder / "key.pem").read_bytes() == key
 
 
+def test_init_where_there_may_be_one_already(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What starts with a machine, or with `docker compose up`, says the same each time."""
+    assert main(["ca", "init", "--if-missing", "--for", "a.example", "-c", str(file)]) == 0
+    out, _ = told(capsys)
+    key = (file.parent / "ca/key.pem").read_bytes()
+    assert main(["ca", "init", "--if-missing", "--for", "a.example", "-c", str(file)]) == 0
+    assert told(capsys) == (out, [])
+    assert (file.parent / "ca/key.pem").read_bytes() == key
+    (file.parent / "ca/cert.pem").unlink()
+    assert main(["ca", "init", "--if-missing", "-c", str(file)]) == 2
+    assert told(capsys) == ("", [f"redrive: {file.parent}/ca/cert.pem: there is no local CA yet: redrive ca init"])
+
+
+def test_an_earlier_ca_for_other_hosts_is_not_taken(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ca", "init", "--for", "a.example", "10.0.0.0/8", "-c", str(file)]) == 0
+    told(capsys)
+    assert main(["ca", "init", "--if-missing", "--for", "a.example", "x.a.example", "-c", str(file)]) == 0
+    told(capsys)
+    for hosts, missing in ((["--for", "b.example"], "b.example"), ([], "any host")):
+        assert main(["ca", "init", "--if-missing", *hosts, "-c", str(file)]) == 2
+        assert told(capsys)[1] == [
+            f"redrive: {file.parent}/ca/cert.pem is there already and is not for {missing}: remove it and its key by "
+            "hand to have a new CA made"
+        ]
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+def test_export_to_a_folder(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """All that apps in other containers need, and not the key."""
+    assert main(["ca", "init", "-c", str(file)]) == 0
+    told(capsys)
+    folder = tmp_path / "trust/here"
+    for _ in range(2):  # what is there is replaced
+        assert main(["ca", "export", "--to", str(folder), "-c", str(file)]) == 0
+        out, err = told(capsys)
+        assert out == ""
+        assert err[0] == f"redrive: written: {folder}/cert.pem, {folder}/bundle.pem, {folder}/truststore.p12"
+    for name in ("cert.pem", "bundle.pem"):
+        assert (folder / name).read_bytes() == (file.parent / "ca" / name).read_bytes()
+    assert sorted(path.name for path in folder.iterdir()) == ["bundle.pem", "cert.pem", "truststore.p12"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}
+    kept = pkcs12.load_pkcs12((folder / "truststore.p12").read_bytes(), b"changeit")
+    assert kept.key is None
+    bundled = x509.load_pem_x509_certificates((folder / "bundle.pem").read_bytes())
+    assert {one.certificate for one in kept.additional_certs} == set(bundled)
+
+
+@pytest.mark.skipif(shutil.which("keytool") is None, reason="keytool is not installed")
+def test_java_reads_the_trust_store(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["ca", "init", "-c", str(file)]) == 0
+    assert main(["ca", "export", "--to", str(tmp_path), "-c", str(file)]) == 0
+    roots = (tmp_path / "bundle.pem").read_text().count("BEGIN CERTIFICATE")
+    command = ["keytool", "-list", "-keystore", str(tmp_path / "truststore.p12"), "-storepass", "changeit"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert listed.count("trustedCertEntry") == roots
+    assert "redrive local ca" in listed
+
+
+def test_export_where_nothing_may_be_written(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ca", "init", "-c", str(file)]) == 0
+    told(capsys)
+    assert main(["ca", "export", "--to", f"{file}/trust", "-c", str(file)]) == 2
+    assert told(capsys) == ("", [f"redrive: {file}/trust: Not a directory"])
+
+
 def test_where_the_file_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text("ca: {cert: ../pub/c.pem, key: ../sec/k.pem}\n" + INTERCEPTING)
     assert main(["ca", "init", "-c", str(file)]) == 0
@@ -91,7 +159,7 @@ def test_where_the_file_says(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "any host" in out
 
 
-@pytest.mark.parametrize("verb", [["show"], ["export"], ["export", "--bundle"]])
+@pytest.mark.parametrize("verb", [["show"], ["export"], ["export", "--bundle"], ["export", "--to", "x"]])
 def test_before_there_is_a_ca(file: Path, verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ca", *verb, "-c", str(file)]) == 2
     assert told(capsys) == ("", [f"redrive: {file.parent}/ca/cert.pem: there is no local CA yet: redrive ca init"])
@@ -104,7 +172,7 @@ def test_what_is_no_host(file: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_wrong_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["ca"], ["ca", "fly"], ["ca", "init", "--for"]):
+    for arguments in (["ca"], ["ca", "fly"], ["ca", "init", "--for"], ["ca", "export", "--bundle", "--to", "x"]):
         with pytest.raises(SystemExit) as left:
             main(arguments)
         assert left.value.code == 2

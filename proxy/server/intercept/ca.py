@@ -17,7 +17,8 @@ import ipaddress
 import os
 import re
 import stat
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,8 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import NameOID
 
 from proxy.server.intercept import CaError, NotForNameError
@@ -35,6 +38,9 @@ from proxy.server.intercept.roots import Roots, bundle_text, system_roots
 CA_LIFE = timedelta(days=5 * 365)
 #: For clocks that are behind ours.
 BACKDATED = timedelta(hours=1)
+
+#: Of the trust store, as Java's own has it.
+TRUST_STORE_PASSWORD = b"changeit"
 
 #: RFC 1123 labels, and the underscore that real names have. Names are in ASCII (A-labels) on the wire.
 _DNS = re.compile(
@@ -132,6 +138,19 @@ def covers(limits: x509.NameConstraints | None, name: x509.DNSName | x509.IPAddr
     return not same_kind or any(_within(name, subtree) for subtree in same_kind)
 
 
+def _covers_all(limits: x509.NameConstraints | None, wanted: x509.DNSName | x509.IPAddress) -> bool:
+    """Whether a CA under these constraints may vouch for a name and all below it, or for all of a network."""
+    if limits is None:
+        return True
+    if isinstance(wanted, x509.DNSName):
+        return covers(limits, wanted)
+    network = wanted.value
+    ends = (
+        (network[0], network[-1]) if isinstance(network, ipaddress.IPv4Network | ipaddress.IPv6Network) else (network,)
+    )
+    return all(covers(limits, x509.IPAddress(address)) for address in ends)
+
+
 def _within(name: x509.DNSName | x509.IPAddress, subtree: x509.GeneralName) -> bool:
     if isinstance(name, x509.DNSName):
         if not isinstance(subtree, x509.DNSName):
@@ -181,6 +200,69 @@ def init(cert: Path, key: Path, hosts: list[str], now: datetime, environ: Mappin
     except OSError as error:
         raise CaError(f"{error.filename2 or error.filename}: {error.strerror}") from error
     return Made(cert, key, bundle_path(cert), roots)
+
+
+def is_there(cert: Path, key: Path, hosts: list[str], now: datetime) -> bool:
+    """Whether there is a CA that can sign for all of `hosts` (none: for any). Raises CaError where there is one that
+    cannot, or only a part of one. `now` is aware.
+    """
+    if not any(path.exists() or path.is_symlink() for path in (cert, key)):
+        return False
+    limits = limits_of(load(cert, key, now).cert)
+    missing = [host for host in hosts if not _covers_all(limits, permitted(host))]
+    if limits is not None and not hosts:
+        missing = ["any host"]
+    if missing:
+        told = f"{cert} is there already and is not for {', '.join(missing)}"
+        raise CaError(f"{told}: remove it and its key by hand to have a new CA made")
+    return True
+
+
+def export(cert: Path, folder: Path, environ: Mapping[str, str]) -> tuple[list[Path], Roots]:
+    """Write what apps in other containers read: the CA's certificate, the bundle, and the bundle as a trust store of
+    Java's. Returns the files, and the roots that are in the bundle. Raises CaError where they cannot be written.
+    """
+    own = load_chain(cert)
+    roots = system_roots(environ, bundle_path(cert))
+    pem = "".join(one.public_bytes(serialization.Encoding.PEM).decode("ascii") for one in own)
+    contents = {
+        "cert.pem": pem.encode("ascii"),
+        "bundle.pem": bundle_text(roots, pem).encode("ascii"),
+        "truststore.p12": _trust_store((*_readable(roots), *own)),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in contents.items():
+            replace(folder / name, data, 0o644)
+    except OSError as error:
+        raise CaError(f"{error.filename2 or error.filename}: {error.strerror}") from error
+    return [folder / name for name in contents], roots
+
+
+def _readable(roots: Roots) -> Iterator[x509.Certificate]:
+    """The roots that can be read: a few old ones break the rules of their format."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        for block in roots.blocks:
+            with contextlib.suppress(ValueError):
+                yield x509.load_pem_x509_certificate(block.encode("ascii"))
+
+
+def _trust_store(certificates: tuple[x509.Certificate, ...]) -> bytes:
+    """PKCS #12 in which Java finds trusted certificates (it wants an attribute of its own on each). Its password is the
+    one that every JDK's own store has: there is nothing secret in it to guard.
+    """
+    unique = tuple(dict.fromkeys(certificates))
+    named = [
+        pkcs12.PKCS12Certificate(one, f"{number} {_common_name(one)}".encode()) for number, one in enumerate(unique)
+    ]
+    return pkcs12.serialize_java_truststore(named, serialization.BestAvailableEncryption(TRUST_STORE_PASSWORD))
+
+
+def _common_name(certificate: x509.Certificate) -> str:
+    """What a list of certificates shows of one."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else certificate.subject.rfc4514_string()
 
 
 def refresh_bundle(cert: Path, environ: Mapping[str, str]) -> Roots:
