@@ -108,6 +108,7 @@ docs: $(DOCS) $(DEV) ## write the generated pages of docs/ anew, and make the si
 	@$(BIN)/python tools/app_sees.py --write
 	@$(BIN)/python tools/config_keys.py --write
 	@$(BIN)/python tools/sdk_repeats.py --write
+	@$(BIN)/python tools/command_pages.py --write
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # -q would leave the warnings uncounted
 
 .PHONY: clean

@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     option("--format", choices=("text", "json", "github"), default="text", help=told)
     asked = add("explain", explain, "which upstream, route, strategy, bucket apply, and what would happen next")
     option = asked.add_argument
-    option("method", metavar="METHOD")
+    option("method", metavar="METHOD", help="the request's method, or CONNECT")
     option("url", metavar="URL", help="http://…, /… as a base URL's path, or HOST:PORT for CONNECT")
     either = asked.add_mutually_exclusive_group().add_argument
     either("--status", metavar="N", help="the status that every attempt gets, HTTP or gRPC")
@@ -124,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     option("--json", action="store_true", help="print the same as one JSON object")
     option("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
     option = add("test", test, "run policy tests", config=False).add_argument
-    option("files", nargs="+", metavar="FILE")
+    option("files", nargs="+", metavar="FILE", help="policy tests, one file or several")
     option("--json", action="store_true", help="print one JSON array")
     option = add(
         "simulate", simulate, "play a policy through an outage, next to no retries and immediate ones"

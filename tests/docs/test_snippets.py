@@ -81,7 +81,11 @@ def test_python_runs(page: Path, folder: Path) -> None:
         exec(compile(text, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(snippets(page, "console"))], ids=lambda page: page.stem)
+#: Those of the commands' pages are test_command_pages'.
+SHOWN = [page for page in PAGES if page.parent.name != "commands" and any(snippets(page, "console"))]
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.stem)
 def test_commands_print_what_is_shown(
     page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benc
 TRIED = {
     "": "test_verbs_and_options_exist",
     "sh": "test_guides, test_https_guide, test_clients_guide, tests/lab/test_simulate.py",
-    "console": "test_guides, test_snippets",
+    "console": "test_guides, test_snippets, test_command_pages",
     "yaml": "test_guides, test_snippets",
     "python": "test_snippets",
     "dialect": "test_snippets",
