@@ -58,6 +58,9 @@ MODULES = [
     "proxy.wire.http2.stream",
 ]
 
+#: What Cython puts into every module, once for all: it is a fifth of their size, and so of the memory they take.
+SHARED = "proxy._compiled"
+
 #: A None where an object was promised is an exception, and so is an index out of bounds.
 DIRECTIVES = {"language_level": 3, "nonecheck": True, "boundscheck": True, "annotation_typing": False}
 
@@ -65,8 +68,11 @@ DIRECTIVES = {"language_level": 3, "nonecheck": True, "boundscheck": True, "anno
 def extension(module: str) -> Extension:
     """A module of the table, out of its source."""
     path = module.replace(".", "/")
-    source = path + (".pyx" if Path(path + ".pyx").exists() else ".py")
-    return Extension(module, [source], extra_compile_args=["-O2", "-g0"])
+    source = path + (".c" if module == SHARED else ".pyx" if Path(path + ".pyx").exists() else ".py")
+    built = Extension(module, [source], extra_compile_args=["-O2", "-g0"])
+    # Policies go to workers; nothing else that is compiled leaves its process, and the code for it is a tenth of all.
+    built.cython_directives = {"auto_pickle": module.startswith("proxy.retry.")}
+    return built
 
 
 class BuildAll(build_ext):
@@ -85,11 +91,12 @@ class BuildAll(build_ext):
 
 setup(
     ext_modules=cythonize(
-        [extension(module) for module in MODULES],
+        [extension(module) for module in [SHARED, *MODULES]],
         build_dir="build/cython",
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
         quiet=True,
+        shared_utility_qualified_name=SHARED,
     ),
     cmdclass={"build_ext": BuildAll},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
