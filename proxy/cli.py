@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 FINE, DOES_NOT_HOLD, BAD_INPUT = 0, 1, 2
 
+#: What `top` sorts by, the first unless named.
+ORDERS = ("state", "name", "calls", "success", "attempts", "p95", "bucket", "cooldown")
+
 #: config/examples of the checkout, installed with the package.
 EXAMPLES = Path(__file__).parent / "examples"
 
@@ -143,6 +146,13 @@ def _parser() -> argparse.ArgumentParser:
     option("--java", action="store_true", help="also JAVA_TOOL_OPTIONS, which every JVM reports when it starts")
     option("--unset", action="store_true", help="print the lines that unset the variables again")
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
+    option = add("top", top, "show the upstreams of a running redrive as a live table").add_argument
+    told = "the admin port, as http://HOST:PORT or unix:/path (default: the configuration's)"
+    option("--admin", metavar="URL", help=f"{told}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
+    option("--once", action="store_true", help="print the table once; implied where the output is no terminal")
+    option("--json", action="store_true", help="print the figures once, as one JSON object")
+    option("--sort", choices=ORDERS, default=ORDERS[0], help="what to sort by: %(choices)s (default: %(default)s)")
+    option("--filter", metavar="TEXT", default="", help="only upstreams with TEXT in their name")
     local = add("ca", ca, "make, show or export the local CA for TLS interception", config=False)
     of_ca = local.add_subparsers(title="verbs", metavar="VERB", dest="ca", required=True)
     told = "make the CA (its key readable only by its owner), and bundle.pem next to it"
@@ -314,6 +324,29 @@ def healthcheck(options: argparse.Namespace) -> int:
     if why_not:
         print(f"redrive: {why_not}", file=sys.stderr)
         return DOES_NOT_HOLD
+    return FINE
+
+
+def top(options: argparse.Namespace) -> int:
+    """Show the upstreams of a running redrive."""
+    from proxy.top import AdminError, Selection, admin_port, named_port
+    from proxy.top import top as show
+
+    settings = None
+    if options.admin is None or options.config is not None:
+        settings = _load(options)[1].settings
+        if settings is None:
+            return BAD_INPUT
+    try:
+        if settings is not None and options.admin is None:
+            port = admin_port(settings)
+        else:
+            kept = settings.admin.token if settings is not None and settings.admin else ""
+            port = named_port(options.admin, kept or os.environ.get("REDRIVE_ADMIN_TOKEN", ""))
+        show(port, Selection(options.sort, filter=options.filter), once=options.once, as_json=options.json)
+    except AdminError as error:
+        _refuse(str(error))
+        return BAD_INPUT if error.usage else DOES_NOT_HOLD
     return FINE
 
 

@@ -1,0 +1,74 @@
+"""`redrive top`: the upstreams of a running redrive as a table in a terminal, live or once.
+
+Start here: `client` reads the admin port, `board` works rows out of what it says, `screen` makes a picture of them, and
+`live` shows it with `keyboard` until the user ends it. It reads what the dashboard reads, and so costs as little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import aclosing
+
+from rich.console import Console
+from rich.text import Text
+
+from proxy.top.board import Board, chosen, ordered, total_as_data
+from proxy.top.client import AdminClient, AdminError, AdminPort, admin_port, named_port
+from proxy.top.live import LiveTop
+from proxy.top.screen import Selection, picture, summary
+
+__all__ = ["AdminError", "AdminPort", "Selection", "admin_port", "named_port", "top"]
+
+#: Columns of what is written where there is no terminal: more than any table has, since nobody there is to be spared.
+_NO_TERMINAL = 10_000
+
+
+def top(port: AdminPort, look: Selection, *, once: bool, as_json: bool) -> None:
+    """Show the upstreams until the user ends it; or print them `once`, as where standard output is no terminal, or one
+    that can't be drawn on. `look` says how they are sorted and which are chosen. Raises AdminError.
+    """
+    console = Console(highlight=False)
+    drawn = console.is_terminal and not console.is_dumb_terminal
+    if drawn and not once and not as_json:
+        asyncio.run(_live(port, look, console))
+        return
+    board = asyncio.run(_read(port))
+    rows = board.rows(time.time())  # noqa: TID251 (the user's clock)
+    shown = ordered(chosen(rows, look.filter), look.by, turned=look.turned)
+    if as_json:
+        told = {
+            "admin": port.shown,
+            "ready": board.ready["ready"],
+            "window": board.window,
+            "upstreams": [row.as_data() for row in shown],
+            "total": total_as_data(shown, board.window),
+        }
+        print(json.dumps(told, indent=2))
+        return
+    head = Text(summary(port.shown, board.ready, board.window, rows))
+    if console.is_terminal:
+        console.print(picture(rows, shown, head, console.width))
+        return
+    lines = Console(width=_NO_TERMINAL, highlight=False, color_system=None)
+    with lines.capture() as written:
+        lines.print(picture(rows, shown, head, None))
+    print("\n".join(line.rstrip() for line in written.get().splitlines()))
+
+
+async def _live(port: AdminPort, look: Selection, console: Console) -> None:
+    async with AdminClient(port) as client:
+        await LiveTop(port, client, console, look).run()
+
+
+async def _read(port: AdminPort) -> Board:
+    """What the port says at first: everything."""
+    board = Board()
+    async with AdminClient(port) as client:
+        board.describe(await client.upstreams())
+        async with aclosing(client.boards()) as messages:
+            async for message in messages:
+                board.take(message)
+                return board
+    raise AdminError(f"the admin port at {port.shown} said nothing")

@@ -1,0 +1,334 @@
+"""The rows of `redrive top`: one for each upstream, worked out of the admin port's board as the dashboard does it.
+
+The figures are those of the board's window, the last 30 to 60 seconds. Which state an upstream is in, and which comes
+first, is the dashboard's rule too (`upstreams.js` and `words.js` in `proxy/server/admin/static`); a test holds them
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: What an upstream's state is called, and how much trouble it is: the greater comes first.
+STATES = {
+    "failing": ("failing", 5),
+    "drained": ("bucket empty", 4),
+    "open": ("circuit open", 3),
+    "cooling": ("cooling down", 3),
+    "aside": ("key refused", 2),
+    "errors": ("errors", 2),
+    "refused": ("turned away", 2),
+    "retrying": ("retrying", 1),
+    "ok": ("well", 0),
+    "quiet": ("quiet", 0),
+}
+#: What rows can be sorted by.
+ORDERS = ("state", "name", "calls", "success", "attempts", "p95", "bucket", "cooldown")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A bucket: its label, what kind it is, the tokens in it, and how many it can hold (0 where there is no most)."""
+
+    label: str
+    kind: str
+    level: float
+    capacity: float
+
+    @property
+    def share(self) -> float:
+        """The part that is left, 0 to 1."""
+        return self.level / (self.capacity or 1)
+
+    @property
+    def drained(self) -> bool:
+        """Whether it hardly grants a retry any more; a throttle grants none from the half on (gRPC A6)."""
+        if self.kind == "throttle":
+            return self.level <= self.capacity / 2
+        if self.kind == "budget":
+            return self.level < 1
+        return self.kind != "rate" and self.level < self.capacity * 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An upstream, over `window` seconds. `name` is "" for requests that were refused before any policy applied.
+    `at_once`: calls that succeeded with the first attempt. `latencies` has p50, p95 and what more the board tells, in
+    seconds, None where there were no calls. `pays`: its retries are paid from a bucket; `bucket` is None until one was
+    used. `cooldown`: for how many seconds calls are still held, `until` when, as a Unix time, and the answer that
+    `began` it, as /upstreams describes it, where that is known. `circuits` and `keys`: open circuit breakers by
+    endpoint, and credentials that are put aside by number, each with the seconds left. `limit`: what a rate, limiter or
+    concurrency lets through.
+    """
+
+    name: str
+    state: str
+    window: float
+    calls: int
+    at_once: int
+    failed: int
+    attempts: int
+    latencies: dict[str, float | None]
+    bucket: Level | None
+    pays: bool
+    cooldown: float
+    until: float
+    began: dict[str, Any] | None
+    held: int
+    circuits: Sequence[tuple[str, float]]
+    keys: Sequence[tuple[int, float]]
+    queued: int
+    limit: str
+
+    @property
+    def rank(self) -> int:
+        """How much trouble it is in; 0 for none."""
+        return STATES[self.state][1]
+
+    @property
+    def per_second(self) -> float | None:
+        """Calls a second; None where nothing was measured yet."""
+        return self.calls / self.window if self.window else None
+
+    @property
+    def success(self) -> float | None:
+        """The share of its calls that succeeded, None without calls."""
+        return 1 - self.failed / self.calls if self.calls else None
+
+    @property
+    def without_retries(self) -> float | None:
+        """The share of its calls that succeeded with the first attempt, None without calls."""
+        return self.at_once / self.calls if self.calls else None
+
+    @property
+    def attempts_per_call(self) -> float | None:
+        """Attempts for each call, None without calls."""
+        return self.attempts / self.calls if self.calls else None
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON: shares from 0 to 1, seconds, and null where nothing is known."""
+        return {
+            "name": self.name,
+            "state": STATES[self.state][0],
+            "calls": self.calls,
+            "calls_per_second": _rounded(self.per_second),
+            "success": _rounded(self.success),
+            "success_without_retries": _rounded(self.without_retries),
+            "attempts_per_call": _rounded(self.attempts_per_call),
+            "latency": self.latencies,
+            "bucket": None
+            if self.bucket is None
+            else {
+                "bucket": self.bucket.label,
+                "kind": self.bucket.kind,
+                "level": self.bucket.level,
+                "capacity": self.bucket.capacity,
+            },
+            "cooldown_seconds": self.cooldown,
+            "cooldown": self.began,
+            "held_calls": self.held,
+            "open_circuits": [{"endpoint": name, "seconds_left": left} for name, left in self.circuits],
+            "credentials_aside": [{"key": key, "seconds_left": left} for key, left in self.keys],
+            "waiting_for_a_place": self.queued,
+            "limit": self.limit or None,
+        }
+
+
+class Board:
+    """What the admin port has said so far. `ready` is its readiness, `window` the seconds that figures cover, `loads`
+    how many configurations it has taken.
+    """
+
+    def __init__(self) -> None:
+        self.ready: dict[str, Any] = {}
+        self.window = 0.0
+        self.loads = -1
+        self._upstreams: dict[str, dict[str, Any]] = {}
+        self._buckets: dict[str, dict[str, Any]] = {}
+        self._about: dict[str, dict[str, Any]] = {}
+        self._told: set[str] = set()
+
+    def describe(self, upstreams: Iterable[dict[str, Any]]) -> None:
+        """Take what /upstreams says of all, or again of some."""
+        self._about.update((each["label"], each) for each in upstreams)
+
+    def new_cooldowns(self) -> list[str]:
+        """The upstreams whose cooldown began since this was asked last: who began it is to be read from /upstreams."""
+        cooling = {name for name, live in self._upstreams.items() if live["cooldown"]}
+        new = cooling - self._told
+        self._told = cooling
+        return sorted(new & self._about.keys())
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Take a message of the board: all rows, or those that changed."""
+        if message["full"]:
+            self._upstreams, self._buckets = {}, {}
+        self._upstreams.update((each["name"], each) for each in message["upstreams"])
+        self._buckets.update((each["bucket"], each) for each in message["buckets"])
+        self.ready, self.window, self.loads = message["ready"], message["window"], message["loads"]
+
+    def __len__(self) -> int:
+        return len(self._upstreams)
+
+    def rows(self, now: float) -> list[Row]:
+        """Every upstream that is configured, in the file's order, then those that were called besides. `now` is a Unix
+        time.
+        """
+        return [self._row(live, now) for live in self._upstreams.values()]
+
+    def _row(self, live: dict[str, Any], now: float) -> Row:
+        about = self._about.get(live["name"])
+        policies = [about, *about["routes"]] if about else []
+        bucket = self._lowest(policies, "bucket")
+        recent = live["recent"]
+        return Row(
+            name=live["name"],
+            state=_state(live, bucket),
+            window=self.window,
+            calls=recent["calls"],
+            at_once=recent["at_once"],
+            failed=recent["failed"],
+            attempts=recent["attempts"],
+            latencies={name: recent[name] for name in ("p50", "p95", "p99") if name in recent},
+            bucket=bucket,
+            pays=any(policy["bucket"] for policy in policies),
+            cooldown=live["cooldown"],
+            until=now + live["cooldown"],
+            began=about["cooldown"] if about and live["cooldown"] else None,
+            held=live["held"],
+            circuits=[(endpoint, left) for endpoint, left in live["open"]],
+            keys=[(key, left) for key, left in live["aside"]],
+            queued=live["queued"],
+            limit=self._limit(live, about, policies),
+        )
+
+    def _lowest(self, policies: Iterable[dict[str, Any]], what: str) -> Level | None:
+        """Of the buckets that these policies name as this, the one with the least left; None where none is in use."""
+        found = (self._buckets.get(policy[what]) for policy in policies if policy[what])
+        levels = [Level(each["bucket"], each["kind"], each["level"], each["capacity"]) for each in found if each]
+        return min(levels, key=lambda level: level.share, default=None)
+
+    def _limit(self, live: dict[str, Any], about: dict[str, Any] | None, policies: Iterable[dict[str, Any]]) -> str:
+        """What is let through: attempts a second of an adaptive limiter, tokens of a rate, places of a concurrency."""
+        parts = []
+        limiter = self._buckets.get(f"{about['limiter']} (limiter)") if about and about["limiter"] else None
+        rated = self._lowest(policies, "rate")
+        if limiter:
+            parts.append(f"{rate(limiter['fill_rate'])}/s" if limiter["enabled"] else "open")
+        elif rated:
+            parts.append(f"{tokens(rated.level)} left")
+        elif about and (about["limiter"] or about["rate"]):
+            parts.append("open")
+        if about and about["concurrency"]:
+            parts.append(f"{live['under_way']}/{about['concurrency']}")
+        return ", ".join(parts)
+
+
+def _state(live: dict[str, Any], bucket: Level | None) -> str:
+    recent = live["recent"]
+    calls, failed, attempts = recent["calls"], recent["failed"], recent["attempts"]
+    rules = (
+        ("cooling", live["cooldown"] > 0),
+        ("failing", calls and failed * 2 >= calls),
+        ("drained", bucket is not None and bucket.drained),
+        ("open", live["open"]),
+        ("aside", live["aside"]),
+        ("quiet", not calls),
+        ("errors", failed),
+        ("retrying", attempts > calls * 1.1),
+    )
+    if not live["name"]:  # no upstream: what no policy applied to
+        return "refused" if calls else "quiet"
+    return next((state for state, applies in rules if applies), "ok")
+
+
+def chosen(rows: Iterable[Row], text: str) -> list[Row]:
+    """Those whose name has this text in it, in either case."""
+    return [row for row in rows if text.lower() in (row.name or "(refused)").lower()]
+
+
+def ordered(rows: Iterable[Row], by: str, *, turned: bool = False) -> list[Row]:
+    """Sorted by one of ORDERS: names from A on, all else with what is most trouble first; `turned`: the other way
+    round. Those that are alike stay in their order.
+    """
+    keys = {
+        "state": lambda row: -row.rank,
+        "name": lambda row: row.name.lower(),
+        "calls": lambda row: -row.calls,
+        "success": lambda row: 2.0 if row.success is None else row.success,
+        "attempts": lambda row: -(row.attempts_per_call or 0.0),
+        "p95": lambda row: -(row.latencies.get("p95") or 0.0),
+        "bucket": lambda row: 2.0 if row.bucket is None else row.bucket.share,
+        "cooldown": lambda row: -row.cooldown,
+    }
+    return sorted(rows, key=keys[by], reverse=turned)
+
+
+def total(rows: Sequence[Row], window: float) -> Row:
+    """The rows added up: what can be."""
+    return Row(
+        name="total",
+        state="quiet",
+        window=window,
+        calls=sum(row.calls for row in rows),
+        at_once=sum(row.at_once for row in rows),
+        failed=sum(row.failed for row in rows),
+        attempts=sum(row.attempts for row in rows),
+        latencies={},
+        bucket=None,
+        pays=False,
+        cooldown=0.0,
+        until=0.0,
+        began=None,
+        held=sum(row.held for row in rows),
+        circuits=[],
+        keys=[],
+        queued=sum(row.queued for row in rows),
+        limit="",
+    )
+
+
+#: What JSON has of the totals.
+_ADDED = (
+    "calls",
+    "calls_per_second",
+    "success",
+    "success_without_retries",
+    "attempts_per_call",
+    "held_calls",
+    "waiting_for_a_place",
+)
+
+
+def total_as_data(rows: Sequence[Row], window: float) -> dict[str, Any]:
+    """The same for JSON, with how many upstreams there are, and how many are in trouble."""
+    added = total(rows, window).as_data()
+    counted = {"upstreams": sum(bool(row.name) for row in rows), "in_trouble": sum(row.rank > 0 for row in rows)}
+    return counted | {name: added[name] for name in _ADDED}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def count(number: float) -> str:
+    """A number in six characters at most."""
+    if number < 10_000:
+        return f"{number:,.0f}"
+    if number < 999_500:
+        return f"{number / 1000:.{1 if number < 99_950 else 0}f}k"
+    return f"{number / 1_000_000:.1f}M"
+
+
+def rate(number: float) -> str:
+    """Something a second, not more exact than is of use."""
+    if not number:
+        return "0"
+    return f"{number:.2f}" if number < 0.95 else f"{number:.1f}" if number < 99.5 else count(number)
+
+
+def tokens(level: float) -> str:
+    """A level, not more exact than is of use."""
+    return count(level) if level == int(level) or level >= 100 else f"{level:.1f}"

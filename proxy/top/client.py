@@ -1,0 +1,173 @@
+"""The admin port of a running redrive, as `redrive top` reads it: /upstreams once, then the board of /events.
+
+An admin port is asked directly, past every proxy that the environment names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+
+from proxy.config.settings import Address, Settings
+
+#: Seconds for a connection, and for an answer; and without a word on /events after which it counts as dead. The board
+#: says something every second, or after 50 times what a look at it took (`proxy.server.admin.live_board`).
+CONNECT, SILENT = 3.0, 12.0
+
+
+class AdminError(Exception):
+    """The admin port can't be read; the message is one line for the user. `usage`: what the user named is wrong, and
+    to ask again would not help.
+    """
+
+    def __init__(self, message: str, *, usage: bool = False) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+@dataclass(frozen=True, slots=True)
+class AdminPort:
+    """Where an admin port is. `base` is a URL without a path; `unix` is a socket's path, None for TCP; `token` is ""
+    where none is sent. `shown` is how messages name it.
+    """
+
+    base: str
+    shown: str
+    unix: str | None = None
+    token: str = field(default="", repr=False)
+
+
+def admin_port(settings: Settings) -> AdminPort:
+    """The admin port of a configuration, as somebody on this machine reaches it. Raises AdminError where it is off, or
+    where the system chooses its port.
+    """
+    admin = settings.admin
+    if admin is None:
+        raise AdminError("admin is off in this configuration: there is nothing to ask", usage=True)
+    address = admin.listen
+    if address.unix is None and not address.port:
+        message = f"admin listens on {address}, a port that the system chooses: name the one of the log with --admin"
+        raise AdminError(message, usage=True)
+    return _port(address.nearby, admin.token)
+
+
+def named_port(url: str, token: str) -> AdminPort:
+    """The admin port that a user names: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:/path. Raises
+    AdminError where it is none of them.
+    """
+    if url.startswith("unix:"):
+        return _port(Address(unix=url.removeprefix("unix:").removeprefix("//")), token)
+    wrong = AdminError(f"--admin takes a URL such as http://127.0.0.1:9901, or unix:/path, not {url}", usage=True)
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise wrong
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise wrong
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    authority = host if port is None else f"{host}:{port}"
+    return AdminPort(f"{parts.scheme}://{authority}", authority, token=token)
+
+
+def _port(address: Address, token: str) -> AdminPort:
+    if address.unix is not None:
+        return AdminPort("http://localhost", f"unix:{address.unix}", address.unix, token)
+    return AdminPort(f"http://{address}", str(address), token=token)
+
+
+class AdminClient:
+    """A reader of one admin port, for `async with`."""
+
+    def __init__(self, port: AdminPort) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> Self:
+        port = self._port
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector() if port.unix is None else aiohttp.UnixConnector(port.unix),
+            headers={"Authorization": f"Bearer {port.token}"} if port.token else {},
+            timeout=aiohttp.ClientTimeout(connect=CONNECT, sock_read=SILENT),
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def upstreams(self, name: str | None = None) -> list[dict[str, Any]]:
+        """What /upstreams says, of all upstreams or of the one of this name: what is configured, who began a cooldown.
+        Raises AdminError.
+        """
+        asked = f"{self._port.base}/upstreams" + (f"?{urlencode({'name': name})}" if name else "")
+        try:
+            async with self._session.get(asked) as answer:
+                await self._check(answer)
+                return list(json.loads(await answer.read())["upstreams"])
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._gone(error) from None
+        except (ValueError, KeyError, TypeError):
+            raise self._stranger() from None
+
+    async def boards(self) -> AsyncGenerator[dict[str, Any]]:
+        """The messages of the board, until the port ends them. Raises AdminError."""
+        try:
+            async with self._session.get(f"{self._port.base}/events?board&most=0") as answer:
+                await self._check(answer)
+                rest = b""
+                async for piece in answer.content.iter_any():
+                    *events, rest = (rest + piece).split(b"\n\n")
+                    for event in events:
+                        if event.startswith(b"event: board\ndata: "):
+                            yield json.loads(event.partition(b"\ndata: ")[2])
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._gone(error) from None
+        except ValueError:
+            raise self._stranger() from None
+
+    async def _check(self, answer: aiohttp.ClientResponse) -> None:
+        """Raise AdminError unless this is an answer of an admin port."""
+        if answer.status == 200:
+            return
+        shown = self._port.shown
+        if answer.status == 401:
+            sent = "refuses this token" if self._port.token else "asks for a token"
+            remedy = "set REDRIVE_ADMIN_TOKEN, or name with -c the configuration that it runs with"
+            raise AdminError(f"the admin port at {shown} {sent}: {remedy}", usage=True)
+        if answer.status == 421:
+            message = (
+                f"the admin port at {shown} does not answer to this name: use its address, or list it in admin.hosts"
+            )
+            raise AdminError(message, usage=True)
+        if answer.status == 404:
+            raise self._stranger()
+        said = (await answer.content.read(200)).decode("utf-8", "replace").partition("\n")[0]
+        raise AdminError(f"the admin port at {shown} answered {answer.status} {said}".rstrip())
+
+    def _stranger(self) -> AdminError:
+        message = f"what answers at {self._port.shown} is no admin port of redrive (its listen or its probe, perhaps)"
+        return AdminError(message, usage=True)
+
+    def _gone(self, error: Exception) -> AdminError:
+        if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError):
+            why = "the connection was closed"
+        elif isinstance(error, TimeoutError):
+            why = "no answer in time"
+        elif isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
+            return self._stranger()
+        else:
+            number = getattr(error, "errno", None)
+            why = os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
+            why = f"{why[:1].lower()}{why[1:]}"
+        return AdminError(f"nothing answers at {self._port.shown}: {why}; is redrive running there?")

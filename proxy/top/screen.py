@@ -1,0 +1,274 @@
+"""The picture of `redrive top`: rows come in, a rich renderable goes out.
+
+It is made for a width. Where not every column has room, those that matter least are left out, and a long name is cut;
+nothing is ever wrapped. States are words, so that it says the same without colours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from proxy.top.board import STATES, Row, count, rate, tokens, total
+
+#: Columns between two columns; of a name at least and at most; of the notes at least.
+_BETWEEN, _NAME, _NAME_MOST, _NOTES = 2, 12, 48, 24
+#: Colours of the ranks of STATES.
+_COLOURS = {5: "bold red", 4: "red", 3: "magenta", 2: "yellow", 1: "blue", 0: "dim"}
+_NONE = "-"
+#: Heads of the columns that can be added up.
+_ADDED = ("calls/s", "success", "1st try", "att/call")
+#: Lines that are no rows: the summary, the heads, the totals, the keys.
+AROUND = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column: what rows are sorted by to have it in order ("" where they can't be), its head, its text for a row, and
+    how soon it is left out where there is no room (the greatest first; 0: never).
+    """
+
+    order: str
+    head: str
+    cell: Callable[[Row], Text | str]
+    left_out: int = 0
+    right: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the user wants to see. `first`: how many rows are scrolled past. `typing`: the filter is being typed."""
+
+    by: str = "state"
+    turned: bool = False
+    filter: str = ""
+    first: int = 0
+    typing: bool = False
+
+
+def _state(row: Row) -> Text:
+    return Text(STATES[row.state][0], style=_COLOURS[row.rank])
+
+
+def _per_second(row: Row) -> str:
+    return _NONE if row.per_second is None else rate(row.per_second)
+
+
+def _share(part: int, calls: int) -> str:
+    """As percent; 100 % only where nothing is missing, 0 % only where nothing is there."""
+    if not calls:
+        return _NONE
+    percent = part / calls * 100
+    if part != calls and percent > 99.9:
+        return "99.9%"
+    return "0.1%" if part and percent < 0.1 else f"{percent:.{0 if percent in (0, 100) else 1}f}%"
+
+
+def _success(row: Row) -> Text:
+    return Text(_share(row.calls - row.failed, row.calls), style="red" if row.failed else "")
+
+
+def _attempts(row: Row) -> Text:
+    many = row.attempts > row.calls * 1.1
+    return Text(_NONE if row.attempts_per_call is None else f"{row.attempts_per_call:.2f}", "yellow" if many else "")
+
+
+def _bucket(row: Row) -> Text:
+    if row.bucket is None:
+        return Text("full" if row.pays else _NONE)
+    bucket = row.bucket
+    most = " left" if bucket.kind == "budget" else f"/{tokens(bucket.capacity)}"
+    return Text(f"{tokens(bucket.level)}{most}", style="red" if bucket.drained else "")
+
+
+def _cooldown(row: Row) -> Text:
+    if row.cooldown:
+        return Text(_seconds(row.cooldown), style="magenta")
+    return Text(f"{len(row.circuits)} open" if row.circuits else _NONE, style="red" if row.circuits else "")
+
+
+def _latency(which: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        value = row.latencies.get(which)
+        return _NONE if value is None else _seconds(value)
+
+    return cell
+
+
+def _seconds(value: float) -> str:
+    if value < 0.9995:
+        return f"{value * 1000:.{1 if 0 < value < 0.00995 else 0}f} ms"
+    if value < 99.5:
+        return f"{value:.{1 if value < 9.95 else 0}f} s"
+    return f"{value / 60:.0f} min" if value < 5940 else f"{value / 3600:.1f} h"
+
+
+def _notes(row: Row) -> str:
+    """What holds calls back, in words."""
+    said = []
+    if row.cooldown:
+        until = f"cooldown until {time.strftime('%H:%M:%S', time.localtime(row.until))}"
+        began = row.began
+        said.append(
+            until if began is None else f"{until} ({began['field']}, {began['status']} from {began['endpoint']})"
+        )
+    if row.held:
+        said.append(f"{count(row.held)} {'call' if row.held == 1 else 'calls'} held")
+    said += [
+        f"{endpoint or 'an endpoint'}: {f'probe in {_seconds(left)}' if left else 'probe due'}"
+        for endpoint, left in row.circuits
+    ]
+    said += [f"key {key} put aside for {_seconds(left)}" for key, left in row.keys]
+    if row.queued:
+        said.append(f"{count(row.queued)} {'waits' if row.queued == 1 else 'wait'} for a place")
+    return ", ".join(said)
+
+
+NAME = TableColumn("name", "upstream", lambda row: row.name or "(refused)", right=False)
+NOTES = TableColumn("", "notes", _notes, right=False)
+COLUMNS = (
+    TableColumn("state", "state", _state, right=False),
+    TableColumn("calls", "calls/s", _per_second, 1),
+    TableColumn("success", "success", _success, 2),
+    TableColumn("", "1st try", lambda row: _share(row.at_once, row.calls), 5),
+    TableColumn("attempts", "att/call", _attempts, 6),
+    TableColumn("", "p50", _latency("p50"), 10),
+    TableColumn("p95", "p95", _latency("p95"), 7),
+    TableColumn("", "p99", _latency("p99"), 9),
+    TableColumn("bucket", "bucket", _bucket, 4),
+    TableColumn("cooldown", "cooldown", _cooldown, 3),
+    TableColumn("", "limit", lambda row: row.limit or _NONE, 8),
+)
+
+
+def picture(
+    rows: Sequence[Row],
+    shown: Sequence[Row],
+    head: Text,
+    width: int | None,
+    height: int | None = None,
+    look: Selection | None = None,
+) -> RenderableType:
+    """Everything, for a terminal of so many columns and lines; None is as many as it takes. `rows` are all upstreams,
+    `shown` those that were chosen, in their order, and `head` says what is looked at. `look`: of the live view, which
+    has a line about its keys.
+    """
+    first = 0
+    visible = list(shown)
+    if height is not None:
+        room = max(1, height - AROUND)
+        first = min(look.first if look else 0, max(0, len(shown) - room))
+        visible = visible[first : first + room]
+    # Widths are those of all rows, so that nothing moves while one scrolls.
+    added = _total_cells(shown, rows[0].window if rows else 0.0)
+    parts: list[RenderableType] = [_line(head, width), _table(shown, visible, added, width, look)]
+    if not shown:
+        parts.append(
+            _line("no upstream matches the filter" if rows else "no upstream is named, and none was called", width)
+        )
+    if look is not None:
+        if height is not None:
+            parts += [Text("")] * max(0, height - AROUND - max(1, len(visible)))
+        parts.append(_line(_keys(look, first, len(visible), len(shown)), width, "dim"))
+    return Group(*parts)
+
+
+def summary(shown: str, ready: dict[str, Any], window: float, rows: Sequence[Row]) -> str:
+    """The line above the table, of the admin port at `shown`."""
+    troubled = sum(row.rank > 0 for row in rows)
+    named = sum(bool(row.name) for row in rows)
+    state = "draining" if ready.get("draining") else "ready" if ready.get("ready") else "not ready"
+    said = [
+        f"{shown} is {state}",
+        f"last {window:.0f} s",
+        f"{count(named)} {'upstream' if named == 1 else 'upstreams'}",
+        f"{count(troubled) if troubled else 'none'} in trouble",
+        f"{count(ready.get('in_flight', 0))} in flight",
+    ]
+    if ready.get("reload_errors"):
+        said.insert(1, "a changed file was refused")
+    return ", ".join(said)
+
+
+def _keys(look: Selection, first: int, visible: int, shown: int) -> str:
+    if look.typing:
+        return f"filter: {look.filter}_   Enter keeps it, Esc empties it"
+    order = f"by {look.by}{', turned round' if look.turned else ''}"
+    kept = f"   filter: {look.filter}" if look.filter else ""
+    part = f"   {first + 1} to {first + visible} of {shown}" if visible < shown else ""
+    return f"q quit   s S sort ({order})   / filter{kept}{part}"
+
+
+def _table(
+    rows: Sequence[Row], visible: Sequence[Row], last: dict[str, str], width: int | None, look: Selection | None
+) -> Table:
+    columns = [
+        NAME,
+        *(column for column in COLUMNS if column.head != "p99" or any("p99" in row.latencies for row in rows)),
+    ]
+    wanted = {column.head: _widest(column, rows, last) for column in (*columns, NOTES)}
+    name = wanted[NAME.head] if width is None else min(wanted[NAME.head], _NAME_MOST)
+    if width is not None:
+        droppable = sorted((column for column in columns if column.left_out), key=lambda column: -column.left_out)
+        for column in droppable:
+            if _room(columns, wanted, width) >= min(name, _NAME + 4):
+                break
+            columns.remove(column)
+        name = max(min(name, _room(columns, wanted, width)), 1)
+    widths = {**wanted, NAME.head: name}
+    notes = max(len(NOTES.head), wanted[NOTES.head])
+    if any(NOTES.cell(row) for row in rows):
+        left = None if width is None else width - sum(widths[column.head] + _BETWEEN for column in columns)
+        if left is None or left >= min(_NOTES, notes):
+            columns.append(NOTES)
+            widths[NOTES.head] = notes if left is None else min(notes, left)
+    table = Table.grid(padding=(0, _BETWEEN, 0, 0), pad_edge=False)
+    for column in columns:
+        right = "right" if column.right else "left"
+        table.add_column(width=widths[column.head], no_wrap=True, overflow="ellipsis", justify=right)  # type: ignore[arg-type]
+    by = look.by if look else ""
+    table.add_row(
+        *(Text(each.head, "bold underline" if each.order and each.order == by else "bold") for each in columns)
+    )
+    for row in visible:
+        table.add_row(*(column.cell(row) for column in columns))
+    table.add_row(*(Text(last.get(column.head, ""), "bold") for column in columns))
+    return table
+
+
+def _room(columns: Sequence[TableColumn], wanted: dict[str, int], width: int) -> int:
+    """What is left of a width for the name."""
+    return width - sum(wanted[column.head] + _BETWEEN for column in columns if column is not NAME)
+
+
+def _widest(column: TableColumn, rows: Sequence[Row], last: dict[str, str]) -> int:
+    cells = (column.cell(row) for row in rows)
+    texts = (cell.plain if isinstance(cell, Text) else cell for cell in cells)
+    return max(map(cell_len, (column.head, last.get(column.head, ""), *texts)))
+
+
+def _total_cells(rows: Sequence[Row], window: float) -> dict[str, str]:
+    """The totals, by the heads of their columns."""
+    added, troubled = total(rows, window), sum(row.rank > 0 for row in rows)
+    cells = {column.head: column.cell(added) for column in COLUMNS if column.head in _ADDED}
+    return {
+        "upstream": added.name,
+        "state": f"{count(troubled)} in trouble" if troubled else "",
+        "cooldown": f"{count(added.held)} held" if added.held else "",
+        **{head: cell.plain if isinstance(cell, Text) else cell for head, cell in cells.items()},
+    }
+
+
+def _line(text: str | Text, width: int | None, style: str = "") -> Text:
+    line = text.copy() if isinstance(text, Text) else Text(text, style=style)
+    line.no_wrap = True
+    if width is not None:
+        line.truncate(width, overflow="ellipsis")
+    return line

@@ -1,0 +1,246 @@
+"""What `redrive top` makes of the admin port's board: rows, states, orders, and a picture that fits."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from proxy.cli import ORDERS as NAMED
+from proxy.top.board import ORDERS, STATES, Board, Row, chosen, ordered, total_as_data
+from proxy.top.screen import Selection, picture, summary
+
+STATIC = Path(__file__).parents[2] / "proxy/server/admin/static"
+READY = {"ready": True, "draining": False, "in_flight": 12, "reload_errors": []}
+
+
+def live(name: str, calls: int = 0, failed: int = 0, after_retries: int = 0, **more: Any) -> dict[str, Any]:
+    """An upstream, as a message of the board has it."""
+    figures = {
+        "calls": calls,
+        "at_once": calls - failed - after_retries,
+        "after_retries": after_retries,
+        "failed": failed,
+        "attempts": calls + after_retries,
+    }
+    seconds = {"p50": 0.012, "p95": 2.5} if calls else {"p50": None, "p95": None}
+    now = {"cooldown": 0.0, "held": 0, "under_way": 0, "queued": 0, "open": [], "aside": []}
+    return {"name": name, **figures, **now, "recent": {**figures, **seconds, **more.pop("recent", {})}, **more}
+
+
+def about(name: str, **more: Any) -> dict[str, Any]:
+    """The same, as /upstreams has it."""
+    policy = {"bucket": f"{name}/standard", "rate": None, "limiter": None, "concurrency": None}
+    return {"name": name, "label": name, **policy, "routes": [], "cooldown": None, **more}
+
+
+def bucket(label: str, level: float, kind: str = "quota") -> dict[str, Any]:
+    return {"bucket": label, "kind": kind, "level": level, "capacity": 500, "scopes": 1}
+
+
+def board(*upstreams: dict[str, Any], buckets: tuple[dict[str, Any], ...] = (), **described: Any) -> Board:
+    made = Board()
+    made.describe([about(each["name"], **described.get(each["name"], {})) for each in upstreams if each["name"]])
+    made.take({"full": True, "upstreams": upstreams, "buckets": buckets, "ready": READY, "window": 40.0, "loads": 1})
+    return made
+
+
+def row(upstream: dict[str, Any], *buckets: dict[str, Any], **described: Any) -> Row:
+    (found,) = board(upstream, buckets=buckets, **{upstream["name"]: described}).rows(0.0)
+    return found
+
+
+def text(
+    rows: list[Row], width: int | None = None, height: int | None = None, look: Selection | None = None, **options: Any
+) -> list[str]:
+    written = io.StringIO()
+    shown = ordered(chosen(rows, look.filter if look else ""), "state")
+    Console(file=written, width=width or 10_000, highlight=False, **options).print(
+        picture(rows, shown, Text(summary("127.0.0.1:9901", READY, 40.0, rows)), width, height, look)
+    )
+    return [line.rstrip() for line in written.getvalue().splitlines()]
+
+
+def test_states_and_their_ranks_are_the_dashboards() -> None:
+    found = re.findall(r'^  (\w+): \{ rank: (\d), text: "([^"]+)"', (STATIC / "words.js").read_text(), re.MULTILINE)
+    assert {state: (words, int(rank)) for state, rank, words in found} == STATES
+
+
+def test_the_orders_that_the_command_line_names() -> None:
+    assert NAMED == ORDERS
+
+
+@pytest.mark.parametrize(
+    ("upstream", "buckets", "state"),
+    [
+        (live("a"), (), "quiet"),
+        (live("a", 10), (), "ok"),
+        (live("a", 10, after_retries=2), (), "retrying"),
+        (live("a", 10, 1), (), "errors"),
+        (live("a", 10, 5), (), "failing"),
+        (live("a", 10, 1), (bucket("a/standard", 49),), "drained"),
+        (live("a", 10, 1), (bucket("a/standard", 51),), "errors"),
+        (live("a", 10, 1), (bucket("a/standard", 250, "throttle"),), "drained"),
+        (live("a", 10, 1), (bucket("a/standard", 0.5, "budget"),), "drained"),
+        (live("a", 10, 1), (bucket("a/standard", 0, "rate"),), "errors"),
+        (live("a", 10, 1, open=[["http://b", 2.0]]), (), "open"),
+        (live("a", 10, 1, aside=[[2, 60]]), (), "aside"),
+        (live("a", 10, 10, cooldown=3.0), (), "cooling"),
+        (live("", 10, 10), (), "refused"),
+        (live(""), (), "quiet"),
+    ],
+)
+def test_a_state_is_what_the_dashboard_calls_it(
+    upstream: dict[str, Any], buckets: tuple[dict[str, Any], ...], state: str
+) -> None:
+    assert row(upstream, *buckets).state == state
+
+
+def test_only_what_changed_is_sent_and_the_rest_stays() -> None:
+    made = board(live("a", 4), live("b", 4))
+    changed = {"full": False, "upstreams": [live("b", 8)], "buckets": [], "ready": READY, "window": 41.0, "loads": 1}
+    made.take(changed)
+    assert [each.calls for each in made.rows(0.0)] == [4, 8]
+    made.take({**changed, "full": True})
+    assert [each.name for each in made.rows(0.0)] == ["b"]
+
+
+def test_figures() -> None:
+    data = row(live("a", 80, 8, 20), bucket("a/standard", 480)).as_data()
+    assert data["calls_per_second"] == 2.0
+    assert (data["success"], data["success_without_retries"], data["attempts_per_call"]) == (0.9, 0.65, 1.25)
+    assert data["bucket"] == {"bucket": "a/standard", "kind": "quota", "level": 480, "capacity": 500}
+    assert row(live("a")).as_data()["success"] is None
+    rows = board(live("a", 60, 6), live("b", 20), live("", 20, 20)).rows(0.0)
+    added = total_as_data(rows, 40.0)
+    assert (added["upstreams"], added["in_trouble"], added["calls_per_second"]) == (2, 2, 2.5)
+    assert added["success"] == 0.74
+
+
+def test_who_began_a_cooldown() -> None:
+    began = {"field": "retry-after", "status": 429, "endpoint": "http://10.0.0.1", "seconds": 9.0}
+    made = board(live("a", 5, cooldown=8.0), live("b", 5), a={"cooldown": began}, b={"cooldown": began})
+    held, other = made.rows(0.0)
+    assert (held.began, held.until, other.began) == (began, 8.0, None)
+    assert "(retry-after, 429 from http://10.0.0.1)" in text([held])[2]
+    assert (made.new_cooldowns(), made.new_cooldowns()) == (["a"], [])
+
+
+def test_the_lowest_bucket_of_all_its_routes_is_shown() -> None:
+    buckets = (bucket("a/standard", 400), bucket("a/other", 100))
+    route = {"bucket": "a/other", "rate": None}
+    found = row(live("a", 1), *buckets, routes=[route]).bucket
+    assert found is not None
+    assert found.label == "a/other"
+
+
+@pytest.mark.parametrize(
+    ("described", "buckets", "limit"),
+    [
+        ({"concurrency": 8}, (), "3/8"),
+        ({"rate": "r"}, (bucket("r", 12.5, "rate"),), "12.5 left"),
+        ({"rate": "r"}, (), "open"),
+        (
+            {"limiter": "l", "concurrency": 8},
+            ({"bucket": "l (limiter)", "kind": "adaptive limiter", "enabled": True, "fill_rate": 4.0, "level": 1},),
+            "4.0/s, 3/8",
+        ),
+        ({}, (), ""),
+    ],
+)
+def test_what_limits_it(described: dict[str, Any], buckets: tuple[dict[str, Any], ...], limit: str) -> None:
+    assert row(live("a", 1, under_way=3), *buckets, **described).limit == limit
+
+
+def test_orders() -> None:
+    rows = board(
+        live("calm", 500, recent={"p95": 0.1}),
+        live("Bad", 10, 9),
+        live("held", 20, cooldown=9.0),
+        live("idle"),
+        buckets=(bucket("held/standard", 10),),
+    ).rows(0.0)
+
+    def names(by: str, **options: bool) -> list[str]:
+        return [each.name for each in ordered(rows, by, **options)]
+
+    assert names("state") == ["Bad", "held", "calm", "idle"]
+    assert names("state", turned=True) == ["calm", "idle", "held", "Bad"]
+    assert names("name") == ["Bad", "calm", "held", "idle"]
+    assert names("calls")[0] == "calm"
+    assert names("success") == ["Bad", "calm", "held", "idle"]
+    assert names("p95")[-1] == "idle"
+    assert names("bucket")[0] == names("cooldown")[0] == "held"
+    assert [each.name for each in chosen(rows, "A")] == ["calm", "Bad"]
+
+
+def many(number: int, *, outage: bool = False) -> list[Row]:
+    names = ("github", "payments-api", "a-name-that-is-longer-than-anybody-would-want-to-read-in-a-table", "q")
+    upstreams = [
+        live(
+            f"{name}-{n}", n * 37, n * 37 if outage else n % 5, n % 7,
+            cooldown=900.0 if n % 4 == 0 else 0.0, held=n, queued=n % 2,
+            open=[["http://10.0.0.1:8080", 4.2]] if n % 3 == 0 else [], aside=[[2, 300]] if n % 5 == 0 else [],
+        )
+        for n, name in zip(range(number), itertools.cycle(names), strict=False)
+    ]  # fmt: skip
+    return board(*upstreams, buckets=tuple(bucket(f"{each['name']}/standard", 480) for each in upstreams)).rows(0.0)
+
+
+@pytest.mark.parametrize(
+    ("number", "width"), [*itertools.product((0, 7), (20, 40, 60, 80, 100, 120, 200)), (300, 80), (300, 120)]
+)
+def test_it_fits_the_terminal(number: int, width: int) -> None:
+    rows = many(number, outage=width == 80)
+    for height in (5, 24):
+        lines = text(rows, width, height, Selection())
+        assert len(lines) == height
+        assert max(map(len, lines)) <= width
+        assert lines[-1].startswith("q quit   s S sort")
+    lines = text(rows, width)
+    assert len(lines) == number + 3 + (not number)
+    assert max(map(len, lines)) <= width
+
+
+def test_columns_of_80_and_of_200() -> None:
+    narrow, wide = text(many(7), 80), text(many(7), 200)
+    assert narrow[1].split("  ")[0] == "upstream"
+    assert {"state", "calls/s", "success", "bucket", "cooldown"} <= set(narrow[1].split())
+    assert {"att/call", "p50", "p95", "limit", "notes"} <= set(wide[1].split())
+    assert "cooldown until " in "".join(wide)
+    assert "p99" not in wide[1]
+    (line,) = (each for each in wide if each.startswith("payments-api-1 "))
+    figures = "0.93  97.3% 94.6% 1.03  12 ms  2.5 s  480/500  -  -  1 call held, 1 waits for a place"
+    assert line.split() == f"payments-api-1  errors  {figures}".split()
+
+
+def test_p99_where_the_board_has_it() -> None:
+    assert "p99" in text([row(live("a", 5, recent={"p99": 4.0}))], 120)[1].split()
+
+
+def test_a_script_gets_every_column_and_whole_names() -> None:
+    found = [line for line in text(many(7)) if line.startswith("a-name")]
+    assert found[0].startswith("a-name-that-is-longer-than-anybody-would-want-to-read-in-a-table-6 ")
+    assert "cooldown until" in "".join(text(many(9)))
+
+
+def test_without_colour_there_is_not_an_escape_and_with_it_the_text_is_the_same() -> None:
+    plain = text(many(7), 100, 12, Selection(), force_terminal=True, no_color=True, color_system=None)
+    coloured = text(many(7), 100, 12, Selection(), force_terminal=True, color_system="standard")
+    assert "\x1b" not in "".join(plain)
+    assert "\x1b[" in "".join(coloured)
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in coloured] == plain
+
+
+def test_what_is_scrolled_past_and_what_is_filtered() -> None:
+    rows = many(300)
+    lines = text(rows, 80, 14, Selection(first=290))
+    assert "291 to 300 of 300" in lines[-1]
+    assert "filter: q_" in text(rows, 80, 14, Selection(filter="q", typing=True))[-1]
+    assert "no upstream matches the filter" in "".join(text(rows, 80, 14, Selection(filter="nobody")))
