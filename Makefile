@@ -91,6 +91,10 @@ third-party: $(DEV) ## write THIRD_PARTY.md anew
 release-check: $(DEV) ## build sdist and wheel, install the wheel bare, use the command away from the checkout
 	@$(BIN)/python tools/release_check.py
 
+.PHONY: helm
+helm: $(DEV) ## have helm for the tests of the chart: from the path, else fetched into build/helm
+	@$(BIN)/python tools/helm.py
+
 .PHONY: image-test
 image-test: $(DEV) ## build the container image with buildah, run it read-only, send calls through it (needs root)
 	@$(BIN)/python tools/image/build.py

@@ -22,6 +22,7 @@ KINDS = {
     "Deployment": "deployment-apps-v1",
     "Namespace": "namespace-v1",
     "NetworkPolicy": "networkpolicy-networking-v1",
+    "PodDisruptionBudget": "poddisruptionbudget-policy-v1",
     "Service": "service-v1",
     "ServiceAccount": "serviceaccount-v1",
 }
