@@ -294,6 +294,7 @@ class House:
             places=lambda upstream, route: views.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],
             cooldowns=lambda upstream: views.begun(log, upstream),
+            explain=lambda call: _explained(self.settings, call),
         )
 
     def _readiness(self) -> Readiness:
@@ -376,3 +377,10 @@ def _try(settings: Settings, listening: Sequence[Address]) -> str:
     local = [u for u in reachable if all(Address(end.host).is_loopback for end in u.target.endpoints)]
     prefix = (local or reachable)[0].prefix or ""
     return f"curl -i http://{address.nearby}{prefix.rstrip('/')}/hello"
+
+
+def _explained(settings: Settings, call: Mapping[str, Any]) -> dict[str, Any]:
+    """What `redrive explain` says of a kept call. The lab is loaded when it is first asked for."""
+    from proxy.lab.explain.kept import explain_kept
+
+    return explain_kept(settings, call)

@@ -102,6 +102,12 @@ async def test_calls_can_be_linked_sorted_and_taken_away(tmp_path: Path, open_pa
             await expect(page.locator(".actions [role=status]")).to_contain_text("Copied")
             return str(await page.evaluate("navigator.clipboard.readText()"))
 
+        await page.get_by_role("button", name="Explain this call").click()
+        explained = page.get_by_role("region", name="Explanation")
+        await expect(explained).to_contain_text("If every attempt ends with 503")
+        await expect(explained).to_contain_text("not retried: attempts_exhausted")
+        await explained.get_by_text("Where each value comes from").click()
+        await expect(explained.locator("tr", has_text="strategy.backoff.base")).to_contain_text("redrive.yaml:4")
         comment, command, _ = (await taken("Copy as curl")).split("\n")
         words = shlex.split(command)
         assert (words[0], words[-1]) == ("curl", f"{running.url}/payments/down?card=***&a=***")

@@ -84,7 +84,7 @@ async def test_what_the_port_answers_is_what_is_described(tmp_path: Path) -> Non
             found = {}
             for path in ASKED:
                 route = path.partition("?")[0].replace("style.css", "{name}")
-                operation = API["paths"][re.sub(r"/[0-9]+$", "/{number}", route)]["get"]
+                operation = API["paths"][re.sub(r"/[0-9]+", "/{number}", route)]["get"]
                 open_to_all = operation.get("security") == []
                 async with session.get(running.admin + path) as reply:
                     assert reply.status == (200 if open_to_all else 401), path
@@ -116,9 +116,12 @@ ASKED = (
     "/series", "/series?name=b", "/series?name=nobody",
     "/requests", "/requests?limit=1", "/requests?since=2", "/requests?only=notable", "/requests?limit=all",
     "/requests?since=-1", "/requests?only=bad", "/requests/1", "/requests/99999", "/events?most=all",
+    *(f"/requests/{number}/explain" for number in range(1, 8)), "/requests/99999/explain",
 )  # fmt: skip
 UNREADABLE = frozenset({"/requests?limit=all", "/requests?since=-1", "/requests?only=bad", "/events?most=all"})
-MISSING = frozenset({"/config/places?upstream=nobody", "/series?name=nobody", "/requests/99999"})
+MISSING = frozenset(
+    {"/config/places?upstream=nobody", "/series?name=nobody", "/requests/99999", "/requests/99999/explain"}
+)
 LET_IN = {"Authorization": f"Bearer {TOKEN}"}
 
 

@@ -21,8 +21,8 @@ from proxy.config.settings import Settings
 from proxy.lab.explain import layout
 from proxy.lab.explain.applying import applies, connect_rows, denied, notes
 from proxy.lab.explain.ends import End, usual_fates
-from proxy.lab.explain.question import Question, read_question, through_listener
-from proxy.lab.routing import RefusedCall, choose
+from proxy.lab.explain.question import Fate, Question, read_question, through_listener
+from proxy.lab.routing import AppRequest, Chosen, RefusedCall, choose
 from proxy.observe import masking
 from proxy.retry.facts import Outcome
 
@@ -125,7 +125,22 @@ def explanation(settings: Settings, problems: Sequence[Problem], question: Quest
         told.applies = connect_rows(settings, ask.url)
         return told
     ask = through_listener(settings, ask)
-    chosen = choose(settings, ask)
+    fates = None if question.fate is None else [question.fate]
+    return explain_chosen(settings, problems, ask, choose(settings, ask), fates, wall)
+
+
+def explain_chosen(
+    settings: Settings,
+    problems: Sequence[Problem],
+    ask: AppRequest,
+    chosen: Chosen | RefusedCall,
+    fates: Sequence[Fate] | None,
+    wall: float,
+) -> Explanation:
+    """Explain a request whose policy is known. `fates`: what becomes of its sendings, one end for each; None stands for
+    those that upstreams come to.
+    """
+    told = Explanation(f"{ask.method} {masking.target(ask.url)}")
     if isinstance(chosen, RefusedCall):
         told.refused = chosen.status, chosen.outcome, chosen.why
         return told
@@ -135,9 +150,8 @@ def explanation(settings: Settings, problems: Sequence[Problem], question: Quest
     if why := denied(settings, chosen):
         told.refused = 403, Outcome.DENIED, why
     else:
-        told.usual = question.fate is None
-        fates = usual_fates(chosen) if question.fate is None else [question.fate]
-        told.ends = [End(settings, chosen, fate, wall) for fate in fates]
+        told.usual = fates is None
+        told.ends = [End(settings, chosen, fate, wall) for fate in (usual_fates(chosen) if fates is None else fates)]
     told.values = layout.masked(settings.provenance.of(policy.upstream, policy.route))
     told.warnings = [str(problem) for problem in problems if _concerns(problem, policy.upstream)]
     return told

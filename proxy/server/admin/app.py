@@ -89,6 +89,7 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
             get("/requests", page.requests),
             get("/series", page.series),
             get("/requests/{number}", page.request),
+            get("/requests/{number}/explain", page.explain),
             get("/events", board.stream),
             post("/reload", page.reload),
             post("/drain", page.drain),

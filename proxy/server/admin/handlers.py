@@ -82,6 +82,7 @@ class Handlers:
 
     def __init__(self, view: View, timeline: Timeline | None = None) -> None:
         self._view = view
+        self._one_play = asyncio.Lock()  # what is played beside calls takes its turn
         self._timeline = timeline if timeline is not None else Timeline()
 
     async def livez(self, request: web.Request) -> web.Response:
@@ -165,6 +166,14 @@ class Handlers:
         """`/requests/{number}`: one of the last calls."""
         call = await self._kept(request)
         return _no_such_call() if call is None else await _json(request, lambda: json.loads(call.text))
+
+    async def explain(self, request: web.Request) -> web.StreamResponse:
+        """`/requests/{number}/explain`: what the configuration in force says of one of the last calls."""
+        call = await self._kept(request)
+        if call is None:
+            return _no_such_call()
+        async with self._one_play:
+            return await _json(request, lambda: self._view.explain(json.loads(call.text)))
 
     async def _kept(self, request: web.Request) -> NumberedCall | None:
         """The call that a path names by its number; None where it is not kept."""

@@ -149,6 +149,7 @@ class View:
     `live` are the counters of every upstream, `places` the effective values of a policy (upstream and route; "" is the
     top level) with their file and line, `loads` how many configurations were taken since the start.
     `cooldowns` are those that answers of an upstream began lately.
+    `explain` takes a call as `/requests` has it, and gives what `redrive explain --json` does; it is asked in a thread.
     `metrics` takes an Accept field and gives (text, content type); `reload` gives error lines, [] where it worked.
     """
 
@@ -164,6 +165,7 @@ class View:
     live: Callable[[], Awaitable[list[Live]]] = _nothing
     places: Callable[[str, str], list[dict[str, str]]] = lambda upstream, route: []
     loads: Callable[[], int] = int
+    explain: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda call: {}
     cooldowns: Callable[[str], list[dict[str, Any]]] = lambda upstream: []
 
 

@@ -2,6 +2,7 @@
 
 import { h, s, say, seconds } from "./dom.js";
 import { copied, curl } from "./copy.js";
+import { explain } from "./explain.js";
 import { link_to } from "./place.js";
 import { DECISIONS, GATES, GRPC, OUTCOMES, result, tone } from "./words.js";
 
@@ -69,6 +70,7 @@ function actions(call, house) {
     h(
       "p",
       { class: "buttons" },
+      button("Explain this call", "What the configuration in force says about it (redrive explain)", () => explain(call, house, below, said)),
       button("Copy as curl", "A curl command; masked values stay masked", take("a curl command", () => curl(call, house.about.get(call.upstream), house.ready?.listen ?? []))),
       button("Copy as JSON", "What /requests has of it", take("JSON", json)),
       button("Copy link", "A link to this call, as long as it is kept", take("a link to this call", () => link_to(call))),
