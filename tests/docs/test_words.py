@@ -70,7 +70,7 @@ def test_verbs_and_options_exist(page: Path) -> None:
             continue
         assert found[1] in VERBS, line
         known = {option for action in VERBS[found[1]]._actions for option in action.option_strings}
-        assert set(re.findall(r"(?<!\S)\[?(--?[a-zA-Z]+)", found[2])) <= known, line
+        assert set(re.findall(r"(?<!\S)\[?(--?[a-zA-Z]+(?:-[a-z]+)*)", found[2])) <= known, line
 
 
 def keys(node: Any) -> set[str]:
