@@ -48,7 +48,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        if chosen and message.startswith("argument --"):
+        if chosen and not message.startswith("argument VERB"):
             option, choices = message.split(":")[0].removeprefix("argument "), chosen[2].replace("'", "")
             message = f"{option} takes one of {choices}, not {chosen[1]}"
         elif chosen:
@@ -145,6 +145,8 @@ def _parser() -> argparse.ArgumentParser:
     option("--shell", choices=("sh", "fish", "powershell", "dotenv"), default="sh", help=told)
     option("--java", action="store_true", help="also JAVA_TOOL_OPTIONS, which every JVM reports when it starts")
     option("--unset", action="store_true", help="print the lines that unset the variables again")
+    made = add("completion", completion, "print the script that completes these verbs in a shell", config=False)
+    made.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="one of %(choices)s")
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
     option = add("top", top, "show the upstreams of a running redrive as a live table").add_argument
     told = "the admin port, as http://HOST:PORT or unix:/path (default: the configuration's)"
@@ -289,6 +291,14 @@ def env(options: argparse.Namespace) -> int:
     if not options.unset:
         tell_if_missing(settings)
     print("\n".join(printed))
+    return FINE
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Print what completes the command line in a shell."""
+    from proxy.completion import script
+
+    print(script(_parser(), options.shell), end="")
     return FINE
 
 
