@@ -40,6 +40,7 @@ from proxy.server.admin.connections import Pages
 from proxy.server.admin.views import Readiness, View
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
 from proxy.server.resources import enough_for, limit, processes
+from proxy.service_manager import ServiceManager
 from proxy.transport.clock import monotonic, wall
 
 if TYPE_CHECKING:  # with one process nothing of workers is on a call's way, or loaded
@@ -54,6 +55,8 @@ _ERRORS = 2
 _LOOK, _QUIET = 0.02, 0.5
 #: Seconds that a step of the end may take: more than each bounds itself to.
 _STEP = 15.0
+#: Seconds beyond `drain` that a service manager is asked to wait for the end.
+_AFTER_DRAIN = 30.0
 
 
 def serve(file: str | None, loaded: Callable[[], LoadResult]) -> NoReturn:
@@ -97,6 +100,7 @@ class House:
         self._watcher = Watcher(file, os.environ, loaded, self._loaded)
         self._descriptors = limit()
         self._admin = settings.admin
+        self._manager = ServiceManager(os.environ)
         self._metrics = Metrics()
         # As the log: whoever stands still holds nothing up.
         self._people = LineSink(_ERRORS, self._loop.call_later)
@@ -154,7 +158,7 @@ class House:
         await self._listeners.take(plan)
         await self._serving.start()
         begin = self._beside.begin
-        self._loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._watcher.reload("SIGHUP")))
+        self._loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._reload("SIGHUP")))
         self._loop.add_signal_handler(signal.SIGUSR2, lambda: begin(self._serving.roll()))
         begin(self._watcher.run())
         settle_in()
@@ -163,6 +167,7 @@ class House:
         told = {what: [str(address) for address in at] for what, at in listening.items()}
         self._notices.tell("ready", [], **told, pid=os.getpid(), file=self._file)
         self._tell_of_few_files()
+        self._manager.ready(self._status())
 
     def _access(self) -> Access:
         admin = self.settings.admin or self._admin
@@ -173,9 +178,25 @@ class House:
 
     async def reload(self) -> list[str]:
         """Load the file again; error lines where it is refused, and then nothing has changed."""
-        await self._watcher.reload("POST /reload")
-        await self._taken.wait()
+        await self._reload("POST /reload")
         return self._reload_errors
+
+    async def _reload(self, why: str) -> None:
+        """Load the file again, until what it says is in force or was refused; the service manager is told."""
+        self._manager.reloading(monotonic())
+        try:
+            await self._watcher.reload(why)
+            await self._taken.wait()
+        finally:
+            if not self._end.is_set():
+                self._manager.ready(self._status())
+
+    def _status(self) -> str:
+        """What `systemctl status` shows."""
+        if self._reload_errors:
+            return f"the last configuration was refused, the one before serves: {self._reload_errors[0]}"
+        count = len(self.settings.router.upstreams)
+        return f"serving {count} upstream{'' if count == 1 else 's'}"
 
     def _tell_of_few_files(self) -> None:
         """A limit that is far from what can be had is said, not found out."""
@@ -200,6 +221,7 @@ class House:
             self._metrics.reloaded("failure")
             lines = [f"the configuration was not reloaded ({why}):", *errors]
             self._notices.tell("reload", lines, result="failure", why=why, errors=errors)
+            self._manager.status(self._status())
             return
         self._warnings = warnings(result)
         if (processes(settings.workers) > 1) != (processes(self.settings.workers) > 1) and self._is_alone:
@@ -223,6 +245,7 @@ class House:
                 self._metrics.reloaded("success")
                 lines = [f"the configuration was reloaded ({why})", *told]
                 self._notices.tell("reload", lines, result="success", why=why, warnings=told)
+                self._manager.status(self._status())
             finally:
                 taken.set()
 
@@ -247,6 +270,7 @@ class House:
     async def until_ended(self) -> None:
         """Serve until told to end, and then until it is quiet or `drain` has run out."""
         await self._end.wait()
+        self._manager.stopping(self.settings.drain + _AFTER_DRAIN)
         self.drain()
         await self._until_quiet(self._loop.time() + self.settings.drain)
         self._beside.cancel()
