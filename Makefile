@@ -87,9 +87,13 @@ schema: $(SERVE) ## write config/redrive.schema.json anew
 third-party: $(DEV) ## write THIRD_PARTY.md anew
 	@$(BIN)/python tools/third_party.py --write
 
+.PHONY: lock
+lock: $(DEV) ## write the hashed locks of the image anew (deploy/image/locks; needs uv)
+	@$(BIN)/python tools/lock.py
+
 .PHONY: release-check
-release-check: $(DEV) ## build sdist and wheel, install the wheel bare, use the command away from the checkout
-	@$(BIN)/python tools/release_check.py
+release-check: $(DEV) ## build sdist and wheels, install and use them on each Python found (ARGS="--pythons 3.11")
+	@$(BIN)/python tools/release_check.py $(ARGS)
 
 .PHONY: helm
 helm: $(DEV) ## have helm for the tests of the chart: from the path, else fetched into build/helm

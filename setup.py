@@ -1,4 +1,5 @@
-"""What of the package is compiled, where a C compiler is; all else about it is in pyproject.toml.
+"""What of the package is compiled, where a C compiler is, and what pyproject.toml can't say of it: the readme with
+absolute links, and a source distribution that is the same bytes every time.
 
 Without one the package is Python alone and does the same (docs/decisions/0013-compiled-way.md). All of MODULES are
 compiled or none is: one that is calls others past the interpreter.
@@ -6,12 +7,19 @@ compiled or none is: one that is calls others past the interpreter.
 
 from __future__ import annotations
 
+import gzip
 import os
+import sys
+import tarfile
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
+
+sys.path.insert(0, str(Path(__file__).parent / "tools"))
+from readme import long_description
 
 #: Modules that are compiled, one a line. Of most the source is the Python that also runs without a compiler, with types
 #: in the `.pxd` beside it; of a `.pyx` there is nothing else.
@@ -89,7 +97,36 @@ class BuildAll(build_ext):
                 each.optional = True  # what is not there is not copied
 
 
+class SteadySdist(sdist):
+    """A source distribution without the time, the user and the order of the machine that made it: $SOURCE_DATE_EPOCH,
+    where it is set, is the time of every file.
+    """
+
+    def make_archive(self, base_name: str, format: str, *args: object, **more: object) -> str:
+        """The archive; only gztar can be made so."""
+        epoch = os.environ.get("SOURCE_DATE_EPOCH")
+        if epoch is None or format != "gztar":
+            return str(super().make_archive(base_name, format, *args, **more))
+
+        def steady(member: tarfile.TarInfo) -> tarfile.TarInfo:
+            member.mtime, member.uid, member.gid, member.uname, member.gname = int(epoch), 0, 0, "", ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            return member
+
+        folder, archive = Path(base_name).name, f"{base_name}.tar.gz"
+        with (
+            Path(archive).open("wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=int(epoch)) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            for path in [Path(folder), *sorted(Path(folder).rglob("*"))]:
+                tar.add(path, recursive=False, filter=steady)
+        return archive
+
+
 setup(
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
     ext_modules=cythonize(
         [extension(module) for module in [SHARED, *MODULES]],
         build_dir="build/cython",
@@ -98,6 +135,6 @@ setup(
         quiet=True,
         shared_utility_qualified_name=SHARED,
     ),
-    cmdclass={"build_ext": BuildAll},
+    cmdclass={"build_ext": BuildAll, "sdist": SteadySdist},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

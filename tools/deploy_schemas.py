@@ -1,11 +1,12 @@
-"""Cut the schemas that the deployment files are checked against out of two packages of PyPI.
+"""Cut the schemas that the files of deploy/ and .github/ are checked against out of two packages of PyPI.
 
     pip install --target DIR --no-deps kubernetes-validate check-jsonschema
     python tools/deploy_schemas.py DIR
 
 Both carry them for their own use (Apache-2.0): kubernetes-validate those of every Kubernetes release, strict ones that
-know no further keys, check-jsonschema that of the compose specification. Here they lie cut down to the kinds that
-deploy/ uses, without descriptions, so that checking needs no network and no 17,000 files.
+know no further keys, check-jsonschema those of the compose specification and, from SchemaStore, of GitHub's files. Here
+they lie cut down to the kinds that deploy/ uses, without descriptions, so that checking needs no network and no 17,000
+files.
 """
 
 from __future__ import annotations
@@ -76,11 +77,24 @@ def kubernetes(folder: Path) -> dict[str, Any]:
     return {"kinds": local(kinds), "$defs": local(dict(sorted(kept.items())))}
 
 
+#: Schemas that check-jsonschema has, and what they are called here.
+VENDORED = {
+    "compose": "compose-spec",
+    "workflow": "github-workflows",
+    "dependabot": "dependabot",
+    "issue-form": "github-issue-forms",
+    "issue-config": "github-issue-config",
+}
+
+
 def main() -> None:
-    """Write both."""
+    """Write all; those of Kubernetes where kubernetes-validate is in the folder."""
     folder = Path(sys.argv[1])
-    compose = json.loads((folder / "check_jsonschema/builtin_schemas/vendor/compose-spec.json").read_text())
-    for name, schema in (("kubernetes", kubernetes(folder)), ("compose", plain(compose))):
+    vendor = folder / "check_jsonschema/builtin_schemas/vendor"
+    schemas = {name: plain(json.loads((vendor / f"{file}.json").read_text())) for name, file in VENDORED.items()}
+    if (folder / "kubernetes_validate").exists():
+        schemas["kubernetes"] = kubernetes(folder)
+    for name, schema in schemas.items():
         (HERE / f"{name}.json").write_text(json.dumps(schema, separators=(",", ":")) + "\n")
 
 

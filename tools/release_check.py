@@ -1,70 +1,101 @@
 """Whether what would be released can be released: `make release-check`.
 
-Builds the source distribution, a wheel out of it, and installs that into a bare environment from the lock, with what it
-needs to run and nothing else. Then the command is used there, in an empty folder, as somebody would who has never seen
-the checkout.
+Builds the source distribution twice, which must give the same bytes, looks at what it holds and says of itself, and
+installs from it: on every Python that can be found, compiled and without a compiler, by pip, pipx and uv
+(`release_installs.py`). `--pythons 3.11,3.13` takes fewer.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import hashlib
+import io
 import os
 import re
-import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import tomllib
-import urllib.request
 import zipfile
-from collections.abc import Iterator
+from email.message import Message
+from email.parser import Parser
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+import readme
+import readme_renderer.markdown as renderer
+import release_notes
+from release_installs import Installs, run, say
 
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-POLICY_TEST = """\
-config: {upstreams: {a: {url: "http://a.example"}}}
-tests:
-  - name: one failure is ridden out
-    calls:
-      - request: {method: GET, url: "http://a.example/"}
-        attempts: [{status: 503}, {status: 200}]
-        expect: {attempts: 2, status: 200, outcome: success}
-"""
+VERSION = readme.version()
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+#: What a source distribution has beside the checkout: written by setuptools, and the examples where their link leads.
+MADE = re.compile(r"(PKG-INFO|setup\.cfg|redrive\.egg-info/.+|proxy/examples/.+)$")
 
 
-def run(*command: object, **more: object) -> str:
-    """A command that must succeed; what it printed."""
-    done = subprocess.run([str(each) for each in command], stdout=subprocess.PIPE, text=True, check=False, **more)  # type: ignore[call-overload]
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))} failed ({done.returncode})\n{done.stdout}")
-    return str(done.stdout)
+def said() -> None:
+    """What the project says of itself agrees."""
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## {VERSION}" in changelog or "## Unreleased" in changelog, "CHANGELOG.md has nothing on this version"
+    release_notes.notes(changelog, "Unreleased" if "## Unreleased" in changelog else VERSION)
+    run(sys.executable, ROOT / "tools/third_party.py", "--check")
+    run(sys.executable, ROOT / "tools/lock.py", "--check", stderr=subprocess.DEVNULL)
+    say(f"version {VERSION}; THIRD_PARTY.md and the locks are current")
 
 
-def say(what: str) -> None:
-    """One line for each thing that holds."""
-    print(f"  {what}", flush=True)
+def source_distribution(folder: Path) -> Path:
+    """The source distribution, which comes out the same when it is made again."""
+    when = run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip()
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": when}
+    made = []
+    for out in (DIST, folder / "again"):
+        run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT, env=environment, stderr=subprocess.DEVNULL)
+        made.append(out / f"redrive-{VERSION}.tar.gz")
+    first, second = (hashlib.sha256(each.read_bytes()).hexdigest() for each in made)
+    assert first == second, "the source distribution is another each time it is made"
+    size = made[0].stat().st_size / 1000
+    say(f"{made[0].name} ({size:.0f} kB) is the same each time it is made: sha256 {first[:16]}…")
+    return made[0]
 
 
-def build() -> tuple[Path, Path]:
-    """The two files, made anew."""
-    for old in DIST.glob(f"redrive-{VERSION}*"):
-        old.unlink()
-    run(sys.executable, "-m", "build", "--outdir", DIST, ROOT, stderr=subprocess.DEVNULL)
-    (wheel,) = DIST.glob(f"redrive-{VERSION}-*.whl")
-    return DIST / f"redrive-{VERSION}.tar.gz", wheel
+def look_into_source(sdist: Path) -> None:
+    """The source distribution is the checkout: nothing of it is missing, and nothing else is there."""
+    with tarfile.open(sdist) as archive:
+        inside = {member.name.partition("/")[2] for member in archive.getmembers() if not member.isdir()}
+        metadata = archive.extractfile(f"redrive-{VERSION}/PKG-INFO")
+        assert metadata is not None
+        look_at_metadata(Parser().parse(io.TextIOWrapper(metadata)))
+    checkout = {name for name in run("git", "-C", ROOT, "ls-files").splitlines() if not (ROOT / name).is_symlink()}
+    assert not checkout - inside, f"not in the source distribution: {sorted(checkout - inside)[:5]}"
+    stray = sorted(name for name in inside - checkout if not MADE.match(name))
+    assert not stray, f"in the source distribution, but not in the repository: {stray[:5]}"
+    for suffix in (".pyx", ".pxd"):
+        assert any(name.endswith(suffix) for name in inside), f"no {suffix} in the source distribution"
+    say(f"it holds the {len(checkout)} files of the repository, and nothing else")
 
 
-def look(sdist: Path, wheel: Path) -> None:
-    """What is in them, and what is not."""
+def look_at_metadata(said: Message) -> None:
+    """What a package index shows."""
+    assert said["License-Expression"] == "Apache-2.0" and said["Description-Content-Type"] == "text/markdown"
+    versions = {each.rpartition(" ")[2] for each in said.get_all("Classifier", []) if "Python :: 3." in each}
+    assert versions == set(PYTHONS), f"classifiers name {sorted(versions)}"
+    urls = dict(line.split(", ", 1) for line in said.get_all("Project-URL", []))
+    assert urls["source"] == readme.source()
+    text = str(said.get_payload())
+    page = renderer.render(text)
+    assert page is not None, "the readme can't be shown"
+    relative = re.findall(r'(?:href|src)="(?!https?:|#|mailto:)([^"]*)"', page)
+    assert not relative, f"links of the readme lead nowhere on a package index: {relative}"
+    assert re.search(r'<img [^>]*src="https://', page), "the readme has no picture"
+    say(f"the readme is shown with its picture, and its {len(re.findall('href=', page))} links are absolute")
+
+
+def look_into_wheel(wheel: Path, *, compiled: bool) -> None:
+    """What a wheel holds, and what it does not."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        metadata = archive.read(f"redrive-{VERSION}.dist-info/METADATA").decode()
     roots = {name.split("/")[0] for name in names}
     assert roots == {"proxy", f"redrive-{VERSION}.dist-info"}, roots
     tracked = {Path(line) for line in run("git", "-C", ROOT, "ls-files", "proxy").splitlines()}
@@ -73,138 +104,29 @@ def look(sdist: Path, wheel: Path) -> None:
     left_out = set(map(str, shipped)) - names
     assert not left_out, f"not in the wheel: {sorted(left_out)}"
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    compiled = {name.partition(".")[0] for name in names if name.endswith(".so")}
+    libraries = {name.partition(".")[0] for name in names if name.endswith(".so")}
     sources = re.findall(r'^    "(proxy[\w.]+)",$', (ROOT / "setup.py").read_text(), re.M)
-    assert sources and compiled == {name.replace(".", "/") for name in sources}, f"compiled is {sorted(compiled)}"
-    assert "License-Expression: Apache-2.0" in metadata
-    with tarfile.open(sdist) as archive:
-        inside = {name.partition("/")[2] for name in archive.getnames()}
-    for needed in (
-        "Dockerfile",
-        "constraints.txt",
-        "tests/conftest.py",
-        "docs/README.md",
-        "config/redrive.yaml",
-        "Makefile",
-        "setup.py",
-        "proxy/wire/http1/scan.pyx",
-    ):
-        assert needed in inside, f"not in the source distribution: {needed}"
-    stray = [name for name in inside if re.search(r"\.(pem|key|log|pyc)$|(^|/)(\.venv|build|\.git)/", name)]
-    assert not stray, stray[:5]
-    sizes = [f"{file.name} ({file.stat().st_size / 1000:.0f} kB)" for file in (sdist, wheel)]
-    say(f"{' and '.join(sizes)} hold what they should")
-
-
-def locked() -> dict[str, str]:
-    """constraints.txt."""
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    return {canonicalize_name(Requirement(line).name): line.partition("==")[2] for line in lines if "==" in line}
-
-
-def bare(folder: Path, wheel: Path, extras: str = "") -> Path:
-    """An environment with the wheel and what it needs; its folder of commands."""
-    run(sys.executable, "-m", "venv", folder)
-    commands = folder / "bin"
-    run(
-        commands / "pip", "install", "-q", "-c", ROOT / "constraints.txt", f"{wheel}{extras}", stderr=subprocess.DEVNULL
-    )
-    found = {
-        canonicalize_name(each["name"]): each["version"]
-        for each in json.loads(run(commands / "pip", "list", "--format", "json"))
-    }
-    for name in ("pip", "setuptools", "redrive"):
-        found.pop(name, None)
-    lock = locked()
-    loose = {name: version for name, version in found.items() if lock.get(name) != version}
-    assert not loose, f"not as constraints.txt has them: {loose}"
-    for name in ("pytest", "jsonschema", "pydantic", "mypy", "mkdocs"):
-        assert name not in found, f"{name} came along"
-    say(f"installs{extras and ' with ' + extras} with {len(found)} packages, every one as constraints.txt has it")
-    return commands
-
-
-def use(commands: Path, empty: Path) -> None:
-    """Every verb that needs no network, in an empty folder, under the defaults."""
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("REDRIVE", "AWS_"))},
-        "PATH": f"{commands}:/usr/bin:/bin",
-    }
-    redrive = commands / "redrive"
-
-    def ask(*arguments: str) -> str:
-        return run(redrive, *arguments, cwd=empty, env=environment, stderr=subprocess.DEVNULL)
-
-    assert ask("--version").startswith(f"redrive {VERSION} (")
-    assert "the defaults: fine" in ask("check")
-    assert json.loads(ask("schema")) == json.loads((ROOT / "config/redrive.schema.json").read_text())
-    assert "HTTP_PROXY=http://127.0.0.1:8080" in ask("env")
-    assert "standard" in ask("explain", "GET", "http://a.example/", "--status", "503")
-    (empty / "tests.yaml").write_text(POLICY_TEST)
-    ask("test", "tests.yaml")
-    (folder,) = commands.parent.glob("lib/python*/site-packages/proxy/examples")
-    assert str(folder) in "".join(ask("--help").split()), "redrive --help does not say where the examples are"
-    examples = sorted(folder.glob("*.yaml"))
-    for example in examples:
-        ask("check", "-c", str(example))
-    ask("test", *map(str, sorted((folder / "tests").glob("*.yaml"))))
-    assert json.loads(ask("simulate", "--scenario", str(folder / "scenarios/outage.yaml"), "--json"))
-    assert json.loads(ask("demo", "--seconds", "3", "--json"))
-    say(f"every verb works away from the checkout, and the {len(examples)} examples that came along")
-    serve(redrive, empty, environment)
-
-
-def serve(redrive: Path, empty: Path, environment: dict[str, str]) -> None:
-    """It serves, shows what it has to show, and ends when told to."""
-    (empty / "redrive.yaml").write_text("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n")
-    process = subprocess.Popen(
-        [redrive, "run", "-c", "redrive.yaml"],
-        cwd=empty,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        ready = json.loads(process.stdout.readline())
-        admin = f"http://{ready['admin'][0]}"
-        for path in served(admin):
-            with urllib.request.urlopen(admin + path, timeout=10) as answer:
-                assert answer.status == 200, path
-    finally:
-        process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
-    say("it serves, answers on its admin port, and ends with 0")
-
-
-def served(admin: str) -> Iterator[str]:
-    """What the admin port has; the dashboard is asked for where there is one."""
-    yield from ("/livez", "/readyz?verbose", "/metrics", "/config", "/upstreams", "/buckets", "/requests")
-    if any((ROOT / "proxy").rglob("*.html")):
-        yield "/"
-
-
-def said() -> None:
-    """What the project says of itself agrees."""
-    changelog = (ROOT / "CHANGELOG.md").read_text()
-    assert f"## {VERSION}" in changelog or "## Unreleased" in changelog, "CHANGELOG.md has nothing on this version"
-    assert f"ARG VERSION={VERSION}" in (ROOT / "Dockerfile").read_text(), "the Dockerfile has another version"
-    assert f'__version__ = "{VERSION}"' in (ROOT / "proxy/__init__.py").read_text(), "proxy.__version__ is another"
-    run(sys.executable, ROOT / "tools/third_party.py", "--check")
-    say(f"version {VERSION} everywhere; THIRD_PARTY.md is current")
+    wanted = {name.replace(".", "/") for name in (*sources, "proxy._compiled")} if compiled else set()
+    assert sources and libraries == wanted, f"compiled is {sorted(libraries)}"
 
 
 def main() -> None:
     """All of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pythons", default=",".join(PYTHONS), metavar="3.11,…", help="the Pythons to try")
+    wanted = parser.parse_args().pythons.split(",")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" in project["dynamic"], "the version stands in proxy/__init__.py alone"
     said()
-    sdist, wheel = build()
-    look(sdist, wheel)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        (folder / "empty").mkdir()
-        use(bare(folder / "bare", wheel), folder / "empty")
-        bare(folder / "all", wheel, "[intercept,redis,otel]")
+        sdist = source_distribution(folder)
+        look_into_source(sdist)
+        installs = Installs(sdist, VERSION, folder, look_into_wheel)
+        for version in wanted:
+            installs.on_python(version)
+        installs.by_pipx()
+        installs.by_uv()
     print(f"redrive {VERSION} can be released")
 
 
