@@ -49,6 +49,8 @@ def test_a_recipe_of_the_guide_is_the_policy_that_is_tried() -> None:
     for file, upstream in (
         ("aws", "dynamodb"),
         ("azure", "azure-openai"),
+        ("google", "gemini"),
+        ("google", "storage"),
         ("llm", "gpt"),
         ("llm", "gpt-azure"),
         *((name, name) for name in same),
