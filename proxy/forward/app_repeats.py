@@ -47,14 +47,14 @@ class AppRepeats:
             self._remember(client, request, body, now)
         return repeated
 
-    def _remember(self, client: str, request: Request, body: Iterable[bytes], now: float) -> None:
+    def _remember(self, client: str, request: Request, body: tuple[bytes, ...], now: float) -> None:
         key = _key(client, request)
         self._given_up.pop(key, None)  # the newest stands last
         self._given_up[key] = (now, _digest(body))
         if len(self._given_up) > MOST:
             del self._given_up[next(iter(self._given_up))]
 
-    def _is_repeat(self, client: str, request: Request, body: Iterable[bytes], now: float) -> bool:
+    def _is_repeat(self, client: str, request: Request, body: tuple[bytes, ...], now: float) -> bool:
         newest = next(reversed(self._given_up.values()))[0] if self._given_up else now
         if now - newest > WINDOW:
             self._given_up.clear()
@@ -66,7 +66,9 @@ def _key(client: str, request: Request) -> _Key:
     return client.rpartition(":")[0], request.method, request.authority, request.path
 
 
-def _digest(body: Iterable[bytes]) -> bytes:
+def _digest(body: tuple[bytes, ...]) -> bytes:
+    if not any(body):  # as of nearly all that is repeated
+        return b""
     digest = blake2b(digest_size=16)
     for chunk in body:
         digest.update(chunk)

@@ -4,7 +4,9 @@ from proxy.forward.attempt cimport Attempt
 from proxy.forward.context cimport Context
 from proxy.forward.request_plan cimport Plan
 from proxy.observe.call_record cimport CallRecord
+from proxy.retry.facts cimport Request
 from proxy.retry.registry cimport ScopeState
+from proxy.transport.origins cimport Origin
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
@@ -36,7 +38,7 @@ cdef class Exchange:
     cdef public object call
     cdef public Plan plan
     cdef public object policy
-    cdef public object request
+    cdef public Request request
     cdef public double started
     cdef public double moved
     cdef public ScopeState _scope
@@ -52,4 +54,19 @@ cdef class Exchange:
         str sent_by, fallbacks
     )
     cpdef carry_out(self, tuple actions, double now)
+    cpdef decider(self)
+    cpdef _decide(self)
+    cpdef _launch(self, action, double now)
+    cdef _send(self, Attempt attempt, stream, double now)
+    cpdef _begin(self, Attempt attempt, stream, double now)
+    cdef _has_sent(self, Attempt attempt)
+    cpdef _resting(self, Origin origin, double now)
+    cdef _avoid(self, Attempt attempt)
+    cdef list _connections(self)
+    cpdef _request_for(self, Attempt attempt, stream, double now)
+    cpdef _deliver(self, Attempt attempt, outcome, double now)
+    cpdef _stream_on(self, Attempt attempt, double now)
+    cpdef _finish(self, outcome, double now)
+    cpdef _let_go(self, Attempt attempt)
+    cpdef wake_at(self, double at)
     cpdef due_by(self, double at)

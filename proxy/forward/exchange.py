@@ -545,7 +545,7 @@ class Exchange:
         number, fresh, endpoint = action.attempt, action.fresh, action.endpoint
         destination, flights = self.plan.destination, self.flights
         if endpoint is None:
-            avoid = () if destination.only else [*self._failed, *(flight.origin for flight in flights.values())]
+            avoid = () if destination.only else [*self._failed, *[flight.origin for flight in flights.values()]]
             origin = destination.only or destination.choose(avoid, now)
         else:
             origin = destination.origins[endpoint]

@@ -14,7 +14,7 @@ for, and what it grants too late goes back to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.concurrency import Places
@@ -32,7 +32,6 @@ from proxy.retry.waiting_room import WaitingRoom
 Alarm = Callable[[float], None]
 
 
-@dataclass(slots=True, eq=False)
 class Payment:
     """What is paid for one attempt. `price`: tokens that were taken from the bucket, None where nothing had to be
     paid; `owed`: tokens that the bucket has still to be paid, None: nothing; `asked`: the bucket was asked for them and
@@ -40,20 +39,26 @@ class Payment:
     core chooses that.
     """
 
-    bucket: Bucket | None
-    room: WaitingRoom
-    upstream: str
-    price: float | None = None
-    owed: float | None = None
-    asked: bool = False
-    limit: float = 0.0
-    choice: Choice | None = None
-    _taken_at: float = 0.0
-    _hedges: Hedges | None = None  # where this one is counted as a hedge, and since when
-    _hedged_at: float = 0.0
-    _tokens: tuple[TokenGate, ...] = ()
-    _under_way: Places | None = None  # where the attempt has a place
-    _place: str = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
+    __slots__ = (
+        *("_hedged_at", "_hedges", "_place", "_taken_at", "_tokens", "_under_way", "asked", "bucket", "choice"),
+        *("limit", "owed", "price", "room", "upstream"),
+    )
+
+    def __init__(self, bucket: Bucket | None, room: WaitingRoom, upstream: str) -> None:
+        self.bucket = bucket
+        self.room = room
+        self.upstream = upstream
+        self.price: float | None = None
+        self.owed: float | None = None
+        self.asked = False
+        self.limit = 0.0
+        self.choice: Choice | None = None
+        self._taken_at = 0.0
+        self._hedges: Hedges | None = None  # where this one is counted as a hedge, and since when
+        self._hedged_at = 0.0
+        self._tokens: tuple[TokenGate, ...] = ()
+        self._under_way: Places | None = None  # where the attempt has a place
+        self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
     def wait(self, place: str) -> bool:
         """Take a place in the waiting room ("backoff" or "held"), for the one had before; False: there is none."""
@@ -171,7 +176,6 @@ class Payment:
             self._hedges = None
 
 
-@dataclass(slots=True, eq=False)
 class Admission:
     """What gates know as a waiter; made when one has to be asked for the first time.
 
@@ -182,25 +186,40 @@ class Admission:
     `found_no_place`: no place among the attempts under way became free for it.
     """
 
-    request: Request
-    policy: Policy
-    scope: ScopeState
-    alarm: Alarm | None
-    cools: bool
-    endpoints: Endpoints | None = None
-    held_by: str = ""
-    held: float = 0.0
-    held_attempt: int = 0
-    cooled: bool = False
-    cooling: tuple[float, int] = (0.0, 503)
-    found_no_place: bool = False
-    _deadline: float | None = None
-    _held_since: float | None = None  # since when a gate holds the next attempt
-    _met_before: dict[ScopeState, tuple[float, ...]] | None = None  # the next, of other credentials
-    _own_delays: tuple[float, ...] = ()  # when the delays are over that began with answers to this call
-    _cooled_since: float | None = None  # since when the cooldown holds it
-    _cooled_before: float = 0.0  # for how long it did so ahead of earlier attempts
-    _patience: float = NEVER  # until when it may: after that the call is answered
+    __slots__ = (
+        *("_cooled_before", "_cooled_since", "_deadline", "_held_since", "_met_before", "_own_delays", "_patience"),
+        *("alarm", "cooled", "cooling", "cools", "endpoints", "found_no_place", "held", "held_attempt", "held_by"),
+        *("policy", "request", "scope"),
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        policy: Policy,
+        scope: ScopeState,
+        alarm: Alarm | None,
+        cools: bool,
+        endpoints: Endpoints | None = None,
+    ) -> None:
+        self.request = request
+        self.policy = policy
+        self.scope = scope
+        self.alarm = alarm
+        self.cools = cools
+        self.endpoints = endpoints
+        self.held_by = ""
+        self.held = 0.0
+        self.held_attempt = 0
+        self.cooled = False
+        self.cooling: tuple[float, int] = (0.0, 503)
+        self.found_no_place = False
+        self._deadline: float | None = None
+        self._held_since: float | None = None  # since when a gate holds the next attempt
+        self._met_before: dict[ScopeState, tuple[float, ...]] | None = None  # the next, of other credentials
+        self._own_delays: tuple[float, ...] = ()  # when the delays are over that began with answers to this call
+        self._cooled_since: float | None = None  # since when the cooldown holds it
+        self._cooled_before = 0.0  # for how long it did so ahead of earlier attempts
+        self._patience = NEVER  # until when it may: after that the call is answered
 
     @property
     def was_cooled(self) -> bool:

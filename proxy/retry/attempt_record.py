@@ -10,7 +10,6 @@ from proxy.retry.facts import Class, Failure, Fault, FaultKind, Outcome, Reply
 FELL_BACK = "fell back"
 
 
-@dataclass(slots=True)
 class AttemptRecord:
     """One sending. Times are seconds on the driver's clock; `delay` is the wait decided on before the next attempt.
 
@@ -26,32 +25,67 @@ class AttemptRecord:
     that value was put aside.
     """
 
-    attempt: int
-    started: float
-    ended: float | None = None
-    status: int | None = None
-    grpc_status: int | None = None
-    fault: FaultKind | None = None
-    detail: str = ""
-    cls: Class | None = None
-    because: str = ""
-    decision: str = ""
-    why: str = ""
-    delay: float | None = None
-    pushback: str = ""
-    pushback_delay: float | None = None
-    price: float = 0.0
-    held: float = 0.0
-    held_by: str = ""
-    endpoint: str = ""
-    rst_code: int | None = None
-    protocol: str = ""
-    upstream: str = ""
-    route: str = ""
-    first_byte: float | None = None
-    key: int | None = None
-    key_why: str = ""
-    aside: bool = False
+    __slots__ = (
+        *("aside", "attempt", "because", "cls", "decision", "delay", "detail", "ended", "endpoint", "fault"),
+        *("first_byte", "grpc_status", "held", "held_by", "key", "key_why", "price", "protocol", "pushback"),
+        *("pushback_delay", "route", "rst_code", "started", "status", "upstream", "why"),
+    )
+
+    def __init__(
+        self,
+        attempt: int,
+        started: float,
+        ended: float | None = None,
+        status: int | None = None,
+        grpc_status: int | None = None,
+        fault: FaultKind | None = None,
+        detail: str = "",
+        cls: Class | None = None,
+        because: str = "",
+        decision: str = "",
+        why: str = "",
+        delay: float | None = None,
+        pushback: str = "",
+        pushback_delay: float | None = None,
+        price: float = 0.0,
+        held: float = 0.0,
+        held_by: str = "",
+        endpoint: str = "",
+        rst_code: int | None = None,
+        protocol: str = "",
+        upstream: str = "",
+        route: str = "",
+        first_byte: float | None = None,
+        key: int | None = None,
+        key_why: str = "",
+        aside: bool = False,
+    ) -> None:
+        self.attempt = attempt
+        self.started = started
+        self.ended = ended
+        self.status = status
+        self.grpc_status = grpc_status
+        self.fault = fault
+        self.detail = detail
+        self.cls = cls
+        self.because = because
+        self.decision = decision
+        self.why = why
+        self.delay = delay
+        self.pushback = pushback
+        self.pushback_delay = pushback_delay
+        self.price = price
+        self.held = held
+        self.held_by = held_by
+        self.endpoint = endpoint
+        self.rst_code = rst_code
+        self.protocol = protocol
+        self.upstream = upstream
+        self.route = route
+        self.first_byte = first_byte
+        self.key = key
+        self.key_why = key_why
+        self.aside = aside
 
     def judge(self, failure: Failure, reply: Reply | None) -> None:
         """Write down what the sending was judged to be. `reply`: the last answer that was judged."""

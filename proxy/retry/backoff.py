@@ -35,7 +35,7 @@ def needs_draw(backoff: Backoff) -> bool:
     return backoff.jitter != "none"
 
 
-def delay(backoff: Backoff, n: int, r: float, *, throttling: bool = False, previous: float | None = None) -> float:
+def delay(backoff: Backoff, n: int, r: float, throttling: bool = False, previous: float | None = None) -> float:
     """Seconds before retry n (1, 2, ...; 0 for anything less, the initial attempt); `r` is a draw from [0, 1).
 
     `throttling`: the error before was one, so `throttling_base` takes base's place. `previous`: the backoff computed

@@ -39,13 +39,12 @@ from proxy.retry.buckets import Bucket
 from proxy.retry.classification import NeedsBody, classify, classify_fault, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.credentials import CallKeys
-from proxy.retry.endpoints import Endpoints
+from proxy.retry.endpoint_picker import CircuitChanged, EndpointPicker
 from proxy.retry.facts import (
     NO_PUSHBACK,
     Class,
     Failure,
     Fault,
-    FaultKind,
     Fields,
     Outcome,
     Progress,
@@ -71,7 +70,7 @@ from proxy.retry.reasons import (
     why_not,
 )
 from proxy.retry.registry import ScopeState
-from proxy.retry.request_hints import NO_HINTS, RequestHints, read_request_hints
+from proxy.retry.request_hints import NO_HINTS, read_request_hints
 from proxy.retry.states import Delivering, Done, Flight, Flying, New, State
 from proxy.retry.waiting_room import WaitingRoom
 
@@ -99,7 +98,7 @@ class Env:
     rng: Chance
     wall_offset: float = 0.0
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
-    circuit_changed: Callable[[str, str, bool, float], None] = lambda upstream, endpoint, is_open, left: None
+    circuit_changed: CircuitChanged = lambda upstream, endpoint, is_open, left: None
     credential_aside: Callable[[str, int], None] = lambda upstream, key: None
     cooldown_began: Callable[[CooldownBegan], None] = lambda began: None
 
@@ -122,36 +121,14 @@ class Call:
     `first_byte`: within how many seconds of the request's last byte an answer's first byte that counts must come
     (None: any time); drivers say so (`first_byte_of`) once the request has been sent whole: `request_sent`.
     `endpoints`: where each attempt went last, and `protocols`: by what, which the driver writes, until it is recorded.
-    Defaults live on the class: a call that succeeds at once sets few of them.
     """
 
-    attempts: int = 0
-    earlier: int = 0
-    started: float = 0.0
-    deadline: float | None = None
-    committed: bool = False
-    resent: bool = False  # the one transparent retry has been used
-    hedged: bool = False
-    hints: RequestHints = NO_HINTS
-    failure: Failure | None = None
-    first_byte: float | None = None
-    request_sent: bool = False
-    reply: Reply | None = None
-    plugin: CustomToken | None = None
-    fallbacks: Fallbacks | None = None
-    state: State = _NEW
-
-    _candidates: Endpoints | None = None  # where it may be sent, where the core chooses that
-    _failed_at: tuple[int, ...] = ()  # endpoints that it is not sent to again while another is left
-    _plan: Sequential | Hedged | None = None
-    _payment: Payment | None = None  # for the attempt that comes next
-    _admission: Admission | None = None
-    _flight: Flight | None = None  # the attempt whose answer is delivered
-    _keys: CallKeys[ScopeState] | None = None  # which credential its attempts carry
-    _processed: bool = False  # an attempt may have been processed: a refusal is not transparent any more
-    _shared: bool = False  # the body outgrew its buffer, but everything that is to be sent has it
-    _paid: float | None = None  # what the last retry that was sent had paid
-    _app_paid: float | None = None  # what an app's own retry was charged
+    __slots__ = (
+        *("_admission", "_alarm", "_app_paid", "_flight", "_keys", "_paid", "_payment", "_picker", "_plan"),
+        *("_processed", "_shared", "attempts", "bucket", "committed", "deadline", "earlier", "endpoints", "env"),
+        *("failure", "fallbacks", "first_byte", "hedged", "hints", "history", "plugin", "policy", "protocols"),
+        *("reply", "request", "request_sent", "resent", "scope", "started", "state"),
+    )
 
     def __init__(
         self,
@@ -166,15 +143,39 @@ class Call:
         self.policy = policy
         self.scope = scope
         self.env = env
+        self.state: State = _NEW
+        self.attempts = self.earlier = 0
+        self.started = 0.0
+        self.deadline: float | None = None
+        self.committed = self.hedged = False
+        self.resent = False  # the one transparent retry has been used
+        self.hints = NO_HINTS
+        self.failure: Failure | None = None
+        self.reply: Reply | None = None
+        self.first_byte: float | None = None
+        self.request_sent = False
+        self.plugin: CustomToken | None = None
+        self.fallbacks: Fallbacks | None = None
+        self.bucket: Bucket | None = None
         self.history: list[AttemptRecord] = []
         self.endpoints: dict[int, str] = {}
         self.protocols: dict[int, str] = {}
         self._alarm = alarm
+        self._picker: EndpointPicker | None = None
+        self._plan: Sequential | Hedged | None = None
+        self._payment: Payment | None = None  # for the attempt that comes next
+        self._admission: Admission | None = None
+        self._flight: Flight | None = None  # the attempt whose answer is delivered
+        self._keys: CallKeys[ScopeState] | None = None  # which credential its attempts carry
+        self._processed = False  # an attempt may have been processed: a refusal is not transparent any more
+        self._shared = False  # the body outgrew its buffer, but everything that is to be sent has it
+        self._paid: float | None = None  # what the last retry that was sent had paid
+        self._app_paid: float | None = None  # what an app's own retry was charged
         if scope.endpoints is not None:
-            self._candidates = scope.endpoints.of(request.authority)
-        strategy = policy.strategy
-        self.bucket: Bucket | None = None
+            endpoints = scope.endpoints.of(request.authority)
+            self._picker = EndpointPicker(endpoints, policy.upstream, env.circuit_changed)
         if policy.mode == "enforce":
+            strategy = policy.strategy
             self.bucket = scope.bucket
             if elsewhere is not None:
                 self.fallbacks = Fallbacks(policy, request, elsewhere)
@@ -241,7 +242,7 @@ class Call:
         """It is not sent to its policy's endpoints, nor held by what is known of them: it is the tunnel to a place that
         only a CONNECT names.
         """
-        self._candidates = None
+        self._picker = None
 
     def forget_alarm(self) -> None:
         """Let go of the driver, which has finished with this call."""
@@ -275,7 +276,7 @@ class Call:
             self.scope.hedges.began(now)
         if policy.strategy.custom is not None:
             return self._start_plugin(now)
-        if self._candidates is None and self.scope.admits(now):
+        if self._picker is None and self.scope.admits(now):
             return self._launch(now)
         return self._admit(Next(now), now)
 
@@ -329,7 +330,8 @@ class Call:
             return ()
         if flight.look is not None:
             flight.look.end(now)
-        reply = replace(flight.reply, peeked=body)
+        reply = flight.reply
+        reply.peeked = body
         verdict = classify(self.policy.classify, self.request, reply, body)
         assert not isinstance(verdict, NeedsBody)  # it has been looked at
         reply.counts_as = verdict.counts_as
@@ -366,7 +368,7 @@ class Call:
             flight.since = now
             if self._keys is not None and fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
                 self._keys.bind()
-            endpoint = self._send_again(flight, fault, now)
+            endpoint = None if self._picker is None else self._picker.take_again(flight, self.state, fault, now)
             return (Launch(attempt, fresh=True, endpoint=endpoint, key=flight.key),)
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
             self._processed = True
@@ -379,7 +381,7 @@ class Call:
         state = self.state
         if type(state) is Flying and self.deadline is not None and now >= self.deadline - HAIR:
             return self._end_flight(state, Outcome.DEADLINE, TOO_LATE, now)
-        next = self._next
+        next = self._next()
         if next is None:
             return ()
         if now < next.due - HAIR and not next.gated:
@@ -390,7 +392,7 @@ class Call:
 
     def granted(self, price: float, now: float) -> Actions:
         """The bucket that was asked says yes, and has taken the price. What is not wanted any more goes back."""
-        next, payment = self._next, self._payment
+        next, payment = self._next(), self._payment
         if next is None or payment is None or not payment.granted(price, now):
             if self.bucket is not None:
                 self.bucket.give_back(price, now)
@@ -404,7 +406,7 @@ class Call:
 
     def refused(self, price: float, now: float) -> Actions:
         """The bucket that was asked says no. What is here may pay all the same when the attempt is due."""
-        next, payment = self._next, self._payment
+        next, payment = self._next(), self._payment
         if next is None or payment is None or not payment.refused(price):
             return ()
         return self._decide(payment, next, now) if now >= next.due - HAIR else ()
@@ -495,18 +497,17 @@ class Call:
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
-    @property
     def _gates(self) -> Admission:
         """The call as gates know it, made when it is needed."""
         admission = self._admission
         if admission is None:
+            endpoints = None if self._picker is None else self._picker.endpoints
             cools = not self.hedged and self.policy.pushback.cooldown != "off" and not self.hints.disabled
             admission = self._admission = Admission(
-                self.request, self.policy, self.scope, self._alarm, cools=cools, endpoints=self._candidates
+                self.request, self.policy, self.scope, self._alarm, cools=cools, endpoints=endpoints
             )
         return admission
 
-    @property
     def _next(self) -> Next | None:
         state = self.state
         return state.next if type(state) is Flying else state if type(state) is Next else None
@@ -526,16 +527,17 @@ class Call:
         if self._keys is not None and self._keys.replace_lost(now):
             self._pass_gates_of(self._keys, now)
         if self._admission is None and self.scope.admits(now) and now <= next.until + HAIR:
-            if self._candidates is None or self._chosen(self._payable(), now):
+            picker = self._picker
+            if picker is None or picker.choose(self._payable(), self.state, now):
                 return self._launch(now)
-            return self._stop_waiting(Outcome.CIRCUIT_OPEN, now, circuit_open(self._candidates.seconds_left(now)))
+            return self._stop_waiting(Outcome.CIRCUIT_OPEN, now, circuit_open(picker.endpoints.seconds_left(now)))
         payment = self._payable()
         is_first = self.attempts == self.earlier
-        at, no, gate = self._gates.ask(payment, now, self.deadline, first=is_first)
+        at, no, gate = self._gates().ask(payment, now, self.deadline, first=is_first)
         held = no is not None or at > now
         if held and no is not Outcome.CIRCUIT_OPEN and self._keys is not None and self._keys.move(now):
             self._pass_gates_of(self._keys, now)
-            at, no, gate = self._gates.ask(payment, now, self.deadline, first=is_first)
+            at, no, gate = self._gates().ask(payment, now, self.deadline, first=is_first)
         if no is None and at <= now <= next.until + HAIR:
             if self._chosen(payment, now):
                 return self._launch(now)
@@ -549,7 +551,7 @@ class Call:
             no, why = Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
         if no is not None:
             return self._stop_waiting(no, now, why)
-        self._gates.hold(gate, now)
+        self._gates().hold(gate, now)
         kept = self.failure if type(self.state) is Flying else None
         next.due, next.gated = at, True
         self.state = next
@@ -566,7 +568,7 @@ class Call:
             self._paid, self._payment = payment.price, None
         if self._admission is not None:
             self._admission.sent(attempt, now)
-        endpoint = None if self._candidates is None else self._go_to(self._candidates, payment, now)
+        endpoint = None if self._picker is None else self._picker.take(payment, self.state, now)
         flight, keys = Flight(now, payment, endpoint=endpoint), self._keys
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
@@ -584,7 +586,7 @@ class Call:
             state = self.state = Flying({attempt: flight})
             if attempt == self.earlier + 1:  # another upstream's last answer has been held until now
                 discarded, self.failure = self._discard(), None
-        plan = self._planned
+        plan = self._planned()
         assert isinstance(plan, Hedged)
         next = state.next = plan.after_launch(self, now)
         launch = Launch(attempt, endpoint=endpoint, key=flight.key)
@@ -593,67 +595,9 @@ class Call:
         more = self._hedge(next, now) if next.due <= now + HAIR else (WakeAt(next.due),)
         return (*discarded, launch, *more)
 
-    def _avoided(self) -> tuple[int, ...]:
-        """Endpoints that the next attempt is not sent to while another is left: it failed there, or flies there."""
-        state = self.state
-        flying = state.flights.values() if type(state) is Flying else ()
-        return (*self._failed_at, *(each.endpoint for each in flying if each.endpoint is not None))
-
     def _chosen(self, payment: Payment, now: float) -> bool:
         """Choose where the next attempt goes, if that is to be chosen; False: every breaker is open."""
-        return self._candidates is None or payment.choose(self._candidates, self._avoided(), now)
-
-    def _go_to(self, candidates: Endpoints, payment: Payment | None, now: float) -> int:
-        """The endpoint of an attempt that is being sent. Without a choice no breaker was asked: none holds the call."""
-        choice = payment.choice if payment is not None else None
-        if choice is None:
-            choice = candidates.choose_any(self._avoided(), now)
-        candidates.took(choice)
-        return choice.index
-
-    def _send_again(self, flight: Flight, fault: Fault, now: float) -> int | None:
-        """Where an attempt is sent again whose first sending was not processed: elsewhere, or where there is nowhere
-        else to where it was, as what it was.
-        """
-        candidates = self._candidates
-        if candidates is None or flight.endpoint is None:
-            return None
-        refused = self._failed_where(candidates, flight, fault, now)
-        avoid = self._avoided()
-        before = None if flight.payment is None else flight.payment.choice
-        choice = candidates.choose_any(avoid, now) if before is None else candidates.choose(avoid, now)
-        if choice is None or (choice.index == flight.endpoint and not choice.probe):
-            return flight.endpoint
-        if before is not None and flight.payment is not None:
-            if refused and before.probe:
-                self._tell_breaker(flight, ill=True, now=now)
-            before.undecided(now)
-            flight.payment.choice = choice
-        flight.endpoint = choice.index
-        return choice.index
-
-    def _failed_where(self, candidates: Endpoints, flight: Flight, fault: Fault | None, now: float) -> bool:
-        """An attempt failed: note its endpoint. Whether that could not be connected to."""
-        endpoint = flight.endpoint
-        assert endpoint is not None  # it was chosen
-        refused = fault is not None and fault.kind is FaultKind.CONNECT_FAILURE
-        if refused:
-            candidates.refused(endpoint, now)
-        else:
-            candidates.reached(endpoint)
-        if fault is None or not fault.reused:  # a pooled connection that was dead says nothing of the endpoint
-            self._failed_at = (*self._failed_at, endpoint)
-        return refused
-
-    def _tell_breaker(self, flight: Flight, *, ill: bool, now: float, after_all: bool = False) -> None:
-        """The class of an attempt is known: tell its endpoint's circuit breaker. `after_all`: it had ended well."""
-        choice = None if flight.payment is None else flight.payment.choice
-        if choice is None or choice.breaker is None:
-            return
-        changed = choice.turned_ill(flight.since, now) if after_all else choice.ended(ill, flight.since, now)
-        if changed is not None:
-            left = choice.breaker.seconds_left(now)
-            self.env.circuit_changed(self.policy.upstream, choice.label, changed, left)
+        return self._picker is None or self._picker.choose(payment, self.state, now)
 
     def _pass_gates_of(self, keys: CallKeys[ScopeState], now: float) -> None:
         """The next attempt carries another credential, and passes its gates."""
@@ -691,9 +635,9 @@ class Call:
             self._measure(now if flight.look is None else flight.look.counted or now, now)
         if self._admission is not None and self._admission.cooled:
             self._admission.landed(flight.since, now, well=True)
-        if flight.endpoint is not None and self._candidates is not None:
-            self._candidates.reached(flight.endpoint)
-            self._tell_breaker(flight, ill=False, now=now)
+        if flight.endpoint is not None and self._picker is not None:
+            self._picker.endpoints.reached(flight.endpoint)
+            self._picker.tell_breaker(flight, ill=False, now=now)
         if not self.hedged:
             self.state = _DELIVERING_FIRST if attempt == 1 else Delivering(attempt, _SUCCESS)
             return _DELIVER_FIRST if attempt == 1 else (Deliver(attempt, _SUCCESS),)
@@ -741,34 +685,32 @@ class Call:
 
     # -- judgement --------------------------------------------------------------------------------------------------
 
-    @property
     def _planned(self) -> Sequential | Hedged:
         plan = self._plan
         if plan is None:
             plan = self._plan = Hedged() if self.hedged else Sequential(self.policy.strategy, self.env.rng)
         return plan
 
-    @property
-    def _disabled(self) -> bool:
+    def _is_disabled(self) -> bool:
         return self.hints.disabled or self.policy.mode != "enforce"
 
     def _judge(self, failure: Failure, flight: Flight, now: float) -> Actions:
         """An attempt failed: grant, pay for and set out on another one, or end the call with a *no*."""
-        state, plan = self.state, self._planned
+        state, plan = self.state, self._planned()
         assert type(state) is Flying
         del state.flights[failure.attempt]
         if self.fallbacks is not None:
             self.fallbacks.attempt_failed(failure.fault or self.reply, failure.verdict)
         _land(flight, now)
-        if flight.endpoint is not None and self._candidates is not None:
-            self._failed_where(self._candidates, flight, failure.fault, now)
-            self._tell_breaker(flight, ill=failure.verdict.cls in _ILL, now=now)
+        if flight.endpoint is not None and self._picker is not None:
+            self._picker.failed(flight, failure.fault, now)
+            self._picker.tell_breaker(flight, ill=failure.verdict.cls in _ILL, now=now)
         on = goes_on(self, failure)
         began = self._tell_of(failure, on, now)
         if self.policy.mode == "observe" and not self.hints.disabled:
             decided: Next | Outcome = self._observe(failure, on, now)
         else:
-            decided = plan.after_failure(self, failure, now, goes_on=on, disabled=self._disabled)
+            decided = plan.after_failure(self, failure, now, on, self._is_disabled())
         if self.hedged:
             return self._hedge_on(failure, flight, decided, on, now)
         self.failure = failure
@@ -779,9 +721,9 @@ class Call:
             return self._give_up(decided, now)
         renewed = self._keys if self._keys is not None and self._keys.renew(failure, now) else None
         if began is not None and renewed is not None:  # its first place is for calls with the credential that had it
-            self._gates.met(began)
+            self._gates().met(began)
         elif began is not None:
-            self._gates.claim_place(began, decided.due)
+            self._gates().claim_place(began, decided.due)
         if renewed is not None:
             self._pass_gates_of(renewed, now)
         self._note(failure.attempt, flight, now, "retried", failure).delay = decided.due - now
@@ -803,7 +745,7 @@ class Call:
         if self.bucket is not None and (on or failure.pushback.stop):
             self.bucket.failed(now)
         began = None
-        if not self._disabled and not self.hedged:  # neither with X-Retry-Disable nor of a hedged call
+        if not self._is_disabled() and not self.hedged:  # neither with X-Retry-Disable nor of a hedged call
             began = self.scope.cool_down(failure, self.policy.pushback, self.scope.caller(self.request), now)
             if began is not None:
                 self._tell_of_cooldown(began, failure, now)
@@ -847,12 +789,12 @@ class Call:
 
     def _observe(self, failure: Failure, on: bool, now: float) -> Outcome:
         """Mode observe: work out what would have happened against the shadow, and let it show in the record."""
-        plan = self._planned
-        real = plan.after_failure(self, failure, now, goes_on=on, disabled=True)
+        plan = self._planned()
+        real = plan.after_failure(self, failure, now, on, True)
         if real is not Outcome.DISABLED:
             assert isinstance(real, Outcome)
             return real  # a check ahead of the mode's: the same in every mode
-        decided = plan.after_failure(self, failure, now, goes_on=on, disabled=False)
+        decided = plan.after_failure(self, failure, now, on, False)
         if isinstance(decided, Next):
             decided = self._pay_for(decided, now)
             if self._payment is not None:
@@ -901,7 +843,7 @@ class Call:
         if bucket is not None and not bucket.affords(next.price, now):
             return self._no_more(Outcome.BUCKET_EMPTY, now)
         flies = type(self.state) is Flying and bool(self.state.flights)
-        at, no, why = self._gates.ask(payment, now, self.deadline, first=False, waits=not flies)
+        at, no, why = self._gates().ask(payment, now, self.deadline, first=False, waits=not flies)
         if no is Outcome.OVERLOADED and flies:
             return self._pass_over(now)
         if no is None and at > now and self.deadline is not None and at > self.deadline + HAIR:
@@ -912,7 +854,7 @@ class Call:
             return self._no_more(no, now, "" if why in GATES else why)
         if at > now:
             if not flies:
-                self._gates.hold(why, now)
+                self._gates().hold(why, now)
             next.due, next.gated = at, True
             return self._wait(next, now, "held")
         if payment.take(next.price, now):
@@ -936,13 +878,13 @@ class Call:
         """A hedge found no place among the attempts under way: it is not sent, and the next is thought of after the
         strategy's delay. Where all go at once there is no later one.
         """
-        state, plan = self.state, self._planned
+        state, plan = self.state, self._planned()
         assert type(state) is Flying
         assert isinstance(plan, Hedged)
         self._give_back(now)
         next = plan.after_launch(self, now)
         if next is not None and next.due <= now + HAIR:
-            self._gates.found_no_place = True
+            self._gates().found_no_place = True
             return self._no_more(Outcome.OVERLOADED, now)
         state.next = next
         return () if next is None else (WakeAt(next.due),)
@@ -1057,11 +999,11 @@ class Call:
         fault = self.failure.fault if self.failure is not None else None
         left = status = None
         if no is Outcome.COOLING:
-            left, status = self._gates.cooling
+            left, status = self._gates().cooling
         elif no is Outcome.RATE_LIMITED:
             left = self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0
         elif no is Outcome.CIRCUIT_OPEN:
-            left = self._candidates.seconds_left(now) if self._candidates is not None else 0.0
+            left = self._picker.endpoints.seconds_left(now) if self._picker is not None else 0.0
         elif no is Outcome.OVERLOADED:
             left = 1.0
         detail = None if fault is not None else why or None
@@ -1098,8 +1040,8 @@ class Call:
             self._succeeded(attempt, now)
             return self._finish(Outcome.SUCCESS, now)
         self.committed = True
-        if verdict.cls in _ILL:
-            self._tell_breaker(flight, ill=True, now=now, after_all=True)
+        if self._picker is not None and verdict.cls in _ILL:
+            self._picker.tell_breaker(flight, ill=True, now=now, after_all=True)
         failure = failure_of(self, attempt, whole, verdict, flight.since, now + self.env.wall_offset)
         on = goes_on(self, failure)
         self._tell_of(failure, on, now)
@@ -1146,12 +1088,12 @@ class Call:
 
     # -- what is written down ---------------------------------------------------------------------------------------
 
-    def _why_not(self, no: Outcome, failure: Failure, now: float, *, delivered: bool = False) -> str:
+    def _why_not(self, no: Outcome, failure: Failure, now: float, delivered: bool = False) -> str:
         """Why this failure is not followed by another attempt, for people."""
-        due = self._planned.due
+        due = self._planned().due
         return why_not(no, failure, self, now, due=due, goes_on=goes_on(self, failure), delivered=delivered)
 
-    def _note_no(self, failure: Failure, flight: Flight, no: Outcome, now: float, *, delivered: bool = False) -> None:
+    def _note_no(self, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False) -> None:
         why = self._why_not(no, failure, now, delivered=delivered)
         self._note(failure.attempt, flight, now, no.value, failure).why = why
 

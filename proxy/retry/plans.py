@@ -13,7 +13,7 @@ after a failure: an attempt that nothing flies beside is a retry, and no hedge (
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from proxy.retry.attempt_record import AttemptRecord
@@ -31,17 +31,22 @@ HAIR = 1e-9
 
 NEVER = float("inf")
 
+#: To be asked for by this name: of the enumeration it takes ten times as long.
+_THROTTLING = Class.THROTTLING
 
-@dataclass(slots=True)
+
 class Next:
     """The attempt that comes next, if nothing holds it. `due`: when (seconds); `price`: what it costs, in tokens of the
     bucket; `until`: from then on it is not safe any more; `gated`: `due` is a gate's word, which may have changed.
     """
 
-    due: float
-    price: float = 0.0
-    until: float = NEVER
-    gated: bool = False
+    __slots__ = ("due", "gated", "price", "until")
+
+    def __init__(self, due: float, price: float = 0.0, until: float = NEVER, gated: bool = False) -> None:
+        self.due = due
+        self.price = price
+        self.until = until
+        self.gated = gated
 
 
 class Standing(Protocol):
@@ -119,7 +124,7 @@ def _pushback_of(call: Standing, reply: Reply, cls: Class, wall: float) -> Pushb
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def is_safe(verdict: Verdict, fault: Fault | None, *, idempotent: bool, unsafe_methods: UnsafeMethods) -> bool:
+def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_methods: UnsafeMethods) -> bool:
     """Whether repeating the request can do no harm that the policy does not allow (contract, "Safety", 1 to 3)."""
     if fault is not None and fault.progress is Progress.NEVER_SENT:
         return True
@@ -132,21 +137,20 @@ def is_safe(verdict: Verdict, fault: Fault | None, *, idempotent: bool, unsafe_m
     return verdict.unprocessed or (fault is not None and fault.progress is Progress.REFUSED)
 
 
-def safe_until(failure: Failure, first_sent: float, *, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
+def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
     """Until when another attempt is safe (seconds): never if it is not, and for ever, but where it is only since the
     provider's own client repeats the call, and that client does so for a while alone (AWS: its signature expires).
     """
     verdict, fault = failure.verdict, failure.fault
-    if not is_safe(verdict, fault, idempotent=idempotent, unsafe_methods=unsafe_methods):
+    if not is_safe(verdict, fault, idempotent, unsafe_methods):
         return -NEVER
-    if verdict.repeated_within is None or is_safe(
-        replace(verdict, repeated_by=""), fault, idempotent=idempotent, unsafe_methods=unsafe_methods
-    ):
+    within = verdict.repeated_within
+    if within is None or is_safe(replace(verdict, repeated_by=""), fault, idempotent, unsafe_methods):
         return NEVER
-    return first_sent + verdict.repeated_within
+    return first_sent + within
 
 
-def first_no(call: Standing, failure: Failure, *, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
+def first_no(call: Standing, failure: Failure, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
     """The checks from the stop pushback to the attempts left; None where none of them says no.
 
     `disabled`: by the mode, or by X-Retry-Disable; `safe`: see `is_safe`.
@@ -185,17 +189,19 @@ class Sequential(WaitSeries):
         self.due = 0.0
 
     def after_failure(
-        self, call: Standing, failure: Failure, now: float, *, goes_on: bool, disabled: bool
+        self, call: Standing, failure: Failure, now: float, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
         """The retry, or the first check that says no. `goes_on`: see there; `disabled`: by the mode, or by
         X-Retry-Disable.
         """
-        policy, deadline = call.policy, call.deadline
-        first_sent = next((each.started for each in call.history if each.attempt > call.earlier), failure.sent)
-        until = safe_until(
-            failure, first_sent, idempotent=call.idempotent, unsafe_methods=policy.classify.unsafe_methods
-        )
-        no = first_no(call, failure, goes_on=goes_on, disabled=disabled, safe=now <= until + HAIR)
+        policy, deadline, strategy = call.policy, call.deadline, self.strategy
+        first_sent = failure.sent
+        for each in call.history:
+            if each.attempt > call.earlier:
+                first_sent = each.started
+                break
+        until = safe_until(failure, first_sent, call.idempotent, policy.classify.unsafe_methods)
+        no = first_no(call, failure, goes_on, disabled, now <= until + HAIR)
         if no is not None:
             return no
         bucket = call.bucket
@@ -211,10 +217,10 @@ class Sequential(WaitSeries):
             self.n += 1
         elif too_long(named, policy):
             return Outcome.PUSHBACK_TOO_LONG
-        if wait is None and policy.strategy.hedging_percentile is not None and failure.pushback.delay is None:
+        if wait is None and strategy.hedging_percentile is not None and failure.pushback.delay is None:
             wait = call.hedging_delay(now)
         if wait is None:
-            wait = self.next(named, failure.verdict.cls is Class.THROTTLING)
+            wait = self.next(named, failure.verdict.cls is _THROTTLING)
         self.due = now + wait
         if self.due > until + HAIR:
             return Outcome.NOT_RETRYABLE
@@ -223,13 +229,15 @@ class Sequential(WaitSeries):
         return Next(self.due, price, until)
 
 
-@dataclass(slots=True, eq=False)
 class Hedged:
     """Several attempts in flight. `due`: as above; `stopped`: why no more of them are begun, None while they are."""
 
-    due: float = 0.0
-    stopped: Outcome | None = None
-    _pushed_until: float = -NEVER  # no hedge sooner: the latest pushback
+    __slots__ = ("_pushed_until", "due", "stopped")
+
+    def __init__(self, due: float = 0.0, stopped: Outcome | None = None) -> None:
+        self.due = due
+        self.stopped = stopped
+        self._pushed_until = -NEVER  # no hedge sooner: the latest pushback
 
     def after_launch(self, call: Standing, now: float) -> Next | None:
         """The next hedge, `hedging_delay` later. It pays as after a transient failure."""
@@ -245,15 +253,14 @@ class Hedged:
         return Next(now + delay, price)
 
     def after_failure(
-        self, call: Standing, failure: Failure, now: float, *, goes_on: bool, disabled: bool
+        self, call: Standing, failure: Failure, now: float, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
         """The next hedge now, or exactly when a pushback says; or the *no*, which ends hedging but where all attempts
         have been made anyway.
         """
         delay = failure.pushback.delay
         self.due = max(now + (delay or 0.0), self._pushed_until)
-        no = first_no(call, failure, goes_on=goes_on, disabled=disabled, safe=True)
-        no = no or self.stopped
+        no = first_no(call, failure, goes_on, disabled, True) or self.stopped
         bucket = call.bucket
         price = bucket.price(failure.price_class) if bucket is not None else 0.0
         if no is None and bucket is not None and not bucket.affords(price, now):

@@ -1,3 +1,6 @@
+from proxy.retry.facts cimport Failure, Request
+
+
 cdef class ScopeState:
     cdef public str value
     cdef public object bucket
@@ -18,6 +21,8 @@ cdef class ScopeState:
     cpdef bint admits(self, double now) except -1
     cpdef began(self, double now)
     cpdef succeeded(self, double now)
+    cpdef caller(self, Request request)
+    cpdef cool_down(self, Failure failure, rules, fields, double now)
 
 
 cdef class Registry:
@@ -40,4 +45,4 @@ cdef class Registry:
     cdef public object _rosters
     cdef public object _under_way
 
-    cpdef ScopeState scope(self, policy, request, double now=*)
+    cpdef ScopeState scope(self, policy, Request request, double now=*)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from proxy.retry.admission import Payment
 from proxy.retry.facts import Outcome, Reply
@@ -14,7 +13,6 @@ from proxy.retry.first_byte import Look
 from proxy.retry.plans import Next
 
 
-@dataclass(slots=True)
 class Flight:
     """An attempt in flight. `since`: when it was sent (seconds); `payment`: what it had paid, None for nothing;
     `endpoint`: where it was sent, where the core chooses that. `reply`: its head, where the body must be seen before
@@ -22,41 +20,60 @@ class Flight:
     the credential that it carries, None without one, and `key_why` it is that one.
     """
 
-    since: float
-    payment: Payment | None = None
-    reply: Reply | None = None
-    endpoint: int | None = None
-    look: Look | None = None
-    key: int | None = None
-    key_why: str = ""
+    __slots__ = ("endpoint", "key", "key_why", "look", "payment", "reply", "since")
+
+    def __init__(
+        self,
+        since: float,
+        payment: Payment | None = None,
+        reply: Reply | None = None,
+        endpoint: int | None = None,
+        look: Look | None = None,
+        key: int | None = None,
+        key_why: str = "",
+    ) -> None:
+        self.since = since
+        self.payment = payment
+        self.reply = reply
+        self.endpoint = endpoint
+        self.look = look
+        self.key = key
+        self.key_why = key_why
 
 
-@dataclass(frozen=True, slots=True)
 class New:
     """The request's head has not come."""
 
+    __slots__ = ()
 
-@dataclass(slots=True)
+
 class Flying:
     """Attempts are in flight, by their numbers; `next` is the hedge that is to be sent beside them."""
 
-    flights: dict[int, Flight]
-    next: Next | None = None
+    __slots__ = ("flights", "next")
+
+    def __init__(self, flights: dict[int, Flight], next: Next | None = None) -> None:
+        self.flights = flights
+        self.next = next
 
 
-@dataclass(frozen=True, slots=True)
 class Delivering:
     """An answer is going to the app. `outcome` is that of the call, unless the answer breaks off."""
 
-    attempt: int
-    outcome: Outcome
+    __slots__ = ("attempt", "outcome")
+
+    def __init__(self, attempt: int, outcome: Outcome) -> None:
+        self.attempt = attempt
+        self.outcome = outcome
 
 
-@dataclass(frozen=True, slots=True)
 class Done:
     """There is an outcome."""
 
-    outcome: Outcome
+    __slots__ = ("outcome",)
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
 
 
 State = New | Next | Flying | Delivering | Done

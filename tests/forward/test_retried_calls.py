@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,10 +12,10 @@ import pytest
 from support.front import CutError, Front, policy, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, hang, reset, then_close
 
-from proxy.forward import request_plan
+from proxy.forward import exchange, request_plan
 from proxy.forward.exchange import Exchange
 from proxy.retry.actions import Actions
-from proxy.retry.facts import Class, MappingFields, Outcome, Request
+from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BucketRef, PushbackPolicy, QuotaSpec, Rule, Strategy, Timeouts
 
@@ -152,7 +151,15 @@ def shown(record: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", CASES)
 async def test_it_is_the_same_as_one_decided_from_the_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case, began = CASES[name], []
-    monkeypatch.setattr(Call, "flown", _telling(began, Call.flown))
+
+    class Told(Call):
+        """Notes when a call began without being decided on."""
+
+        def flown(self, since: float) -> None:
+            began.append(since)
+            super().flown(since)
+
+    monkeypatch.setattr(exchange, "Call", Told)
     seen = await played(case)
     assert len(began) == 1
     monkeypatch.setattr(request_plan, "may_start_undecided", lambda *_: False)
@@ -165,16 +172,6 @@ async def test_it_is_the_same_as_one_decided_from_the_start(name: str, monkeypat
 def _without(seen: dict[str, Any], endpoint: str) -> str:
     """What was seen, but for the port that the upstream happened to have, and the second of our own answers."""
     return re.sub(r"Date: [^\\]*", "Date", repr(seen).replace(endpoint, "there"))
-
-
-def _telling(began: list[float], flown: Callable[[Call, float], None]) -> Callable[[Call, float], None]:
-    """The same, which notes when the call began without being decided on."""
-
-    def told(call: Call, since: float) -> None:
-        began.append(since)
-        flown(call, since)
-
-    return told
 
 
 async def _begun(front: Front) -> Exchange:
@@ -229,8 +226,12 @@ async def test_a_call_that_our_end_cuts_gets_the_answer_that_was_kept() -> None:
 
 
 async def test_a_defect_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Call, *_: object) -> Actions:
-        raise RuntimeError("a defect")
+    class Broken(Call):
+        def woke(self, now: float) -> Actions:
+            raise RuntimeError("a defect")
+
+        def head(self, attempt: int, reply: Reply, now: float) -> Actions:
+            raise RuntimeError("a defect")
 
     async with AsyncExitStack() as held:
         upstream = await held.enter_async_context(Upstream(FINE, BUSY, FINE))
@@ -239,8 +240,7 @@ async def test_a_defect_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
             said: list[dict[str, Any]] = []
             front.path.means.loop.set_exception_handler(lambda loop, context: said.append(context))
             await app.ask("GET", "/api/first")
-            monkeypatch.setattr(Call, "woke", broken)
-            monkeypatch.setattr(Call, "head", broken)
+            monkeypatch.setattr(exchange, "Call", Broken)
             assert (await app.ask("GET", "/api/x")).status == 500
             monkeypatch.undo()
             assert [str(context["exception"]) for context in said] == ["a defect"]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from observed import POLICY, STANDARD, WALL, ended, retried
 from prometheus_client.parser import text_string_to_metric_families
@@ -85,7 +83,7 @@ def test_a_denied_retry_and_a_failure_nobody_would_retry() -> None:
     metrics = Metrics()
     failed = AttemptRecord(1, 10, 10.1, 503, cls=Class.TRANSIENT, decision="bucket_empty")
     metrics.add([ended(outcome=Outcome.BUCKET_EMPTY, status=503, history=[failed])])
-    unsafe = dataclasses.replace(failed, decision="not_retryable")
+    unsafe = AttemptRecord(1, 10, 10.1, 503, cls=Class.TRANSIENT, decision="not_retryable")
     metrics.add([ended(outcome=Outcome.NOT_RETRYABLE, status=503, history=[unsafe])])
     unnamed = AttemptRecord(1, 10, 10.1, 404, cls=Class.UNNAMED, decision="not_retryable")
     metrics.add([ended(outcome=Outcome.NOT_RETRYABLE, status=404, history=[unnamed])])

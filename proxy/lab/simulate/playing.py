@@ -346,7 +346,8 @@ def _requests(column: Column, keys: int) -> list[Request]:
     if keys == 1:
         return [column.request]
     fields = [MappingFields([("authorization", f"Bearer {key}")]) for key in range(keys)]
-    return [replace(column.request, fields=each) for each in fields]
+    asked = column.request
+    return [Request(asked.method, asked.authority, asked.path, each, asked.plain, asked.timed) for each in fields]
 
 
 def play(scenario: Scenario, column: Column, tell: Callable[[float], None] = lambda now: None) -> Played:

@@ -1,0 +1,137 @@
+"""What a call costs redrive in instructions: `python bench/instructions.py [rows]`, with valgrind (Debian's package) and nginx.
+
+Callgrind counts the instructions that the real process executes in user space, over requests of 32 connections, log and
+metrics on; the kernel's are not in it. Unlike times, the count hardly depends on what else the machine does: a run
+differs from the next by a few per cent. `REDRIVE_PURE=1` counts Python alone; `--profile` says where callgrind's file
+is, for callgrind_annotate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from load import FIELDS, WORKLOADS, Workload
+from measure import Running, free_port, tree
+from peers import redrive
+from run import upstream
+
+CONNECTIONS = 32
+#: Rows by the names that they have here; each is a row of bench/run.py.
+ROWS = {
+    "repeated": "small GET, 32 connections, 5 fields",
+    "query": "small GET, 32 connections, 5 fields, another query each",
+    "differs": "small GET, 32 connections, 12 fields, queries, ids and answers' ids differ",
+    "shapes": "GET, GET, PUT, DELETE in turn, everything differs",
+    "fail": "small GET, 10 % of attempts fail",
+    "fail+differs": "10 % of attempts fail, everything differs",
+}
+
+
+def requests(work: Workload, port: int) -> list[bytes]:
+    """The requests of a row, which each connection sends in turn; as wrk's are in `load.script`."""
+    made = []
+    for n in range(1, 65 if work.varied else 2):
+        fields = {"Host": f"127.0.0.1:{port}", **dict(FIELDS[: work.fields - 1])}
+        if work.fields > 5 and work.varied:
+            fields["X-Request-Id"] = f"7f1c2d3e-4b5a-6978-8796-{n:012x}"
+        method, body = "GET", b""
+        if work.shapes:
+            method = {2: "PUT", 3: "DELETE"}.get(n % 4, "GET")
+            if n % 4:
+                del fields["Accept-Language"]
+            if n % 4 == 1:
+                fields["If-None-Match"] = f'"{n:x}"'
+            if n % 4 == 2:
+                body = b"x" * (200 + n)
+                fields |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        made.append(f"{method} /{work.upstream}/{work.path}?n={n} HTTP/1.1\r\n{lines}\r\n".encode() + body)
+    return made
+
+
+async def ask(port: int, made: list[bytes], count: int, first: int) -> int:
+    """Send so many requests on a connection; how many of them had another status than 200."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    failed = 0
+    for n in range(count):
+        writer.write(made[(first + n) % len(made)])
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = re.search(rb"(?i)content-length: (\d+)", head)
+        assert size is not None, head
+        await reader.readexactly(int(size[1]))
+        failed += not head.startswith(b"HTTP/1.1 200")
+    writer.close()
+    return failed
+
+
+async def load(port: int, made: list[bytes], count: int) -> int:
+    """Send so many requests on all connections; how many failed."""
+    return sum(await asyncio.gather(*(ask(port, made, count // CONNECTIONS, each * 7) for each in range(CONNECTIONS))))
+
+
+def control(pid: int, *words: str) -> None:
+    """Tell callgrind something."""
+    subprocess.run(["callgrind_control", *words, str(pid)], check=True, capture_output=True)
+
+
+def main() -> int:
+    """Count and print."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("rows", nargs="*", default=list(ROWS), help=", ".join(ROWS))
+    options.add_argument("--calls", type=int, default=3200, help="how many are counted")
+    options.add_argument("--profile", action="store_true", help="keep callgrind's files, and say where")
+    chosen = options.parse_args()
+    missing = [name for name in ("valgrind", "nginx", "openssl") if not shutil.which(name)]
+    if missing or not set(chosen.rows) <= set(ROWS):
+        print(f"missing: {', '.join(missing)}" if missing else f"rows are: {', '.join(ROWS)}", file=sys.stderr)
+        return 2
+    works = {work.name: work for work in WORKLOADS}
+    folder = Path(tempfile.mkdtemp(prefix="redrive-instructions-"))
+    nginx, place = upstream(folder)
+    place.port = free_port()
+    cores = os.sched_getaffinity(0)
+    for pid in tree(nginx.pid):  # nobody is timed: where all run anywhere, turns of the loop come out most alike
+        os.sched_setaffinity(pid, cores)
+    out = folder / "callgrind.out"
+    command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
+    command += ["--dump-instr=yes"] if chosen.profile else []
+    os.environ["PYTHONHASHSEED"] = "0"
+    try:
+        proxy = Running([*command, *redrive(place)], place.port, b"", ",".join(map(str, sorted(cores))), folder / "log")
+        try:
+            for dump, row in enumerate(chosen.rows, start=1):
+                made = requests(works[ROWS[row]], place.port)
+                asyncio.run(load(place.port, made, 20 * CONNECTIONS))  # warm
+                control(proxy.pid, "-i", "on")
+                asyncio.run(load(place.port, made, 10 * CONNECTIONS))
+                control(proxy.pid, "-z")
+                failed = asyncio.run(load(place.port, made, chosen.calls))
+                control(proxy.pid, "-d")
+                control(proxy.pid, "-i", "off")
+                file = Path(f"{out}.{dump}")
+                count = re.search(r"^(?:summary|totals): (\d+)", file.read_text(), re.M)
+                assert count is not None, file
+                where = f"  {file}" if chosen.profile else ""
+                print(
+                    f"{row:14} {int(count[1]) / chosen.calls / 1000:7.1f} thousand a call, {failed} failed{where}",
+                    flush=True,
+                )
+        finally:
+            proxy.stop()
+    finally:
+        nginx.stop()
+        if not chosen.profile:
+            shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+from proxy.retry.facts cimport Request
+from proxy.retry.registry cimport ScopeState
+
+
+cdef class Payment:
+    cdef public object bucket
+    cdef public object room
+    cdef public object upstream
+    cdef public object price
+    cdef public object owed
+    cdef public bint asked
+    cdef public double limit
+    cdef public object choice
+    cdef public double _taken_at
+    cdef public object _hedges
+    cdef public double _hedged_at
+    cdef public tuple _tokens
+    cdef public object _under_way
+    cdef public object _place
+
+    cpdef bint wait(self, place) except -1
+    cpdef leave_room(self)
+    cpdef bint take(self, price, double now) except -1
+    cpdef bint owe(self, price, double limit, double now) except -1
+    cpdef land(self, double now)
+    cpdef forgo_choice(self, double now)
+    cpdef give_back(self, double now)
+    cpdef leave_gates(self, double now)
+
+
+cdef class Admission:
+    cdef public Request request
+    cdef public object policy
+    cdef public ScopeState scope
+    cdef public object alarm
+    cdef public bint cools
+    cdef public object endpoints
+    cdef public object held_by
+    cdef public double held
+    cdef public long held_attempt
+    cdef public bint cooled
+    cdef public tuple cooling
+    cdef public bint found_no_place
+    cdef public object _deadline
+    cdef public object _held_since
+    cdef public object _met_before
+    cdef public tuple _own_delays
+    cdef public object _cooled_since
+    cdef public double _cooled_before
+    cdef public double _patience
+
+    cpdef hold(self, gate, double now)
+    cpdef sent(self, long attempt, double now)
+    cpdef leave(self, double now)
+    cdef _leave_lines(self, double now)

@@ -1,0 +1,33 @@
+cdef class Request:
+    cdef public object method
+    cdef public object authority
+    cdef public object path
+    cdef public object fields
+    cdef public bint plain
+    cdef public bint timed
+
+    cpdef bint is_idempotent(self, key_header, bint injected) except -1
+
+
+cdef class Reply:
+    cdef public int status
+    cdef public object fields
+    cdef public bint end
+    cdef public object trailers
+    cdef public bint plain
+    cdef public object peeked
+    cdef public bint early
+    cdef public object counts_as
+
+
+cdef class Failure:
+    cdef public long attempt
+    cdef public object verdict
+    cdef public object pushback
+    cdef public object status
+    cdef public object fault
+    cdef public double sent
+
+
+cpdef first(fields, name)
+cpdef bint is_grpc_media(content_type) except -1

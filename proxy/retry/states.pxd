@@ -1,0 +1,31 @@
+from proxy.retry.admission cimport Payment
+from proxy.retry.facts cimport Reply
+from proxy.retry.plans cimport Next
+
+
+cdef class Flight:
+    cdef public double since
+    cdef public Payment payment
+    cdef public Reply reply
+    cdef public object endpoint
+    cdef public object look
+    cdef public object key
+    cdef public object key_why
+
+
+cdef class New:
+    pass
+
+
+cdef class Flying:
+    cdef public dict flights
+    cdef public Next next
+
+
+cdef class Delivering:
+    cdef public long attempt
+    cdef public object outcome
+
+
+cdef class Done:
+    cdef public object outcome
