@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from proxy import __version__
 from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
 from proxy.config.problems import Mark, Problem, Problems, did_you_mean
 from proxy.config.problems import Path as KeyPath
 from proxy.config.provenance import let_go
-from proxy.config.schema import EXTENSION, FILE, INCLUDED
+from proxy.config.schema import EXTENSION, FILE, INCLUDED, VERSION
 from proxy.config.schema_language import Section
 from proxy.config.settings import Settings
 from proxy.config.units import written
@@ -128,7 +129,21 @@ def _checked(tree: Any, file: str, form: Section, environ: Mapping[str, str], pr
     for name in [name for name in tree if name.startswith(EXTENSION)]:
         del tree[name]
     replace(tree, environ, problems)
+    if form is FILE and not _is_readable(tree, problems):
+        return None
     return tree, form.read(tree, tree.mark, (), problems.add)
+
+
+def _is_readable(tree: Map, problems: Problems) -> bool:
+    """Whether the file is not of a later format: of one that is, nothing else is said, for what its keys mean is not
+    known.
+    """
+    version = tree.get("version")
+    if not isinstance(version, Text) or not re.fullmatch("[1-9][0-9]*", version) or version == VERSION:
+        return True
+    message = f"is the format of a later redrive, and this is redrive {__version__}, which reads version {VERSION}"
+    problems.add(tree.values_at["version"], "version", f"{version} {message}: upgrade it, or write version {VERSION}")
+    return False
 
 
 def _included(tree: Map, problems: Problems) -> Iterator[str]:

@@ -611,9 +611,20 @@ ADMIN = section(
     hosts=Key(ListOf(word), [], "names it answers to, besides addresses and localhost"),
 )
 
+#: The format that is read (docs/guides/upgrading.md).
+VERSION = "1"
 #: What a top-level key begins with that is the user's own, for anchors say, as in a compose file: it is left alone.
 EXTENSION = "x-"
 _LEFT_ALONE: dict[str, Any] = {"patternProperties": {f"^{EXTENSION}": {}}}
+
+
+def _version(value: Any) -> str:
+    """The file's format. A later one is refused before any key is read (`load`)."""
+    found = units.scalar(value, f"{VERSION}, the only format of the file")
+    if found != VERSION:
+        raise ValueError(f"{units.written(value)} must be {VERSION}, the only format of the file")
+    return str(found)
+
 
 _INCLUDED: dict[str, Key] = {
     "buckets": Key(MapOf(BUCKET, key=addresses.name), doc="buckets by name"),
@@ -626,7 +637,7 @@ INCLUDED = Section("included", "What an included file may contain.", _INCLUDED, 
 _FILE = section(
     "file",
     "The configuration of redrive.",
-    version=Key(Word(units.one_of("1"), {"enum": [1, "1"]}), 1),
+    version=Key(Word(_version, {"enum": [1, "1"]}), 1, "the file's format; there is only 1"),
     listen=Key(several(address, "must not be empty"), "127.0.0.1:8080", "HOST:PORT, unix:/path, or a list"),
     admin=Key(Either(word=address_or_off, mapping=ADMIN), doc="an address, a mapping, or off"),
     probe=Key(address_or_off, "off", "livez, readyz and metrics alone"),
