@@ -3,7 +3,8 @@
 Law: a message arrives whole and in order, or not at all; the end of one side is told to the other at once, by whatever
 the process died of. Nobody waits: what the other side does not take yet is kept here.
 
-Messages are pickled: both ends are this program, over a pair of sockets that nobody else has.
+Messages are pickled: both ends are this program, over a pair of sockets that nobody else has. Both are of one release:
+a worker of another, which was installed while the parent ran, ends before it reads anything (`OTHER_RELEASE`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from proxy.retry.registry import Key, Spec
 
 _HEADER = Struct("=QI")  # bytes that follow, descriptors that came with it
 _PIECE = 256 * 1024
+#: EX_CONFIG of sysexits.h: how a worker ends that is of another release than its parent.
+OTHER_RELEASE = 78
 #: SCM_MAX_FD of the kernel.
 _MOST_DESCRIPTORS = 253
 

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy import __version__
 from proxy.config.settings import Address
 from proxy.server.listeners import again
 from proxy.supervisor.channel import (
+    OTHER_RELEASE,
     Begin,
     Channel,
     Counted,
@@ -34,7 +36,7 @@ from proxy.supervisor.channel import (
 #: How a worker is begun: this interpreter, with the modules found where this process finds them.
 _CODE = (
     "import sys; sys.path[:] = {path!r}; from proxy.server.late_roots import import_aiohttp; import_aiohttp(); "
-    "from proxy.supervisor.worker import main; main({channel}, {memory})"
+    "from proxy.supervisor.worker import main; main({channel}, {memory}, {release!r})"
 )
 #: Seconds that a worker may take for an answer before it is given up.
 PATIENCE = 2.0
@@ -69,7 +71,8 @@ class WorkerProcess:
     async def start(self, memory: int) -> None:
         """Begin the process, with the descriptor of the shared memory."""
         ours, theirs = socket.socketpair()
-        code = _CODE.format(path=[entry or "." for entry in sys.path], channel=theirs.fileno(), memory=memory)
+        path = [entry or "." for entry in sys.path]
+        code = _CODE.format(path=path, channel=theirs.fileno(), memory=memory, release=__version__)
         try:
             self._child = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -95,6 +98,8 @@ class WorkerProcess:
     @property
     def how(self) -> str:
         """How it ended, in words."""
+        if self.status == OTHER_RELEASE:
+            return f"another release is installed by now, and this process is redrive {__version__}: restart redrive"
         if self.status is not None and self.status < 0:
             return f"killed by {signal.Signals(-self.status).name}"
         return f"exit status {self.status}"

@@ -17,6 +17,7 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
+from proxy import __version__
 from proxy.config.provenance import let_go
 from proxy.config.settings import unpack
 from proxy.observe.aggregate import Report
@@ -30,6 +31,7 @@ from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.records import LogTurn, Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 from proxy.supervisor.channel import (
+    OTHER_RELEASE,
     Begin,
     Channel,
     Counted,
@@ -58,8 +60,13 @@ _LAST_WORDS = 2.0
 _SELDOM = 10
 
 
-def main(channel: int, memory: int) -> None:
-    """Serve as a worker, with these inherited descriptors, until told to end."""
+def main(channel: int, memory: int, release: str) -> None:
+    """Serve as a worker, with these inherited descriptors, until told to end. `release` is the parent's: messages and
+    shared memory are nobody's but one release's, so another one ends at once. A parent calls whatever is installed by
+    now: these arguments stay in this order in every release.
+    """
+    if release != __version__:
+        leave(OTHER_RELEASE)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)

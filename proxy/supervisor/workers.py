@@ -245,7 +245,9 @@ class Workers:
                     continue
                 new = await self._spawn(slot, takes_over=True)
                 if not await self._until_ready(new):
-                    self._tell("worker", [f"worker {new.pid} ended before it was ready"], pid=new.pid, ended=new.how)
+                    self._tell(
+                        "worker", [f"worker {new.pid} ended before it was ready: {new.how}"], pid=new.pid, ended=new.how
+                    )
                     return
                 if slot.worker is old and slot in self._slots.every:
                     slot.worker, slot.started = new, monotonic()

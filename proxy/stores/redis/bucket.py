@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Protocol
 
 from proxy.retry.policy import BucketSpec
@@ -40,15 +41,53 @@ class Store(Protocol):
         """A name that nobody else draws."""
 
 
+#: The form of what is kept: part of every key and channel, so that processes which would not understand each other's
+#: keys have keys of their own. It goes up where an earlier release's scripts could not go on with what the new ones
+#: leave; a field that is added to a hash, or to the end of a holder's record, does not change it (`docs/guides/
+#: upgrading.md`).
+SCHEMA = 1
+#: The fields of a bucket's definition that its digest has, by kind: those of schema 1, in this order. A field that came
+#: later is in it only where it is not the default, so that two releases find the same bucket.
+_DEFINED = {
+    "quota": (
+        *("capacity", "retry_cost", "timeout_cost", "throttling_cost", "success_refund", "flat_refund"),
+        *("initial", "refill"),
+    ),
+    "throttle": ("max_tokens", "token_ratio", "initial"),
+    "budget": ("percent", "min_per_second", "window"),
+    "rate": ("rate", "burst", "when_empty", "initial"),
+}
+
+
+def space(prefix: str) -> str:
+    """What every key and channel begins with: the prefix of the configuration, and the schema."""
+    return f"{prefix}{SCHEMA}:"
+
+
 def key_of(prefix: str, key: Key, spec: BucketSpec) -> str:
     """The Redis key of a bucket: where it belongs, and a digest of that and of its definition.
 
     The braces are a hash tag: whatever is kept for one bucket is in one slot of a cluster.
     """
-    digest = hashlib.blake2b(repr((key, spec)).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    text = repr((key, _definition(spec))).encode("utf-8", "surrogateescape")
+    digest = hashlib.blake2b(text, digest_size=8).hexdigest()
     name = "/".join(str(part) for part in key if part)
     shown = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_./") else "_" for letter in name)
-    return f"{prefix}{{{shown[:100]}:{digest}}}"
+    return f"{space(prefix)}{{{shown[:100]}:{digest}}}"
+
+
+def _definition(spec: BucketSpec) -> tuple[object, ...]:
+    """A bucket's definition, the same in every release that knows it: numbers as floats, whatever way they were
+    written.
+    """
+    known = _DEFINED[spec.kind]
+    values = [(name, getattr(spec, name)) for name in known]
+    values += [
+        (each.name, value)
+        for each in fields(spec)
+        if each.name not in (*known, "kind", "store") and (value := getattr(spec, each.name)) != each.default
+    ]
+    return spec.kind, *((name, float(value) if isinstance(value, int) else value) for name, value in values)
 
 
 class RedisBucket:

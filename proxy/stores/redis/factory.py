@@ -24,7 +24,7 @@ from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import MOST_SCOPES, Factory, Key, SeenKeys
-from proxy.stores.redis.bucket import RedisBucket, key_of
+from proxy.stores.redis.bucket import RedisBucket, key_of, space
 from proxy.stores.redis.client import RedisClient
 from proxy.stores.redis.cooldown import RedisCooldown
 from proxy.stores.redis.lease import RedisQuota, RedisRate
@@ -45,7 +45,7 @@ class RedisFactory(Factory):
         self.store = store
         self.upstreams: frozenset[str] = frozenset()
         self._prefix = prefix
-        self._in_force, self._channel = f"{prefix}{{cooldowns}}", f"{prefix}cooldowns"
+        self._in_force, self._channel = f"{space(prefix)}{{cooldowns}}", f"{space(prefix)}cooldowns"
         self._clock = clock
         self._cooldowns: OrderedDict[str, Cooldown] = OrderedDict()
         self._heard: OrderedDict[str, dict[bytes, tuple[float, int]]] = OrderedDict()  # of places not used here yet
@@ -160,13 +160,13 @@ class RedisFactory(Factory):
     async def _hear(self, client: RedisClient) -> None:
         async for message in client.listen(self._channel):
             if message is not None:
-                place, group, status, delay = message.decode().split()
+                place, group, status, delay, *_ = message.decode().split()  # a later release may say more
                 self._begin(place, group, status, float(delay))
                 continue
             server, known = await client.fields(self._in_force)
             for field, value in known.items():
-                place, group = field.decode().split()
-                until, status = value.decode().split()
+                place, group, *_ = field.decode().split()
+                until, status, *_ = value.decode().split()
                 self._begin(place, group, status, float(until) - server)
             self.listening.set()
 

@@ -1,0 +1,98 @@
+-- The places of one cooldown: how many there are in the fleet, and which part of them is the sender's.
+--
+-- Law: the number is one for all, and so is the first place, which is its who told of the word first. Whoever has calls
+-- held, or attempts that have a place, has a rank; the number is divided among the ranks, what is left over goes to the
+-- lowest. A rank is lost by who has nothing held, and by who is silent for as long as a place is in use at most.
+--
+-- The hash: begun (when the word came), ends (when its delay is over), places, threshold (up to which they double; -1:
+-- none), active (ranks in use), holding (those of them that hold calls), scanned (when they were counted), and for each
+-- holder its rank, sequence, grown, seen, and whether it holds any.
+local key, holder = KEYS[1], 'h:' .. ARGV[1]
+local sequence = tonumber(ARGV[2])
+local age, delay = tonumber(ARGV[4]), tonumber(ARGV[5])  -- of the attempt that met a word, where the sender did
+local grown, wanted = tonumber(ARGV[6]), tonumber(ARGV[7])  -- places that it added, in all; those that it would use
+local known = tonumber(ARGV[8])             -- the number as it knows it
+local dead = tonumber(ARGV[9])              -- seconds for which a place is in use at most
+local queued = tonumber(ARGV[10])           -- calls that it holds
+local scan_every = 0.05
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local state = redis.call('HMGET', key, 'begun', 'ends', 'places', 'threshold', 'active', 'scanned', holder, 'holding')
+local begun, ends, places, threshold = tonumber(state[1]), tonumber(state[2]), tonumber(state[3]), tonumber(state[4])
+local active, scanned, record = tonumber(state[5]) or 0, tonumber(state[6]) or 0, state[7]
+local holding, held_before = tonumber(state[8]) or 0, 0
+local holds = queued > 0 and 1 or 0
+local function text(number) return string.format('%.17g', number) end
+
+if not begun and not age and wanted == 0 then return {'', text(known), '0', '-1', '0'} end
+if age and (not begun or now - age > begun) then
+  if begun and (now < ends or holding > 0) then
+    places = math.max(1, math.floor(places / 2))
+    threshold = places
+  else
+    places, threshold = 1, -1
+  end
+  begun, ends, active, holding, scanned, record = now, 0, 0, 0, now, false
+  local fields = redis.call('HKEYS', key)
+  if #fields > 0 then redis.call('HDEL', key, unpack(fields)) end
+elseif not begun then
+  begun, ends, places, threshold = now, 0, known, -1  -- this Redis knows nothing: what the first that comes knows
+end
+if age then ends = math.max(ends, now + delay - age) end
+
+local rank, last, before = -1, 0, grown
+if record then
+  local _
+  rank, last, before, _, held_before = struct.unpack('<ddddd', record)
+  if sequence <= last then return {'late'} end
+end
+places = places + math.max(0, grown - before)
+holding = math.max(0, holding + holds - held_before)
+
+if now - scanned >= scan_every or now < scanned then
+  local all, found, gone = redis.call('HGETALL', key), {}, {}
+  holding = holds
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 2) == 'h:' and all[i] ~= holder then
+      local its, its_last, its_grown, seen, its_holds = struct.unpack('<ddddd', all[i + 1])
+      if now - seen >= dead or seen > now + dead then
+        gone[#gone + 1] = all[i]
+      else
+        found[#found + 1] = {its, all[i], its_last, its_grown, seen, its_holds}
+        holding = holding + its_holds
+      end
+    end
+  end
+  if record and wanted > 0 then found[#found + 1] = {rank, holder} end
+  table.sort(found, function(one, other) return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2]) end)
+  for place, each in ipairs(found) do
+    if each[2] == holder then
+      rank = place - 1
+    elseif each[1] ~= place - 1 then
+      redis.call('HSET', key, each[2], struct.pack('<ddddd', place - 1, each[3], each[4], each[5], each[6]))
+    end
+  end
+  if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+  active, scanned = #found, now
+  if not record and wanted > 0 then active = active + 1 end
+elseif wanted > 0 and not record then
+  active = active + 1
+elseif wanted == 0 and record then
+  active = math.max(0, active - 1)
+end
+
+local share = 0
+if wanted > 0 then
+  if rank < 0 then rank = active - 1 end
+  active = math.max(active, rank + 1)
+  share = math.floor(math.floor(places) / active)
+  if rank < math.floor(places) % active then share = share + 1 end
+  redis.call('HSET', key, holder, struct.pack('<ddddd', rank, sequence, grown, now, holds))
+elseif record then
+  redis.call('HDEL', key, holder)
+end
+redis.call('HSET', key, 'begun', text(begun), 'ends', text(ends), 'places', text(places), 'threshold', threshold,
+  'active', active, 'holding', holding, 'scanned', text(scanned))
+redis.call('PEXPIRE', key, math.ceil((math.max(0, ends - now) + 2 * dead) * 1000) + 1000)
+return {text(begun), text(places), tostring(share), tostring(threshold), tostring(holding - holds)}
