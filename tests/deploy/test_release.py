@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -49,6 +50,14 @@ def test_links_elsewhere_and_code_are_kept() -> None:
         "[a](https://a.example) [b](#b) [![c](https://r.example/raw/v1/c.png)](https://r.example/blob/v1/docs/README.md)\n"
         "```md\n[d](d.md)\n```\n[e](https://r.example/tree/v1/docs#x)"
     )
+
+
+def test_the_address_of_the_repository_is_the_same_everywhere() -> None:
+    name = readme.source().removeprefix("https://github.com/")
+    tracked = subprocess.run(["git", "grep", "-IhoE", r"github\.com/[[:alnum:]-]+/redrive\b|--repo[[:space:]]+[^ `]+"],
+                             cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")  # fmt: skip
+    others = {each for each in tracked if each and name not in each}
+    assert not others, f"pyproject.toml says {name}"
 
 
 # -- version and notes ------------------------------------------------------------------------------------------------

@@ -125,6 +125,7 @@ def look(root: Path, config: dict[str, object]) -> None:
     assert isinstance(check, dict) and check["Test"] == ["CMD", "redrive", "healthcheck"], check
     labels = config["Labels"]
     assert isinstance(labels, dict) and labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert labels["org.opencontainers.image.base.name"] == base_name(), labels
     site = next((root / "opt/redrive/lib").glob("python3*/site-packages"))
     installed = {path.name.partition("-")[0].lower() for path in site.glob("*.dist-info")}
     assert {"redrive", "aiohttp", "uvloop", "cryptography", "redis"} <= installed, installed
