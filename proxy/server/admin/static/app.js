@@ -45,7 +45,7 @@ class House {
     }
     for (const row of board.upstreams) this.live.set(row.name, row);
     for (const row of board.buckets) this.buckets.set(row.bucket, row);
-    if (board.history && this.levels.size === 0) for (const [label, levels] of Object.entries(board.history)) this.levels.set(label, levels);
+    if (board.history && this.levels.size === 0) for (const [label, levels] of Object.entries(board.history)) this.levels.set(label, levels.filter((level) => level !== null));
     else if (board.sample !== this.sample) this.sampled(board.sample - this.sample);
     this.sample = board.sample;
     this.window = board.window;
@@ -195,7 +195,7 @@ class House {
   pause(on) {
     this.paused = on;
     mark($("pause"), "aria-pressed", String(on));
-    say($("pause"), on ? "Go on" : "Pause");
+    say($("pause"), on ? "Resume updates" : "Pause updates");
     this.linked(this.state);
     this.changed();
   }
@@ -218,7 +218,7 @@ class House {
   }
 
   totals() {
-    const sum = { calls: 0, at_once: 0, after_retries: 0, failed: 0, attempts: 0 };
+    const sum = { calls: 0, at_once: 0, after_retries: 0, failed: 0, attempts: 0, retries: 0, arrived: 0 };
     for (const { recent } of this.live.values()) for (const name of Object.keys(sum)) sum[name] += recent[name];
     const set = (name, text, tone = null) => {
       const place = document.querySelector(`[data-total=${name}]`);
@@ -229,7 +229,8 @@ class House {
     set("rate", `${rate(sum.calls / Math.max(this.window, 1))}/s`);
     set("success", percent(sum.at_once + sum.after_retries, sum.calls), bad ? "bad" : null);
     set("first", percent(sum.at_once, sum.calls));
-    set("attempts", sum.calls ? (sum.attempts / sum.calls).toFixed(2) : "–", sum.attempts > sum.calls * 1.1 ? "wait" : null);
+    const sent = sum.attempts - sum.retries - sum.arrived; // a call that fell back is one call
+    set("attempts", sent > 0 ? (sum.attempts / sent).toFixed(2) : "–", sum.attempts > sent * 1.1 ? "wait" : null);
     set("flying", this.ready ? count(this.ready.in_flight) : "–");
     document.title = bad ? `redrive: ${percent(sum.at_once + sum.after_retries, sum.calls)} succeed` : "redrive";
   }

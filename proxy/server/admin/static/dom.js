@@ -62,6 +62,9 @@ export function seconds(value) {
   return value < 5940 ? `${Math.round(value / 60)} min` : `${(value / 3600).toFixed(1)} h`;
 }
 
+/** A figure without zeros behind its point. */
+export const plain = (text) => text.replace(/\.0+(?!\d)|(\.\d*?[1-9])0+(?!\d)/, "$1");
+
 /** A level, not more exact than is of use. */
 export function tokens(value) {
   return Number.isInteger(value) || value >= 100 ? count(Math.round(value)) : value.toFixed(1);

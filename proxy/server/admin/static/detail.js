@@ -1,0 +1,199 @@
+// The pane beside the table: what is known of one upstream.
+
+import { $, count, h, mark, percent, plain, rate, say, seconds, tokens } from "./dom.js";
+import { amount, attempts_in_words, attempts_per_call, cooldown, filled, limit, probe } from "./standing.js";
+import { chips } from "./story.js";
+import { UpstreamCharts } from "./trends.js";
+import { OUTCOMES, STATES } from "./words.js";
+
+const FIGURES = [
+  ["calls", "Calls"], ["success", "Success"], ["attempts", "Attempts/call"], ["bucket", "Bucket"],
+  ["cooldown", "Cooldown"], ["limit", "Limit"], ["p50", "p50"], ["p95", "p95"],
+];
+
+export class Detail {
+  constructor(house, close) {
+    this.house = house;
+    this.pane = $("upstream-detail");
+    this.close = close;
+    this.name = undefined;
+    this.loaded = null;
+    this.item = null;
+  }
+
+  /** Ask for what the board does not carry, now and every few seconds while it is shown. */
+  async load(name) {
+    this.name = name;
+    this.loaded = null;
+    clearTimeout(this.timer);
+    const again = async () => {
+      if (this.name !== name) return;
+      if (!this.house.paused && !document.hidden) {
+        try {
+          const { upstreams } = await this.house.json(`upstreams?name=${encodeURIComponent(name)}`);
+          if (this.name !== name) return;
+          this.loaded = upstreams[0] ?? null;
+          this.house.changed();
+        } catch {
+          // the stream says that nothing answers
+        }
+      }
+      this.timer = setTimeout(again, 3000);
+    };
+    await again();
+  }
+
+  draw(item, name) {
+    mark(this.pane, "hidden", item === null ? "" : null);
+    document.body.classList.toggle("detailed", !this.pane.hidden);
+    this.item = item;
+    if (item === null) { // not known yet, or no more
+      if (name !== undefined) return;
+      this.charts?.end();
+      this.charts = this.name = this.shown = undefined;
+      return;
+    }
+    if (this.shown !== name) this.build(name);
+    this.shown = name;
+    this.fill(item);
+  }
+
+  build(name) {
+    const parts = (this.parts = {});
+    const block = (id, title) => h("section", {}, h("h3", {}, title), (parts[id] = h("div", {})));
+    const button = (text, act) => h("button", { type: "button", onclick: act }, text);
+    const figure = ([id, text]) => h("div", {}, h("dt", {}, text), (parts[id] = h("dd", {})));
+    this.charts?.end();
+    this.charts = new UpstreamCharts(this.house, name, () => this.item?.bucket);
+    this.pane.replaceChildren(
+      h("div", { class: "standing" },
+        h("header", {}, h("h2", {}, name || "(refused)"), (parts.badge = h("span", { class: "badge" })), h("button", { type: "button", class: "close", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.close() }, "×")),
+        h("dl", { class: "figures" }, FIGURES.map(figure))),
+      h("p", { class: "buttons" }, button("Its calls", () => this.house.show_calls(name)), name && name !== "unmatched" ? button("Its configuration", () => this.house.show_config(name)) : null),
+      (parts.waits = h("section", { class: "waits" }, h("h3", {}, "Cooldown, circuits, keys"), (parts.left = h("p", {})), (parts.began = h("div", {})), (parts.places = h("ul", {})))),
+      h("section", {}, this.charts.element, (parts.level = h("p", { class: "quiet" }))),
+      block("outcomes", "What came of its calls, since the start"),
+      block("latest", "Latest calls that were retried or failed"),
+      block("policy", "Policy"),
+    );
+  }
+
+  fill(item) {
+    const { parts } = this;
+    const { bucket, live } = item;
+    say(parts.badge, STATES[item.state].text);
+    parts.badge.dataset.state = item.state;
+    mark(parts.badge, "title", STATES[item.state].why);
+    this.fill_figures(item);
+    this.fill_waits(live);
+    say(parts.level, bucket ? `${bucket.kind === "budget" ? `${tokens(bucket.level)} retries left` : `${tokens(bucket.level)} of ${tokens(bucket.capacity)} tokens`} in ${bucket.bucket} (${bucket.kind}${bucket.scopes > 1 ? `, the lowest of ${bucket.scopes} scopes` : ""})` : item.about?.bucket ? `${item.about.bucket}: not used yet, so full` : "Its retries are not paid from a bucket.");
+    refresh(parts.outcomes, this.outcomes());
+    refresh(parts.latest, this.latest(item.name));
+    refresh(parts.policy, this.policy(item.about));
+  }
+
+  /** The figures of the last minute that stay in sight. */
+  fill_figures(item) {
+    const { parts } = this;
+    const { live, bucket, about } = item;
+    const { recent } = live;
+    const per_call = attempts_per_call(recent);
+    say(parts.calls, `${rate(recent.calls / Math.max(this.house.window, 1))}/s`);
+    say(parts.success, percent(recent.at_once + recent.after_retries, recent.calls));
+    mark(parts.success, "data-tone", recent.failed ? "bad" : null);
+    say(parts.attempts, per_call === null ? "–" : per_call.toFixed(2));
+    mark(parts.attempts, "title", attempts_in_words(recent));
+    mark(parts.attempts, "data-tone", per_call > 1.1 ? "wait" : null);
+    say(parts.bucket, bucket ? filled(bucket) : about?.bucket ? "full" : about ? "none" : "–");
+    say(parts.cooldown, cooldown(live));
+    mark(parts.cooldown, "data-tone", live.open?.length ? "bad" : live.cooldown ? "wait" : null);
+    say(parts.limit, limit(item));
+    say(parts.p50, seconds(recent.p50));
+    say(parts.p95, seconds(recent.p95));
+  }
+
+  /** What is asked to wait: the cooldown and who began it, circuit breakers, keys. */
+  fill_waits(live) {
+    const { parts, loaded } = this;
+    const held = live.held ? ` ${amount(live.held, "call")} ${live.held === 1 ? "is" : "are"} held now.` : "";
+    const until = new Date(Date.now() + live.cooldown * 1000).toLocaleTimeString("en-GB");
+    say(parts.left, live.cooldown ? `Calls are asked to wait for another ${seconds(live.cooldown)}, until ${until}.${held}` : held.trim());
+    parts.left.hidden = !parts.left.textContent;
+    refresh(parts.began, live.cooldown && loaded ? this.began(loaded.cooldown) : h("div", {}));
+    const places = [
+      ...(loaded?.circuits ?? []).map(({ endpoint, open, seconds_left }) => `${endpoint}: ${open ? `open, ${probe(seconds_left)}` : "circuit closed"}`),
+      ...(loaded?.credentials ?? []).map((key) => `key ${key.key}: ${key.usable ? (key.cooldown_seconds ? `cooling down for another ${seconds(key.cooldown_seconds)}` : "in use") : `put aside for another ${seconds(key.seconds_left)}`}`),
+    ];
+    refresh(parts.places, h("div", {}, places.map((text) => h("li", { "data-tone": / in use$| closed$/.test(text) ? null : "wait" }, text))));
+    parts.waits.hidden = !places.length && parts.left.hidden;
+  }
+
+  /** Which answer began the cooldown. */
+  began(cooldown) {
+    if (!cooldown) return h("p", { class: "quiet" }, "Which answer began it is not known here: another sidecar shares this cooldown, or a worker ended before it could say so.");
+    const { method, path, status, field, holds, attempt, route, endpoint, key, worker } = cooldown;
+    const where = [`attempt ${attempt}`, route ? `route ${route}` : "", endpoint ? `at ${endpoint}` : "", key ? `with key ${key}` : "", worker ? `in worker ${worker}` : ""].filter(Boolean).join(", ");
+    const call = this.call_of(cooldown);
+    return h("p", {},
+      `At ${new Date(cooldown.began * 1000).toLocaleTimeString("en-GB")} `, h("code", {}, `${method} ${path}`), ` (${where}) was answered ${status}, and `, h("code", {}, field), ` asked for ${plain(seconds(cooldown.seconds))}. It holds ${holds}. `,
+      call ? h("button", { type: "button", onclick: () => this.house.show_call(call) }, "Show this call") : null);
+  }
+
+  /** The call whose answer began a cooldown, once it is over and as long as it is kept. */
+  call_of({ began, method, path, attempt, field }) {
+    const ends = (call, each) => Date.parse(call.time) / 1000 + each.start + (each.duration ?? 0);
+    return this.house.notable.find((call) => call.method === method && call.path.startsWith(path.replace(/…$/, "")) && call.history.some((each) => each.attempt === attempt && each.pushback === field && Math.abs(ends(call, each) - began) < 0.5));
+  }
+
+  outcomes() {
+    const found = Object.entries(this.loaded?.outcomes ?? {}).sort((a, b) => b[1] - a[1]);
+    if (!found.length) return h("p", { class: "quiet" }, this.loaded ? "No calls yet." : "…");
+    const all = found.reduce((sum, [, n]) => sum + n, 0);
+    const table = h("table", { class: "plain" }, found.map(([outcome, n]) => h("tr", { title: OUTCOMES[outcome] }, h("td", {}, h("button", { type: "button", class: `outcome ${outcome}`, title: `The calls that are kept of this outcome. ${OUTCOMES[outcome] ?? ""}`, onclick: () => this.house.show_calls(this.name, outcome) }, outcome)), h("td", { class: "number" }, count(n)), h("td", { class: "number" }, percent(n, all)))));
+    const advice = [retriedByApps(this.loaded), failedLater(this.loaded)].filter(Boolean);
+    return advice.length ? h("div", {}, table, advice.map((text) => h("p", { class: "advice" }, text))) : table;
+  }
+
+  latest(name) {
+    const calls = this.house.notable.filter((call) => call.upstream === name).slice(0, 8);
+    if (!calls.length) return h("p", { class: "quiet" }, "None among those that are kept.");
+    const line = (call) =>
+      h("button", { type: "button", class: "latest", onclick: () => this.house.show_call(call) },
+        h("span", { class: "quiet" }, call.time.slice(11, 19)), h("span", { class: "path" }, `${call.method} ${call.path}`),
+        h("span", { class: "chips" }, chips(call.history, call)),
+        h("span", { class: `outcome ${call.outcome}` }, call.outcome));
+    return h("div", {}, calls.map(line));
+  }
+
+  policy(about) {
+    if (!about) return h("p", { class: "quiet" }, "No upstream of this name is configured.");
+    const rows = [["Endpoints", about.endpoints.join("\n") || "where the request says"], ["Hosts", about.hosts.join("\n")], ["Prefix", about.prefix ?? ""], ["Mode", about.mode]];
+    const one = (policy, name) => [name, `${policy.strategy}${policy.strategy === policy.kind ? "" : ` (${policy.kind})`}, ${policy.max_attempts} attempt${policy.max_attempts === 1 ? "" : "s"}, bucket ${policy.bucket ?? "off"}${policy.rate ? `, rate ${policy.rate}` : ""}${policy.fallback.length ? `, then ${policy.fallback.join(", ")}` : ""}`];
+    rows.push(one(about, "Strategy"), ...about.routes.map((route) => one(route, `Route ${route.route}`)));
+    return h("table", { class: "plain" }, rows.filter(([, text]) => text).map(([name, text]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, text))));
+  }
+}
+
+/** What there is to say of streams that told of an error once the app had begun to read. */
+function failedLater({ stream_errors: errors }) {
+  if (!errors) return "";
+  return `${count(errors)} error${errors === 1 ? "" : "s"} came in streams that had begun to go to the app: those are never retried here.`;
+}
+
+/** What there is to say of apps that retry on top of redrive. */
+function retriedByApps({ app_retries: sure, likely_app_retries: likely }) {
+  if (!sure && !likely) return "";
+  const parts = [];
+  if (sure) parts.push(`${count(sure)} of these calls were an app's own retries`);
+  if (likely) parts.push(`${count(likely)} look like an app's own retries of calls that redrive had given up`);
+  return `${parts.join(", and ")}. Switch the app's retries off: they multiply with those made here.`;
+}
+
+/** Put a part in the place of what was there, unless it says the same. */
+function refresh(place, made) {
+  const now = made.textContent;
+  if (place.said !== now) {
+    place.said = now;
+    place.replaceChildren(made);
+  }
+}

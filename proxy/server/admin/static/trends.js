@@ -1,0 +1,162 @@
+// What the charts show of an upstream, or of all together: asked for with every new sample while they are on the page.
+
+import { Charts } from "./chart.js";
+import { $, count, h, rate, seconds, tokens } from "./dom.js";
+
+const LOOK = 500; // ms between looks at whether there is a new sample, and somebody who looks
+const OPEN = "redrive-charts";
+
+const a_second = (column) => (columns, at) => columns[column][at] / columns.seconds[at];
+const a_share = (part) => (columns, at) => (columns.calls[at] ? (part(columns, at) / columns.calls[at]) * 100 : null);
+const time = (column) => (columns, at) => columns[column][at];
+
+const CALLS = {
+  title: "Calls",
+  unit: "per second",
+  format: rate,
+  lines: [
+    { name: "calls", value: a_second("calls") },
+    { name: "attempts", value: a_second("attempts") },
+    { name: "retries", value: a_second("retries") },
+    { name: "by fallback", value: a_second("arrived"), rare: true },
+  ],
+};
+const SUCCESS = {
+  title: "Success",
+  unit: "% of calls",
+  format: (value) => `${value > 99.9 && value < 100 ? 99.9 : Number(value.toFixed(1))} %`,
+  top: () => 100,
+  lines: [
+    { name: "with retries", value: a_share((columns, at) => columns.at_once[at] + columns.after_retries[at]) },
+    { name: "without retries", value: a_share((columns, at) => columns.at_once[at]) },
+  ],
+};
+const LATENCY = {
+  title: "Latency",
+  unit: "retries included, log scale",
+  format: seconds,
+  log: true,
+  tick: (value) => (value < 1 ? `${Number((value * 1000).toPrecision(1))} ms` : `${value} s`),
+  lines: [
+    { name: "p50", value: time("p50") },
+    { name: "p95", value: time("p95") },
+    { name: "p99", value: time("p99") },
+  ],
+};
+const no_calls = (columns) => !columns.calls.some((calls) => calls);
+const COOLDOWN = { band: "cooldown", bands: cooled };
+
+/** The stretches of time in which callers were asked to wait: as they began, and as samples saw them. */
+function cooled(columns) {
+  const last = columns.at[columns.at.length - 1];
+  const found = columns.at.flatMap((at, n) => (columns.cooldown[n] ? [[at, at + columns.cooldown[n]]] : []));
+  for (const { began, seconds: long } of columns.cooldowns ?? []) found.push([began, began + long]);
+  found.sort((a, b) => a[0] - b[0]);
+  const bands = [];
+  for (const [from, to] of found) {
+    if (from >= last || to <= last - 900) continue;
+    const before = bands[bands.length - 1];
+    if (before && from <= before[1] + 1) before[1] = Math.max(before[1], Math.min(to, last));
+    else bands.push([from, Math.min(to, last)]);
+  }
+  return bands;
+}
+
+/** The level of the bucket that is chosen: `of()` gives its label and capacity. */
+function bucket_chart(of) {
+  const levels = (columns) => columns.buckets?.[of()?.bucket] ?? [];
+  return {
+    title: "Retry bucket",
+    unit: "tokens left",
+    hidden: () => !of(),
+    format: tokens,
+    top: (columns, highest) => (of()?.kind === "budget" ? undefined : Math.max(of()?.capacity ?? 0, highest) || undefined),
+    lines: [{ name: "level", value: (columns, at) => levels(columns)[at] ?? null }],
+  };
+}
+
+/** Asks for columns when there is a new sample, while there is somebody who looks at `element`. */
+class Follower {
+  constructor(house, element, path, take) {
+    this.house = house;
+    this.element = element;
+    this.path = path;
+    this.take = take;
+    this.ended = false;
+    this.again();
+  }
+
+  async again() {
+    if (this.ended) return;
+    const { house } = this;
+    const sample = `${house.board} ${house.sample}`;
+    if (house.board !== null && this.had !== sample && !house.paused && !document.hidden && this.element.checkVisibility()) {
+      try {
+        const columns = await house.json(this.path);
+        this.had = sample;
+        if (!this.ended) this.take(columns);
+      } catch {
+        // the stream says that nothing answers
+      }
+    }
+    if (!this.ended) this.timer = setTimeout(() => this.again(), LOOK);
+  }
+
+  end() {
+    this.ended = true;
+    clearTimeout(this.timer);
+  }
+}
+
+/** The charts of one upstream, in its pane. */
+export class UpstreamCharts {
+  constructor(house, name, bucket) {
+    this.charts = new Charts([{ ...CALLS, ...COOLDOWN }, { ...SUCCESS, ...COOLDOWN, hidden: no_calls }, { ...LATENCY, ...COOLDOWN, hidden: no_calls }, { ...bucket_chart(bucket), ...COOLDOWN }]);
+    this.element = this.charts.element;
+    this.follower = new Follower(house, this.element, `series?name=${encodeURIComponent(name)}`, (columns) => this.charts.show(columns));
+  }
+
+  end() {
+    this.follower.end();
+  }
+}
+
+/** The charts of all upstreams together, above the table; they can be folded. */
+export class Overview {
+  constructor(house) {
+    this.house = house;
+    this.charts = new Charts([CALLS, SUCCESS, LATENCY]);
+    this.box = $("overview");
+    this.box.append(this.charts.element);
+    this.box.open = remembered() ?? matchMedia("(min-width: 761px) and (min-height: 700px)").matches;
+    this.box.addEventListener("toggle", () => this.toggled());
+    this.toggled();
+  }
+
+  toggled() {
+    remember(this.box.open);
+    this.follower?.end();
+    this.follower = this.box.open ? new Follower(this.house, this.box, "series", (columns) => this.charts.show(columns)) : null;
+  }
+
+  /** There is nothing to show where there is no upstream. */
+  draw() {
+    this.box.hidden = this.house.live.size === 0;
+  }
+}
+
+function remembered() {
+  try {
+    return { open: true, closed: false }[localStorage.getItem(OPEN)] ?? null;
+  } catch {
+    return null;
+  }
+}
+
+function remember(open) {
+  try {
+    localStorage.setItem(OPEN, open ? "open" : "closed");
+  } catch {
+    // then it is as the page is high
+  }
+}
