@@ -37,7 +37,7 @@ def test_all_hold(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "✓" in out
     assert "a retry" in out
-    assert "2 of 2 tests hold" in out
+    assert "2 of 2 tests pass" in out
 
 
 def test_one_that_does_not_shows_what_happened_beside_what_was_expected(
@@ -52,7 +52,7 @@ def test_one_that_does_not_shows_what_happened_beside_what_was_expected(
     assert any("outcome" in line and "deadline" in line and "success" in line and "✗" in line for line in lines)
     assert any("503 after 10ms (transient: 503) → retried" in line for line in lines)
     assert any(f"{file}:3" in line for line in lines)
-    assert "1 of 2 tests hold" in lines[-1]
+    assert "1 of 2 tests pass" in lines[-1]
 
 
 def test_the_array(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

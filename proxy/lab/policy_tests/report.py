@@ -56,7 +56,7 @@ def print_table(results: Sequence[TestResult], console: Console) -> None:
     failed = [result for result in results if not result.ok]
     for result in failed:
         console.print(transcript(result))
-    tally = f"{len(results) - len(failed)} of {len(results)} tests hold"
+    tally = f"{len(results) - len(failed)} of {len(results)} tests pass"
     console.print(Text(tally, "bold red" if failed else "bold green"))
 
 
