@@ -319,6 +319,8 @@ class House:
             loads=lambda: self._metrics.reloads["success"],
             cooldowns=lambda upstream: views.begun(log, upstream),
             explain=lambda call: _explained(self.settings, call),
+            policy=lambda upstream: _policy_of(self._file, upstream),
+            what_if=lambda *draft: _tried(self._file, self.settings, *draft),
         )
 
     def _readiness(self) -> Readiness:
@@ -408,3 +410,19 @@ def _explained(settings: Settings, call: Mapping[str, Any]) -> dict[str, Any]:
     from proxy.lab.explain.kept import explain_kept
 
     return explain_kept(settings, call)
+
+
+def _policy_of(file: str | None, upstream: str) -> dict[str, Any] | None:
+    """What may be tried of an upstream's policy, as the file has it."""
+    from proxy.lab.what_if import shown
+
+    return shown(file, upstream)
+
+
+def _tried(
+    file: str | None, settings: Settings, upstream: str, text: str, calls: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """What is wrong with a draft of an upstream's policy, and what would have become of calls under it."""
+    from proxy.lab.what_if import tried
+
+    return tried(file, os.environ, settings, upstream, text, calls)

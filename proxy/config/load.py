@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,29 @@ class LoadResult:
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
 
-def load(path: str | None, environ: Mapping[str, str]) -> LoadResult:
-    """Read, check and compile a file; None stands for the defaults. See `find` for which file a command takes."""
+def load(path: str | None, environ: Mapping[str, str], edit: Edit | None = None) -> LoadResult:
+    """Read, check and compile a file; None stands for the defaults. See `find` for which file a command takes. `edit`
+    changes the tree of each file that is read, before its ${NAME} are replaced.
+    """
     problems = Problems()
     if path is None:
         return _finished((Map(), {}), None, environ, problems)
-    return _finished(_read(path, FILE, environ, problems), path, environ, problems)
+    return _finished(_read(path, FILE, environ, problems, edit), path, environ, problems, edit)
+
+
+def trees(path: str) -> list[Map]:
+    """The trees of a file and of those that it includes, as they were written; what can't be read is left out."""
+    problems, found = Problems(), []
+    main = _parsed(path, problems)
+    if main is not None:
+        found = [main, *(tree for file in _included(main, problems) if (tree := _parsed(file, problems)) is not None)]
+    return found
+
+
+def _parsed(file: str, problems: Problems) -> Map | None:
+    text = read_text(file, problems)
+    tree = None if text is None else parse(text, file, problems)
+    return tree if isinstance(tree, Map) else None
 
 
 def load_tree(tree: Any, file: str, environ: Mapping[str, str]) -> LoadResult:
@@ -76,18 +93,26 @@ def taken(path: str | None, environ: Mapping[str, str]) -> str:
     return f"redrive: configuration: {file}{named}"
 
 
+#: Changes a file's tree in place.
+Edit = Callable[[Map], None]
 #: A file's tree, and what its keys read as.
 _Read = tuple[Map, dict[str, Any]]
 
 
-def _finished(read: _Read | None, file: str | None, environ: Mapping[str, str], problems: Problems) -> LoadResult:
+def _finished(
+    read: _Read | None,
+    file: str | None,
+    environ: Mapping[str, str],
+    problems: Problems,
+    edit: Edit | None = None,
+) -> LoadResult:
     files = [] if file is None else [file]
     if read is None:
         return LoadResult(None, tuple(problems.sorted()), tuple(files))
     tree, found = read
     for included in _included(tree, problems):
         files.append(included)
-        other = _read(included, INCLUDED, environ, problems)
+        other = _read(included, INCLUDED, environ, problems, edit)
         if other is not None:
             _take_over(tree, found, *other, problems)
     compiled = compile_tree(tree, found, file, files, environ, problems)
@@ -105,7 +130,9 @@ def _patterns(tree: Map) -> list[tuple[str, Mark]]:
     return list(zip(patterns, patterns.marks, strict=True)) if isinstance(patterns, Seq) else []
 
 
-def _read(file: str, form: Section, environ: Mapping[str, str], problems: Problems) -> _Read | None:
+def _read(
+    file: str, form: Section, environ: Mapping[str, str], problems: Problems, edit: Edit | None = None
+) -> _Read | None:
     """A file, checked; None where it cannot be read at all."""
     text = read_text(file, problems)
     if text is None:
@@ -116,6 +143,8 @@ def _read(file: str, form: Section, environ: Mapping[str, str], problems: Proble
         if problems.fatal and not before:
             return None
         problems.warn(Mark(file, 1, 1), "", "is empty, or contains only comments")
+    if edit is not None and isinstance(tree, Map):
+        edit(tree)
     return _checked(tree, file, form, environ, problems)
 
 

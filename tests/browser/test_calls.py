@@ -128,6 +128,27 @@ async def test_calls_can_be_linked_sorted_and_taken_away(tmp_path: Path, open_pa
         await expect(page.locator("#values h2")).to_have_text("payments")
         await expect(page.locator("#values tbody tr")).to_have_count(1)
 
+        # What if it had another policy? Checked while it is typed, played when it is asked for; the file stays as it is.
+        written = running.file.read_text()
+        await page.get_by_role("button", name="What if…").focus()
+        await page.keyboard.press("Enter")
+        draft = page.get_by_role("textbox", name="The policy of payments, as YAML")
+        await draft.fill("mode: maybe\n")
+        await expect(page.locator(".lines .bad")).to_contain_text("line 1, column 7 mode: ")
+        await page.get_by_role("button", name="line 1, column 7").focus()
+        await page.keyboard.press("Enter")
+        await expect(draft).to_be_focused()
+        assert await draft.evaluate("field => field.selectionStart") == 6
+        await draft.fill("strategy: none\n")
+        await page.keyboard.press("Control+Enter")
+        await expect(page.locator(".sums")).to_contain_text("2 less")
+        await expect(page.locator("table.trial tbody tr")).to_contain_text("3 attempts")
+        await expect(page.locator("table.trial tbody tr")).to_contain_text("1 attempt,")
+        assert "try=1" in page.url
+        assert running.file.read_text() == written
+        await page.get_by_role("button", name="Back to its values").click()
+        await expect(page.locator("#values h2")).to_have_text("payments")
+
         # A quote in a call is no way out of the command.
         made = await page.evaluate("""async () => {
             const { curl } = await import("/static/copy.js");

@@ -117,11 +117,13 @@ ASKED = (
     "/requests", "/requests?limit=1", "/requests?since=2", "/requests?only=notable", "/requests?limit=all",
     "/requests?since=-1", "/requests?only=bad", "/requests/1", "/requests/99999", "/events?most=all",
     *(f"/requests/{number}/explain" for number in range(1, 8)), "/requests/99999/explain",
+    "/what-if?upstream=a", "/what-if?upstream=nobody",
 )  # fmt: skip
 UNREADABLE = frozenset({"/requests?limit=all", "/requests?since=-1", "/requests?only=bad", "/events?most=all"})
-MISSING = frozenset(
-    {"/config/places?upstream=nobody", "/series?name=nobody", "/requests/99999", "/requests/99999/explain"}
-)
+MISSING = frozenset({
+    "/config/places?upstream=nobody", "/series?name=nobody", "/requests/99999", "/requests/99999/explain",
+    "/what-if?upstream=nobody",
+})  # fmt: skip
 LET_IN = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -173,3 +175,47 @@ async def test_what_changes_something_is_described(path: str, tmp_path: Path) ->
             async with session.post(running.admin + path) as reply:
                 assert reply.status == 422
                 assert (await held(reply, operation))["errors"]
+
+
+async def test_a_draft_is_tried_as_described(tmp_path: Path) -> None:
+    operation = API["paths"]["/what-if"]["post"]
+    async with (
+        Upstream(answer(503), answer(200), answer(200)) as upstream,
+        Redrive(tmp_path, CONFIG.replace("URL", upstream.url)) as running,
+        aiohttp.ClientSession() as session,
+    ):
+        for path in ("/b/x", "/b/y", "/a/z"):
+            async with session.get(running.url + path) as reply:
+                await reply.read()
+
+        async def tried(status: int = 200, headers: dict[str, str] | None = None, **draft: Any) -> Any:
+            async with session.post(f"{running.admin}/what-if", json=draft, headers=headers) as reply:
+                assert reply.status == status, await reply.text()
+                return await held(reply, operation)
+
+        before = running.file.read_text()
+        found = await tried(upstream="b", yaml="strategy: none\n", calls=9)
+        assert [row["number"] for row in found["played"]["calls"]] == [2, 1]
+        assert (found["played"]["otherwise"], found["played"]["attempts_after"]) == (1, 2)
+        assert (await tried(upstream="b", yaml="mode: maybe\n", calls=9))["errors"][0].startswith("edit:1:7: mode: ")
+        assert (await tried(upstream="b", yaml=""))["played"] is None
+        await tried(404, upstream="nobody", yaml="")
+        for wrong in ({"yaml": ""}, {"upstream": "b", "yaml": 1}, {"upstream": "b", "yaml": "", "calls": 201}):
+            await tried(400, **wrong)
+        for more in ({"calls": True}, {"calls": -1}, {"file": "/etc/passwd"}):
+            await tried(400, upstream="b", yaml="", **more)
+        await tried(400, upstream="b", yaml="x" * 65537)
+        await tried(413, upstream="b", yaml="x" * 1024 * 1024)
+        for headers, status in (
+            ({"Sec-Fetch-Site": "cross-site"}, 403),
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Host": "evil.example"}, 421),
+            ({"Content-Type": "text/plain"}, 415),
+        ):
+            await tried(status, headers, upstream="b", yaml="")
+        async with session.post(f"{running.admin}/what-if", data=b"{", headers=JSON) as reply:
+            assert reply.status == 400
+        assert running.file.read_text() == before
+
+
+JSON = {"Content-Type": "application/json"}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -296,3 +297,24 @@ async def test_one_call_is_shown_as_long_as_it_is_kept(admin: Client, house: Hou
     for number in ("0", "3", "x", "9" * 40, "-1"):
         gone = await admin.get(f"/requests/{number}")
         assert (gone.status, await gone.text()) == (404, "This call is not kept any more.\n")
+
+
+async def test_one_draft_is_played_at_a_time_and_nobody_else_waits(house: House, aiohttp_client: AiohttpClient) -> None:
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def what_if(upstream: str, text: str, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(20)
+        return {"on the loop": threading.current_thread() is threading.main_thread(), "calls": len(calls)}
+
+    house.called()
+    admin = await aiohttp_client(admin_app(replace(house.view(), what_if=what_if)))
+    draft = {"upstream": "", "yaml": "", "calls": 5}
+    first = asyncio.create_task(admin.post("/what-if", json=draft))
+    await begun.wait()
+    second = await admin.post("/what-if", json=draft)
+    assert (second.status, second.headers["Retry-After"]) == (503, "1")
+    assert (await admin.get("/livez")).status == 200
+    go_on.set()
+    assert await (await first).json() == {"on the loop": False, "calls": 1}

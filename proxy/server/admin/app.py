@@ -28,7 +28,7 @@ from proxy.server.admin.turns import a_turn
 from proxy.server.admin.views import View
 from proxy.server.routing import is_literal, is_own_origin
 
-#: Bytes of a body, which no page reads.
+#: Bytes of a body; all but one page read over it.
 BODY = 1024 * 1024
 #: Seconds in which a body comes whole: as nginx's client_body_timeout.
 BODY_SECONDS = 60.0
@@ -90,6 +90,8 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
             get("/series", page.series),
             get("/requests/{number}", page.request),
             get("/requests/{number}/explain", page.explain),
+            get("/what-if", page.policy),
+            post("/what-if", page.what_if),
             get("/events", board.stream),
             post("/reload", page.reload),
             post("/drain", page.drain),
@@ -219,7 +221,7 @@ def host_is_known(host: str, names: Collection[str]) -> bool:
 
 @web.middleware
 async def whole_body(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Read over a body, which no page wants, before a page is asked: what is not whole is no request."""
+    """Read a body whole before a page is asked: what is not whole is no request. Most pages want none."""
     if request.can_read_body:
         try:
             async with asyncio.timeout(BODY_SECONDS):

@@ -15,18 +15,21 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from proxy.observe.recent_calls import KEPT, NumberedCall
 from proxy.server.admin.timeline import Timeline
-from proxy.server.admin.turns import a_turn, in_turns
+from proxy.server.admin.turns import AT_A_STRETCH, a_turn, gradually, in_turns
 from proxy.server.admin.views import View
 from proxy.transport.clock import monotonic, wall
 
 #: Bytes of a body that are written at once: more are written in pieces of so many.
 PIECE = 128 * 1024
+#: Characters of a draft, and calls that are played under it, at most.
+LONGEST_DRAFT, MOST_PLAYED = 64 * 1024, 200
+_T = TypeVar("_T")
 _JSON = "application/json; charset=utf-8"
 #: Whatever a page of ours does, a browser must not do more for it than this: it runs these very scripts, speaks to this
 #: very port, and makes no markup of strings (Trusted Types).
@@ -175,6 +178,43 @@ class Handlers:
         async with self._one_play:
             return await _json(request, lambda: self._view.explain(json.loads(call.text)))
 
+    async def policy(self, request: web.Request) -> web.StreamResponse:
+        """`/what-if?upstream=NAME`: what may be tried of an upstream's policy, as the file has it, secrets masked."""
+        async with self._one_play:
+            found = await asyncio.to_thread(self._view.policy, request.query.get("upstream", ""))
+        return _not_in_the_file() if found is None else await _json(request, lambda: found)
+
+    async def what_if(self, request: web.Request) -> web.StreamResponse:
+        """`POST /what-if`: what is wrong with a draft of an upstream's policy, and how its last calls would have gone.
+        Nothing is written, nothing is sent.
+        """
+        if request.content_type != "application/json":
+            return refusal(415, "The body is JSON: Content-Type: application/json.")
+        draft = _draft(await request.read())
+        if isinstance(draft, str):
+            return refusal(400, draft)
+        if self._one_play.locked():
+            busy = refusal(503, "Another one is being played; ask again.")
+            busy.headers["Retry-After"] = "1"
+            return busy
+        async with self._one_play:
+            upstream, text, most = draft
+            calls = await self._calls_of(upstream, most)
+            found = await asyncio.to_thread(_uncollected, lambda: self._view.what_if(upstream, text, calls))
+        return _not_in_the_file() if found is None else await _json(request, lambda: found)
+
+    async def _calls_of(self, upstream: str, most: int) -> list[dict[str, Any]]:
+        """The newest kept calls of an upstream, at most so many."""
+        await self._view.refresh()
+        recent, calls = self._view.recent, list[dict[str, Any]]()
+        if most:
+            async for call in gradually(recent.show(recent.choose(0, 2 * KEPT)[::-1]), AT_A_STRETCH):
+                if (found := json.loads(call.text))["upstream"] == upstream:
+                    calls.append(found)
+                if len(calls) == most:
+                    break
+        return calls
+
     async def _kept(self, request: web.Request) -> NumberedCall | None:
         """The call that a path names by its number; None where it is not kept."""
         number = request.match_info["number"]
@@ -204,6 +244,28 @@ def is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
+def _draft(body: bytes) -> tuple[str, str, int] | str:
+    """The upstream, the YAML and the number of calls of a body; or what is wrong with it."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return "The body is no JSON."
+    if not isinstance(said, dict) or not said.keys() <= {"upstream", "yaml", "calls"}:
+        return 'The body is an object with "upstream", "yaml" and "calls".'
+    upstream, text, most = said.get("upstream"), said.get("yaml"), said.get("calls", 0)
+    if not isinstance(upstream, str) or not isinstance(text, str):
+        return "upstream and yaml are texts."
+    if len(text) > LONGEST_DRAFT:
+        return f"yaml has at most {LONGEST_DRAFT} characters."
+    if type(most) is not int or not 0 <= most <= MOST_PLAYED:
+        return f"calls is a whole number from 0 to {MOST_PLAYED}."
+    return upstream, text, most
+
+
+def _not_in_the_file() -> web.Response:
+    return refusal(404, "The configuration file has no upstream of this name.")
+
+
 def _no_such_call() -> web.Response:
     return refusal(404, "This call is not kept any more.")
 
@@ -214,11 +276,16 @@ async def _json(request: web.Request, made: Callable[[], Any], status: int = 200
 
 
 def _written(made: Callable[[], Any]) -> bytes:
-    """JSON of what is made. The collector would stop every thread to look through what is gone in a moment."""
+    """JSON of what is made."""
+    return _uncollected(lambda: f"{json.dumps(made(), indent=2)}\n".encode())
+
+
+def _uncollected(made: Callable[[], _T]) -> _T:
+    """What is made. The collector would stop every thread to look through what is gone in a moment."""
     collects = gc.isenabled()
     gc.disable()
     try:
-        return f"{json.dumps(made(), indent=2)}\n".encode()
+        return made()
     finally:
         if collects:
             gc.enable()

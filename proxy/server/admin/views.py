@@ -150,6 +150,9 @@ class View:
     top level) with their file and line, `loads` how many configurations were taken since the start.
     `cooldowns` are those that answers of an upstream began lately.
     `explain` takes a call as `/requests` has it, and gives what `redrive explain --json` does; it is asked in a thread.
+    `policy` gives what may be tried of an upstream's policy, `what_if` takes an upstream, a draft of its policy and
+    calls, and gives what is wrong with it and how the calls would have gone; None where the file has no such upstream.
+    Both are asked in a thread.
     `metrics` takes an Accept field and gives (text, content type); `reload` gives error lines, [] where it worked.
     """
 
@@ -166,6 +169,8 @@ class View:
     places: Callable[[str, str], list[dict[str, str]]] = lambda upstream, route: []
     loads: Callable[[], int] = int
     explain: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda call: {}
+    policy: Callable[[str], dict[str, Any] | None] = lambda upstream: None
+    what_if: Callable[[str, str, Sequence[Mapping[str, Any]]], dict[str, Any] | None] = lambda *draft: None
     cooldowns: Callable[[str], list[dict[str, Any]]] = lambda upstream: []
 
 

@@ -146,6 +146,11 @@ class House {
     return json(path);
   }
 
+  /** An answer, whatever its status. */
+  ask(path) {
+    return ask(path);
+  }
+
   post(path, data) {
     if (data === undefined) return ask(path, { method: "POST" });
     return ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(data) });
@@ -168,6 +173,11 @@ class House {
   show_config(upstream) {
     show("config");
     this.config.show(upstream);
+  }
+
+  show_what_if(upstream) {
+    show("config");
+    this.config.try_out(upstream);
   }
 
   /** What is shown is another thing: the browser's back button leads to the one before. */

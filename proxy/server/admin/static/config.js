@@ -2,12 +2,15 @@
 
 import { $, count, h, mark, say } from "./dom.js";
 import { VirtualList } from "./virtual.js";
+import { WhatIf } from "./whatif.js";
 
 export class Config {
   constructor(house) {
     this.house = house;
     this.chosen = { upstream: "", route: "" };
     this.values = null;
+    this.trying = false;
+    this.what_if = new WhatIf(house, $("values"));
     this.list = new VirtualList($("places"), {
       label: "What to show the configuration of",
       make: () => h("div", { class: "row place", role: "row" }, h("div", { role: "gridcell" })),
@@ -48,7 +51,7 @@ export class Config {
       this.about = house.about;
       const { upstream, route } = this.chosen;
       const there = !upstream || places.some((place) => place.upstream === upstream && place.route === route);
-      this.load(there ? this.chosen : places[0]);
+      this.load(there ? this.chosen : places[0], this.trying);
     }
   }
 
@@ -65,8 +68,13 @@ export class Config {
     );
   }
 
-  async load(place) {
+  /** Show the values of a place or, with `trying`, its policy to edit. */
+  async load(place, trying = false) {
+    const again = this.trying && place.upstream === this.chosen.upstream;
     this.chosen = place;
+    this.trying = trying && place.upstream !== "" && place.route === "";
+    if (!this.trying) this.what_if.close();
+    else if (!again) this.what_if.open(place.upstream);
     this.list.chosen = `${place.upstream}\n${place.route}`;
     this.list.draw();
     const query = new URLSearchParams(place);
@@ -81,6 +89,7 @@ export class Config {
   }
 
   draw_values() {
+    if (this.trying) return;
     const wanted = $("key-filter").value.trim().toLowerCase();
     const written = $("only-written").checked;
     const folder = (this.house.ready?.config_file ?? "").replace(/[^/]*$/, "");
@@ -92,7 +101,9 @@ export class Config {
     };
     const table = h("table", { class: "values" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col" }, "Value"), h("th", { scope: "col" }, "From"))), h("tbody", {}, shown.map(row)));
     const nothing = written && !wanted ? "Everything here is as the defaults have it." : "No key matches the filter.";
-    $("values").replaceChildren(h("h2", {}, title), shown.length ? table : h("p", { class: "quiet" }, this.values === null ? "…" : nothing));
+    const { upstream, route } = this.chosen;
+    const edit = upstream && !route && this.house.named.has(upstream) ? h("button", { type: "button", title: "Edit its policy, and see how its last calls would have gone; nothing is written", onclick: () => this.try_out(upstream) }, "What if…") : null;
+    $("values").replaceChildren(h("div", { class: "buttons" }, h("h2", {}, title), edit), shown.length ? table : h("p", { class: "quiet" }, this.values === null ? "…" : nothing));
   }
 
   show(upstream) {
@@ -101,16 +112,23 @@ export class Config {
     this.house.moved_on();
   }
 
+  /** Edit the policy of an upstream, to see what would have become of its calls. */
+  try_out(upstream) {
+    this.load({ upstream, route: "" }, true);
+    this.house.moved_on();
+  }
+
   /** What of this panel is in the page's URL (place.js). */
   place() {
-    return { upstream: this.chosen.upstream, route: this.chosen.route };
+    return { upstream: this.chosen.upstream, route: this.chosen.route, try: this.trying ? "1" : null };
   }
 
   /** Take up what a URL says. */
   go(query) {
     const place = { upstream: query.get("upstream") ?? "", route: query.get("route") ?? "" };
-    if (place.upstream === this.chosen.upstream && place.route === this.chosen.route) this.draw_values();
-    else this.load(place);
+    const trying = query.get("try") === "1";
+    if (place.upstream === this.chosen.upstream && place.route === this.chosen.route && trying === this.trying) this.draw_values();
+    else this.load(place, trying);
   }
 
   async reload() {

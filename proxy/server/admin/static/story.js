@@ -71,6 +71,7 @@ function actions(call, house) {
       "p",
       { class: "buttons" },
       button("Explain this call", "What the configuration in force says about it (redrive explain)", () => explain(call, house, below, said)),
+      house.named.has(call.upstream) ? button("What if…", "Edit the upstream's policy, and see how its last calls would have gone", () => house.show_what_if(call.upstream)) : null,
       button("Copy as curl", "A curl command; masked values stay masked", take("a curl command", () => curl(call, house.about.get(call.upstream), house.ready?.listen ?? []))),
       button("Copy as JSON", "What /requests has of it", take("JSON", json)),
       button("Copy link", "A link to this call, as long as it is kept", take("a link to this call", () => link_to(call))),

@@ -1,0 +1,99 @@
+"""What if an upstream had another policy: a draft checked as `redrive check` would, and the last calls played under it.
+
+Nothing is written and nothing is sent: `draft` loads the file with the draft in its place, `playing` plays what was
+recorded of the calls on the virtual clock, once under the configuration in force and once under the draft. What can't
+be played as it went, since it depends on what is not kept, is left out of the sums and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from proxy.config.settings import Settings
+from proxy.lab.kept_calls import Kept
+from proxy.lab.what_if.draft import Checked, check, find_written
+from proxy.lab.what_if.playing import Ending, TooMuchError, play_kept
+
+__all__ = ["shown", "tried"]
+
+_ONLY_NAMED = "only an upstream that the configuration file names can be tried"
+
+
+def shown(file: str | None, upstream: str) -> dict[str, Any] | None:
+    """What may be tried of an upstream, as the file has it; None where the file has no such upstream."""
+    written = None if file is None else find_written(file, upstream)
+    if written is None:
+        return None
+    return {
+        "upstream": upstream,
+        "yaml": written.as_yaml(),
+        "locked": written.locked,
+        "from": str(written.mark),
+    }
+
+
+def tried(
+    file: str | None, environ: Mapping[str, str], settings: Settings, upstream: str, text: str, calls: Sequence[Kept]
+) -> dict[str, Any] | None:
+    """A draft's errors and warnings and, without errors, what would have become of calls of this upstream; None where
+    the file has no such upstream. `settings` are those in force.
+    """
+    written = None if file is None else find_written(file, upstream)
+    if file is None or written is None:
+        return None
+    checked = check(file, environ, written, text)
+    made = checked.result.settings if checked.result is not None else None
+    played = None
+    if made is not None and calls:
+        ordered = sorted(calls, key=lambda call: (call["time"], call["number"]))
+        try:
+            played = _compared(ordered, play_kept(settings, ordered), play_kept(made, ordered))
+        except TooMuchError:
+            checked = Checked(["edit:1:1: playing the calls takes too many steps; try fewer of them"], checked.warnings)
+    return {"upstream": upstream, "errors": checked.errors, "warnings": checked.warnings, "played": played}
+
+
+def _compared(calls: Sequence[Kept], before: Sequence[Ending | str], after: Sequence[Ending | str]) -> dict[str, Any]:
+    """Each call under both, the newest first, and sums over those that play as they went."""
+    rows, sums = [], dict.fromkeys(("played", "otherwise", "unknown", "left_out"), 0)
+    attempts, waited = [0, 0], [0.0, 0.0]
+    for kept, was, would in zip(calls, before, after, strict=True):
+        row: dict[str, Any] = {key: kept[key] for key in ("number", "time", "method", "path", "outcome", "attempts")}
+        row["took"] = kept.get("duration", 0.0)
+        rows.append(row)
+        if isinstance(was, str) or isinstance(would, str):
+            row["left_out"] = was if isinstance(was, str) else str(would)
+        elif why := _differs(kept, was):
+            row["left_out"] = why
+        else:
+            row |= {"before": was.as_data(), "after": would.as_data()}
+            sums["played"] += 1
+            sums["unknown"] += bool(would.unknown)
+            sums["otherwise"] += not would.unknown and would.outcome != was.outcome
+            for place, one in enumerate((was, would)):
+                attempts[place] += one.attempts
+                waited[place] += one.waited
+            continue
+        sums["left_out"] += 1
+    return {
+        **sums,
+        "attempts_before": attempts[0],
+        "attempts_after": attempts[1],
+        "waited_before": round(waited[0], 3),
+        "waited_after": round(waited[1], 3),
+        "calls": rows[::-1],
+    }
+
+
+def _differs(kept: Kept, played: Ending) -> str:
+    """Why a call can't be judged: under the configuration in force it does not play as it went; "" where it does."""
+    recorded = tuple(attempt["class"] for attempt in kept["history"] if "class" in attempt)
+    known = tuple(cls for cls in played.classes if cls is not None)
+    if played.unknown or (played.outcome, played.attempts) != (kept["outcome"], kept["attempts"]):
+        went = f"{kept['outcome']} after {kept['attempts']} attempt{'' if kept['attempts'] == 1 else 's'}"
+        plays = played.unknown or f"{played.outcome} after {played.attempts}"
+        return f"it went otherwise than it plays under the configuration in force: {went}, but {plays}"
+    if recorded != known:
+        return "an answer of it was judged by a header or a body that is not kept"
+    return ""

@@ -1,0 +1,290 @@
+"""The policy of one upstream as somebody edits it: what of the file may be tried, and the file checked with it.
+
+A draft comes from a web page, so it must not get more out of the process than the file does by itself. Only the keys of
+TRIED may stand in it: addresses, credentials, headers and files stay as the file has them, and are not shown. A
+${NAME} stands only where the file has the very same one, a masked value only where the file has a secret, code and
+dialect packs of the user's own only where the file names them. What is left can read nothing, import nothing and reach
+nothing. Its size is bounded before it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from proxy.config.classification import built_in_names
+from proxy.config.load import LoadResult, load, trees
+from proxy.config.problems import Mark, Path, Problem, Problems, dotted
+from proxy.config.yaml_tree import Map, Seq, Text, parse
+from proxy.observe import masking
+
+#: What a draft is called where a line tells of a mistake in it: `edit:3:5: …`.
+NAME = "edit"
+#: Characters and values of a draft at most: a policy has some dozens of values.
+LONGEST, MOST_VALUES = 64 * 1024, 2000
+#: The keys that may be tried. The others name places, files, secrets or header values.
+TRIED = (
+    *("strategy", "bucket", "rate", "timeouts", "concurrency", "classify", "dialects", "attempt_headers"),
+    *("idempotency_key", "pushback", "mode", "fallback", "scope", "circuit_breaker", "routes"),
+)
+#: What the same is for a route, beside what it matches.
+_OF_ROUTE = (*(key for key in TRIED if key not in ("scope", "circuit_breaker", "routes")), "match")
+#: Keys whose value may name code of the user's own, as `module:Class`.
+_MAY_BE_CODE = frozenset({"strategy", "bucket", "rate"})
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An upstream's part of the file. `locked` are the keys of it that a draft leaves alone."""
+
+    upstream: str
+    tree: Map
+    mark: Mark
+
+    @property
+    def locked(self) -> list[str]:
+        """The keys that are there and can't be tried."""
+        return [key for key in self.tree if key not in TRIED]
+
+    def as_yaml(self) -> str:
+        """What may be tried, as YAML, secrets masked."""
+        return _dumped(_shown(self.tree, TRIED))
+
+
+def find_written(file: str, upstream: str) -> Written | None:
+    """An upstream's part of a file, or of one that it includes; None where none has it."""
+    for tree in trees(file):
+        upstreams = tree.get("upstreams")
+        if isinstance(upstreams, Map) and upstream in upstreams:
+            part = upstreams[upstream]
+            mark = upstreams.keys_at[upstream]
+            return Written(upstream, part if isinstance(part, Map) else Map(mark), mark)
+    return None
+
+
+def _shown(tree: Map, keys: tuple[str, ...]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for key, value in tree.items():
+        if key == "routes" and key in keys and isinstance(value, Seq):
+            shown[key] = [_shown(each, _OF_ROUTE) if isinstance(each, Map) else each for each in value]
+        elif key in keys:
+            shown[key] = masking.config(value, key)
+    return shown
+
+
+def _dumped(data: dict[str, Any]) -> str:
+    """Plain data as YAML whose scalars stay what they are: here a key decides how one is read, not its looks."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    Dumper.yaml_implicit_resolvers = {}
+    Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(str(text)))
+    Dumper.add_multi_representer(dict, lambda dumper, found: dumper.represent_dict(dict(found).items()))
+    Dumper.add_multi_representer(list, lambda dumper, found: dumper.represent_list(list(found)))
+    Dumper.add_representer(type(None), lambda dumper, _: dumper.represent_scalar("tag:yaml.org,2002:null", "null"))
+    return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110) if data else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A draft, loaded in its place. `result` has settings unless there are errors; only the upstream itself, and those
+    that it may lead to, are in them.
+    """
+
+    errors: list[str]
+    warnings: list[str]
+    result: LoadResult | None = None
+
+
+def check(file: str, environ: Mapping[str, str], written: Written, text: str) -> Checked:
+    """Check a draft as `redrive check` would check the file with it. Nothing is written."""
+    problems = Problems()
+    if len(text) > LONGEST:
+        return Checked([f"{NAME}:1:1: longer than {LONGEST // 1024} KiB"], [])
+    parsed = parse(text, NAME, problems)
+    tree: Any = Map(Mark(NAME, 1, 1)) if parsed is None else parsed
+    if not isinstance(tree, Map):
+        problems.add(Mark(NAME, 1, 1), "", "a policy is a mapping of keys")
+    elif sum(1 for _ in islice(_values(tree), MOST_VALUES + 1)) > MOST_VALUES:
+        problems.add(tree.mark, "", f"more than {MOST_VALUES} values")
+    merged = None if problems.fatal else _Merger(problems).merge(tree, written.tree, TRIED, ())
+    if merged is None or problems.fatal:
+        return Checked([str(each) for each in problems.sorted()], [])
+    kept = _reachable(file, written.upstream, merged)
+
+    def edit(whole: Map) -> None:
+        upstreams = whole.get("upstreams")
+        if not isinstance(upstreams, Map):
+            return
+        for name in [name for name in upstreams if name not in kept]:
+            del upstreams[name]
+        if written.upstream in upstreams:
+            upstreams.put(written.upstream, merged, upstreams.keys_at[written.upstream], written.mark)
+
+    result = load(file, environ, edit)
+    inside = f"upstreams.{written.upstream}"
+    return Checked(
+        [_line(each, inside) for each in result.errors],
+        [
+            _line(each, inside)
+            for each in result.problems
+            if each.severity == "warning" and (each.file == NAME or each.path.startswith(f"{inside}."))
+        ],
+        result,
+    )
+
+
+def _line(problem: Problem, inside: str) -> str:
+    """A problem as a line; one of the draft is told by the paths that stand there."""
+    line = str(problem)
+    return line.replace(f"{inside}.", "", 1) if problem.file == NAME else line
+
+
+def _values(tree: Any) -> Iterator[Any]:
+    """Every value of a tree, again for each alias."""
+    yield tree
+    if isinstance(tree, Map):
+        for value in tree.values():
+            yield from _values(value)
+    elif isinstance(tree, Seq):
+        for value in tree:
+            yield from _values(value)
+
+
+def _reachable(file: str, upstream: str, merged: Map) -> set[str]:
+    """The upstreams that calls of this one may get to: itself, and whatever is named by what it falls back to."""
+    parts: dict[str, Any] = {}
+    shared: list[Any] = []
+    for tree in trees(file):
+        shared.append(tree.get("defaults"))
+        found = tree.get("upstreams")
+        if isinstance(found, Map):
+            parts.update(found)
+    parts[upstream] = merged
+    kept: set[str] = set()
+    todo = {upstream, *_named(shared, parts)}
+    while todo:
+        name = todo.pop()
+        kept.add(name)
+        todo |= _named(_fallbacks(parts[name]), parts) - kept
+    return kept
+
+
+def _fallbacks(tree: Any) -> list[Any]:
+    """What an upstream and its routes fall back to, as written."""
+    if not isinstance(tree, Map):
+        return []
+    routes = tree.get("routes")
+    of_routes = [each.get("fallback") for each in routes if isinstance(each, Map)] if isinstance(routes, Seq) else []
+    return [tree.get("fallback"), *of_routes]
+
+
+def _named(trees: list[Any], names: Mapping[str, Any]) -> set[str]:
+    """The names that stand anywhere in these trees."""
+    return {value for tree in trees for value in _values(tree) if isinstance(value, str) and value in names}
+
+
+def _inside(tree: Any, step: str | int) -> Any:
+    """What stands at a key or a position; None where nothing does."""
+    if isinstance(tree, dict):
+        return tree.get(step)
+    return tree[step] if isinstance(tree, list) and isinstance(step, int) and step < len(tree) else None
+
+
+class _Merger:
+    """Lays a draft over what the file says, and refuses what may not stand in one."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+
+    def merge(self, draft: Map, under: Map, keys: tuple[str, ...], path: Path) -> Map:
+        """What the draft says of the keys that may be tried; the others as the file has them."""
+        merged = Map(draft.mark)
+        for key in under:
+            if key not in keys:
+                merged.take(key, under)
+        for key, value in draft.items():
+            at = draft.keys_at[key]
+            if key not in keys:
+                if key in merged:
+                    why = "cannot be tried here; it stays as the file has it"
+                else:
+                    why = f"cannot be tried here; what can is {', '.join(keys)}"
+                self._problems.add(at, dotted((*path, key)), why)
+            elif key == "routes" and isinstance(value, Seq):
+                merged.put(key, self._routes(value, under.get(key), (*path, key)), at, draft.values_at[key])
+            elif key == "dialects":
+                merged.put(key, self._dialects(value, under.get(key), (*path, key)), at, draft.values_at[key])
+            else:
+                was = under.get(key)
+                made = self._value(value, was, masking.config(was, key), draft.values_at[key], (*path, key))
+                if key in _MAY_BE_CODE and made != under.get(key):
+                    self._refuse_code(made, draft.values_at[key], (*path, key))
+                merged.put(key, made, at, draft.values_at[key])
+        return merged
+
+    def _routes(self, draft: Seq, under: Any, path: Path) -> Seq:
+        """Each route over the one of the file that matches the same."""
+        routes, written = Seq(draft.mark), [each for each in under or () if isinstance(each, Map)]
+        for number, (route, mark) in enumerate(zip(draft, draft.marks, strict=True)):
+            where = (*path, number)
+            if isinstance(route, Map):
+                match = route.get("match")
+                same = next((each for each in written if _shown(each, ("match",)).get("match") == match), Map())
+                routes.put(self.merge(route, same, _OF_ROUTE, where), mark)
+            else:
+                routes.put(self._value(route, None, None, mark, where), mark)
+        return routes
+
+    def _dialects(self, draft: Any, under: Any, path: Path) -> Any:
+        """The dialects. A pack of the user's own is a file, found from where the file of the configuration is."""
+        if not isinstance(draft, Seq):
+            return self._value(draft, under, under, Mark(NAME, 1, 1), path)
+        dialects = Seq(draft.mark)
+        for number, (name, mark) in enumerate(zip(draft, draft.marks, strict=True)):
+            if isinstance(under, Seq) and name in under:
+                place = under.index(name)
+                dialects.put(under[place], under.marks[place])
+            elif isinstance(name, Text) and name not in built_in_names() and name.endswith((".yaml", ".yml")):
+                self._problems.add(
+                    mark, dotted((*path, number)), "a pack that the file does not name cannot be tried here"
+                )
+            else:
+                dialects.put(self._value(name, None, None, mark, (*path, number)), mark)
+        return dialects
+
+    def _value(self, draft: Any, under: Any, shown: Any, mark: Mark, path: Path) -> Any:
+        """A value, with the secrets of the file in the place of their masks. `shown` is what the file says, masked."""
+        if isinstance(draft, Map):
+            made = Map(draft.mark)
+            for key, value in draft.items():
+                at, inner = draft.values_at[key], (_inside(under, key), _inside(shown, key))
+                made.put(key, self._value(value, *inner, at, (*path, key)), draft.keys_at[key], at)
+            return made
+        if isinstance(draft, Seq):
+            items = Seq(draft.mark)
+            for number, (value, at) in enumerate(zip(draft, draft.marks, strict=True)):
+                inner = _inside(under, number), _inside(shown, number)
+                items.put(self._value(value, *inner, at, (*path, number)), at)
+            return items
+        if not isinstance(draft, str) or draft == under:
+            return draft
+        if masking.MASK in draft:
+            if draft == shown:
+                return under
+            why = f"{masking.MASK} stands for a secret of the file, and the file has none here"
+            self._problems.add(mark, dotted(path), why)
+        elif "${" in draft:
+            self._problems.add(mark, dotted(path), "a ${…} stands here only where the file has the same one")
+        return draft
+
+    def _refuse_code(self, value: Any, mark: Mark, path: Path) -> None:
+        named = value.get("kind") if isinstance(value, Map) else value
+        if isinstance(named, str) and ":" in named:
+            why = "code of your own cannot be tried here; the file can define a strategy with it, to be named here"
+            self._problems.add(mark, dotted(path), why)

@@ -1,0 +1,189 @@
+"""Kept calls of one upstream, played again under a policy: the same `Call` that serves traffic, on the virtual clock.
+
+Each attempt meets the results that the call's attempts met, in order. Where a policy makes an attempt more than was
+made, or waits for one longer than anybody did, nothing is known of its result: the call is told as far as it is known,
+and nothing is made up. All calls are played together, from when they came, so that they share buckets and cooldowns,
+which begin full and without any. Jitter is drawn in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.config.settings import Settings
+from proxy.lab.clock import BEGIN, DEADLINE, UPSTREAM, Clock
+from proxy.lab.driver import FixedDraws, Fresh, Recorder
+from proxy.lab.fallback import ConfiguredUpstreams
+from proxy.lab.kept_calls import Kept, KeptCall, gave_up, kept_call, result_of
+from proxy.lab.routing import AppRequest, Chosen
+from proxy.lab.upstream import Sending
+from proxy.retry.facts import Class, Outcome
+from proxy.retry.machine import Env
+from proxy.retry.registry import Registry
+from proxy.retry.waiting_room import WaitingRoom
+
+#: Alarms and sendings of one run at most: some hundred calls of a few attempts take some thousands.
+MOST_STEPS = 50_000
+#: Seconds by which a clock's reading may miss the limit that ended an attempt.
+_SLACK = 0.05
+#: Seconds after which what nobody saw the end of would come.
+_NEVER = 1e9
+
+
+class TooMuchError(Exception):
+    """A run takes more steps than MOST_STEPS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What became of a call. `outcome` is None where it is not known, and `unknown` says why. `waited`: the seconds in
+    which no attempt was under way; `took`: until its end, or as long as anything is known.
+    """
+
+    outcome: str | None
+    attempts: int
+    waited: float
+    took: float
+    unknown: str = ""
+    classes: tuple[str | None, ...] = ()
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON; seconds to the millisecond."""
+        data = {
+            "outcome": self.outcome,
+            "attempts": self.attempts,
+            "waited": round(self.waited, 3),
+            "took": round(self.took, 3),
+        }
+        return {**data, "unknown": self.unknown} if self.unknown else data
+
+
+def play_kept(settings: Settings, calls: Sequence[Kept]) -> list[Ending | str]:
+    """Play calls, in order of their beginning. What can't be played is told in a clause. Raises TooMuchError."""
+    stage = _Stage(settings)
+    players: list[_Player | str] = []
+    first: float | None = None
+    for kept in calls:
+        try:
+            call = kept_call(settings, kept)
+        except ValueError as error:
+            players.append(str(error))
+            continue
+        if not isinstance(call.chosen, Chosen) or kept["method"] == "CONNECT":
+            players.append("no policy takes it")
+            continue
+        first = call.began if first is None else min(first, call.began)
+        players.append(_Player(stage, call))
+    for player in players:
+        if isinstance(player, _Player):
+            player.come(player.kept_call.began - (first or 0.0))
+    stage.clock.run()
+    return [player.ending if isinstance(player, _Player) else player for player in players]
+
+
+class _Stage:
+    """What the calls of one run share."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = Clock()
+        self.registry = Registry()
+        self.fresh = Fresh()
+        self.env = Env(FixedDraws(0.5), 0.0, WaitingRoom(settings.limits.waiting))
+        self._steps = 0
+
+    def step(self) -> None:
+        """Count one step."""
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise TooMuchError
+
+
+class _Player(Recorder):
+    """One kept call."""
+
+    def __init__(self, stage: _Stage, call: KeptCall) -> None:
+        super().__init__(stage.clock, self._next)
+        assert isinstance(call.chosen, Chosen)
+        self.kept_call, self._chosen, self._stage = call, call.chosen, stage
+        self._results = call.sent
+        self._unknown = ""
+
+    def come(self, at: float) -> None:
+        """Let the app ask, so many seconds into the run, and go away where it did."""
+        self.clock.at(at, BEGIN, self._ask)
+        kept = self.kept_call.kept
+        if kept["outcome"] == Outcome.CLIENT_GONE.value:
+            self.clock.at(at + kept.get("duration", 0.0), DEADLINE, self._leave)
+
+    def _ask(self) -> None:
+        stage, chosen = self._stage, self._chosen
+        policy, others = stage.fresh.policy(chosen.policy), None
+        if policy.fallback:
+            has_body = chosen.request.method in ("POST", "PUT", "PATCH")  # nobody says what is in it
+            nothing = AppRequest()
+            others = ConfiguredUpstreams(
+                stage.settings, stage.registry, stage.fresh, nothing, chosen, has_body=has_body
+            )
+        scope = stage.registry.scope(policy, chosen.request, self.clock.now)
+        self.enter(chosen.request, policy, scope, stage.env, others)
+
+    def _leave(self) -> None:
+        if self.call is not None:
+            self.go_away()
+
+    def set_alarm(self, at: float) -> None:
+        self._stage.step()
+        super().set_alarm(at)
+
+    def _next(self, attempt: int, now: float) -> Sending:
+        """What the next result that was met at this upstream does to a sending."""
+        self._stage.step()
+        here, first = self.call.policy.upstream, self.kept_call.kept["upstream"]
+        kept = next((each for each in self._results if each.get("upstream", first) == here), None)
+        if kept is None:
+            whose = "" if here == first else f", at {here}"
+            self._stop(now, f"attempt {attempt} would be made{whose}; its result is not known")
+            return Sending(_NEVER)
+        self._results.remove(kept)
+        fate, took = result_of(kept), kept.get("duration", 0.0)
+        if fate is not None and not gave_up(kept):
+            return fate.step.sending(self.longest)
+        why = f"attempt {attempt} would be waited for longer than it was; what would have come is not known"
+        self._stop(now + took + _SLACK, why, attempt)
+        return Sending(_NEVER)
+
+    def _stop(self, at: float, why: str, attempt: int | None = None) -> None:
+        """From then on nothing is known, unless `attempt` has ended by then."""
+
+        def stop() -> None:
+            if self.finished is None and (attempt is None or attempt in self._flying):
+                self._unknown = why
+                self.go_away()
+
+        self.clock.at(at, UPSTREAM, stop)
+
+    @property
+    def ending(self) -> Ending:
+        """What became of it."""
+        took, history = self.elapsed, self.call.history
+        outcome = None if self._unknown or self.outcome is None else self.outcome.value
+        if not history and self.starts:  # nothing had to be decided
+            return Ending(outcome, 1, self.starts[0], took, self._unknown, (Class.SUCCESS.value,))
+        over = self.began + took
+        ended = [(record.started, over if record.ended is None else record.ended) for record in history]
+        spans = [(start - self.began, end - self.began) for start, end in ended]
+        classes = tuple(None if record.cls is None else record.cls.value for record in history)
+        waited = max(0.0, took - _covered(spans))
+        return Ending(outcome, len(self.starts), waited, took, self._unknown, classes)
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """The length of what several stretches of time cover together."""
+    covered, until = 0.0, 0.0
+    for start, end in sorted(spans):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return covered
