@@ -128,7 +128,7 @@ async def test_calls_can_be_linked_sorted_and_taken_away(tmp_path: Path, open_pa
         await expect(page.locator("#values h2")).to_have_text("payments")
         await expect(page.locator("#values tbody tr")).to_have_count(1)
 
-        # What if it had another policy? Checked while it is typed, played when it is asked for; the file stays as it is.
+        # What if it had another policy? Checked while it is typed, played when asked for; the file stays as it is.
         written = running.file.read_text()
         await page.get_by_role("button", name="What if…").focus()
         await page.keyboard.press("Enter")

@@ -126,7 +126,9 @@ def explanation(settings: Settings, problems: Sequence[Problem], question: Quest
         return told
     ask = through_listener(settings, ask)
     fates = None if question.fate is None else [question.fate]
-    return explain_chosen(settings, problems, ask, choose(settings, ask), fates, wall)
+    found = explain_chosen(settings, problems, ask, choose(settings, ask), fates, wall)
+    found.request = told.request
+    return found
 
 
 def explain_chosen(
