@@ -1,13 +1,19 @@
-"""What a run prints and keeps: tables for the terminal and in Markdown, JSON, and a picture."""
+"""What a run prints and keeps: tables for the terminal and in Markdown, JSON, a picture, and the summary in README.md.
+
+python bench/report.py    write the summary anew, from results/latest.json; a test keeps it current
+"""
 
 from __future__ import annotations
 
 import json
+import statistics
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 CPU = "cpu us/call"
+README = Path(__file__).parent / "README.md"
+BEGINS, ENDS = "<!-- made by bench/report.py from results/latest.json -->", "<!-- end of what is made -->"
 
 
 def write_reports(
@@ -25,7 +31,34 @@ def write_reports(
     text = "\n".join(tables) + "\n"
     (folder / "latest.md").write_text(text)
     (folder / "latest.svg").write_text(picture(medians))
+    README.write_text(with_summary(json.loads((folder / "latest.json").read_text())))
     print("\n" + text)
+
+
+def with_summary(kept: dict[str, Any]) -> str:
+    """README.md with the summary of a run."""
+    head, _, rest = README.read_text().partition(BEGINS)
+    return f"{head}{BEGINS}\n\n{chr(10).join(summary(kept))}\n\n{ENDS}{rest.partition(ENDS)[2]}"
+
+
+def summary(kept: dict[str, Any]) -> list[str]:
+    """A run in a few lines: what a call costs peers as a multiple of what it costs redrive, memory and start."""
+    figures = kept["figures"]
+    own = figures["redrive"]
+    lines = [f"{kept['rounds']} rounds of {kept['seconds']:g} s each, {kept['date']}, on {kept['machine']}.", ""]
+    peers = [name for name in figures if name not in ("redrive", "upstream alone")]
+    lines += [f"| | redrive, us | {' | '.join(f'{name}, to redrive' for name in peers)} |"]
+    lines += [f"| --- | --- |{' --- |' * len(peers)}"]
+    for work in (work for work in own if CPU in own[work]):
+        cost = statistics.median(own[work][CPU])
+        costs = [figures[name].get(work, {}).get(CPU) for name in peers]
+        cells = [f"{statistics.median(each) / cost:.2f}" if each else "" for each in costs]
+        lines.append(f"| {work} | {cost:.1f} | {' | '.join(cells)} |")
+    lines += ["", f"| | {' | '.join(['redrive', *peers])} |", f"| --- |{' --- |' * (len(peers) + 1)}"]
+    for key in ("start to first answer, s", "memory at rest, MiB", "memory after the loads, MiB"):
+        kept_of = [figures[name].get("process", {}).get(key) for name in ("redrive", *peers)]
+        lines.append(f"| {key} | {' | '.join(f'{statistics.median(each):.2f}' if each else '' for each in kept_of)} |")
+    return lines
 
 
 def works_of(medians: dict[str, Any]) -> list[str]:
@@ -118,3 +151,7 @@ def picture(medians: dict[str, Any]) -> str:
             y += 18
         y += 18
     return "\n".join([*out, "</svg>"]) + "\n"
+
+
+if __name__ == "__main__":
+    README.write_text(with_summary(json.loads((README.parent / "results" / "latest.json").read_text())))

@@ -21,6 +21,7 @@ from proxy.lab.simulate.scenario import OUTAGE, SCENARIO, UPSTREAM, read_scenari
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "config/examples/scenarios").glob("*.yaml"))
 PAGE = ROOT / "docs/reference/commands/simulate.md"
+STRATEGIES = ROOT / "docs/reference/strategies.md"
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,11 @@ def scenario(folder: Path, text: str) -> Scenario:
     found, problems = read_scenario(str(file))
     assert found is not None, problems
     return found
+
+
+def seconds(value: float) -> str:
+    """A time as pages have it."""
+    return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.0f} ms"
 
 
 def played(folder: Path, text: str) -> list[Figures]:
@@ -105,6 +111,8 @@ def test_so_many_attempts_at_a_time_keep_an_upstream_from_work_that_nobody_waits
     assert limited.success_rate > none.success_rate + 0.15 > naive.success_rate
     assert limited.outcomes["overloaded"] == limited.calls - limited.succeeded
     assert limited.amplification < ours.amplification
+    shares = f"({ours.success_rate:.1%} of the calls succeed, with `concurrency` {limited.success_rate:.1%})"
+    assert shares.replace("%", " %") in PAGE.read_text()
 
 
 @pytest.mark.parametrize("name", ["slow_tail", "slow_minute"])
@@ -112,6 +120,13 @@ def test_hedging_at_a_percentile_beside_no_hedging(name: str) -> None:
     found, problems = read_scenario(str(ROOT / f"config/examples/scenarios/{name}.yaml"))
     assert found is not None, problems
     _, measured, fixed, _, none, _ = run_scenario(None, found, {})
+    column = 1 if name == "slow_tail" else 3
+    for told, each in (("no hedging", none), ("`hedging_delay: p95", measured), ("`hedging_delay: 100ms`", fixed)):
+        row = next(line for line in STRATEGIES.read_text().splitlines() if line.startswith(f"| {told}"))
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        share = f"{100 * each.hedge_share:.{0 if each.hedge_share > 0.1 else 1}f} %" if each.hedges else "0"
+        assert cells[column : column + 2] == [seconds(each.latency["p99"]), share]
+        assert name == "slow_tail" or cells[5] == f"{each.amplification:.2f}"
     assert measured.hedges == measured.attempts - measured.calls  # nothing fails: what is sent again is a hedge
     assert measured.hedges <= 0.05 * measured.calls < none.calls
     assert none.hedges == 0 and none.attempts == none.calls
@@ -130,6 +145,9 @@ def test_a_circuit_breaker_spares_calls_the_wait_for_an_endpoint_that_hangs() ->
     assert broken.latency["p90"] < 0.1
     assert broken.attempts - broken.calls < 0.2 * (without.attempts - without.calls)
     assert broken.success_rate == without.success_rate == 1.0
+    told = f"of {without.calls:,} calls, nine of ten come back within {seconds(without.latency['p90'])} without one"
+    told += f" and within {seconds(broken.latency['p90'])} with one"
+    assert told in " ".join((ROOT / "docs/reference/endpoints.md").read_text().split())
 
 
 def test_weights_and_priorities_are_played(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Figures on pages are those of a bench, or of the code. Those of the simulator are held by tests/lab/test_simulate.py,
+the share of failures at which a bucket drains by tests/config, and the image's size by `make image-test`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_summary_of_the_bench_is_that_of_its_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    import report
+
+    kept = json.loads((ROOT / "bench/results/latest.json").read_text())
+    assert report.README.read_text() == report.with_summary(kept), "python bench/report.py"
+
+
+def test_the_memory_that_workers_share() -> None:
+    from proxy.stores.shared_memory.factory import _LARGE_WORDS, open_memory
+    from proxy.stores.shared_memory.records import RECORD, descriptor
+
+    told = " ".join((ROOT / "docs/guides/fleet.md").read_text().split())
+    found = re.search(r"file of (\d+) MiB[^.]*?about (\d+) KiB for a dozen buckets, up to (\d+) KiB", told)
+    assert found is not None
+    made = descriptor()
+    size = len(open_memory(made).map) / 2**20
+    os.close(made)
+    assert [int(each) for each in found.groups()] == [
+        int(size), round(12 * RECORD * 8 / 1024), round(_LARGE_WORDS * 8 / 1024)
+    ]  # fmt: skip
+
+
+def test_what_looking_costs_at_most() -> None:
+    from proxy.server.admin import live_board
+
+    assert live_board._SHARE == 1 / 50
+    assert "at most a fiftieth of a core" in (ROOT / "docs/guides/dashboard.md").read_text()
+
+
+def test_no_other_page_claims_what_a_bench_would_have_to_say() -> None:
+    """README, tutorial and guides name no time below a millisecond and no rate of calls: those are in bench/."""
+    pages = [ROOT / "README.md", *ROOT.glob("docs/tutorial/*.md"), *ROOT.glob("docs/guides/*.md")]
+    for page in pages:
+        assert not re.findall(r"[\d.,]+ ?(?:us\b|µs|calls a second on)", page.read_text()), page.name
