@@ -101,8 +101,8 @@ def test_an_earlier_ca_for_other_hosts_is_not_taken(file: Path, capsys: pytest.C
     for hosts, missing in ((["--for", "b.example"], "b.example"), ([], "any host")):
         assert main(["ca", "init", "--if-missing", *hosts, "-c", str(file)]) == 2
         assert told(capsys)[1] == [
-            f"redrive: {file.parent}/ca/cert.pem is there already and is not for {missing}: remove it and its key by "
-            "hand to have a new CA made"
+            f"redrive: {file.parent}/ca/cert.pem already exists and is not for {missing}: remove it and its key by "
+            "hand to make a new CA"
         ]
 
 

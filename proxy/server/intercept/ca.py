@@ -213,8 +213,8 @@ def is_there(cert: Path, key: Path, hosts: list[str], now: datetime) -> bool:
     if limits is not None and not hosts:
         missing = ["any host"]
     if missing:
-        told = f"{cert} is there already and is not for {', '.join(missing)}"
-        raise CaError(f"{told}: remove it and its key by hand to have a new CA made")
+        told = f"{cert} already exists and is not for {', '.join(missing)}"
+        raise CaError(f"{told}: remove it and its key by hand to make a new CA")
     return True
 
 
