@@ -33,6 +33,9 @@ RUN /opt/pip/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --no-in
     && find /opt/redrive/lib -name '*.pyx' -delete -o -name '*.pxd' -delete -o -name '*.pyi' -delete \
     && /opt/redrive/bin/redrive --version | grep compiled
 
+# Where a local CA and what apps trust may be kept: a named volume takes over whose these folders are.
+RUN mkdir -p /opt/state/ca /opt/state/trust
+
 FROM ${PYTHON_IMAGE}
 # What the release workflow knows: version, commit, address of the repository, and the digest of the base.
 ARG VERSION=
@@ -47,6 +50,7 @@ LABEL org.opencontainers.image.title="redrive" \
       org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.base.name="${PYTHON_IMAGE}"
 COPY --from=build /opt/redrive /opt/redrive
+COPY --from=build --chown=65532:65532 /opt/state /var/lib/redrive
 # A folder of one's own, mounted in its place, is watched and loaded again when it changes.
 COPY deploy/image/redrive.yaml /etc/redrive/redrive.yaml
 # PYTHONUNBUFFERED: nothing that was said is lost at the end. PYTHONDONTWRITEBYTECODE: it was compiled while building.

@@ -281,6 +281,21 @@ def test_an_app_has_the_variables_of_redrive_env_and_never_the_key(sample: Path,
 
 
 @HELM
+def test_the_chart_intercepts_as_the_kustomize_overlay_does(sample: Path) -> None:
+    pod = only(rendered(sample, *INTERCEPT), "Deployment")["spec"]["template"]["spec"]
+    theirs = yaml.safe_load((BASE / "../https/patch.yaml").read_text())["spec"]["template"]["spec"]
+    assert [each for each in pod["volumes"] if each["name"] != "redrive"] == theirs["volumes"]
+    trust, plain = pod["initContainers"][0], theirs["initContainers"][0]
+    for key in ("name", "image", "command", "resources", "volumeMounts"):
+        assert trust[key] == plain[key], key
+    assert theirs["initContainers"][1]["volumeMounts"][0] in pod["initContainers"][1]["volumeMounts"]
+    (app,), (other,) = pod["containers"], theirs["containers"]
+    assert app["volumeMounts"] == other["volumeMounts"]
+    env = {each["name"]: each["value"] for each in app["env"]}
+    assert {each["name"]: each["value"] for each in other["env"]}.items() <= env.items()
+
+
+@HELM
 def test_monitors_find_the_pods_and_name_the_job_of_the_alerts(sample: Path) -> None:
     objects = rendered(sample, *SIDECAR)
     template = only(objects, "Deployment")["spec"]["template"]

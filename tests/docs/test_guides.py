@@ -22,8 +22,8 @@ from support.scripted import Upstream, answer
 
 ROOT = Path(__file__).parent.parent.parent
 GUIDES = sorted(page for folder in ("tutorial", "guides") for page in (ROOT / "docs" / folder).glob("*.md"))
-#: These two have tests of their own.
-PAGES = [ROOT / "README.md", *(page for page in GUIDES if page.stem not in ("https", "clients"))]
+#: These have tests of their own; that of https-in-containers is in tests/deploy.
+PAGES = [ROOT / "README.md", *(page for page in GUIDES if page.stem not in ("https", "https-in-containers", "clients"))]
 #: Lines that are not run here, and who tries them.
 ELSEWHERE = {
     ".venv/bin/redrive demo": "tests/lab/test_demo.py",

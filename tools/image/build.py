@@ -67,22 +67,29 @@ def debian_mirror() -> str:
     return own[0] if own else sys.exit("which Debian mirror? apt knows of none: set DEBIAN_MIRROR")
 
 
-def make_base(name: str) -> None:
-    """Debian with Python, under the base's name; made once."""
-    tree = HERE / "debian"
-    if not (tree / "usr/bin/python3").exists():
+def debian(name: str, *packages: str) -> Path:
+    """The root of a Debian with these packages; made once."""
+    tree = HERE / name
+    done = HERE / f"{name}.done"
+    if not done.exists() or done.read_text() != " ".join(packages):
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir(parents=True)
-        print("making a Debian root …", flush=True)
-        mirror = debian_mirror()
-        packages = "--include=ca-certificates,python3,python3-venv"
-        log = HERE / "debootstrap.log"
+        print(f"making a Debian root with {', '.join(packages)} …", flush=True)
+        log = HERE / f"{name}.log"
         with log.open("w") as out:
-            command = ["debootstrap", "--variant=minbase", packages, "bookworm", str(tree), mirror]
+            included = f"--include={','.join(packages)}"
+            command = ["debootstrap", "--variant=minbase", included, "bookworm", str(tree), debian_mirror()]
             if subprocess.run(command, stdout=out, stderr=out, check=False).returncode:
                 sys.exit(f"debootstrap failed: {log}")
         for waste in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"):
             shutil.rmtree(tree / waste, ignore_errors=True)
+        done.write_text(" ".join(packages))
+    return tree
+
+
+def make_base(name: str) -> None:
+    """Debian with Python, under the base's name."""
+    tree = debian("debian", "ca-certificates", "python3", "python3-venv")
     if name not in buildah("images", "--format", "{{.Name}}:{{.Tag}}"):
         container = buildah("from", "scratch")
         buildah("copy", "-q", container, str(tree), "/")
@@ -174,6 +181,7 @@ def main() -> None:
     programs = prometheus()
     play_alerts(programs / "promtool")
     make_base(base_name())
+    apps = debian("apps", "ca-certificates", "curl", "git", "nodejs", "python3", "python3-requests")
     build()
     container = buildah("from", "--pull-never", NAME)
     try:
@@ -181,7 +189,14 @@ def main() -> None:
         described = json.loads(buildah("inspect", "--type", "image", NAME))["Docker"]
         look(root, described["config"])
         environment = json.dumps(described["config"]["Env"])
-        inside = [sys.executable, str(Path(__file__).parent / "inside.py"), str(root), environment, str(programs)]
+        inside = [
+            sys.executable,
+            str(Path(__file__).parent / "inside.py"),
+            str(root),
+            environment,
+            str(programs),
+            str(apps),
+        ]
         done = subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", *inside], check=False)
         if done.returncode:
             sys.exit(done.returncode)

@@ -1,153 +1,28 @@
-"""Run what was built: `inside.py ROOT ENVIRONMENT PROMETHEUS`, in mount, network and process namespaces of its own.
+"""Run what was built: `inside.py ROOT ENVIRONMENT PROMETHEUS APPS`, in mount, network and process namespaces.
 
 Law: as hard as a cluster may be. The root is read-only, the shells in it cannot be started, the user is the image's
-number, the network is a loopback with one more address and leads nowhere. What is run is what docker-compose.yml says.
+number, the network is a loopback with one more address and leads nowhere. What is run is what docker-compose.yml says,
+and what `https_apps.py` does, whose apps have the root APPS.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import shutil
-import signal
-import socket
-import struct
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import https_apps
 import yaml
+from machine import ADDRESS, PATIENCE, Image, Root, alone, bring_up, get, mount, projected, ready, wait_for
 
 PROJECT = Path(__file__).parent.parent.parent
-#: Beyond loopback, as a container's own address is.
-ADDRESS = "10.9.0.1"
-#: Seconds that anything may take to come.
-PATIENCE = 20.0
-T = TypeVar("T")
-
-
-class Image:
-    """The root of an image, mounted read-only."""
-
-    def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
-        self.root = root
-        self.environment = environment
-        mount("--make-rprivate", "/")
-        mount("--bind", root, root)
-        mount("-t", "proc", "proc", root / "proc")
-        for shell in ("dash", "bash"):
-            mount("--bind", "/dev/null", root / "usr/bin" / shell)
-        names = Path(tempfile.mkdtemp()) / "hosts"
-        names.write_text(f"127.0.0.1 localhost\n{ADDRESS} redrive flaky redis prometheus\n")
-        mount("--bind", names, "/etc/hosts")  # for Prometheus, which runs outside of the image
-        (root / "etc/hosts").touch()  # a mount needs something to lie on
-        mount("--bind", names, root / "etc/hosts")
-        mount("-o", "remount,ro,bind", root)
-        with contextlib.suppress(OSError):
-            (root / "opt/written").touch()
-            sys.exit("the root can be written to")
-        assert self.run(["sh", "-c", "true"]) != 0, "a shell was started"
-
-    def command(self, command: list[str], *, init: bool = False) -> list[str]:
-        """How a command is started there: as its user, and as the first process of its own namespace unless an init
-        process is.
-        """
-        first = [] if init else ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]
-        return [*first, "/usr/sbin/chroot", "--userspec=65532:65532", str(self.root), *command]
-
-    def run(self, command: list[str], **env: str) -> int:
-        """A command to its end; its exit status."""
-        environment = {**self.environment, **env}
-        return subprocess.run(self.command(command), env=environment, stderr=subprocess.DEVNULL, check=False).returncode
-
-    @contextlib.contextmanager
-    def serving(self, command: list[str], *, init: bool = False, **env: str) -> Iterator[Process]:
-        """A command while it is needed; SIGTERM must end it."""
-        environment = {**self.environment, **env}
-        with tempfile.TemporaryFile("w+") as out:
-            started = subprocess.Popen(self.command(command, init=init), env=environment, stdout=out, stderr=out)
-            process = Process(started, out.fileno())
-            try:
-                yield process
-            except BaseException:
-                print(process.text(), file=sys.stderr)
-                raise
-            finally:
-                process.end()
-
-
-class Process:
-    """Something that serves in the image; `status` is how it ended."""
-
-    def __init__(self, started: subprocess.Popen[bytes], out: int) -> None:
-        self._started = started
-        self._out = out
-        self.status: int | None = None
-
-    def text(self) -> str:
-        """What it said so far."""
-        return os.pread(self._out, 1 << 20, 0).decode()
-
-    def end(self) -> None:
-        """SIGTERM to the first process of its namespace, and the end of it."""
-        pid = self._started.pid
-        first = Path(f"/proc/{pid}/task/{pid}/children").read_text().split() or [str(pid)]
-        os.kill(int(first[0]), signal.SIGTERM)
-        try:
-            self.status = self._started.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._started.kill()
-            sys.exit(f"SIGTERM did not end it:\n{self.text()}")
-
-
-def mount(*arguments: object) -> None:
-    """One mount, in this namespace."""
-    subprocess.run(["mount", *map(str, arguments)], check=True)
-
-
-def bring_up() -> None:
-    """Loopback, and one address beyond 127.0.0.0/8 on it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        up = struct.pack("16sh", b"lo", 0x1 | 0x40)  # IFF_UP, IFF_RUNNING
-        fcntl.ioctl(sock, 0x8914, up)  # SIOCSIFFLAGS
-        address = struct.pack("16sHH4s8x", b"lo:1", socket.AF_INET, 0, socket.inet_aton(ADDRESS))
-        fcntl.ioctl(sock, 0x8916, address)  # SIOCSIFADDR
-
-
-def wait_for(what: str, look: Callable[[], T | None]) -> T:
-    """The first answer of `look` that is one."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError):
-            found = look()
-            if found:
-                return found
-        time.sleep(0.02)
-    raise AssertionError(f"{what} did not come")
-
-
-def get(url: str, proxy: str = "", **headers: str) -> tuple[int, Mapping[str, str], str]:
-    """Status, headers and body, through a proxy where one is named."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": proxy} if proxy else {}))
-    try:
-        with opener.open(urllib.request.Request(url, headers=headers), timeout=PATIENCE) as answer:
-            return answer.status, answer.headers, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read().decode()
-
-
-def ready() -> bool:
-    """Whether the probe listener says so."""
-    return get("http://127.0.0.1:9902/readyz")[0] == 200
 
 
 def closed_as_it_comes(image: Image) -> None:
@@ -253,12 +128,7 @@ def watched(programs: Path) -> None:
 
 def config_map(image: Image) -> Path:
     """A folder over /etc/redrive, with files as links through `..data`, as a kubelet makes them."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    (folder / "..1").mkdir()
-    shutil.copy(PROJECT / "deploy/compose/redrive.yaml", folder / "..1/redrive.yaml")
-    (folder / "..data").symlink_to("..1")
-    (folder / "redrive.yaml").symlink_to("..data/redrive.yaml")
+    folder = projected({"redrive.yaml": (PROJECT / "deploy/compose/redrive.yaml").read_bytes()})
     mount("--bind", folder, image.root / "etc/redrive")
     return folder
 
@@ -274,10 +144,14 @@ def swap(folder: Path, more: str) -> None:
 def main() -> None:
     """Every check."""
     bring_up()
-    image = Image(Path(sys.argv[1]), dict(pair.split("=", 1) for pair in json.loads(sys.argv[2])))
+    root, environment, programs, apps = sys.argv[1:]
+    alone("redrive", "flaky", "redis", "prometheus", https_apps.NAME)
+    image = Image(Path(root), dict(pair.split("=", 1) for pair in json.loads(environment)), *https_apps.PLACES)
+    assert image.run(["sh", "-c", "true"]) != 0, "a shell was started"
     mount("-t", "proc", "proc", "/proc")
     closed_as_it_comes(image)
-    as_composed(image, Path(sys.argv[3]))
+    https_apps.check(image, Root(Path(apps), {"PATH": "/usr/bin:/bin", "HOME": "/"}, *https_apps.APP_PLACES))
+    as_composed(image, Path(programs))
 
 
 if __name__ == "__main__":

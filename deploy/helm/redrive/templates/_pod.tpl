@@ -92,6 +92,10 @@ CA's certificate and not its key, and the image's own configuration, which looks
   image: {{ include "redrive.image" . }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   command: [redrive, ca, export, --to, /trust]
+  {{- with .Values.env }}
+  env:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   resources:
     {{- toYaml .Values.resources | nindent 4 }}
   securityContext:
@@ -102,6 +106,9 @@ CA's certificate and not its key, and the image's own configuration, which looks
       readOnly: true
     - name: redrive-trust
       mountPath: /trust
+    {{- with .Values.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}
 {{- end }}
 
