@@ -120,7 +120,8 @@ class Chart {
   path(times, values) {
     let text = "";
     let before = null;
-    values.forEach((value, n) => {
+    values.forEach((each, n) => {
+      const value = times[n] < this.plot.from ? null : each;
       if (value !== null) text += `${before === null ? "M" : "L"}${this.x(times[n])} ${this.y(value)}${before === null && (values[n + 1] ?? null) === null ? "h2" : ""}`;
       before = value;
     });
