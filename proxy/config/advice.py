@@ -39,6 +39,8 @@ FEW_ATTEMPTS = 3
 NO_TIME = 0.1
 #: Waits that are looked at: more than that many attempts are an error of another kind.
 MOST_WAITS = 1000
+#: Attempts whose share in what a quota pays is counted: those behind them change no figure that is shown.
+MOST_TERMS = 1_000_000
 #: Seconds from which a `max_delay` is longer than any app's patience.
 LONG_DELAY = 3600.0
 #: Shares of failures below this are written by who means `0.5` to be a half.
@@ -460,10 +462,16 @@ def draining_share(cost: float, attempts: int, refund: float = 1, *, flat: bool 
     if cost <= 0 or attempts < 2:
         return None
 
+    last = min(attempts, MOST_TERMS)
+
+    def retries(p: float, first: int, behind: int) -> float:
+        """The sum of p**k, k from `first` to below `behind`, in closed form: `max_attempts` may be any number."""
+        return (p**first - p**behind) / (1 - p)
+
     def balance(p: float) -> float:
         if flat:
-            return refund * (1 - p**attempts) - cost * sum(p**k for k in range(1, attempts))
-        return refund * (1 - p) - cost * sum(p**k for k in range(2, attempts + 1))
+            return refund * (1 - p**last) - cost * retries(p, 1, last)
+        return refund * (1 - p) - cost * retries(p, 2, last + 1)
 
     low, high = 0.0, 1.0
     for _ in range(60):

@@ -33,7 +33,7 @@ _NEVER = 1e9
 
 
 class TooMuchError(Exception):
-    """A run takes more steps than MOST_STEPS."""
+    """A run takes more steps than MOST_STEPS, or too many at one instant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,10 @@ def play_kept(settings: Settings, calls: Sequence[Kept]) -> list[Ending | str]:
     for player in players:
         if isinstance(player, _Player):
             player.come(player.kept_call.began - (first or 0.0))
-    stage.clock.run()
+    try:
+        stage.clock.run()
+    except RecursionError:  # a thousand hedges at one instant
+        raise TooMuchError from None
     return [player.ending if isinstance(player, _Player) else player for player in players]
 
 
