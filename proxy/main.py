@@ -344,6 +344,8 @@ class House:
             serving.registry,
             serving.usage,
             monotonic(),
+            room=serving.room,
+            begun=serving.cooldowns.counts,
             descriptors=self._descriptors,
             wires=serving.wires,
             open_files=serving.open_files,

@@ -6,7 +6,7 @@ a path's query are masked, and it is cut after PATH characters. Nothing is decid
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -30,14 +30,16 @@ class Begun(NamedTuple):
 
 
 class CooldownLog:
-    """See the module. One for each process."""
+    """See the module. One for each process. `counts`: how many each upstream has begun, forgotten ones too."""
 
     def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
         self._begun: OrderedDict[str, deque[Begun]] = OrderedDict()
         self._news: deque[CooldownBegan] = deque(maxlen=_NEWS)
 
     def note(self, began: CooldownBegan, worker: int = 0) -> None:
         """A cooldown began, of which this process's own call is told, or a worker (by its process id)."""
+        self.counts[began.upstream] += 1
         path = masking.target(began.path)
         if len(path) > PATH:
             path = f"{path[:PATH]}…"

@@ -25,14 +25,16 @@ SIDES = ("app", "upstream")
 class Gauges:
     """What is not counted but looked at, as it was when metrics were asked for.
 
-    `levels` and `capacities` are by bucket label, `cooldowns` (seconds left) by upstream, `circuits` (1: open) by
-    upstream and endpoint, `credentials` (1: usable) by upstream and number; attempts `under_way` and calls
-    `waiting_for_place` by upstream, of those that limit them.
+    `levels` and `capacities` are by bucket label, `cooldowns` (seconds left), how many of them have `begun` and the
+    calls that are `held` by upstream, `circuits` (1: open) by upstream and endpoint, `credentials` (1: usable) by
+    upstream and number; attempts `under_way` and calls `waiting_for_place` by upstream, of those that limit them.
     """
 
     levels: Sequence[tuple[str, float]] = ()
     capacities: Sequence[tuple[str, float]] = ()
     cooldowns: Sequence[tuple[str, float]] = ()
+    begun: Sequence[tuple[str, float]] = ()
+    held: Sequence[tuple[str, float]] = ()
     circuits: Sequence[tuple[tuple[str, str], float]] = ()
     credentials: Sequence[tuple[tuple[str, str], float]] = ()
     under_way: Sequence[tuple[str, float]] = ()
@@ -127,6 +129,9 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_bucket_level", "Tokens left; the lowest of a bucket's scopes.", "bucket", gauges.levels)
     yield _gauge("redrive_bucket_capacity", "The most tokens that a bucket can hold.", "bucket", gauges.capacities)
     yield _gauge("redrive_cooldown_seconds", "Seconds that calls are still held.", "upstream", gauges.cooldowns)
+    yield _counter("redrive_cooldowns", "Cooldowns that answers began.", "upstream", gauges.begun)
+    holding = "Calls that a cooldown, rate, limiter or concurrency holds now."
+    yield _gauge("redrive_held_calls", holding, "upstream", gauges.held)
     opened = "Whether an endpoint's circuit breaker is open; without one: how many are, of hosts that requests named."
     yield _gauge("redrive_circuit_open", opened, ("upstream", "endpoint"), gauges.circuits)
     usable = "Whether a credential is in use; 0: its upstream refused it, and it is put aside for a while."

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -209,7 +212,7 @@ def expressions() -> list[str]:
 def exposed() -> dict[str, set[str]]:
     """Series' names, with their labels."""
     found: dict[str, set[str]] = {"up": {"job"}}
-    for family in _Collector(Metrics(), Gauges()).collect():
+    for family in _Collector(Metrics(), Gauges(redis_up=True)).collect():
         labels = set(getattr(family, "_labelnames", ()))
         suffixes = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_sum", "_count"]}[family.type]
         for suffix in suffixes:
@@ -231,10 +234,22 @@ def test_alerts_and_dashboard_ask_for_what_is_exposed() -> None:
 def test_every_alert_says_how_bad_it_is_and_what_it_means() -> None:
     rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]
     played = (ROOT / "deploy/prometheus/alerts_test.yml").read_text()
+    runbooks = (ROOT / "docs/guides/troubleshooting.md").read_text()
+    pages = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["documentation"].rpartition("/")[0]
     for rule in rules:
+        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert page == f"{pages}/guides/troubleshooting.md"
+        assert f"\n### {rule['alert']}\n" in runbooks and anchor == rule["alert"].lower()
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert rule["annotations"]["summary"] and rule["annotations"]["description"]
         assert f'alertname="{rule["alert"]}"' in played, "not played"
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_the_alerts_fire_when_they_should_and_only_then() -> None:
+    played = ["promtool", "test", "rules", "deploy/prometheus/alerts_test.yml"]
+    done = subprocess.run(played, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_schemas_are_schemas() -> None:

@@ -128,7 +128,9 @@ async def test_a_cooldown_and_an_app_s_own_retry_are_known_to_all(tmp_path: Path
         held = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/x") for _ in range(20)))
         assert {each.status for each in held} == {429}
         assert len(upstream.requests) == 3
-        assert (await metrics(running))("redrive_cooldown_seconds", upstream="a") > 25
+        counted = await metrics(running)
+        assert counted("redrive_cooldown_seconds", upstream="a") > 25
+        assert counted("redrive_cooldowns_total", upstream="a") == 1
         (row,) = (await show(running, "upstreams"))["upstreams"]
         began = row["cooldown"]
         assert {name: began[name] for name in ("status", "field", "holds", "method", "path", "attempt", "seconds")} == {

@@ -561,13 +561,16 @@ async def gauges(
     usage: Usage,
     now: float,
     *,
+    room: WaitingRoom,
+    begun: Mapping[str, int],
     descriptors: int,
     workers: list[tuple[str, float]],
     **of_process: Any,
 ) -> Gauges:
     """What is so at the moment and no counter, for `/metrics`: levels, what is in use of the limits, and the limits
-    themselves. `descriptors` are the file descriptors that each process may have, `workers` the processes by state,
-    `of_process` gauges that the process knows.
+    themselves. `room` is where held calls wait, `begun` how many cooldowns each upstream began, `descriptors` the file
+    descriptors that each process may have, `workers` the processes by state, `of_process` gauges that the
+    process knows.
     """
     capacities: dict[str, float] = {}
     levels: dict[str, float] = {}  # each label's lowest
@@ -576,10 +579,13 @@ async def gauges(
         capacities[label] = capacity
         levels[label] = min(level, levels.get(label, level))
     limited = await under_way(settings.router, registry, now)
+    left = await cooldowns(settings.router, registry, now)
     return Gauges(
         levels=list(levels.items()),
         capacities=list(capacities.items()),
-        cooldowns=list((await cooldowns(settings.router, registry, now)).items()),
+        cooldowns=list(left.items()),
+        begun=[(label, begun.get(label, 0)) for label in {**left, **begun}],
+        held=await in_turns((label, room.held_for(label)) for label in left),
         circuits=open_circuits(await circuits(settings.router, registry, now), settings.router),
         credentials=usable_credentials(await credentials(settings.router, registry, now)),
         under_way=[(label, used) for label, (used, _) in limited.items()],
