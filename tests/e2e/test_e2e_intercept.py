@@ -91,6 +91,36 @@ async def test_git(tmp_path: Path, authority: Authority) -> None:
     assert [r.one("x-attempt-count") for r in upstream.requests][:3] == ["1", "2", "3"]
 
 
+JAVA = """
+class Ask {
+    public static void main(String[] arguments) throws Exception {
+        var request = java.net.http.HttpRequest.newBuilder(java.net.URI.create(arguments[0])).build();
+        var read = java.net.http.HttpResponse.BodyHandlers.ofString();
+        System.out.println(java.net.http.HttpClient.newHttpClient().send(request, read).body());
+    }
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="no JDK is installed")
+async def test_java_with_the_trust_store_that_is_exported(tmp_path: Path, authority: Authority) -> None:
+    """What deploy/kubernetes/https and the chart give to Java."""
+    (tmp_path / "Ask.java").write_text(JAVA)
+    async with Upstream(*FAILING_TWICE, tls=authority.server) as upstream:
+        config = configuration(upstream, authority)
+        await make_ca(tmp_path, config, authority, "--for", NAME)
+        exported = await redrive("ca", "export", "--to", str(tmp_path / "trust"), "-c", str(tmp_path / "redrive.yaml"))
+        assert exported[0] == 0, exported
+        async with Redrive(tmp_path, config) as proxy:
+            host, port = proxy.authority.split(":")
+            store = f"-Djavax.net.ssl.trustStore={tmp_path}/trust/truststore.p12"
+            kind = "-Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=changeit"
+            env = {"JAVA_TOOL_OPTIONS": f"-Dhttps.proxyHost={host} -Dhttps.proxyPort={port} {store} {kind}"}
+            status, out, err = await run("java", str(tmp_path / "Ask.java"), f"https://{NAME}/v1", **env)
+    assert (status, out) == (0, "at last\n"), err
+    assert [r.one("x-attempt-count") for r in upstream.requests] == ["1", "2", "3"]
+
+
 async def test_boto3(tmp_path: Path, authority: Authority) -> None:
     """Its own retries see the one answer: there is nothing for them to do."""
     names = b"".join(b"<Bucket><Name>%b</Name></Bucket>" % name for name in (b"a", b"b"))

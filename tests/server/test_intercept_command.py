@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -125,17 +124,6 @@ def test_export_to_a_folder(file: Path, capsys: pytest.CaptureFixture[str], tmp_
     assert kept.key is None
     bundled = x509.load_pem_x509_certificates((folder / "bundle.pem").read_bytes())
     assert {one.certificate for one in kept.additional_certs} == set(bundled)
-
-
-@pytest.mark.skipif(shutil.which("keytool") is None, reason="keytool is not installed")
-def test_java_reads_the_trust_store(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["ca", "init", "-c", str(file)]) == 0
-    assert main(["ca", "export", "--to", str(tmp_path), "-c", str(file)]) == 0
-    roots = (tmp_path / "bundle.pem").read_text().count("BEGIN CERTIFICATE")
-    command = ["keytool", "-list", "-keystore", str(tmp_path / "truststore.p12"), "-storepass", "changeit"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert listed.count("trustedCertEntry") == roots
-    assert "redrive local ca" in listed
 
 
 def test_export_where_nothing_may_be_written(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
