@@ -339,7 +339,7 @@ def test_rules_and_dashboard_are_those_of_the_files(sample: Path) -> None:
         (["admin.expose=true"], "admin.expose needs admin.tokenSecret.name"),
         (["drainSeconds=60"], "terminationGracePeriodSeconds (60) must be longer than the drain (65s)"),
         (["config.listen=0.0.0.0:80"], "config.listen is written by the chart"),
-        (["gateway.replica=3"], "additional properties 'replica' not allowed"),
+        (["gateway.replica=3"], "dditional propert"),  # Helm 3 and 4 have words of their own for it
     ],
     ids=lambda each: each[0] if isinstance(each, list) else "",
 )
