@@ -1,7 +1,9 @@
-"""What mkdocs is told besides mkdocs.yml: links that lead out of docs/ have to lead somewhere in the site too.
+"""What mkdocs is told besides mkdocs.yml: what pages have for GitHub and an editor, as the site needs it.
 
-In the repository a page links to ../../config/examples/aws.yaml. On the site the file is taken along, under files/, and
-the link is bent to it; a link to a folder leads to a list of its files.
+Links that lead out of docs/ have to lead somewhere in the site too. In the repository a page links to
+../../config/examples/aws.yaml. On the site the file is taken along, under files/, and the link is bent to it; a link to
+a folder leads to a list of its files. Besides: files of our own kinds are coloured as the YAML that they are, a diagram
+that only a script from elsewhere could draw is left out, and an escaped bar in a table's code is a bar.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+#: Blocks that are YAML: a scenario, a dialect, and a file that a page names in its first line.
+YAML = re.compile(r"^```(?:scenario|dialect|(?=\n# \w+\.yaml$))", re.MULTILINE)
+DIAGRAM = re.compile(r"^```mermaid\n.*?^```\n\n", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+|[^)#:\s]+/?)(?=[)#])")
 
 
@@ -51,7 +56,13 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: Any, files: Files) -> str:
-    """Bend the links."""
+    """Bend the links, and name the kinds of blocks."""
     source = Path(str(page.file.abs_src_path))
     bent = {target: os.path.relpath(DOCS / name(there), source.parent) for target, there in outside(source).items()}
-    return LINK.sub(lambda found: found[1] + bent.get(found[2], found[2]), markdown)
+    bent_all = LINK.sub(lambda found: found[1] + bent.get(found[2], found[2]), markdown)
+    return YAML.sub("```yaml", DIAGRAM.sub("", bent_all))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Python's Markdown keeps the backslash before a bar in a table's code, which GitHub takes away."""
+    return re.sub(r"<code>[^<]*</code>", lambda found: found[0].replace("\\|", "|"), html)
