@@ -109,6 +109,12 @@ def test_commands_print_what_is_shown(
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
+def test_every_page_is_on_the_map() -> None:
+    index = ROOT / "docs/README.md"
+    linked = {(index.parent / target).resolve() for target, _ in _LINK.findall(index.read_text())}
+    assert {page for page in PAGES if page != index} <= linked
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in _LINK.findall(page.read_text()):
