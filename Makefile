@@ -28,7 +28,7 @@ $(EXTRAS) $(DEV) $(DOCS): $(VENV)/.%: pyproject.toml constraints.txt | $(SERVE)
 	@"$(PYTHON)" scripts/install.py $@ $*
 
 .PHONY: venv
-venv: $(SERVE) ## install into .venv what serving needs; the command is .venv/bin/redrive
+venv: $(SERVE) ## install what serving needs into .venv; the command is .venv/bin/redrive
 
 .PHONY: extras
 extras: $(EXTRAS) ## install what interception, buckets in Redis and OpenTelemetry need
@@ -37,11 +37,11 @@ extras: $(EXTRAS) ## install what interception, buckets in Redis and OpenTelemet
 dev: $(DEV) ## install what tests and checks need
 
 .PHONY: run
-run: $(SERVE) ## serve config/redrive.yaml (CONFIG=FILE for another), with a small flaky upstream beside it
+run: $(SERVE) ## serve config/redrive.yaml (CONFIG=FILE for another), with a small flaky upstream next to it
 	@$(BIN)/python -m proxy.lab.flaky --parent $$$$ & exec $(BIN)/redrive run -c "$(CONFIG)"
 
 .PHONY: core
-core: $(DEV) ## compile what of the package is compiled, for this checkout (a C compiler; REDRIVE_PURE=1 runs Python alone)
+core: $(DEV) ## compile the core for this checkout (needs a C compiler; REDRIVE_PURE=1 runs Python alone)
 	@$(BIN)/python setup.py -q build_ext --inplace
 	@$(BIN)/redrive --version | grep -q compiled || { echo "nothing was compiled: a C compiler is missing (Debian: gcc)" >&2; exit 2; }
 
@@ -75,20 +75,20 @@ check: $(DEV) ## style, types, floors, circles, deployment files, and whether ge
 	@$(BIN)/python -m pytest tests/deploy
 
 .PHONY: format
-format: $(DEV) ## put the code in form
+format: $(DEV) ## format the code
 	@$(BIN)/ruff check -q --fix .
 	@$(BIN)/ruff format -q .
 
 .PHONY: schema
-schema: $(SERVE) ## write config/redrive.schema.json anew
+schema: $(SERVE) ## write config/redrive.schema.json again
 	@$(BIN)/redrive schema > config/redrive.schema.json.new && mv config/redrive.schema.json.new config/redrive.schema.json
 
 .PHONY: third-party
-third-party: $(DEV) ## write THIRD_PARTY.md anew
+third-party: $(DEV) ## write THIRD_PARTY.md again
 	@$(BIN)/python tools/third_party.py --write
 
 .PHONY: lock
-lock: $(DEV) ## write the hashed locks of the image anew (deploy/image/locks; needs uv)
+lock: $(DEV) ## write the hashed locks of the image again (deploy/image/locks; needs uv)
 	@$(BIN)/python tools/lock.py
 
 .PHONY: release-check
@@ -96,7 +96,7 @@ release-check: $(DEV) ## build sdist and wheels, install and use them on each Py
 	@$(BIN)/python tools/release_check.py $(ARGS)
 
 .PHONY: helm
-helm: $(DEV) ## have helm for the tests of the chart: from the path, else fetched into build/helm
+helm: $(DEV) ## provide helm for the tests of the chart: from the path, else fetched into build/helm
 	@$(BIN)/python tools/helm.py
 
 .PHONY: image-test
@@ -104,13 +104,13 @@ image-test: $(DEV) ## build the container image with buildah, run it read-only, 
 	@$(BIN)/python tools/image/build.py
 
 .PHONY: bench
-bench: $(SERVE) ## measure redrive beside its peers (ARGS="--rounds 3 --only redrive,envoy"); installs the peers
+bench: $(SERVE) ## measure redrive against its peers (ARGS="--rounds 3 --only redrive,envoy"); installs the peers
 	@sh bench/install $(BIN)/python
 	@$(MAKE) --no-print-directory core || echo "bench: redrive runs in Python alone" >&2
 	@$(BIN)/python bench/run.py $(ARGS)
 
 .PHONY: docs
-docs: $(DOCS) $(DEV) ## write the generated pages of docs/ anew, and make the site of them (build/site)
+docs: $(DOCS) $(DEV) ## write the generated pages of docs/ again, and build the site from them (build/site)
 	@$(BIN)/python tools/modules.py --write
 	@$(BIN)/python tools/transitions.py --write
 	@$(BIN)/python tools/app_sees.py --write

@@ -92,7 +92,7 @@ PROBLEM = answer(503, b'{"error": "busy"}', "Content-Type: application/json")
 OK = answer(200, b"ok\n", "Content-Type: text/plain")
 
 SCENES = [
-    Scene("success", "At once", "The count and `Via`, and nothing else.", (OK,), "GET /a/x"),
+    Scene("success", "At once", "Only the count and `Via` are added.", (OK,), "GET /a/x"),
     Scene("success", "After retries", "The upstream answered 503 twice, then 200.", (PROBLEM, PROBLEM, OK), "GET /a/x"),
     Scene(
         "success",
@@ -107,7 +107,7 @@ SCENES = [
     Scene(
         "not_retryable",
         "Nothing names the failure",
-        "It is the app's own affair: `Proxy-Status` says why it was not retried, and nothing tells the app not to.",
+        "`Proxy-Status` says why it was not retried, and nothing tells the app not to retry.",
         (answer(404, b"no such thing\n"),),
         "GET /a/x",
     ),
@@ -133,11 +133,11 @@ SCENES = [
         (reset,),
         "GET /a/x",
     ),
-    Scene("attempts_exhausted", "Nobody listens", "", (OK,), "GET /gone/x"),
+    Scene("attempts_exhausted", "No server listens", "", (OK,), "GET /gone/x"),
     Scene(
         "attempts_exhausted",
         "An attempt that takes too long",
-        "`strategy: none` makes one attempt, and one attempt is not giving up: no `x-should-retry`.",
+        "`strategy: none` makes one attempt, and one attempt does not count as giving up: no `x-should-retry`.",
         (hang,),
         "GET /patient/x",
     ),
@@ -145,7 +145,7 @@ SCENES = [
     Scene(
         "pushback_stop",
         "The upstream says no",
-        "Its own `x-should-retry: false` goes on.",
+        "Its own `x-should-retry: false` is passed on.",
         (answer(503, b"", "x-should-retry: false"),),
         "GET /a/x",
     ),
@@ -159,7 +159,7 @@ SCENES = [
     Scene(
         "deadline",
         "No time for the wait",
-        "Half a minute is within `max_delay`, but not within the deadline: nobody sleeps past it.",
+        "Half a minute is within `max_delay`, but not within the deadline: redrive does not wait past it.",
         (answer(503, b"", "Retry-After: 30"),),
         "GET /hurried/x",
     ),
@@ -173,7 +173,7 @@ SCENES = [
     Scene(
         "committed",
         "The request's body outgrew its buffer",
-        "`buffers.per_request` is 1KiB here; the body was longer, so it could be sent once only.",
+        "`buffers.per_request` is 1KiB here; the body was longer, so it could be sent only once.",
         (PROBLEM,),
         "PUT /a/big",
         b"x" * 2000,
@@ -181,7 +181,7 @@ SCENES = [
     Scene(
         "committed",
         "An answer that broke after its delivery began",
-        "The connection is reset, so that it never looks complete, not even to who checks no length.",
+        "The connection is reset, so that the answer never looks complete, not even to an app that checks no length.",
         (half,),
         "GET /a/x",
     ),
@@ -190,27 +190,27 @@ SCENES = [
     Scene(
         "cooling",
         "A cooldown that rejects",
-        "A call before met a 429 with `Retry-After: 3600`, of which at most `max_delay` holds the others.",
+        "An earlier call got a 429 with `Retry-After: 3600`; it holds others for at most `max_delay`.",
         (OK,),
         "GET /cool/y",
     ),
     Scene(
         "cooling",
         "A cooldown that began meanwhile",
-        "While the first attempt was under way another call met a 429 with `Retry-After: 3600`. This one met a 503 "
-        "with `Retry-After: 0`; there is no second attempt, and its answer goes on as it came, but for its "
-        "`Retry-After`: it is never below what is left of the cooldown, so that the app does not meet it again. A 429 "
-        "or 503 without one is given one.",
+        "While the first attempt was under way, another call got a 429 with `Retry-After: 3600`. This one got a 503 "
+        "with `Retry-After: 0`; there is no second attempt, and its answer is passed on as it came, except for "
+        "`Retry-After`: it is never below what is left of the cooldown, so that the app does not run into it again. A "
+        "429 or 503 without one gets one.",
         (answer(503, b"busy\n", "Retry-After: 0"), answer(429, b"later\n", "Retry-After: 3600")),
         "GET /held/y",
         meanwhile="GET /held/x",
     ),
-    Scene("denied", "A place that is not allowed", "", (OK,), "GET http://169.254.169.254/latest/meta-data"),
+    Scene("denied", "A destination that is not allowed", "", (OK,), "GET http://169.254.169.254/latest/meta-data"),
     Scene("denied", "No upstream has this prefix", "", (OK,), "GET /nobody/x"),
-    Scene("bad_request", "A word that cannot be read", "", (OK,), "GET /a/x\nX-Retry-Timeout: soon"),
+    Scene("bad_request", "A value that cannot be read", "", (OK,), "GET /a/x\nX-Retry-Timeout: soon"),
     Scene(
         "attempts_exhausted",
-        "The same to a gRPC call",
+        "The same for a gRPC call",
         "A trailers-only answer, with the matching status and `grpc-retry-pushback-ms: -1`.",
         (OK,),
         "POST /gone/echo.Echo/Say\nContent-Type: application/grpc\nIdempotency-Key: 7",
@@ -306,45 +306,45 @@ class _OneForm:
         text = re.sub(r"redrive-[0-9a-f]{8}", "redrive-0123abcd", text)
         text = re.sub(r"(?m)^(date): .*$", r"\1: Thu, 01 Jan 2026 00:00:00 GMT", text, flags=re.IGNORECASE)
         text = re.sub(r"(?m)^Retry-After: 5\d$", "Retry-After: 60", text)  # what is left of a minute
-        text = re.sub(r"which is in 9\.9\d* s", "which is in 10 s", text)
+        text = re.sub(r"which is in 9\.\d+ s", "which is in 10 s", text)
         return re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "3b241101-e2bb-4255-8caf-4136c566a962", text)
 
 
 _HEAD = """# What your app sees
 
-This page is made by `python tools/app_sees.py --write`, and a test keeps it current: every transcript is the real
-process in front of a scripted upstream, seen from a plain socket. Ports, dates, the name in `Via`, injected keys and
-what is left of a minute are put in one form.
+This page is made by `python tools/app_sees.py --write`, and a test keeps it current: every transcript comes from the
+real process in front of a scripted upstream, seen from a plain socket. Ports, dates, the name in `Via`, injected keys
+and the rest of a minute are replaced by fixed values.
 
-The app gets the last attempt's answer as it came: status, fields, body byte for byte. Added are:
+The app gets the last attempt's answer as it came: status, fields, body byte for byte. redrive adds:
 
 | field | when |
 | --- | --- |
-| `X-Attempt-Count` | on every answer: the attempts made in all |
+| `X-Attempt-Count` | on every answer: the number of attempts made |
 | `Via` | on every answer that came from an upstream |
 | `Proxy-Status` | more than one attempt, a failure that was not retried, or the proxy's own answer (RFC 9209) |
-| `Retry-After` | `cooling`, where the answer named less than is left of the cooldown, or is a 429 or 503 without it |
+| `Retry-After` | `cooling`, if the answer named less than is left of the cooldown, or is a 429 or 503 without it |
 | `x-should-retry: false` | the sidecar gave up ([which outcomes](pushback.md#an-app-that-retries-by-itself)) |
 
-In `Proxy-Status`, `outcome=` is what the call came to ([troubleshooting](../guides/troubleshooting.md)), and `details=`
-what the last attempts met and why there was no other.
+In `Proxy-Status`, `outcome=` is how the call ended ([troubleshooting](../guides/troubleshooting.md)), and `details=` is
+what happened to the last attempts and why there was no other.
 
-Only where there is no answer to hand on does the proxy write its own, as `application/problem+json`:
+The proxy writes an answer of its own, as `application/problem+json`, only if there is no answer to pass on:
 
 | status | when |
 | --- | --- |
 | 502 | no connection, a broken one, or a malformed answer |
 | 504 | `timeouts.connect` or `timeouts.attempt` ran out, or the deadline |
 | 503 | `rate_limited`, `overloaded`; with `Retry-After` |
-| 429 or 503 | `cooling`, as the answer that began the cooldown; with `Retry-After` |
+| 429 or 503 | `cooling`, the same as the answer that started the cooldown; with `Retry-After` |
 | 403 | the destination is denied |
 | 404 | no upstream has this Host or prefix |
 | 400, 413, 414, 431 | the request cannot be forwarded |
 
-To an `application/grpc` call it is HTTP 200, trailers-only, with the matching `grpc-status`. `client_gone` is seen by
-nobody but the log, and `overloaded` is a 503.
+For an `application/grpc` call it is HTTP 200, trailers-only, with the matching `grpc-status`. Only the log shows
+`client_gone`; `overloaded` is a 503.
 
-The transcripts are made under this configuration:
+The transcripts use this configuration:
 """
 
 

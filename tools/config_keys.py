@@ -19,10 +19,10 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "keys.md"
 HEAD = """\
 # Every key
 
-Made by `tools/config_keys.py` from the table that reads a file, and kept current by a test. How values are written,
-and how layers are merged, is on [configuration](configuration.md); a file with every key and its default is
-[reference.yaml](../../config/examples/reference.yaml). Where no default is named, what is inherited stands, or the
-kind's own ([strategies](strategies.md), [buckets](buckets.md)).
+Made by `tools/config_keys.py` from the table that reads a file, and kept current by a test.
+[Configuration](configuration.md) says how values are written and how layers are merged;
+[reference.yaml](../../config/examples/reference.yaml) is a file with every key and its default. If no default is given,
+the inherited value applies, or the kind's own ([strategies](strategies.md), [buckets](buckets.md)).
 """
 
 

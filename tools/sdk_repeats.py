@@ -283,25 +283,25 @@ def _asking_for_the_body(then: Step) -> Step:
 
 _HEAD = """# What SDKs repeat
 
-Who switches an SDK's own retries off and lets redrive retry is not to be worse off. So a [dialect](dialects.md) knows
-what its provider's official client repeats, and `unsafe_methods: provider`, the default, repeats it too
+If you switch an SDK's own retries off and let redrive retry, you should not be worse off. So a [dialect](dialects.md)
+knows what its provider's official client repeats, and `unsafe_methods: provider`, the default, repeats it too
 ([classification](classification.md#safety)).
 
 This page is made by `python tools/sdk_repeats.py --write`, and a test keeps it current: the official SDKs, unmodified,
 and an upstream on this machine that fails once and then answers 200. Each call is made by the SDK alone, with its own
 retries on, and through redrive with the SDK's retries off, under the policy of
-[config/examples](../../config/examples) without its waits. Which of the two rode the failure out:
+[config/examples](../../config/examples) without its waits. This is which of the two survived the failure:
 
 | | |
 | --- | --- |
 | **both** | the SDK's own retries, and redrive |
-| **redrive** | redrive alone: the failure shows that nothing was carried out, or the call is idempotent |
-| **SDK** | the SDK alone: there is none |
+| **redrive** | only redrive: the failure shows that nothing was carried out, or the call is idempotent |
+| **SDK** | only the SDK: this does not occur |
 | neither | the failure goes to the app |
 
-*reset* is a connection broken before the answer, *timeout* no answer in time, *refused* a port on which nobody listens
-for a moment. Each second table tells how many attempts an upstream gets that goes on failing: from the SDK alone,
-through the recipe, and where both retry.
+*reset* is a connection broken before the answer, *timeout* is no answer in time, *refused* is a port on which no server
+listens for a moment. Each second table shows how many attempts an upstream gets that keeps failing: from the SDK alone,
+through the recipe, and if both retry.
 """
 _NOTES = """
 ## What it takes
@@ -348,7 +348,7 @@ def section(results: Results, installed: str) -> str:
         lines.append(f"| {failure} | {' | '.join(_rider(results, call, failure) for call in sdk.calls)} |")
     lines += [
         "",
-        f"| attempts where it goes on with | {' | '.join(heads)} |",
+        f"| attempts if it keeps failing with | {' | '.join(heads)} |",
         "| --- |" + " --- |" * len(heads),
     ]
     for failure in LASTING:

@@ -38,13 +38,13 @@ _ENDS = ("app_gone", "cut", "denied", "replay_lost")
 _HEAD = """# How a call moves
 
 This page is printed by `python tools/transitions.py --write` from the table in `proxy/retry/states.py`, and a test
-keeps it current. Another one (`tests/retry/test_moves.py`) plays thousands of calls at random under policies that
-open every path, and holds that they make each move that stands here and no other; that an event which does not stand
-here for a state is answered with nothing there, and changes nothing; and the law of the core: in every state something
-is in flight, or an alarm is set, or the call is done.
+keeps it current. Another test (`tests/retry/test_moves.py`) plays thousands of random calls under policies that open
+every path, and checks three things: they make every move that is listed here and no other; an event that is not listed
+for a state returns nothing there and changes nothing; and the law of the core: in every state something is in
+flight, or an alarm is set, or the call is done.
 
-Events are what a driver tells the call; it answers each with the actions that it asks of its driver
-(`proxy/retry/actions.py`). Which *no* ends a call follows from the order of checks
+Events are what a driver tells the call; for each, the call returns the actions that its driver must carry out
+(`proxy/retry/actions.py`). The order of checks decides which *no* ends a call
 ([classification.md](classification.md#the-order-of-checks)).
 """
 
