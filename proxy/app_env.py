@@ -1,7 +1,7 @@
-"""What points an app here and has it trust the local CA: `redrive env`, `redrive ca` (contract, sections 2 and 6).
+"""What points an app at redrive and makes it trust the local CA: `redrive env`, `redrive ca` (contract, 2 and 6).
 
-What a program may read goes to standard output, what people are told about it to standard error, and nothing of the
-CA's key to either.
+What a program may read goes to standard output, what people should know about it goes to standard error, and nothing of
+the CA's key goes to either.
 """
 
 from __future__ import annotations

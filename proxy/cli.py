@@ -1,8 +1,8 @@
 """The command line (contract, section 2).
 
-It builds nothing itself, and imports what a verb needs only when that verb is asked for. Answers go to standard
-output, errors to standard error, one a line. Exit status: 0 fine; 1 the thing asked about does not hold; 2 bad usage
-or bad input. No traceback for what a user did.
+It builds nothing itself, and imports what a verb needs only when that verb is used. Answers go to standard output,
+errors to standard error, one a line. Exit status: 0 fine; 1 the thing asked about does not hold; 2 bad usage or bad
+input. A user's mistake never gives a traceback.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The optional parts of an installation: which are missing, and how they are had."""
+"""The optional parts of an installation: which are missing, and how to install them."""
 
 from __future__ import annotations
 

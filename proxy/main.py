@@ -1,9 +1,9 @@
-"""The command `run`: a process from its start, over reloads, to its end.
+"""The command `run`: a process from its start, through reloads, to its end.
 
-Everything is bound before anything is served. What lives over reloads (buckets, connections, counters) is made
-once; what a configuration says is taken in one step, for calls that start after it. The first SIGTERM or SIGINT lets
-calls run out, the second ends at once; both are a clean end, and nothing that hangs keeps it from coming
-(`proxy.process`). With workers this process is their parent, and carries no calls itself.
+Everything is bound before anything is served. What outlives reloads (buckets, connections, counters) is made once; a
+configuration is taken in one step, for calls that start after it. The first SIGTERM or SIGINT lets calls finish, the
+second ends the process at once; both are a clean end, and nothing that hangs can prevent it (`proxy.process`). With
+workers this process is their parent, and carries no calls itself.
 """
 
 from __future__ import annotations

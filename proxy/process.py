@@ -1,14 +1,14 @@
-"""What a process does beside, and how it ends: when it is told to, whatever still hangs.
+"""What else a process does, and how it ends: when it is told to, whatever still hangs.
 
-What a signal asks for is not lost, however early it comes, and nothing that the process has begun keeps it alive:
-each step of the end has its time, and the last one waits for no thread.
+A signal is not lost, however early it comes, and nothing that the process has started keeps it alive: each step of the
+end has its time, and the last one waits for no thread.
 
 Theory. A thread in a system call can't be ended: a look-up whose name servers are silent, a file on a disk that is
 gone. The interpreter joins the threads of its executors when it ends (`concurrent.futures`), asyncio waits for its
-default executor before that, and libuv for the look-ups under way, when the loop is closed and when the library is let
-go. So a process that has closed everything would stay as long as any of them, through any number of signals. It leaves
-by `_exit` instead, which ends threads where they stand. As process 1 of a container it would not even hear of a SIGTERM
-that comes before there is a handler: the kernel gives that process no default action (pid_namespaces(7)).
+default executor before that, and libuv waits for the look-ups under way when the loop is closed and when the library is
+released. So a process that has closed everything would stay as long as any of them, through any number of signals. It
+leaves by `_exit` instead, which ends threads where they are. As process 1 of a container it would not even receive a
+SIGTERM that comes before there is a handler: the kernel gives that process no default action (pid_namespaces(7)).
 """
 
 from __future__ import annotations

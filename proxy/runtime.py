@@ -1,7 +1,7 @@
-"""The data path of a process, and what watches it: the same for one that is alone and for a worker.
+"""The data path of a process, and its observers: the same for a single process and for a worker.
 
-What lives over reloads (pool, buckets, buffers) is made once here; a new configuration is one assignment, and
-calls in flight keep their policy.
+What outlives reloads (pool, buckets, buffers) is made once here; a new configuration is one assignment, and calls in
+flight keep their policy.
 """
 
 from __future__ import annotations

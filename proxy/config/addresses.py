@@ -1,6 +1,6 @@
-"""How places and names are read: addresses, urls, host patterns, networks, header names.
+"""How addresses and names are read: addresses, urls, host patterns, networks, header names.
 
-As in units.py: each reader takes a scalar's text and returns a value, or raises ValueError with what would be right.
+As in units.py, each reader takes a scalar's text and returns a value, or raises ValueError with what would be right.
 """
 
 from __future__ import annotations

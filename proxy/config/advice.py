@@ -1,17 +1,17 @@
-"""Settings that are valid and still do nothing, or not what one thinks: `redrive check` and `explain` say so.
+"""Settings that are valid but have no effect, or not the expected one: `redrive check` and `explain` report them.
 
-Advice refuses nothing, and what is inherited by many is told once, where it was written. Beside errors it is told
-only of upstreams that hold none, and that inherit none.
+Advice refuses nothing. What many upstreams inherit is reported once, where it was written. If there are errors, advice
+is given only for upstreams that contain none and inherit none.
 
-When a quota drains. Let each attempt fail with probability p, all alike, n attempts at most, c a retry's price and r
-the refund of a first success. Retry k is made with probability p^k and pays c; the last price comes back when a retried
-call succeeds, which is p - p^n of all calls. So a call earns (1 - p)·r and loses
+When a quota drains. Let each attempt fail with probability p, independently, with at most n attempts, a price c for a
+retry and a refund r for a success at the first attempt. Retry k is made with probability p^k and pays c; the last price
+comes back when a retried call succeeds, which is p - p^n of all calls. So a call earns (1 - p)·r and loses
 
     c·(p + … + p^(n-1)) - c·(p - p^n)  =  c·(p^2 + … + p^n),
 
-and the level sinks where the loss is more than the gain. For r = 1 and n = 3 the two meet at p = 32.1 % for c = 5, at
-24.6 % for c = 10 and at 21.5 % for c = 14. With `refund: flat` nothing comes back and every success, 1 - p^n of all
-calls, gives r: they meet where r·(1 - p^n) = c·(p + … + p^(n-1)).
+and the level falls if the loss is greater than the gain. For r = 1 and n = 3 the two are equal at p = 32.1 % for c = 5,
+at 24.6 % for c = 10 and at 21.5 % for c = 14. With `refund: flat` nothing comes back and every success, 1 - p^n of all
+calls, returns r: the two are equal where r·(1 - p^n) = c·(p + … + p^(n-1)).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a failure is called: the lists, rules and dialect packs of a policy, compiled.
+"""The class of a failure: the lists, rules and dialect packs of a policy, compiled.
 
-Precedence is settled here, once, and not at each answer: what several lists name is throttling before timeout
-before transient. A rule is named to people by its number or its words.
+Precedence is decided here, once, and not at each answer: if several lists name a failure, throttling wins over timeout,
+and timeout over transient. People see a rule's number or its text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A checked tree becomes settings: the router with its policies, and everything else that the process is built from.
 
-What one key's value means for another is said here, with its place: references, kinds, defaults that depend on the
-listeners. Nothing stops at the first mistake. The first route that matches wins, so their order is the file's: a user's
-routes before the methods of a gRPC service config, which are routes too, those before the policy of all the rest.
+What one key's value means for another is decided here and reported with its place: references, kinds, defaults that
+depend on the listeners. Nothing stops at the first mistake. The first route that matches wins, so routes keep the
+file's order: a user's routes, then the methods of a gRPC service config, which are routes too, then the upstream's own
+policy.
 """
 
 from __future__ import annotations

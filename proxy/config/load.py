@@ -1,7 +1,7 @@
 """A configuration file becomes settings, or a list of everything that is wrong with it.
 
-Nothing raises for a user's mistake, and nothing is half loaded: there are settings only where there is no error. The
-way: text, a tree with marks, ${NAME}, the table of keys (schema.py), includes, compiled (compile.py), advice.
+Nothing raises for a user's mistake, and nothing is half loaded: there are settings only if there is no error. The
+steps: text, a tree with marks, ${NAME}, the table of keys (schema.py), includes, compiled (compile.py), advice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One policy out of its merged tree: what applies to a call, frozen.
+"""One policy made from its merged tree: what applies to a call, frozen.
 
-Every key is read by the form that the file was held against, so a policy cannot hold what a file could not say.
+Every key is read by the form that the file was checked against, so a policy cannot contain what a file could not say.
 Sections that nobody changed are the same object everywhere and are read once.
 """
 

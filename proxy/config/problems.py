@@ -1,8 +1,8 @@
-"""What is wrong with a configuration, and where it says so.
+"""What is wrong with a configuration, and where.
 
-A problem is a value. Nothing in this room raises for a user's mistake; every mistake of a file is collected and
-told in one line, with the place where the user can put it right. That line, `FILE:LINE:COLUMN: path: what`, is the same
-whoever reads it; an excerpt on a terminal, JSON and GitHub's annotations come beside it.
+A problem is a value. Nothing in this room raises for a user's mistake; every mistake in a file is collected and
+reported in one line, with the place where the user can fix it. That line, `FILE:LINE:COLUMN: path: what`, is the same
+for every reader; a terminal also gets an excerpt of the file, and there are forms in JSON and for GitHub's annotations.
 """
 
 from __future__ import annotations

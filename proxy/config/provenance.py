@@ -1,7 +1,7 @@
 """Where each effective value comes from: file and line, an environment variable, or the default.
 
-It costs nothing at run time. Merging keeps the place of every value it takes (yaml_tree.py), so the merged tree
-itself is the record; it is read only when somebody asks. Until then a process that serves may keep it folded.
+It costs nothing at run time. Merging keeps the place of every value it takes (yaml_tree.py), so the merged tree itself
+is the record; it is read only on request. Until then a process that serves may keep it folded.
 """
 
 from __future__ import annotations

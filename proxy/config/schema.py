@@ -1,8 +1,8 @@
-"""The file's format, key by key: what every file is held against, and what `redrive schema` writes out.
+"""The file's format, key by key: what every file is checked against, and what `redrive schema` prints.
 
-One table is the check, the defaults and the JSON Schema. Each key has one reader, one default, spelled as a user
-would spell it, and one line for the editor's help; the keys stand in the contract's order. What one key's value means
-for another (a kind's own keys, references, overlaps) is said in strategies.py, compile.py and advice.py.
+One table is the check, the defaults and the JSON Schema. Each key has one reader, one default, written as a user would
+write it, and one line for the editor's help; the keys are in the contract's order. What one key's value means for
+another (a kind's own keys, references, overlaps) is decided in strategies.py, compile.py and advice.py.
 """
 
 from __future__ import annotations

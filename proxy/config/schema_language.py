@@ -1,8 +1,8 @@
-"""A small language for what a file may hold: words, lists, mappings, sections with known keys.
+"""A small language for what a file may contain: words, lists, mappings, sections with known keys.
 
-One table (schema.py) is the file format, the check of it and its JSON Schema. Reading never stops at the first
-mistake: each is told with its place, the key that holds it is dropped, and the rest is read on, so that one pass
-collects all there is to say. A key that stands there with nothing behind it is as if it were absent.
+One table (schema.py) is the file format, the check of it and its JSON Schema. Reading never stops at the first mistake:
+each one is reported with its place, the key that contains it is dropped, and the rest is read, so that one pass
+collects everything. A key with nothing after it counts as absent.
 """
 
 from __future__ import annotations

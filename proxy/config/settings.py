@@ -1,7 +1,7 @@
 """A whole configuration, compiled: what a process is built from.
 
-Frozen, and free of YAML. Durations are seconds, sizes bytes, paths absolute. A new file makes new settings; the
-old ones stay with the calls that began under them.
+Frozen, and free of YAML. Durations are seconds, sizes bytes, paths absolute. A new file makes new settings; the old
+ones stay with the calls that began under them.
 """
 
 from __future__ import annotations

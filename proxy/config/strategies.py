@@ -1,10 +1,10 @@
 """Strategies and buckets: what a name or a mapping in a file stands for.
 
-A mapping that names `kind` replaces what was inherited; one without `kind` is laid over what the inherited name or
-mapping stands for. So each layer's value is worked out, against the one below it, into a name or a whole mapping; the
-last one is compiled. A user's name shadows a built-in kind of that name; `kind` always means the built-in one. The
-values of the kinds are proxy.retry's own (presets.py, policy.py); here they are only written out, so that a user's keys
-can be laid over them and `explain` can show them.
+A mapping that names `kind` replaces what was inherited; one without `kind` is merged into what the inherited name or
+mapping stands for. So each layer's value is resolved against the one below it, into a name or a whole mapping, and the
+last one is compiled. A user's name hides a built-in kind of that name; `kind` always means the built-in one. The values
+of the kinds are proxy.retry's own (presets.py, policy.py); here they are only written out, so that a user's keys can be
+merged into them and `explain` can show them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a scalar's text is read: durations, sizes, rates, shares, numbers, switches, the names of failures.
 
-The key decides, not the looks of the value; a unit is never guessed. Each reader takes the text of a scalar and
-returns the value in seconds, bytes, or a second, or raises ValueError with a message that says what would be right.
+The key decides, not the form of the value; a unit is never guessed. Each reader takes the text of a scalar and returns
+the value, in seconds, in bytes or per second, or raises ValueError with a message that says what would be right.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A configuration that changes on disk is loaded again.
 
-What the name leads to is looked at, a few times a second, and the content decides, not its times: an editor saves
-by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system tells of all that, of every file system
-and in any number. A change is read once it has stood still from one look to the next; the content every second in any
-case. Its digest is taken before the file is read, and after: what changed in between is read again. A file that is
-suddenly empty is being written, most likely: it is looked at once more before it counts as the defaults. Loading runs
-in a thread, and the loop serves on meanwhile.
+The file that the name leads to is polled a few times a second, and its content decides, not its times: an editor saves
+by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system reports all of that, for every file
+system and for any number of files. A change is read once the file has stayed the same from one poll to the next; the
+content is read every second in any case. Its digest is taken before and after the file is read: a file that changed in
+between is read again. A file that is suddenly empty is probably being written: it is polled once more before it counts
+as the defaults. Loading runs in a thread, and the loop continues to serve.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A YAML file as a tree that remembers where each value was written.
 
-Nothing is guessed from a scalar's looks. YAML 1.1 reads `off` as false, `12:30` as 750, `1e3` as text and `010` as
-8; here every scalar stays the text that was written, and the key it stands for decides how to read it (units.py). A
-duplicate key is refused, since YAML would drop one of the two in silence. Anchors and merge keys work; what they unfold
-to is counted, so that a few lines cannot stand for billions of values.
+Nothing is guessed from a scalar's form. YAML 1.1 reads `off` as false, `12:30` as 750, `1e3` as text and `010` as 8;
+here every scalar stays the text that was written, and its key decides how to read it (units.py). A duplicate key is
+refused, because YAML would drop one of the two silently. Anchors and merge keys work; what they expand to is counted,
+so that a few lines cannot stand for billions of values.
 """
 
 from __future__ import annotations

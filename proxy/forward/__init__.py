@@ -1,1 +1,1 @@
-"""Floor 2: the corridor. One call through one policy."""
+"""Floor 2: one call through one policy."""

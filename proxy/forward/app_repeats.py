@@ -1,8 +1,8 @@
 """Calls that look like an app's own retry, though nothing in them says so (requests with `Retry`, tenacity, got).
 
 A call that was given up is remembered for a few seconds by its client's address, method, URL and body; the same again
-within that time is most likely the app's own retry of it. It is a guess: it is counted and told of, and costs nothing.
-Each worker remembers what it gave up itself. While nothing was given up lately, a call pays one look at a flag.
+within that time is most likely the app's own retry of it. This is a guess: it is counted and reported, and costs
+nothing. Each worker remembers what it gave up itself. If nothing was given up lately, a call only checks a flag.
 """
 
 from __future__ import annotations

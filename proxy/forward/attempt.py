@@ -1,7 +1,7 @@
 """One sending of a request: from the dial to the end of its answer.
 
-An attempt knows nothing of other attempts, nor of what its answer will be judged to be. It listens to its stream, keeps
-what nobody has asked for yet, and tells its exchange. States, as the call decides them:
+An attempt knows nothing of other attempts, nor how its answer will be judged. It listens to its stream, keeps what has
+not been asked for yet, and tells its exchange. States, as the call decides them:
 
     FLYING -> PEEKING -> HOLDING -> DELIVERING -> GONE        (each may be left out)
 

@@ -1,17 +1,17 @@
 """Drives one call: carries out with sockets what `proxy.retry.machine` decides.
 
-Theory of operation. Whatever happens (the app's bytes, an attempt's answer, an alarm) is told to the call with the
-time, and the actions that it answers with are carried out in order. Nothing is decided here. The exchange owns what a
-call needs while it lasts: its attempts, the body kept for another one, one alarm; `Finish` releases all of it, tells
-the observers by a record (`proxy.observe.call_record`), and gives the app's stream back.
+Theory of operation. Whatever happens (the app's bytes, an attempt's answer, an alarm) is passed to the call with the
+time, and the actions that the call returns are carried out in order. Nothing is decided here. The exchange owns what a
+call needs while it lasts: its attempts, the body kept for another one, one alarm; `Finish` releases all of it, informs
+the observers with a record (`proxy.observe.call_record`), and gives the app's stream back.
 
-Nearly every call goes one way: nothing holds it, a connection rests in the pool, the answer is a success. Then there is
-nothing to decide, and no `Call` is made: the exchange sends the request, hands the answer on, and is kept by its app
-connection for the next request. Whatever else happens is told to the `Call`, which is made then (`decider`) as it would
-stand if it had been there from the start.
+Nearly every call goes one way: nothing holds it, the pool has an idle connection, the answer is a success. Then there
+is nothing to decide, and no `Call` is made: the exchange sends the request, passes the answer on, and its app
+connection keeps it for the next request. Whatever else happens is passed to the `Call`, which is then made (`decider`)
+as if it had been there from the start.
 
-Law: nothing leads from an action that ends the call to anything else of it, so an action that may bring the next
-event about at once (Peek, Deliver, Ask) is always the last of its tuple.
+Law: nothing leads from an action that ends the call to anything else of it, so an action that may cause the next event
+at once (Peek, Deliver, Ask) is always the last of its tuple.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A call that goes on at other upstreams: what is sent there, and what of it comes back.
+"""A call that goes on at other upstreams: what is sent there, and what comes back.
 
-Whether it goes on is decided elsewhere (`proxy.retry.fallback`). Here the request is built for the next upstream, from
-the request as it came: its head without what is the first one's alone, its body with members set where the entry says
-so. The exchange drives both upstreams' calls, one after the other, and asks its `Journey` for what is different: which
-body is sent, which upstream an attempt went to.
+`proxy.retry.fallback` decides whether it goes on. Here the request is built for the next upstream from the request as
+it came: its head without what belongs to the first upstream only, its body with members set if the entry says so. The
+exchange drives both upstreams' calls, one after the other, and asks its `Journey` for what differs: which body is sent,
+which upstream an attempt went to.
 """
 
 from __future__ import annotations

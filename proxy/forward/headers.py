@@ -1,8 +1,8 @@
-"""Header fields that the proxy puts in, and what it takes out for that; pure functions.
+"""Header fields that the proxy adds, and those that it removes for that; pure functions.
 
-Every attempt is built from the request as it came, so nothing here depends on an earlier attempt. A call that
-succeeds at once carries `X-Attempt-Count: 1` and `Via` and nothing else of ours, and both ways that is one ready-made
-constant. A field that a signature may cover is not rewritten where the request brings it (contract, section 5).
+Every attempt is built from the request as it came, so nothing here depends on an earlier attempt. A call that succeeds
+at once gains `X-Attempt-Count: 1` and `Via` and nothing else of ours, and in both directions that is one ready-made
+constant. A field that a signature may cover is not rewritten if the request brings it (contract, section 5).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The proxy's own answers: problem+json (RFC 9457), to a gRPC call a trailers-only answer.
+"""The proxy's own answers: problem+json (RFC 9457), or a trailers-only answer for a gRPC call.
 
-One renderer makes all of them. They say what happened in words that are safe to show: no secrets, nothing of the
-request but what the upstream is called.
+One renderer makes all of them. They say what happened in words that are safe to show: no secrets, and nothing of the
+request except the name of the upstream.
 """
 
 from __future__ import annotations

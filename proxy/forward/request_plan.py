@@ -1,4 +1,4 @@
-"""A request, and where it goes: all that is known of a call before anything of it has happened."""
+"""A request, and where it goes: all that is known about a call before anything has happened."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The app's side of a call, as an exchange sees it.
 
 The stream is the unit, never the connection. How a head is written, framing (lengths, chunks, frames) and what closes
-are the stream's own affair.
+are decided by the stream itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Timers of calls: one coarse timer for the deadlines, attempt and idle timeouts of all, and exact alarms.
+"""Timers of calls: one coarse timer for the deadlines, attempt and idle timeouts of all calls, and exact alarms.
 
-A call that succeeds at once allocates no timer. Every 50 ms the calls in flight are looked over; one that has
-something due before the next look gets an exact alarm then, so that timeouts are as exact as if each had its own. The
-timer stops when nothing is in flight.
+A call that succeeds at once allocates no timer. Every 50 ms the calls in flight are checked; one that has something due
+before the next check gets an exact alarm then, so that timeouts are as exact as if each had its own. The timer stops
+when nothing is in flight.
 
-What is entered is the app's connection, not the call: it stays entered from call to call until a look finds it at
-rest, so that a call on a busy connection costs nothing here.
+What is entered is the app's connection, not the call: it stays entered from call to call until a check finds it idle,
+so that a call on a busy connection costs nothing here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Calls whose attempts are spans of a trace; nothing of this is on the way of a call where nobody wants spans.
+"""Calls whose attempts are spans of a trace; without tracing, none of this is on the path of a call.
 
-Traced calls are decided, sent and answered as any other; their attempts say in `traceparent` which span they are.
+Traced calls are decided, sent and answered like any other; the `traceparent` of their attempts names the attempt's
+span.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CONNECT: a call whose attempts are dials, and whose answer is a tunnel.
 
-A tunnel is retried until it is connected, by the same decisions as any other call (a dial that failed never left
-the proxy, so every method may go again), and never after. Then it is two streams that feed each other, each closed
-when the other end has closed its own.
+A tunnel is retried until it is connected, by the same decisions as any other call (a dial that failed never left the
+proxy, so every method may be repeated), and never after that. Then it consists of two streams that feed each other,
+each closed when the other end has closed its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A request's body on its way from the app to every attempt that wants it.
+"""A request's body on its way from the app to every attempt that needs it.
 
-The app is read from while what is sent keeps up, or what waits can be kept; otherwise it is held back, and the
-kernel holds it back for us. A body that outgrows its buffer in flight is lost to further attempts and streams on; one
-that would outgrow it while nothing flies waits for the next attempt.
+The app is read from as long as sending keeps up, or what waits can be kept; otherwise reading pauses, and the kernel
+holds the app back. A body that outgrows its buffer in flight is lost to further attempts and streams on; one that would
+outgrow it while no attempt is in flight waits for the next attempt.
 """
 
 from __future__ import annotations

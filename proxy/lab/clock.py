@@ -1,12 +1,12 @@
 """A virtual clock.
 
-Time moves only from one event to the next, so ten minutes cost what their events cost.
+Time moves only from one event to the next, so ten minutes cost only what their events cost.
 
-At one instant events happen in this order, whatever order they were asked for in: what the upstream does, alarms,
-calls that begin, deadlines. So an answer at the very instant of the deadline counts, and a wait that ends exactly
-then is begun (contract, section 8). Events of one rank happen in the order in which they were scheduled, which makes
-every run of the same script the same. An instant is a nanosecond wide, for sums of decimal seconds miss each other by
-less: what is sent at 100 ms and answered after 200 is answered at 300.
+At the same instant, events happen in this order, whatever order they were scheduled in: what the upstream does, alarms,
+calls that begin, deadlines. So an answer exactly at the deadline counts, and a wait that ends exactly then is begun
+(contract, section 8). Events of one rank happen in the order in which they were scheduled, which makes every run of the
+same script the same. An instant is a nanosecond wide, because sums of decimal seconds differ by less: what is sent at
+100 ms and answered after 200 is answered at 300.
 """
 
 from __future__ import annotations

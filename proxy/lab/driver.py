@@ -1,7 +1,7 @@
-"""The driver that carries a call's actions out on a virtual clock, and writes down what becomes of it.
+"""The driver that carries out a call's actions on a virtual clock, and records what happens.
 
-The very same `Call` objects that sockets drive are driven here (`proxy.forward.exchange` is the counterpart);
-nothing is decided in this module.
+It drives the same `Call` objects that sockets drive (`proxy.forward.exchange` is the counterpart); nothing is decided
+in this module.
 """
 
 from __future__ import annotations

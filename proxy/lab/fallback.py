@@ -1,7 +1,7 @@
-"""Where a call of the lab may go on: the same upstreams, fields and paths as on the wire, of an app that sends nothing.
+"""Where a call of the lab may go on: the same upstreams, fields and paths as on the wire, if the app sends nothing.
 
-A body is what the script says of it. Where it says no more than a size, or nothing (`redrive explain`), a body in which
-members are to be set is taken for a JSON object.
+A body is what the script says about it. If the script gives only a size, or nothing (`redrive explain`), a body in
+which members are to be set counts as a JSON object.
 """
 
 from __future__ import annotations

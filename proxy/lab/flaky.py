@@ -1,7 +1,7 @@
-"""A small flaky upstream on loopback, to try redrive on without the internet: `python -m proxy.lab.flaky`.
+"""A small flaky upstream on loopback, to try redrive without the internet: `python -m proxy.lab.flaky`.
 
-It answers 503, then 503 with `Retry-After: 1`, then 200, in turn, whatever it is asked, and says in the body which
-attempt it saw; where nobody counts attempts, which request it was.
+It answers 503, then 503 with `Retry-After: 1`, then 200, in turn, to every request, and says in the body which attempt
+it saw; if nobody counts attempts, which request it was.
 """
 
 from __future__ import annotations

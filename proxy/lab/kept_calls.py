@@ -1,8 +1,8 @@
-"""Calls that are kept (`/requests`), as the lab plays them: the request, who takes it, and what its upstream did.
+"""Recorded calls (`/requests`), as the lab plays them: the request, who takes it, and what its upstream did.
 
-A kept call has its method, host and path (query values masked), and of each attempt the status or fault, the class, and
-what the upstream said about waiting. It has no other header fields and no bodies: what depends on those can't be
-played, and is told in a note.
+A recorded call has its method, host and path (query values masked), and for each attempt the status or fault, the
+class, and what the upstream said about waiting. It has no other header fields and no bodies: what depends on those
+can't be played, and a note says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an upstream does to one sending of a request, as a policy test or a question says it."""
+"""What an upstream does to one sending of a request, as a policy test or a question describes it."""
 
 from __future__ import annotations
 

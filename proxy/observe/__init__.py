@@ -1,1 +1,1 @@
-"""Floor 1: what happened, told to whoever listens."""
+"""Floor 1: what happened, reported to every observer."""

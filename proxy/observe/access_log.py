@@ -1,11 +1,11 @@
 """One line a call, with its attempts in it: the call's JSON (`proxy.observe.call_record`), or a short form for people.
 
-It never waits for whoever reads it (`proxy.observe.sink`). Query values and user info are masked.
+It never waits for its reader (`proxy.observe.sink`). Query values and user info are masked.
 
-One failure a thousand times over is told a thousand times, and then counted. The first MOST lines of a second that tell
-of the same failure (upstream, route, outcome, status) are written; what comes beyond is left out, and a line at the
-second's end says how many were. An upstream that goes down under load fills no disk with what was known after the first
-lines, and no number is lost.
+A failure that occurs a thousand times is written a thousand times, and then counted. The first MOST lines of a second
+with the same failure (upstream, route, outcome, status) are written; further ones are left out, and a line at the end
+of the second says how many there were. An upstream that goes down under load does not fill a disk with what was known
+after the first lines, and no count is lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What several workers counted, as one: series added up, last calls in order of time.
+"""The counts of several workers, as one: series added up, last calls in order of time.
 
-Law: nothing that was reported is lost when its worker ends, and no count goes down. A worker's newest report takes the
-place of the one before; one that has ended leaves its last.
+Law: nothing that was reported is lost when its worker ends, and no count goes down. A worker's newest report replaces
+the one before; a worker that has ended leaves its last.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One call that is over, as everybody who watches is told of it, and its one JSON.
+"""One call that is over, as all observers get it, and its one JSON.
 
 The access log writes that JSON as a line; `/requests`, `/events` and what workers report to their parent are the same
-text with the call's number in front. It is put together by hand, variable strings through json's own C encoder: a line
-is written while other calls wait. Times are UTC, durations seconds; query values and user info are masked, and what is
-absent is left out.
+text with the call's number in front. It is put together by hand, with variable strings through json's own C encoder,
+because other calls wait while a line is written. Times are UTC, durations seconds; query values and user info are
+masked, and absent values are left out.
 """
 
 from __future__ import annotations

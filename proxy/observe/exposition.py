@@ -1,7 +1,7 @@
-"""Numbers into Prometheus text, with the names and labels of the contract's section 10.
+"""Numbers to Prometheus text, with the names and labels of the contract's section 10.
 
-Nothing here runs but when /metrics is asked for; prometheus_client is imported then, and not before. A thousand
-upstreams make 60,000 lines and a third of a second: that is done in a thread, on a copy (`Series.copy`).
+Nothing here runs until /metrics is requested; prometheus_client is imported then, and not before. A thousand upstreams
+make 60,000 lines and take a third of a second: that is done in a thread, on a copy (`Series.copy`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What must not be shown: query values, user info in URLs, credentials, cookies.
 
 Law: whatever leaves the process about a call or a configuration goes through here. Names stay (they say what was
-there), values go. A query without names is masked whole, since it may be the secret itself.
+there), values go. A query without names is masked completely, because it may itself be the secret.
 """
 
 from __future__ import annotations

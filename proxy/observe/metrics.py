@@ -1,12 +1,12 @@
-"""What is counted: plain integers, bumped in place, read when somebody asks.
+"""What is counted: plain integers, incremented in place, read on request.
 
-A call that succeeds at once costs one look-up, one bisection and a handful of additions. Everything that needs
-its history is counted on the slow way. `proxy.observe.exposition` turns these numbers into Prometheus text.
+A call that succeeds at once costs one look-up, one bisection and a handful of additions. Everything that needs its
+history is counted on the slow path. `proxy.observe.exposition` turns these numbers into Prometheus text.
 
-Theory: one `Series` stands for each pair of upstream and route, found once for each policy object. Names come from
-the configuration alone (an unmatched host is `unmatched`), so nothing that an app sends makes a series. A6 counts
-each retry in exactly one class of `ge`: the first in 1, the fifth to ninth in 5 (grpc/proposal A6, "Retry and
-Hedging Statistics").
+Theory: one `Series` stands for each pair of upstream and route, found once for each policy object. Names come only from
+the configuration (an unmatched host is `unmatched`), so nothing that an app sends creates a series. A6 counts each
+retry in exactly one class of `ge`: the first in 1, the fifth to ninth in 5 (grpc/proposal A6, "Retry and Hedging
+Statistics").
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the process says of itself: it began, it took a new configuration or refused one, it drains.
+"""What the process reports about itself: it started, it took or refused a new configuration, it is draining.
 
-Few and whole. With the JSON log each notice is one line among the calls; with the console log it is a line for
-people on standard error, where the banner goes too.
+Notices are few and never dropped. With the JSON log each notice is one line among the calls; with the console log it is
+a line for people on standard error, where the banner goes too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Everybody who watches, as one observer: metrics, the log, the last calls.
+"""All observers as one: metrics, the log, the last calls.
 
-This is the one place where the data path meets observing. Records of calls are gathered and handed on in batches:
-what watches them then runs some hundred times a second instead of tens of thousands of times, each out of a cold cache.
-Nobody sees that: who reads metrics or the last calls, or closes the log, has all that was gathered handed on first, in
+This is the one place where the data path meets observing. Records of calls are gathered and handed on in batches: the
+observers then run some hundred times a second instead of tens of thousands of times, each with a cold cache. This is
+not visible: before anybody reads metrics or the last calls, or closes the log, everything gathered is handed on, in
 order.
 """
 

@@ -1,8 +1,8 @@
 """Attempts as OpenTelemetry's client spans, sent over OTLP/HTTP (extra `otel`).
 
-A call that is over becomes finished spans, in one go, from what was written down of it; while it lasts, nothing
-of OpenTelemetry is on its way. A collector that is slow or gone holds nothing up: spans are queued up to a limit, and
-dropped past it. Names are those of the semantic conventions for HTTP clients; query values and user info are masked.
+A call that is over becomes finished spans, all at once, from its record; while it lasts, nothing of OpenTelemetry is on
+its path. A collector that is slow or gone holds nothing up: spans are queued up to a limit, and dropped beyond it.
+Names are those of the semantic conventions for HTTP clients; query values and user info are masked.
 """
 
 from __future__ import annotations

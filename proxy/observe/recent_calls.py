@@ -1,8 +1,8 @@
 """The last calls, for /requests and /events.
 
-Rings of records, bounded, nothing of a call kept alive (no body, no connection). Their JSON is made when somebody
-asks. Calls that simply succeeded have a ring of their own, so that a thousand of them a second don't push out the one
-failure that somebody comes to look for.
+Rings of records, with a limit, that keep nothing of a call alive (no body, no connection). Their JSON is made on
+request. Calls that succeeded without retries have a ring of their own, so that a thousand of them a second don't push
+out the one failure that somebody is looking for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where lines go: a file descriptor, written to in batches, and never waited for.
 
-Law: a reader that stands still (a full pipe, a stopped terminal) holds no call up, and not the end of the process; a
-disk that is full takes lines again once there is room. Lines are kept up to a limit; past it they are dropped, their
-number is written when there is room again, and whoever counts them is told at once.
+Law: a reader that stands still (a full pipe, a stopped terminal) holds up no call and does not prevent the end of the
+process; a full disk takes lines again once there is room. Lines are kept up to a limit; beyond it they are dropped,
+their number is written when there is room again, and the counter is informed at once.
 """
 
 from __future__ import annotations

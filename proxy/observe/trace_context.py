@@ -1,8 +1,8 @@
 """The trace that a call is part of (W3C Trace Context).
 
-Every sending has a span of its own, and the upstream is told that one as its parent: so that of three attempts it
-can be seen which one an upstream's own spans belong to. What the app sent decides the trace; where it sent none, or
-what can't be read, a new one begins (W3C Trace Context, section 4.3).
+Every sending has a span of its own, and the upstream gets that one as its parent, so that of three attempts it is
+visible which one an upstream's own spans belong to. What the app sent decides the trace; if it sent none, or one that
+can't be read, a new one begins (W3C Trace Context, section 4.3).
 """
 
 from __future__ import annotations

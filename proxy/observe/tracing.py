@@ -1,6 +1,6 @@
-"""What makes spans of a call's attempts, where the environment names somebody to send them to.
+"""What makes spans of a call's attempts, if the environment names a collector.
 
-Nothing here imports opentelemetry: that is `proxy.observe.otel`, which is loaded only where an endpoint is set.
+Nothing here imports opentelemetry: that is `proxy.observe.otel`, which is loaded only if an endpoint is set.
 """
 
 from __future__ import annotations

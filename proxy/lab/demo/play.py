@@ -1,7 +1,7 @@
 """The demo's run: everything is opened, apps make their calls at a steady pace, figures are kept.
 
-Calls begin at their instants however the earlier ones are doing, as those of independent users do; an app that
-gets slower does not ask less. The apps make the same calls, with three ways to deal with failures and the same patience
+Calls begin at their instants whatever happens to earlier ones, as those of independent users do; an app that gets
+slower does not send fewer. The apps make the same calls, with three ways to deal with failures and the same patience
 with one attempt; each counts what it sees and nothing else.
 """
 

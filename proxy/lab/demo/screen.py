@@ -1,6 +1,6 @@
-"""The demo's picture: three columns under one sky. Figures come in, a rich renderable goes out.
+"""The demo's picture: three columns under the same weather. Figures come in, a rich renderable goes out.
 
-It fits the terminal, and says the same without colours. From 60 columns on nothing is cut; a wider terminal shows
+It fits the terminal, and says the same without colours. From 60 columns on nothing is cut off; a wider terminal shows
 more of the past.
 """
 

@@ -1,7 +1,7 @@
-"""The demo's upstream, and what it goes through, over and over: calm, failures, an outage, throttling, a slow spell.
+"""The demo's upstream, and what it goes through repeatedly: calm, failures, an outage, throttling, slow answers.
 
-The weather is a function of the time since the beginning. The upstream does what it says, and counts what it is asked.
-Each app has an upstream of its own under the same weather, so that what one does to it harms no other.
+The weather is a function of the time since the beginning. The upstream does what the weather says, and counts its
+requests. Each app has its own upstream under the same weather, so that no app can harm another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`redrive explain`: which upstream, route, strategy and bucket a call gets, and what would happen next.
 
-It is the router, the classifier, the pushback reader and the very `Call` that serve traffic which answer, on a
-virtual clock; this package asks them and puts their answers into words (contract, section 2).
+The router, the classifier, the pushback reader and the `Call` that serve traffic give the answer, on a virtual clock;
+this package asks them and puts their answers into words (contract, section 2).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What applies to a call and how it came to be chosen, what happens to a CONNECT, and why a place is out of reach.
+"""What applies to a call and how it was chosen, what happens to a CONNECT, and why a destination is not allowed.
 
-The router has decided already; here its tables are only read again to say which line of them it was.
+The router has decided already; here its tables are only read again to find the line that decided.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What would happen where every sending of a call ends in the same way: played, and put into lines, rows and data.
+"""What would happen if every sending of a call ended in the same way: played, and put into lines, rows and data.
 
 Nothing is decided here: the object that serves traffic is played on the virtual clock, against fresh buckets. Each play
 has one fate for every sending and one draw for every jitter, so two plays, with the least and with the greatest draw,
-bound every schedule that the call can have.
+are the limits of every schedule that the call can have.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""An explanation of a call that is kept: what `redrive explain` says of its request and the answers that it met, under
-the configuration in force.
+"""An explanation of a recorded call: what `redrive explain` says about its request and its answers, under the
+configuration in force.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What `redrive explain` is asked: a request, and what becomes of it upstream.
+"""What `redrive explain` is asked: a request, and what happens to it upstream.
 
-Whatever is asked wrongly is told in one line and never raises further than ValueError. A field given with -H
-stands in the request and, where there is an answer, in the answer as well: each side reads only what is meant for it
-(a `Retry-After` in a request says nothing, and neither does an `X-Retry-Disable` in an answer). Those for one side
-alone are given apart.
+A mistake in the question is reported in one line and raises ValueError at most. A field given with -H is in the request
+and, if there is an answer, in the answer as well: each side reads only what is meant for it (a `Retry-After` in a
+request says nothing, and neither does an `X-Retry-Disable` in an answer). Fields for one side only are given
+separately.
 """
 
 from __future__ import annotations

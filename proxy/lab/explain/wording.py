@@ -1,6 +1,6 @@
-"""How an explanation says things: definitions and reasons in one clause each.
+"""How an explanation is worded: definitions and reasons in one clause each.
 
-Nothing is decided here; what was decided stands in records, verdicts and outcomes, and is put into words.
+Nothing is decided here; decisions come from records, verdicts and outcomes, and are put into words.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A test, played and compared: the calls of a script through the policies of a configuration, on a virtual clock.
 
-Nothing here decides. The router picks the policy, `Call` decides, `Driver` carries out, the function that the data
-path uses says which fields an attempt carries; this module turns what the script says into what an upstream does, and
-writes down what became of it.
+Nothing here decides. The router picks the policy, `Call` decides, `Driver` carries out, the function that the data path
+uses says which fields an attempt carries; this module turns what the script says into what an upstream does, and
+records what happened.
 
-Only what `expect` names is compared. Times match within 1 ms, levels and rates within 1e-6 relative (contract,
-section 8); lists match entry by entry and must be of one length, but for `sent`, which names the attempts it cares for.
+Only what `expect` names is compared. Times match within 1 ms, levels and rates within 1e-6 relative (contract, section
+8); lists match entry by entry and must have the same length, except `sent`, which lists only the attempts that matter.
 """
 
 from __future__ import annotations

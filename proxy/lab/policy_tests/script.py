@@ -1,8 +1,8 @@
 """A file of policy tests (contract, section 8) as data, with the configuration that it names.
 
-It is read by the language of the configuration (`proxy.config.schema_language`), whole before anything runs: an
+It is read by the language of the configuration (`proxy.config.schema_language`), completely before anything runs: an
 unknown key, a wrong unit, an unknown outcome or an attempt that says both `status` and `fail` is an error with its
-line, never a test that quietly holds. An error in an inline configuration points into the test file.
+line, never a test that passes by accident. An error in an inline configuration points into the test file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`redrive simulate`: a policy in an outage, on the virtual clock (contract, section 9).
 
-The very `Call`, strategies, buckets and gates that serve traffic are played, by the driver of the policy tests.
-Only the upstream and the apps are made up, and docs/reference/commands/simulate.md says how. The same seed gives the
-same figures.
+The `Call`, strategies, buckets and gates that serve traffic are played, by the driver of the policy tests. Only the
+upstream and the apps are made up, and docs/reference/commands/simulate.md says how. The same seed gives the same
+figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is played beside what: the configuration's policy, no retries, naive immediate ones, and what a scenario adds.
+"""The columns to compare: the configuration's policy, no retries, naive immediate ones, and what a scenario adds.
 
 Columns differ in how they retry and in nothing else: classification, timeouts and requests are the policy's own.
 """

@@ -1,4 +1,4 @@
-"""What a column's play comes to in figures, as docs/reference/commands/simulate.md defines them."""
+"""The figures of one column, as docs/reference/commands/simulate.md defines them."""
 
 from __future__ import annotations
 

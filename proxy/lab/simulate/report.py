@@ -1,4 +1,4 @@
-"""Figures for people, for programs, and as a picture; and how far the columns are meanwhile."""
+"""Figures for people, for programs, and as a chart; and the columns' progress meanwhile."""
 
 from __future__ import annotations
 

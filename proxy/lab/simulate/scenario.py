@@ -1,7 +1,7 @@
 """A scenario file: who calls, how often, what the upstream can do, and when it can't.
 
-It is read by the language of the configuration (`proxy.config.schema_language`), so that units are the same, and
-every mistake is told at once with its line.
+It is read by the language of the configuration (`proxy.config.schema_language`), so that units are the same, and all
+mistakes are reported at once with their lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Columns played side by side, each in a process of its own.
+"""Columns played side by side, each in its own process.
 
-The figures are those that one process would come to. Columns share nothing but the scenario, and each draws from
-sources of its own, which the scenario's seed begins.
+The figures are the same as in one process. Columns share nothing but the scenario, and each draws from its own random
+sources, seeded by the scenario.
 """
 
 from __future__ import annotations
