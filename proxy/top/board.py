@@ -1,7 +1,7 @@
 """The rows of `redrive top`: one for each upstream, worked out of the admin port's board as the dashboard does it.
 
 The figures are those of the board's window, the last 30 to 60 seconds. Which state an upstream is in, and which comes
-first, is the dashboard's rule too (`upstreams.js` and `words.js` in `proxy/server/admin/static`); a test holds them
+first, is the dashboard's rule too (`standing.js` and `words.js` in `proxy/server/admin/static`); a test holds them
 together.
 """
 
@@ -20,7 +20,9 @@ STATES = {
     "aside": ("key refused", 2),
     "errors": ("errors", 2),
     "refused": ("turned away", 2),
+    "key_cooling": ("key cooling", 2),
     "retrying": ("retrying", 1),
+    "taking_over": ("taking over", 1),
     "ok": ("well", 0),
     "quiet": ("quiet", 0),
 }
@@ -55,12 +57,14 @@ class Level:
 @dataclass(frozen=True, slots=True)
 class Row:
     """An upstream, over `window` seconds. `name` is "" for requests that were refused before any policy applied.
-    `at_once`: calls that succeeded with the first attempt. `latencies` has p50, p95 and what more the board tells, in
+
+    `at_once`: calls that succeeded with the first attempt. `arrived`: calls that came from another upstream, as its
+    fallback, beside those that began here; `attempts` and `retries` are theirs too. `latencies` has p50, p95 and p99 in
     seconds, None where there were no calls. `pays`: its retries are paid from a bucket; `bucket` is None until one was
     used. `cooldown`: for how many seconds calls are still held, `until` when, as a Unix time, and the answer that
-    `began` it, as /upstreams describes it, where that is known. `circuits` and `keys`: open circuit breakers by
-    endpoint, and credentials that are put aside by number, each with the seconds left. `limit`: what a rate, limiter or
-    concurrency lets through.
+    `began` it, as /upstreams describes it, where that is known. `circuits`: open circuit breakers by endpoint, `keys`:
+    credentials that are put aside, by number, and `cooling_keys`: those that are asked to wait, each with the seconds
+    left. `limit`: what a rate, limiter or concurrency lets through.
     """
 
     name: str
@@ -70,6 +74,8 @@ class Row:
     at_once: int
     failed: int
     attempts: int
+    retries: int
+    arrived: int
     latencies: dict[str, float | None]
     bucket: Level | None
     pays: bool
@@ -79,6 +85,7 @@ class Row:
     held: int
     circuits: Sequence[tuple[str, float]]
     keys: Sequence[tuple[int, float]]
+    cooling_keys: Sequence[tuple[int, float]]
     queued: int
     limit: str
 
@@ -104,8 +111,13 @@ class Row:
 
     @property
     def attempts_per_call(self) -> float | None:
-        """Attempts for each call, None without calls."""
-        return self.attempts / self.calls if self.calls else None
+        """Attempts for each call of which any was sent here, None where none was."""
+        return self.attempts / (self.attempts - self.retries) if self.attempts > self.retries else None
+
+    @property
+    def is_retrying(self) -> bool:
+        """Whether more than one attempt in ten was a retry."""
+        return self.retries > (self.attempts - self.retries) * 0.1
 
     def as_data(self) -> dict[str, Any]:
         """For JSON: shares from 0 to 1, seconds, and null where nothing is known."""
@@ -114,6 +126,7 @@ class Row:
             "state": STATES[self.state][0],
             "calls": self.calls,
             "calls_per_second": _rounded(self.per_second),
+            "arrived_by_fallback": self.arrived,
             "success": _rounded(self.success),
             "success_without_retries": _rounded(self.without_retries),
             "attempts_per_call": _rounded(self.attempts_per_call),
@@ -130,6 +143,7 @@ class Row:
             "cooldown": self.began,
             "held_calls": self.held,
             "open_circuits": [{"endpoint": name, "seconds_left": left} for name, left in self.circuits],
+            "credentials_cooling": [{"key": key, "seconds_left": left} for key, left in self.cooling_keys],
             "credentials_aside": [{"key": key, "seconds_left": left} for key, left in self.keys],
             "waiting_for_a_place": self.queued,
             "limit": self.limit or None,
@@ -185,12 +199,14 @@ class Board:
         recent = live["recent"]
         return Row(
             name=live["name"],
-            state=_state(live, bucket),
+            state=_state(live, bucket, len(about["credentials"]) if about else 0),
             window=self.window,
             calls=recent["calls"],
             at_once=recent["at_once"],
             failed=recent["failed"],
             attempts=recent["attempts"],
+            retries=recent["retries"],
+            arrived=recent["arrived"],
             latencies={name: recent[name] for name in ("p50", "p95", "p99") if name in recent},
             bucket=bucket,
             pays=any(policy["bucket"] for policy in policies),
@@ -200,6 +216,7 @@ class Board:
             held=live["held"],
             circuits=[(endpoint, left) for endpoint, left in live["open"]],
             keys=[(key, left) for key, left in live["aside"]],
+            cooling_keys=[(key, left) for key, left in live["cooling"]],
             queued=live["queued"],
             limit=self._limit(live, about, policies),
         )
@@ -226,22 +243,34 @@ class Board:
         return ", ".join(parts)
 
 
-def _state(live: dict[str, Any], bucket: Level | None) -> str:
+def _state(live: dict[str, Any], bucket: Level | None, keys: int) -> str:
+    """One of STATES. `keys`: how many credentials it has."""
     recent = live["recent"]
-    calls, failed, attempts = recent["calls"], recent["failed"], recent["attempts"]
+    calls, failed = recent["calls"], recent["failed"]
+    if not live["name"]:  # no upstream: what no policy applied to
+        return "refused" if calls else "quiet"
+    first = recent["attempts"] - recent["retries"]
     rules = (
-        ("cooling", live["cooldown"] > 0),
+        ("cooling", live["cooldown"] > 0 and not _some_keys_cool(live, keys)),
         ("failing", calls and failed * 2 >= calls),
         ("drained", bucket is not None and bucket.drained),
         ("open", live["open"]),
         ("aside", live["aside"]),
-        ("quiet", not calls),
+        ("key_cooling", live["cooldown"] > 0),
         ("errors", failed),
-        ("retrying", attempts > calls * 1.1),
+        ("retrying", recent["retries"] > first * 0.1),
+        ("taking_over", recent["arrived"]),
+        ("ok", calls),
     )
-    if not live["name"]:  # no upstream: what no policy applied to
-        return "refused" if calls else "quiet"
-    return next((state for state, applies in rules if applies), "ok")
+    return next((state for state, applies in rules if applies), "quiet")
+
+
+def _some_keys_cool(live: dict[str, Any], keys: int) -> bool:
+    """Whether the cooldown in force is that of some keys only: calls go on with the others."""
+    cooling = live["cooling"]
+    if not cooling or len(cooling) >= keys:
+        return False
+    return bool(max(left for _, left in cooling) > live["cooldown"] - 0.5)
 
 
 def chosen(rows: Iterable[Row], text: str) -> list[Row]:
@@ -276,6 +305,9 @@ def total(rows: Sequence[Row], window: float) -> Row:
         at_once=sum(row.at_once for row in rows),
         failed=sum(row.failed for row in rows),
         attempts=sum(row.attempts for row in rows),
+        # A call that fell back is one call: its first attempt there is another attempt of it.
+        retries=sum(row.retries + row.arrived for row in rows),
+        arrived=0,
         latencies={},
         bucket=None,
         pays=False,
@@ -285,6 +317,7 @@ def total(rows: Sequence[Row], window: float) -> Row:
         held=sum(row.held for row in rows),
         circuits=[],
         keys=[],
+        cooling_keys=[],
         queued=sum(row.queued for row in rows),
         limit="",
     )

@@ -76,8 +76,8 @@ def _success(row: Row) -> Text:
 
 
 def _attempts(row: Row) -> Text:
-    many = row.attempts > row.calls * 1.1
-    return Text(_NONE if row.attempts_per_call is None else f"{row.attempts_per_call:.2f}", "yellow" if many else "")
+    shown = _NONE if row.attempts_per_call is None else f"{row.attempts_per_call:.2f}"
+    return Text(shown, "yellow" if row.is_retrying else "")
 
 
 def _bucket(row: Row) -> Text:
@@ -125,7 +125,10 @@ def _notes(row: Row) -> str:
         f"{endpoint or 'an endpoint'}: {f'probe in {_seconds(left)}' if left else 'probe due'}"
         for endpoint, left in row.circuits
     ]
+    said += [f"key {key} cools for {_seconds(left)}" for key, left in row.cooling_keys]
     said += [f"key {key} put aside for {_seconds(left)}" for key, left in row.keys]
+    if row.arrived:
+        said.append(f"{count(row.arrived)} by fallback")
     if row.queued:
         said.append(f"{count(row.queued)} {'waits' if row.queued == 1 else 'wait'} for a place")
     return ", ".join(said)

@@ -28,16 +28,18 @@ def live(name: str, calls: int = 0, failed: int = 0, after_retries: int = 0, **m
         "after_retries": after_retries,
         "failed": failed,
         "attempts": calls + after_retries,
+        "retries": after_retries,
+        "arrived": more.pop("arrived", 0),
     }
     seconds = {"p50": 0.012, "p95": 2.5} if calls else {"p50": None, "p95": None}
-    now = {"cooldown": 0.0, "held": 0, "under_way": 0, "queued": 0, "open": [], "aside": []}
+    now = {"cooldown": 0.0, "held": 0, "under_way": 0, "queued": 0, "open": [], "aside": [], "cooling": []}
     return {"name": name, **figures, **now, "recent": {**figures, **seconds, **more.pop("recent", {})}, **more}
 
 
 def about(name: str, **more: Any) -> dict[str, Any]:
     """The same, as /upstreams has it."""
     policy = {"bucket": f"{name}/standard", "rate": None, "limiter": None, "concurrency": None}
-    return {"name": name, "label": name, **policy, "routes": [], "cooldown": None, **more}
+    return {"name": name, "label": name, **policy, "routes": [], "cooldown": None, "credentials": [], **more}
 
 
 def bucket(label: str, level: float, kind: str = "quota") -> dict[str, Any]:
@@ -92,6 +94,7 @@ def test_the_orders_that_the_command_line_names() -> None:
         (live("a", 10, 1, open=[["http://b", 2.0]]), (), "open"),
         (live("a", 10, 1, aside=[[2, 60]]), (), "aside"),
         (live("a", 10, 10, cooldown=3.0), (), "cooling"),
+        (live("a", arrived=3), (), "taking_over"),
         (live("", 10, 10), (), "refused"),
         (live(""), (), "quiet"),
     ],
@@ -100,6 +103,14 @@ def test_a_state_is_what_the_dashboard_calls_it(
     upstream: dict[str, Any], buckets: tuple[dict[str, Any], ...], state: str
 ) -> None:
     assert row(upstream, *buckets).state == state
+
+
+def test_a_cooldown_of_some_keys_is_not_the_upstreams() -> None:
+    upstream = live("a", 10, cooldown=3.0, cooling=[[1, 3.0]])
+    assert row(upstream, credentials=[{}, {}]).state == "key_cooling"
+    assert row(upstream, credentials=[{}]).state == "cooling"
+    assert row({**upstream, "cooldown": 9.0}, credentials=[{}, {}]).state == "cooling"
+    assert "key 1 cools for 3.0 s" in text([row(upstream, credentials=[{}, {}])])[2]
 
 
 def test_only_what_changed_is_sent_and_the_rest_stays() -> None:

@@ -186,7 +186,7 @@ def _upstream(row: Live, marked: Live | None) -> dict[str, Any]:
         before = marked.figures()
         recent = {name: count - before[name] for name, count in figures.items()}
         slots = [now - then for now, then in zip(slots, marked.slots, strict=True)]
-    recent = {**recent, "p50": quantile(slots, 0.5), "p95": quantile(slots, 0.95)}
+    recent = {**recent, **{f"p{percent}": quantile(slots, percent / 100) for percent in (50, 95, 99)}}
     return {
         "name": row.name,
         **figures,
