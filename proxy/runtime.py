@@ -140,12 +140,12 @@ class DataPath:
         met: Met | None = None,
     ) -> None:
         self._tell, self._tracer = tell, tracer
-        self.fleet = Fleet(factory or Factory(), settings, tell, met=met)
+        self.cooldowns = CooldownLog()
+        self.fleet = Fleet(factory or Factory(), settings, tell, met=met, heard=self.cooldowns.note)
         self.registry = Registry(self.fleet)
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.room = room or WaitingRoom(settings.limits.waiting)
-        self.cooldowns = CooldownLog()
         self.env = Env(rng, wall() - monotonic(), self.room, self._tell_of_circuit, self._tell_of_credential)
         self.env.cooldown_began = self.cooldowns.note
         self._clock: asyncio.TimerHandle | None = None

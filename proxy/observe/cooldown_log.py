@@ -18,6 +18,8 @@ from proxy.retry.cooldown import CooldownBegan
 EACH, MOST = 20, 1000
 #: Characters of a path that are kept.
 PATH = 200
+#: Seconds between the ends of two cooldowns from which on they are two, where one was heard of through Redis.
+_APART = 1.0
 #: Cooldowns that wait to be told to the parent, which asks every second: the last of them.
 _NEWS = 200
 
@@ -30,7 +32,7 @@ class Begun(NamedTuple):
 
 
 class CooldownLog:
-    """See the module. One for each process. `counts`: how many each upstream has begun, forgotten ones too."""
+    """See the module. One for each process. `counts`: how many each upstream has begun here, forgotten ones too."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -38,8 +40,8 @@ class CooldownLog:
         self._news: deque[CooldownBegan] = deque(maxlen=_NEWS)
 
     def note(self, began: CooldownBegan, worker: int = 0) -> None:
-        """A cooldown began, of which this process's own call is told, or a worker (by its process id)."""
-        self.counts[began.upstream] += 1
+        """A cooldown began: by a call of this process, of a worker (by its process id), or elsewhere, as Redis told."""
+        self.counts[began.upstream] += not began.is_elsewhere
         path = masking.target(began.path)
         if len(path) > PATH:
             path = f"{path[:PATH]}…"
@@ -54,6 +56,11 @@ class CooldownLog:
                 self._begun.popitem(last=False)
         else:
             self._begun.move_to_end(began.upstream)
+        same = next((each for each in kept if _is_same(each.began, began)), None)
+        if same is not None and began.is_elsewhere:
+            return  # another worker was told of it too, or it began here
+        if same is not None and same.began.is_elsewhere:
+            kept.remove(same)
         kept.append(Begun(began, worker))
 
     def news(self) -> Sequence[CooldownBegan]:
@@ -70,3 +77,9 @@ class CooldownLog:
         """That of an upstream whose delay ends last, if it is not over."""
         last = max(self._begun.get(upstream, ()), key=lambda begun: begun.began.until, default=None)
         return last if last is not None and last.began.until > now else None
+
+
+def _is_same(one: CooldownBegan, other: CooldownBegan) -> bool:
+    """Whether two are one, of which at least one heard through Redis."""
+    heard = one.is_elsewhere or other.is_elsewhere
+    return heard and one.group == other.group and abs(one.until - other.until) < _APART

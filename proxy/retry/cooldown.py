@@ -51,7 +51,8 @@ class CooldownBegan:
     (EVERYBODY, NO_CREDENTIAL, or the hash of a credential); `field` named the delay, of which `delay` seconds count;
     `at` is when it came (seconds on the driver's clock). The rest says which call it was the answer to: the path as the
     app named it, the number of the attempt, where it went, and of the policy's own credentials which it carried, from 1
-    (0: none of them).
+    (0: none of them). Of one that began on another machine no more is known than whom it holds, the status, and the
+    delay that was left (`is_elsewhere`).
     """
 
     upstream: str
@@ -71,6 +72,11 @@ class CooldownBegan:
     def until(self) -> float:
         """When the delay is over."""
         return self.at + self.delay
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it began on another machine, so that the call is not known."""
+        return not self.method
 
 
 class FleetCooldowns(Protocol):
@@ -142,15 +148,17 @@ class Cooldown:
         self._in[waiter] = (group,)
         return True
 
-    def heed(self, name: bytes, status: int, delay: float, now: float) -> None:
-        """An answer with this status asked callers on another machine for a delay (seconds)."""
+    def heed(self, name: bytes, status: int, delay: float, now: float) -> bool:
+        """An answer with this status asked callers on another machine for a delay (seconds). Whether that was news."""
         group = self._group(name, now)
-        if group is not None and now + delay > group.until + SAME:
-            group.heed(delay, status, now)
-            self.quiet_from = max(self.quiet_from, group.until)
-            self._look((group,))
-            if self.fleet is not None:
-                self.fleet.asked(name, now)
+        if group is None or now + delay <= group.until + SAME:
+            return False
+        group.heed(delay, status, now)
+        self.quiet_from = max(self.quiet_from, group.until)
+        self._look((group,))
+        if self.fleet is not None:
+            self.fleet.asked(name, now)
+        return True
 
     def allotted(self, group: SlowStart) -> None:
         """This group was told of its places in the fleet, and whether other machines hold calls."""

@@ -17,7 +17,7 @@ from proxy.process import Background
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
-from proxy.retry.cooldown import Cooldown
+from proxy.retry.cooldown import Cooldown, CooldownBegan
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
@@ -38,13 +38,21 @@ Met = Callable[[str, Key, Spec | None], None]
 class Fleet(Factory):
     """Makes what calls share: in Redis what says so, by `inner` what does not. `met` is told of every bucket in Redis
     that this process comes to use, for who adds workers up. One that only `observes` looks at levels when asked to, and
-    neither hears of cooldowns nor says anything.
+    neither hears of cooldowns nor says anything. `heard` is told of cooldowns that began on other machines.
     """
 
     def __init__(
-        self, inner: Factory, settings: Settings, tell: Tell, *, met: Met | None = None, observes: bool = False
+        self,
+        inner: Factory,
+        settings: Settings,
+        tell: Tell,
+        *,
+        met: Met | None = None,
+        observes: bool = False,
+        heard: Callable[[CooldownBegan], None] = lambda began: None,
     ) -> None:
         self._inner = inner
+        self._heard = heard
         self._tell = (lambda *_, **facts: None) if observes else tell
         self._met = met
         self._observes = observes
@@ -88,6 +96,7 @@ class Fleet(Factory):
                     observes=self._observes,
                 )
                 self._redis = RedisFactory(self._inner, store, says.prefix, monotonic)
+                self._redis.heard = self._heard
         if self._redis is not None and not self._observes:
             self._redis.upstreams = settings.redis_upstreams
             if self._redis.store.client is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from proxy.observe.cooldown_log import EACH, MOST, PATH, CooldownLog
 from proxy.retry.cooldown import EVERYBODY, CooldownBegan
 
@@ -37,6 +39,18 @@ def test_what_a_path_says_is_masked() -> None:
     log = CooldownLog()
     log.note(began(1.0, path="/x?card=4242"))
     assert log.last("a")[0].began.path == "/x?card=***"
+
+
+def test_what_redis_told_of_is_kept_once_and_gives_way_to_the_call_itself() -> None:
+    log = CooldownLog()
+    heard = replace(began(10.2, delay=4.9), method="", path="")
+    log.note(heard, worker=1)
+    log.note(heard, worker=2)  # all workers hear of it
+    assert [each.began.is_elsewhere for each in log.last("a")] == [True]
+    log.note(began(10.0), worker=3)  # and it was one of ours
+    log.note(heard, worker=3)
+    assert [(each.began.is_elsewhere, each.worker) for each in log.last("a")] == [(False, 3)]
+    assert log.counts["a"] == 1  # the sidecar where it began counts the other
 
 
 def test_news_are_told_once_and_what_a_worker_told_is_none() -> None:

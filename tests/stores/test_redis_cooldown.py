@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fleet import Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.cooldown import EVERYBODY, Cooldown
+from proxy.retry.cooldown import EVERYBODY, Cooldown, CooldownBegan
 from proxy.retry.facts import NoFields, Request
 from proxy.retry.policy import QuotaSpec
 from proxy.retry.slow_start import SlowStart
@@ -106,12 +106,17 @@ async def heard(machines: list[Machine]) -> None:
 
 async def test_the_first_place_is_given_once(redis_server: RedisServer, sidecars: Make) -> None:
     machines = await fleet_of(3, redis_server, sidecars)
+    told: list[list[CooldownBegan]] = [[], [], []]
+    for machine, its in zip(machines, told, strict=True):
+        machine.sidecar.factory.heard = its.append
     machines[0].meets()
     machines[1].meets(sent=machines[1].now - 1)  # to an attempt sent before the first word: it is the same cooldown
     for machine in machines[:2]:
         machine.come(3)
     await later(machines, 0.001)
     await heard(machines)
+    assert [len(its) for its in told] == [0, 0, 1]  # the others' calls met it themselves
+    assert (told[2][0].upstream, told[2][0].status, told[2][0].is_elsewhere) == ("u", 503, True)
     machines[2].come(3)
     await later(machines)
     assert [machine.go() for machine in machines] == [1, 0, 0]

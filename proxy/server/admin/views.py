@@ -227,6 +227,7 @@ def as_begun(found: Begun) -> dict[str, Any]:
         "endpoint": began.endpoint,
         "key": began.key or None,
         "worker": found.worker or None,
+        "elsewhere": began.is_elsewhere,
     }
 
 

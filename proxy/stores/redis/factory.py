@@ -18,7 +18,7 @@ from typing import TypeVar
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
-from proxy.retry.cooldown import Cooldown
+from proxy.retry.cooldown import Cooldown, CooldownBegan
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
@@ -47,9 +47,11 @@ class RedisFactory(Factory):
         self._prefix = prefix
         self._in_force, self._channel = f"{space(prefix)}{{cooldowns}}", f"{space(prefix)}cooldowns"
         self._clock = clock
-        self._cooldowns: OrderedDict[str, Cooldown] = OrderedDict()
+        self._cooldowns: OrderedDict[str, tuple[str, Cooldown]] = OrderedDict()  # with their upstreams, by place
         self._heard: OrderedDict[str, dict[bytes, tuple[float, int]]] = OrderedDict()  # of places not used here yet
         self._listener: asyncio.Task[None] | None = None
+        #: Told of cooldowns that began on other machines, once calls here are held by them.
+        self.heard: Callable[[CooldownBegan], None] = lambda began: None
         #: Cooldowns are heard of, and those in force are known.
         self.listening = asyncio.Event()
         store.returned.append(self._listen_anew)
@@ -110,12 +112,12 @@ class RedisFactory(Factory):
         if upstream in self.upstreams:
             where = repr((upstream, value)).encode("utf-8", "surrogateescape")
             place = hashlib.blake2b(where, digest_size=12).hexdigest()
-            self._cooldowns[place] = cooldown
+            self._cooldowns[place] = upstream, cooldown
             if len(self._cooldowns) > MOST_SCOPES:
                 self._cooldowns.popitem(last=False)
             cooldown.fleet = RedisCooldown(cooldown, place, self.store, self._in_force, self._channel)
             for group, (until, status) in self._heard.pop(place, {}).items():
-                self._hold(cooldown, group, until, status)
+                self._hold(upstream, cooldown, group, until, status)
         return cooldown
 
     def _add(self, made: Made, now: float) -> Made:
@@ -174,18 +176,20 @@ class RedisFactory(Factory):
         """A cooldown of this group began."""
         if delay <= 0 or not math.isfinite(delay):
             return
-        cooldown, name, until = self._cooldowns.get(place), bytes.fromhex(group), self._clock() + delay
-        if cooldown is not None:
-            self._hold(cooldown, name, until, int(status))
+        known, name, until = self._cooldowns.get(place), bytes.fromhex(group), self._clock() + delay
+        if known is not None:
+            self._hold(*known, name, until, int(status))
             return
         self._heard.setdefault(place, {})[name] = until, int(status)
         if len(self._heard) > MOST_SCOPES:
             self._heard.popitem(last=False)
 
-    def _hold(self, cooldown: Cooldown, group: bytes, until: float, status: int) -> None:
+    def _hold(self, upstream: str, cooldown: Cooldown, group: bytes, until: float, status: int) -> None:
         now = self._clock()
-        if until > now:
-            cooldown.heed(group, status, until - now, now)
+        if until > now and cooldown.heed(group, status, until - now, now):
+            self.heard(
+                CooldownBegan(upstream, "", group, status, "", until - now, now, "", "", 0, "", 0)  # no call of ours
+            )
 
 
 def _is_shared(spec: BucketSpec) -> bool:

@@ -130,12 +130,13 @@ export class Detail {
 
   /** Which answer began the cooldown. */
   began(cooldown) {
-    if (!cooldown) return h("p", { class: "quiet" }, "Which answer began it is not known here: another sidecar shares this cooldown, or a worker ended before it could say so.");
+    if (!cooldown) return h("p", { class: "quiet" }, "Which answer began it is not known: the worker ended before it could say so.");
+    if (cooldown.elsewhere) return h("p", {}, `At ${clock(cooldown.began)} another sidecar, which shares this cooldown through Redis, was answered ${cooldown.status}, with ${plain(seconds(cooldown.seconds))} to wait. It holds ${cooldown.holds}.`);
     const { method, path, status, field, holds, attempt, route, endpoint, key, worker } = cooldown;
     const where = [`attempt ${attempt}`, route ? `route ${route}` : "", endpoint ? `at ${endpoint}` : "", key ? `with key ${key}` : "", worker ? `in worker ${worker}` : ""].filter(Boolean).join(", ");
     const call = this.call_of(cooldown);
     return h("p", {},
-      `At ${new Date(cooldown.began * 1000).toLocaleTimeString("en-GB")} `, h("code", {}, `${method} ${path}`), ` (${where}) was answered ${status}, and `, h("code", {}, field), ` asked for ${plain(seconds(cooldown.seconds))}. It holds ${holds}. `,
+      `At ${clock(cooldown.began)} `, h("code", {}, `${method} ${path}`), ` (${where}) was answered ${status}, and `, h("code", {}, field), ` asked for ${plain(seconds(cooldown.seconds))}. It holds ${holds}. `,
       call ? h("button", { type: "button", onclick: () => this.house.show_call(call) }, "Show this call") : null);
   }
 
@@ -173,6 +174,8 @@ export class Detail {
     return h("table", { class: "plain" }, rows.filter(([, text]) => text).map(([name, text]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, text))));
   }
 }
+
+const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
 
 /** What there is to say of streams that told of an error once the app had begun to read. */
 function failedLater({ stream_errors: errors }) {
