@@ -25,21 +25,26 @@ _Key: TypeAlias = tuple[str, str, str, str]
 class AppRepeats:
     """What was given up lately: when, and the digest of its body, by client, method, authority and path."""
 
-    __slots__ = ("_given_up",)
+    __slots__ = ("_given_up", "_newest", "_paths")
 
     def __init__(self) -> None:
         self._given_up: dict[_Key, tuple[float, bytes]] = {}
+        self._newest = 0.0  # when the last one was
+        self._paths: set[str] = set()  # of all of them, and perhaps of some that are forgotten
 
     def __bool__(self) -> bool:
         """Whether anything is remembered."""
         return bool(self._given_up)
 
-    def ended(self, client: str, request: Request, body: Iterable[bytes] | None, *, given_up: bool, now: float) -> bool:
+    def ended(self, client: str, request: Request, body: Iterable[bytes] | None, given_up: bool, now: float) -> bool:
         """A call is over at `now` (seconds): whether it was most likely an app's retry of one that was given up.
 
         `client`: its address, `host:port`; `body`: all of the request's, None where it is not at hand.
         """
-        if body is None:
+        if now - self._newest > WINDOW:
+            self._given_up.clear()
+            self._paths.clear()
+        if body is None or (not given_up and request.path not in self._paths):  # so most calls end here
             return False
         body = tuple(body)
         repeated = self._is_repeat(client, request, body, now)
@@ -48,16 +53,17 @@ class AppRepeats:
         return repeated
 
     def _remember(self, client: str, request: Request, body: tuple[bytes, ...], now: float) -> None:
-        key = _key(client, request)
-        self._given_up.pop(key, None)  # the newest stands last
-        self._given_up[key] = (now, _digest(body))
-        if len(self._given_up) > MOST:
-            del self._given_up[next(iter(self._given_up))]
+        key, given_up = _key(client, request), self._given_up
+        given_up.pop(key, None)  # the newest stands last
+        given_up[key] = (now, _digest(body))
+        if len(given_up) > MOST:
+            del given_up[next(iter(given_up))]
+        self._newest = now
+        self._paths.add(request.path)
+        if len(self._paths) > 2 * MOST:
+            self._paths = {path for *_, path in given_up}
 
     def _is_repeat(self, client: str, request: Request, body: tuple[bytes, ...], now: float) -> bool:
-        newest = next(reversed(self._given_up.values()))[0] if self._given_up else now
-        if now - newest > WINDOW:
-            self._given_up.clear()
         found = self._given_up.get(_key(client, request))
         return found is not None and now - found[0] <= WINDOW and found[1] == _digest(body)
 

@@ -69,4 +69,5 @@ cdef class Exchange:
     cpdef _finish(self, outcome, double now)
     cpdef _let_go(self, Attempt attempt)
     cpdef wake_at(self, double at)
+    cdef _look_for_a_repeat(self, bint given_up, double now)
     cpdef due_by(self, double at)

@@ -870,10 +870,10 @@ class Exchange:
         plan = self.plan = journey.first
         self.policy, self.request = plan.policy, plan.request
 
-    def _look_for_a_repeat(self, *, given_up: bool, now: float) -> None:
+    def _look_for_a_repeat(self, given_up: bool, now: float) -> None:
         """Whether the app repeats by itself what was given up here, and says nothing of it."""
         body = (self._body,) if self.upload is None else self.upload.replay.whole()
-        repeated = self.means.app_repeats.ended(self.client, self.request, body, given_up=given_up, now=now)
+        repeated = self.means.app_repeats.ended(self.client, self.request, body, given_up, now)
         if repeated and not (self.decided and self.call.app_retry):
             self.means.observer.app_repeated(self.policy)
 

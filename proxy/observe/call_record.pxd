@@ -1,3 +1,8 @@
+cimport cython
+
+from proxy.retry.attempt_record cimport AttemptRecord
+
+
 cdef class CallRecord:
     cdef public double wall_started
     cdef public double started
@@ -25,4 +30,9 @@ cdef class CallRecord:
 
 
 cpdef str call_json(CallRecord call)
+@cython.locals(second=long)
 cpdef str timestamp(double wall)
+@cython.locals(line=str)
+cpdef str attempt_json(AttemptRecord record, double started)
+@cython.locals(line=str)
+cdef str _middle(AttemptRecord record)

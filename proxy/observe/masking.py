@@ -36,17 +36,18 @@ def target(path: str) -> str:
     """A request's path with the values of its query masked, and user info too where it is an absolute form."""
     if "@" in path:
         path = _USER_INFO.sub(f"{MASK}@", path)
-    before, _, text = path.partition("?")
-    return f"{before}?{query(text)}" if text else path
+    at = path.find("?") + 1
+    if at == 0 or at == len(path):
+        return path
+    if "&" not in path:  # the common case, on the way of every logged call
+        return path[: path.find("=", at) + 1 or at] + MASK
+    return path[:at] + query(path[at:])
 
 
 def query(text: str) -> str:
     """`a=1&b=2` as `a=***&b=***`; a part without a name as `***`. Bounded: a query of more than 32 parts is cut."""
     if not text:
         return text
-    if "&" not in text:  # the common case, on the way of every logged call
-        name, equals, _ = text.partition("=")
-        return f"{name}={MASK}" if equals else MASK
     parts = text.split("&", 32)
     names = [part.partition("=") for part in parts[:32]]
     masked = "&".join(f"{name}={MASK}" if equals else MASK for name, equals, _ in names)

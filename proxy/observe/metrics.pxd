@@ -1,6 +1,7 @@
 cimport cython
 
 from proxy.observe.call_record cimport CallRecord
+from proxy.retry.attempt_record cimport AttemptRecord
 
 
 cdef class Durations:
@@ -19,3 +20,12 @@ cdef class Metrics:
 
     @cython.locals(call=CallRecord, seconds=double, slot=Py_ssize_t, histogram=Durations)
     cpdef add(self, calls)
+
+
+@cython.locals(record=AttemptRecord, last=AttemptRecord, before=long, ended=long)
+cdef _count_history(series, CallRecord call, records, bint is_over=*)
+cdef _count_first_byte(series, AttemptRecord record)
+@cython.locals(other=AttemptRecord)
+cdef _count_retry(series, AttemptRecord record, AttemptRecord before, records)
+cdef _count(series, AttemptRecord record, reason)
+cpdef result(AttemptRecord record)

@@ -246,11 +246,16 @@ class Metrics:
         self.reloads[result] = self.reloads.get(result, 0) + 1
 
 
-def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRecord], *, is_over: bool = True) -> None:
+def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRecord], is_over: bool = True) -> None:
     """Count what happened to each sending, and whether the last one was denied a retry. `records` are those at one
     upstream; `is_over`: the call ended there.
     """
-    before = ended = min((record.attempt for record in records), default=1) - 1  # made elsewhere
+    before = records[0].attempt if records else 1
+    for record in records:
+        if record.attempt < before:
+            before = record.attempt
+    before -= 1  # made elsewhere
+    ended = before
     last: AttemptRecord | None = None
     for record in records:
         if record.decision == "transparent":

@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from proxy.retry.facts import NO_PUSHBACK, Class, Fields, NoFields, Pushback, Reply
+from proxy.retry.facts import NO_PUSHBACK, Class, Fields, Pushback, Reply
 from proxy.retry.http_date import read_http_date
 from proxy.retry.policy import Dialect, ResetField, TimeFormat
 from proxy.retry.rules import ReplyEvidence, any_matches
@@ -72,7 +72,7 @@ def read_pushback(
     if cls is Class.SUCCESS:
         return NO_PUSHBACK
     evidence = ReplyEvidence(Reply(status, fields), peeked) if peeked else None
-    return _PushbackReader(fields, trailers or NoFields(), status, wall, evidence).read(cls, dialects)
+    return _PushbackReader(fields, trailers, status, wall, evidence).read(cls, dialects)
 
 
 def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
@@ -90,7 +90,7 @@ class _PushbackReader:
     """One answer being read: the fields, and the longest delay found so far."""
 
     fields: Fields
-    trailers: Fields
+    trailers: Fields | None
     status: int
     wall: float
     evidence: ReplyEvidence | None
@@ -113,7 +113,9 @@ class _PushbackReader:
             return NO_PUSHBACK
         return Pushback(self.delay, retry=bool(retry), cooldown=self.cooldown, source=self.source or retry)
 
-    def values(self, name: str) -> list[str]:
+    def values(self, name: str) -> Sequence[str]:
+        if self.trailers is None:
+            return self.fields.get_all(name)
         return [*self.fields.get_all(name), *self.trailers.get_all(name)]
 
     def should_retry(self) -> tuple[str, str]:

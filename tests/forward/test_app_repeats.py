@@ -56,6 +56,12 @@ def test_what_was_given_up_is_forgotten_after_seconds_and_beyond_a_number() -> N
         given_up(repeats, Request("GET", "api.test", f"/{number}", NoFields()))
     assert not again(repeats, Request("GET", "api.test", "/0", NoFields()))
     assert again(repeats, Request("GET", "api.test", "/1", NoFields()))
+    for number in range(2 * MOST):
+        given_up(repeats, Request("GET", "api.test", f"/more/{number}", NoFields()))
+    assert not again(repeats, Request("GET", "api.test", "/1", NoFields()))
+    assert again(repeats, Request("GET", "api.test", f"/more/{MOST}", NoFields()))
+    assert not again(repeats, GET, now=WINDOW + 2.0)  # any call has what is over forgotten
+    assert not repeats
 
 
 async def test_a_library_that_retries_multiplies_and_is_noticed() -> None:
