@@ -139,7 +139,7 @@ def test_a_cooldown_holds_the_calls_behind_it(file: str) -> None:
     found = rows(made)
     assert found[2]["before"]["waited"] > 1.9
     assert found[2]["after"]["waited"] == 0.0
-    assert "it went otherwise than it plays" in found[3]["left_out"]
+    assert "it ended with cooling after 0 attempts; played under" in found[3]["left_out"]
 
 
 def test_a_call_that_another_upstream_took_over(file: str) -> None:

@@ -93,9 +93,8 @@ def _notes(call: KeptCall) -> list[str]:
         numbers = ", ".join(str(each["attempt"]) for each in call.sent if each.get("upstream") == upstream)
         notes.append(f"{upstream} took the call over under its own policy: attempt {numbers}")
     if kept["outcome"] == Outcome.BUCKET_EMPTY.value:
-        notes.append(
-            f"{call.sent[-1].get('why') or 'the bucket was empty'}, then; what follows begins with a full bucket"
-        )
+        why = call.sent[-1].get("why") or "the bucket was empty"
+        notes.append(f"when the call was made: {why}. What follows assumes a full bucket")
     chosen = call.chosen
     if isinstance(chosen, Chosen) and chosen.policy.strategy.hedging_delay is not None:
         notes.append("attempts are hedged: the next one goes after a delay, while the one before is still under way")

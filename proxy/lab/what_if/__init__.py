@@ -93,7 +93,7 @@ def _differs(kept: Kept, played: Ending) -> str:
     if played.unknown or (played.outcome, played.attempts) != (kept["outcome"], kept["attempts"]):
         went = f"{kept['outcome']} after {kept['attempts']} attempt{'' if kept['attempts'] == 1 else 's'}"
         plays = played.unknown or f"{played.outcome} after {played.attempts}"
-        return f"it went otherwise than it plays under the configuration in force: {went}, but {plays}"
+        return f"it ended with {went}; played under the configuration in force: {plays}"
     if recorded != known:
         return "an answer of it was judged by a header or a body that is not kept"
     return ""

@@ -88,7 +88,7 @@ export class Calls {
   /** Show the call of a link, or say in a line that it is gone. */
   async find(number, at) {
     const say_gone = () => {
-      say(this.gone, `Call ${number}${at ? ` of ${at}` : ""} is no longer kept: only the last calls are, until redrive ends.`);
+      say(this.gone, `Call ${number}${at ? ` of ${at}` : ""} is no longer kept. redrive keeps the last 500 calls that succeeded without retries, and the last 500 others, until it ends.`);
       this.gone.hidden = false;
     };
     if (!/^\d{1,15}$/.test(number)) return say_gone();
@@ -152,7 +152,7 @@ export class Calls {
     });
   }
 
-  /** Calls that wait now: they have made no attempt yet, and stand in the list once they have ended. */
+  /** Calls that a gate holds now, before their first attempt or a retry: they come into the list when they end. */
   say_held() {
     const rows = [...this.house.live.values()].filter(({ name, held }) => held && (this.upstream === null || this.upstream === name));
     this.held.hidden = !rows.length;
@@ -160,7 +160,7 @@ export class Calls {
     const why = ({ cooldown, queued, held }) => (cooldown ? `${GATES.cooldown}, ${seconds(cooldown)} left` : queued ? `${queued === held ? "" : `${count(queued)} for `}${GATES.concurrency}` : "");
     const one = (row) => `${row.name} ${count(row.held)}${why(row) ? ` (${why(row)})` : ""}`;
     const listed = rows.sort((a, b) => b.held - a.held).slice(0, 5).map(one);
-    say(this.held, `Held now, not sent yet: ${listed.join("; ")}${rows.length > 5 ? `; and calls of ${rows.length - 5} other upstreams` : ""}.`);
+    say(this.held, `Held now: ${listed.join("; ")}${rows.length > 5 ? `; and calls of ${rows.length - 5} other upstreams` : ""}.`);
   }
 
   nothing(all) {

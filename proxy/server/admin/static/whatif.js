@@ -55,7 +55,7 @@ export class WhatIf {
     };
     this.place.replaceChildren(
       h("h2", {}, `What if ${upstream} had another policy?`),
-      h("p", { class: "quiet" }, `Edit what ${from} says, and see how the last calls would have gone. Nothing is written, nothing is sent. What is not written here comes from the defaults. ${locked.length ? `Not shown, and left as it is: ${locked.join(", ")}. ` : ""}*** stands for a secret of the file.`),
+      h("p", { class: "quiet" }, `Edit what ${from} says, and see how the last calls would have gone. Nothing is written, and nothing is sent. Keys that are not written here have their defaults. ${locked.length ? `Not shown here, and unchanged: ${locked.join(", ")}. ` : ""}*** stands for a secret in the file.`),
       this.field,
       h("p", { class: "buttons" }, this.button, h("button", { type: "button", onclick: back }, "As the file has it"), h("button", { type: "button", onclick: () => this.house.show_config(upstream) }, "Back to its values"), h("span", { class: "quiet" }, "Ctrl+Enter plays too")),
       this.says,
@@ -120,7 +120,7 @@ export class WhatIf {
   played(found) {
     const told = [
       ["calls played", found.played],
-      ["would end otherwise", found.otherwise],
+      ["would end differently", found.otherwise],
       ["end not known", found.unknown],
       ["attempts", more(found.attempts_after - found.attempts_before, String), `${found.attempts_before} before, ${found.attempts_after} with the edit`],
       ["waiting", more(Math.round((found.waited_after - found.waited_before) * 1000) / 1000, seconds), `${seconds(found.waited_before)} before, ${seconds(found.waited_after)} with the edit: seconds in which calls had no attempt under way`],
@@ -130,11 +130,11 @@ export class WhatIf {
     const changed = rows.filter((row) => row.after.unknown || row.after.outcome !== row.before.outcome || row.after.attempts !== row.before.attempts || Math.abs(row.after.took - row.before.took) > 0.0015);
     return [
       h("dl", { class: "sums" }, told.map(([name, text, title]) => h("div", { title }, h("dt", {}, name), h("dd", {}, String(text))))),
-      found.unknown ? h("p", { class: "quiet" }, "Where the edit would make an attempt that was never made, its result is not known: attempts and waiting are counted up to there.") : null,
+      found.unknown ? h("p", { class: "quiet" }, "Where the edit would make an attempt that was never made, its result is not known. Attempts and waiting are counted up to there.") : null,
       changed.length
         ? h("table", { class: "trial" }, h("thead", {}, h("tr", {}, ["Call", "In force", "With the edit"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, changed.map((row) => this.row(row))))
-        : h("p", {}, rows.length ? "Every call would have gone as it did." : "None of these calls can be played."),
-      left.length ? h("details", {}, h("summary", {}, `${left.length} call${left.length === 1 ? " is" : "s are"} left out: under the configuration in force ${left.length === 1 ? "it does" : "they do"} not play as ${left.length === 1 ? "it" : "they"} went`), h("p", { class: "quiet" }, "Request headers, bodies, and the levels of buckets at that time are not kept. Every play begins with full buckets and without cooldowns, and draws jitter in the middle."), h("ul", { class: "lines" }, left.map((row) => h("li", {}, h("b", {}, `${row.method} ${row.path} `), row.left_out)))) : null,
+        : h("p", {}, rows.length ? "Every call would have gone the same way." : "None of these calls can be played."),
+      left.length ? h("details", {}, h("summary", {}, `${left.length} call${left.length === 1 ? " is" : "s are"} left out: played under the configuration in force, ${left.length === 1 ? "it comes" : "they come"} out differently from what happened`), h("p", { class: "quiet" }, "redrive does not keep request headers, bodies, and the levels of buckets at that time. Here all buckets start full, no cooldown is in force, and every jitter is the middle of its range."), h("ul", { class: "lines" }, left.map((row) => h("li", {}, h("b", {}, `${row.method} ${row.path} `), row.left_out)))) : null,
     ].filter(Boolean);
   }
 
@@ -145,6 +145,6 @@ export class WhatIf {
 }
 
 function more(number, text) {
-  if (number === 0) return "as before";
+  if (number === 0) return "unchanged";
   return number > 0 ? `${text(number)} more` : `${text(-number)} less`;
 }
