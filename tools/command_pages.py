@@ -1,4 +1,5 @@
 """docs/reference/commands/: what the parser of the command line knows of each command, and what its examples print.
+docs/why.md has examples of the same kind.
 
     python tools/command_pages.py            say which pages are not current
     python tools/command_pages.py --write    write them anew; a test keeps them current
@@ -209,7 +210,8 @@ def pages() -> dict[Path, str]:
     parser = _parser()
     index = FOLDER / "README.md"
     every = {FOLDER / f"{name}.md": page(name, made, told) for name, (made, told) in commands(parser).items()}
-    return {index: filled(index.read_text(), overview(parser)), **every}
+    why = FOLDER.parent.parent / "why.md"
+    return {index: filled(index.read_text(), overview(parser)), **every, why: examples(why.read_text())}
 
 
 def write() -> int:

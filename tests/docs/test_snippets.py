@@ -83,8 +83,9 @@ def test_python_runs(page: Path, folder: Path) -> None:
         exec(compile(text, str(page), "exec"), names)
 
 
-#: Those of the commands' pages are test_command_pages'.
+#: Those of the commands' pages, and of why.md, are test_command_pages'.
 SHOWN = [page for page in PAGES if page.parent.name != "commands" and any(snippets(page, "console"))]
+SHOWN.remove(ROOT / "docs/why.md")
 
 
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.stem)
