@@ -23,6 +23,7 @@ KINDS = {
     "Deployment": "deployment-apps-v1",
     "Namespace": "namespace-v1",
     "NetworkPolicy": "networkpolicy-networking-v1",
+    "Pod": "pod-v1",
     "PodDisruptionBudget": "poddisruptionbudget-policy-v1",
     "Service": "service-v1",
     "ServiceAccount": "serviceaccount-v1",

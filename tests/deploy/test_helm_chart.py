@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,17 @@ HELM = pytest.mark.skipif(not Path(FOUND).exists(), reason="helm is not installe
 SIDECAR = ["redrive.metrics.monitor.enabled=true", "redrive.metrics.rules.enabled=true",
            "redrive.dashboard.enabled=true"]  # fmt: skip
 INTERCEPT = ["redrive.intercept.enabled=true", "redrive.intercept.java=true",
-             "redrive.config.upstreams.github.connect=intercept"]  # fmt: skip
+             "redrive.config.upstreams.github.connect=intercept",
+             "redrive.env[0].name=SSL_CERT_FILE", "redrive.env[0].value=/etc/roots/all.pem",
+             "redrive.extraVolumes[0].name=roots", "redrive.extraVolumes[0].configMap.name=roots",
+             "redrive.extraVolumeMounts[0].name=roots", "redrive.extraVolumeMounts[0].mountPath=/etc/roots",
+             ]  # fmt: skip
 GATEWAY = ["mode=gateway", "metrics.monitor.enabled=true", "networkPolicy.enabled=true", "intercept.enabled=true",
            "admin.expose=true", "admin.tokenSecret.name=redrive-admin", "serviceAccount.create=true",
            "config.upstreams.github.url=https://api.github.com", "config.upstreams.github.connect=intercept",
            "gateway.podLabels.team=payments", "gateway.priorityClassName=high",
-           "metrics.annotations=true", "commonLabels.owner=platform"]  # fmt: skip
+           "metrics.annotations=true", "commonLabels.owner=platform",
+           "env[0].name=KEY", "env[0].value=x", "envFrom[0].secretRef.name=keys"]  # fmt: skip
 
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -57,9 +63,13 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@cache
 def rendered(chart: Path, *values: str) -> list[dict[str, Any]]:
-    """The objects of a release `sample`."""
+    """The objects of a release `sample`, to do with what one likes."""
+    return deepcopy(template(chart, *values))
+
+
+@cache
+def template(chart: Path, *values: str) -> list[dict[str, Any]]:
     sets = [part for value in values for part in ("--set", value)]
     done = helm("template", "sample", str(chart), *sets)
     assert done.returncode == 0, done.stderr
@@ -122,7 +132,7 @@ def test_the_schema_finds_mistakes(wrong: dict[str, Any]) -> None:
 
 def test_templates_use_every_value_and_no_other() -> None:
     """A value that nothing reads, or one that is read and not there, is a mistake that helm does not tell of."""
-    text = "\n".join(file.read_text() for file in sorted((CHART / "templates").iterdir()))
+    text = "\n".join(file.read_text() for file in sorted((CHART / "templates").rglob("*.*")))
     used = set(re.findall(r"\.Values\.([\w.]+)", text))
     for section, body in re.findall(r"with \.Values\.([\w.]+) }}\n(.*?)(?=\n\{\{- with \.Values|\Z)", text, re.DOTALL):
         used |= {f"{section}.{name}" for name in re.findall(r"(?<![\w$)])\.([a-z]\w*(?:\.\w+)*)", body)}
@@ -180,8 +190,8 @@ def test_what_is_rendered_is_valid(sample: Path) -> None:
             validator = Draft202012Validator({**found["kinds"][each["kind"]], "$defs": found["$defs"]})
             assert [f"{list(error.path)}: {error.message}" for error in validator.iter_errors(each)] == []
     assert kinds == {
-        "ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "Service",
-        "ServiceAccount", "ServiceMonitor",
+        "ConfigMap", "Deployment", "NetworkPolicy", "Pod", "PodDisruptionBudget", "PodMonitor", "PrometheusRule",
+        "Service", "ServiceAccount", "ServiceMonitor",
     }  # fmt: skip
 
 
@@ -235,6 +245,11 @@ def test_the_configuration_is_one_and_listens_where_it_is_asked(
     pod = only(objects, "Deployment")["spec"]["template"]["spec"]
     containers = [*pod.get("initContainers", ()), *pod["containers"]]
     redrive = next(each for each in containers if each["name"] == "redrive")
+    (check,) = only(objects, "Pod")["spec"]["containers"]  # helm test
+    assert check["command"] == ["redrive", "check", "-c", "/etc/redrive/redrive.yaml"]
+    assert [check.get(key) for key in ("image", "env", "volumeMounts")] == [
+        redrive.get(key) for key in ("image", "env", "volumeMounts")
+    ]
     ports = {each["name"]: each["containerPort"] for each in redrive["ports"]}
     settings = result.settings
     assert settings.probe is not None and ports["probe"] == settings.probe.port
@@ -276,7 +291,8 @@ def test_an_app_has_the_variables_of_redrive_env_and_never_the_key(sample: Path,
     trust, redrive = pod["initContainers"]
     assert (trust["name"], redrive["name"]) == ("redrive-trust", "redrive"), "before the app, and ended"
     assert "restartPolicy" not in trust
-    assert {each["name"] for each in trust["volumeMounts"]} == {"redrive-ca-cert", "redrive-trust"}
+    assert {each["name"] for each in trust["volumeMounts"]} == {"redrive-ca-cert", "redrive-trust", "roots"}
+    assert trust["env"] == redrive["env"], "which roots there are"
     assert [each["key"] for each in volumes["redrive-ca-cert"]["secret"]["items"]] == ["tls.crt"]
 
 
@@ -284,7 +300,8 @@ def test_an_app_has_the_variables_of_redrive_env_and_never_the_key(sample: Path,
 def test_the_chart_intercepts_as_the_kustomize_overlay_does(sample: Path) -> None:
     pod = only(rendered(sample, *INTERCEPT), "Deployment")["spec"]["template"]["spec"]
     theirs = yaml.safe_load((BASE / "../https/patch.yaml").read_text())["spec"]["template"]["spec"]
-    assert [each for each in pod["volumes"] if each["name"] != "redrive"] == theirs["volumes"]
+    assert [each for each in pod["volumes"] if each["name"] not in ("redrive", "roots")] == theirs["volumes"]
+    pod["initContainers"][0]["volumeMounts"].pop()
     trust, plain = pod["initContainers"][0], theirs["initContainers"][0]
     for key in ("name", "image", "command", "resources", "volumeMounts"):
         assert trust[key] == plain[key], key

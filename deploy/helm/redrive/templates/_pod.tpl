@@ -34,22 +34,8 @@ ports:
   - name: admin
     containerPort: {{ .Values.admin.port }}
   {{- end }}
-{{- if or .Values.env .Values.admin.expose }}
-env:
-  {{- if .Values.admin.expose }}
-  - name: REDRIVE_ADMIN_TOKEN
-    valueFrom:
-      secretKeyRef:
-        name: {{ required "admin.expose needs admin.tokenSecret.name: beyond loopback the admin port asks for a token" .Values.admin.tokenSecret.name }}
-        key: {{ .Values.admin.tokenSecret.key }}
-  {{- end }}
-  {{- with .Values.env }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- end }}
-{{- with .Values.envFrom }}
-envFrom:
-  {{- toYaml . | nindent 2 }}
+{{- with include "redrive.containerEnv" . }}
+{{ . }}
 {{- end }}
 startupProbe:
   httpGet: {path: /readyz, port: probe}
@@ -69,17 +55,43 @@ resources:
 securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
 volumeMounts:
-  - name: redrive
-    mountPath: /etc/redrive     # the folder: a file's mount never changes
-    readOnly: true
-  {{- if .Values.intercept.enabled }}
-  - name: redrive-ca
-    mountPath: /etc/redrive-ca
-    readOnly: true
+  {{- include "redrive.containerMounts" . | nindent 2 }}
+{{- end }}
+
+{{/* volumeMounts of redrive's container. */}}
+{{- define "redrive.containerMounts" -}}
+- name: redrive
+  mountPath: /etc/redrive     # the folder: a file's mount never changes
+  readOnly: true
+{{- if .Values.intercept.enabled }}
+- name: redrive-ca
+  mountPath: /etc/redrive-ca
+  readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{/* env and envFrom of redrive's container; empty where there are none. */}}
+{{- define "redrive.containerEnv" -}}
+{{- if or .Values.env .Values.admin.expose }}
+env:
+  {{- if .Values.admin.expose }}
+  - name: REDRIVE_ADMIN_TOKEN
+    valueFrom:
+      secretKeyRef:
+        name: {{ required "admin.expose needs admin.tokenSecret.name: beyond loopback the admin port asks for a token" .Values.admin.tokenSecret.name }}
+        key: {{ .Values.admin.tokenSecret.key }}
   {{- end }}
-  {{- with .Values.extraVolumeMounts }}
+  {{- with .Values.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end }}
+{{- with .Values.envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/*
