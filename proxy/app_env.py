@@ -136,7 +136,7 @@ def show(settings: Settings) -> None:
 
 
 def export(settings: Settings, *, bundle: bool = False, folder: str | None = None) -> None:
-    """Print the CA's certificate, or the bundle made anew from what the machine trusts now; or write what apps of any
+    """Print the CA's certificate, or the bundle made again from what the machine trusts now; or write what apps of any
     language read into a folder. Raises CaError.
     """
     needed()

@@ -199,7 +199,7 @@ class House:
         return f"serving {count} upstream{'' if count == 1 else 's'}"
 
     def _tell_of_few_files(self) -> None:
-        """A limit that is far from what can be had is said, not found out."""
+        """A limit that is far above what is available is reported at start, not found out later."""
         wanted, enough = self.settings.limits.connections, enough_for(self._descriptors)
         if enough < wanted // 2:
             files = self._descriptors
@@ -424,7 +424,7 @@ def _policy_of(file: str | None, upstream: str) -> dict[str, Any] | None:
 def _tried(
     file: str | None, settings: Settings, upstream: str, text: str, calls: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """What is wrong with a draft of an upstream's policy, and what would have become of calls under it."""
+    """What is wrong with a draft of an upstream's policy, and what would have happened to calls under it."""
     from proxy.lab.what_if import tried
 
     return tried(file, os.environ, settings, upstream, text, calls)

@@ -269,7 +269,7 @@ class DataPath:
         await self.fleet.refresh()
 
     def redis(self) -> tuple[bool | None, int]:
-        """Whether Redis can be had, and how many times it could not any more."""
+        """Whether Redis is available, and how many times it became unavailable."""
         return self.fleet.is_up, self.fleet.outages
 
     def workers(self) -> list[tuple[str, float]]:

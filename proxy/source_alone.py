@@ -1,4 +1,4 @@
-"""A finder of this package's modules that finds source alone: with it nothing that was compiled is imported."""
+"""A finder of this package's modules that finds only source: with it, nothing compiled is imported."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Nothing in a transcript is written by hand. What differs from run to run (ports,
 here) is put in one form, so that a test can tell whether the page is current.
 
     python tools/app_sees.py            print the page
-    python tools/app_sees.py --write    write docs/reference/what-your-app-sees.md anew
+    python tools/app_sees.py --write    write docs/reference/what-your-app-sees.md again
 """
 
 from __future__ import annotations

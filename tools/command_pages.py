@@ -2,7 +2,7 @@
 docs/why.md has examples of the same kind.
 
     python tools/command_pages.py            say which pages are not current
-    python tools/command_pages.py --write    write them anew; a test keeps them current
+    python tools/command_pages.py --write    write them again; a test keeps them current
 
 A page is written by hand. Between two comments stand the synopsis and the options, out of the parser. A `console` block
 is played: each line `$ redrive …` in a folder with the page's files, `$ echo $?` as its exit status. A block that
@@ -165,7 +165,7 @@ def block(text: str) -> str:
 
 
 def examples(text: str) -> str:
-    """A page with its console blocks played anew."""
+    """A page with its console blocks played again."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

@@ -1,7 +1,7 @@
 """The page docs/reference/transitions.md, printed from the machine's own table (`proxy.retry.states.MOVES`).
 
 python tools/transitions.py            print the page
-python tools/transitions.py --write    write docs/reference/transitions.md anew
+python tools/transitions.py --write    write docs/reference/transitions.md again
 """
 
 from __future__ import annotations

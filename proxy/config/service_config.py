@@ -42,7 +42,7 @@ MOST_ATTEMPTS = 5
 class MethodPolicy:
     """One method's policy: the path glob it holds for, None for all the rest; the layer it lays over the upstream's.
 
-    `codes` take the place of the lists; None where there is neither policy, so that nothing is named anew and the one
+    `codes` take the place of the lists; None where there is neither policy, so that nothing is named again and the one
     attempt of `none` is judged as it would be elsewhere. `retried`: there is a retryPolicy, under which an attempt that
     timed out is retried whatever the codes are. `hedged`: the config says that these methods are safe to hedge.
     """

@@ -168,7 +168,7 @@ class Settings:
     redis_upstreams: frozenset[str] = frozenset()
 
     def unmatched_on(self, *, loopback: bool) -> Literal["forward", "deny"]:
-        """What becomes of hosts that no upstream names: on loopback listeners forward by default, deny on others."""
+        """What happens to hosts that no upstream names: on loopback listeners forward by default, deny on others."""
         return self.unmatched if self.unmatched_set else "forward" if loopback else "deny"
 
     def connect_ports_on(self, *, loopback: bool) -> frozenset[int] | None:
@@ -181,7 +181,7 @@ class Settings:
 # -- on their way from the parent to its workers: both ends are this program -------------------------------------------
 #
 # Pickling and unpickling go through Python code for every dataclass, so that a thread that does it leaves the
-# interpreter to calls in between. The trees of `Provenance` stay behind; a user's own strategy is made anew over there.
+# interpreter to calls in between. The trees of `Provenance` stay behind; own strategies are made again there.
 
 
 def pack(settings: Settings) -> bytes:
@@ -203,7 +203,7 @@ def unpack(packed: bytes) -> Settings:
 
 
 class _Pickler(pickle.Pickler):
-    """`remakes` make users' strategies anew, by the identity of the one here."""
+    """`remakes` make users' strategies again, by the identity of the one here."""
 
     def __init__(self, out: io.BytesIO, remakes: dict[int, Callable[[], Any]]) -> None:
         super().__init__(out, pickle.HIGHEST_PROTOCOL)

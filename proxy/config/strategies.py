@@ -146,7 +146,7 @@ def _flat(tree: Map, path: str) -> Iterable[tuple[str, str]]:
 
 
 class Kinds:
-    """The named strategies and buckets of one configuration, and what becomes of every value that uses them."""
+    """The named strategies and buckets of one configuration, and what happens to every value that uses them."""
 
     def __init__(self, strategies: Map, buckets: Map, problems: Problems) -> None:
         self._problems = problems

@@ -30,7 +30,7 @@ _PUSHBACK = frozenset(name.encode() for name in PUSHBACK_FIELDS)
 
 
 class State(Enum):
-    """What becomes of the answer's bytes."""
+    """What happens to the answer's bytes."""
 
     FLYING = "flying"
     PEEKING = "peeking"

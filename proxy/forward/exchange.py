@@ -774,7 +774,7 @@ class Exchange:
         self.app.done()
 
     def _keyed_history(self, first: Attempt, keys: CallKeys[ScopeState], now: float) -> tuple[AttemptRecord, ...]:
-        """The only attempt of a call, which carried a credential. The next call chooses one anew."""
+        """The only attempt of a call, which carried a credential. The next call chooses one again."""
         self._keys = None
         record = AttemptRecord(1, self.started, now, status=self.status, cls=_SUCCESS_CLASS, decision="delivered")
         record.endpoint, record.protocol = first.origin.label, first.protocol

@@ -268,7 +268,7 @@ def _settle_retry_after(
     values = fields.get_all("retry-after")
     value = values[0] if len(values) == 1 else ""
     if "retry-after" in changes.drop:
-        pass  # the policy says what becomes of it
+        pass  # the policy says what happens to it
     elif value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS:
         # Whole seconds that have passed: what is left is never sooner than was asked for.
         left = max(0, int(value) - math.floor(held), math.ceil(cooling))

@@ -26,7 +26,7 @@ from proxy.transport.faults import first_byte_timeout, idle_timeout
 #: The body of a request that asks for a stream.
 ASKS_FOR_STREAM = b'{"stream": true}'
 
-#: Decides what becomes of a sending of attempt n (first) that begins now (second).
+#: Decides what happens to a sending of attempt n (first) that begins now (second).
 UpstreamModel = Callable[[int, float], Sending]
 
 
@@ -454,8 +454,8 @@ class FixedDraws:
 class Fresh:
     """One run's policies, as if nothing had happened yet: what shares a strategy in the configuration shares one here.
 
-    Runs do not touch each other. Buckets, limiters and cooldowns are made anew with each `Registry`; a user's own
-    strategy keeps what its calls share in itself, so it is made anew here.
+    Runs do not touch each other. Buckets, limiters and cooldowns are made again with each `Registry`; a user's own
+    strategy keeps what its calls share in itself, so it is made again here.
     """
 
     def __init__(self) -> None:

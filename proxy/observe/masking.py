@@ -20,7 +20,7 @@ _SECRET_NAME = re.compile(
 )
 #: Tokens that are counted, not kept secret: a throttle's, as the file and as a gRPC service config name them.
 _COUNTED = frozenset({"max_tokens", "token_ratio", "maxTokens", "tokenRatio"})
-#: What can be no secret, whatever its name means: a number of at most nine digits with or without a unit of time, size
+#: What cannot be a secret, whatever its name: a number of at most nine digits with or without a unit of time, size
 #: or rate, or a switch.
 _HARMLESS = re.compile(
     r"[-+]?[0-9]{1,9}(?:\.[0-9]{0,9})?(?:[eE][-+]?[0-9]{1,3})?(?:[nuµm]?s|m|h|B|[KMG]iB|%)?(?:/[smh])?"

@@ -1,7 +1,7 @@
 """What a call asks of its driver. Values, carried out in the order in which they are returned.
 
 Deciding carries nothing out: `proxy.forward.exchange` carries actions out with sockets, `proxy.lab.driver` on a virtual
-clock; both see the same ones. They are not frozen, since frozen ones take three times as long to make; nobody changes
+clock; both see the same ones. They are not frozen, because frozen ones take three times as long to make; nobody changes
 one.
 """
 

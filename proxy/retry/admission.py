@@ -144,7 +144,7 @@ class Payment:
             places.give_back(now)
 
     def choose(self, endpoints: Endpoints, avoid: Collection[int], now: float) -> bool:
-        """Choose where the attempt goes, anew if it was chosen before; False: every breaker is open by now."""
+        """Choose where the attempt goes, again if it was chosen before; False: every breaker is open by now."""
         self.forgo_choice(now)
         self.choice = endpoints.choose(avoid, now)
         return self.choice is not None

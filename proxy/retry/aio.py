@@ -1,8 +1,8 @@
 """Strategies for callers that await them, as smithy-core's clients do.
 
-A strategy decides and its caller waits, so nothing here is waited for: the methods of a strategy are asked as they are,
-and answer at once. Where smithy-core is installed, what says no is its RetryError too, by which its clients know.
-Source: smithy-python, `smithy_core/aio/interfaces/retries.py` and `smithy_core/aio/client.py` (0.9.0).
+A strategy decides and its caller waits, so nothing here waits: the methods of a strategy are called as they are, and
+answer at once. If smithy-core is installed, a refusal is its RetryError too, which its clients know. Source:
+smithy-python, `smithy_core/aio/interfaces/retries.py` and `smithy_core/aio/client.py` (0.9.0).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class AsyncRetryStrategy:
         self.strategy.max_attempts = other
 
     async def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope; its delay is to be waited. Raises RetryError where no token can be had."""
+        """Begin a call within a scope; its delay is to be waited. Raises RetryError if no token is available."""
         try:
             return self.strategy.acquire_initial_retry_token(token_scope=token_scope)
         except plugins.RetryError as no:

@@ -1,6 +1,6 @@
-"""What a program passes to a strategy, checked as it is passed: one clear ValueError, ahead of the first call.
+"""What a program passes to a strategy, checked as it is passed: one clear ValueError, before the first call.
 
-Sizes and shapes alone: a `max` below `base`, and zeros, are accepted (contract, section 3).
+Only sizes and types are checked: a `max` below `base`, and zeros, are accepted (contract, section 3).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Bucket(ABC):
 
     @abstractmethod
     def charge_app_retry(self, now: float) -> float:
-        """The app repeats a call by itself: charge what can be had, never refuse. What was taken."""
+        """The app repeats a call by itself: charge what is available, never refuse. Returns what was taken."""
 
     def app_succeeded(self, charged: float, now: float) -> None:
         """Such a call succeeded at once: what it was charged comes back in place of a refund."""

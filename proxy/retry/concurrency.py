@@ -5,8 +5,8 @@ Law: an attempt has at most one place, from its sending to its answer's last byt
 and gives it back exactly once (`proxy.retry.admission.Payment`). There are never more than `most` places in use.
 
 Theory. Places are asked for, never handed over. A place that comes free is offered to the first in line, whose alarm
-rings at once (`retime`); it asks again, and the one behind it is offered what is left. Who comes anew while somebody
-waits goes to the end of the line, so nobody is overtaken. Who gives up its turn offers it to the next.
+rings at once (`retime`); it asks again, and the one behind it is offered what is left. A call that comes while others
+wait goes to the end of the line, so nobody is overtaken. Who gives up its turn offers it to the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Content codings undone for a look: the bytes themselves go on as they came (contract, section 4).
 
-gzip and deflate can be undone with what Python brings; a body under any other coding, or under several, is one that
-nobody looks into.
+gzip and deflate can be undone with what Python includes; a body under any other coding, or under several, is not looked
+into.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One upstream's word to a caller, kept by all callers of its scope (contract, section 5, "Cooldown").
+"""One upstream's request to wait, kept by all callers of the scope (contract, section 5, "Cooldown").
 
-After a 429 those with the same credential are held, since limits belong to a key; after a 503 all are. Each group
-returns by a slow start of its own (`proxy.retry.slow_start`). A call may be in two: it queues with its credential's
-first, and keeps what it has there while it waits for the other, so that neither queue passes it by.
+After a 429, calls with the same credential are held, because limits belong to a key; after a 503 all are. Each group
+returns by a slow start of its own (`proxy.retry.slow_start`). A call may be in two groups: it queues with its
+credential's first, and keeps its place there while it waits for the other, so that neither queue passes it by.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The clock and the chance of a strategy that is made with no arguments.
+"""The clock and the random source of a strategy that is made with no arguments.
 
-This is the one module of the deciding room that names either (the lint lists it as its exception); everything
-else is handed both.
+This is the one module of the deciding room that names either (the lint lists it as its exception); everything else gets
+both as arguments.
 """
 
 from __future__ import annotations

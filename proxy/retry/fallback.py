@@ -1,12 +1,12 @@
 """Going on elsewhere: whether a call that ends may go on as a call of another upstream, and what of it goes along.
 
 A call goes through the list of the upstream that it came to first, whatever lists the others have. Repeating it there
-is less safe than repeating it here: another upstream has never seen the idempotency key, so that a call which may have
-been carried out goes on only where carrying it out twice does no harm at all, or where the operator or the provider's
-own client takes that upon itself (contract, section 13, "Fallback").
+is less safe than repeating it here: another upstream has never seen the idempotency key, so a call that may have been
+carried out goes on only if carrying it out twice does no harm at all, or if the operator or the provider's own client
+accepts that (contract, section 13, "Fallback").
 
-What is meant for the first upstream alone, its credentials above all, does not go along: what has such a name, as a
-field or in the query, is left out unless the entry keeps it.
+What is meant only for the first upstream, above all its credentials, does not go along: a field or query parameter with
+such a name is left out unless the entry keeps it.
 """
 
 from __future__ import annotations

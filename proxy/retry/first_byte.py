@@ -6,7 +6,7 @@ driver to collect (`actions.Peek`); the driver feeds it what comes, with the tim
 
 What counts: of a stream of events the first event that no pack calls empty, with the blank line that ends it; of
 anything else any byte, and so of a stream under a content coding that nobody here can undo. What is looked at: that
-same event, or a JSON body to its end. A body that can be no JSON is let go with its first byte.
+same event, or a JSON body to its end. A body that cannot be JSON is let go with its first byte.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The Smithy retry interfaces (contract, section 7), and a user's own `RetryStrategy` behind them, as a call asks it.
+"""The Smithy retry interfaces (contract, section 7), and a user's own `RetryStrategy` behind them, as a call uses it.
 
-What a call knows lives in its token, what calls share lives behind the strategy, and every method is a plain function:
-a strategy decides, its caller waits. The protocols are runtime-checkable: an exception says by its attributes alone
-what is known of it. A strategy that raises anything but what its interface says loses the retry, never the call.
+What a call knows is kept in its token, what calls share is kept by the strategy, and every method is a plain function:
+a strategy decides, its caller waits. The protocols are runtime-checkable: an exception says only by its attributes what
+is known of it. A strategy that raises anything other than what its interface says loses the retry, never the call.
 Source: Smithy "Retrying Requests"; smithy-python, `interfaces/retries.py`.
 """
 
@@ -86,7 +86,7 @@ class RetryStrategy(Protocol):
     """The first attempt included."""
 
     def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope; its delay is to be waited. Raises RetryError where no token can be had."""
+        """Begin a call within a scope; its delay is to be waited. Raises RetryError if no token is available."""
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
         """Exchange a failed attempt's token for the next one's, or raise RetryError from `error`.
@@ -122,7 +122,7 @@ class CustomToken:
         try:
             self._token = strategy.acquire_initial_retry_token(token_scope=scope)
             self.initial_delay = _seconds(self._token)
-        except Exception:  # if no initial token can be had, one attempt is made all the same
+        except Exception:  # if no initial token is available, one attempt is made all the same
             self._token = None
 
     def next_delay(self, failure: Failure) -> float | Outcome:

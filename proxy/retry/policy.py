@@ -1,6 +1,6 @@
 """What applies to a call: frozen definitions, as the configuration compiles to them.
 
-Law: a policy holds no state. What calls share lives in a bucket, what one call knows in its token. Durations are
+Law: a policy holds no state. What calls share is kept in a bucket, what one call knows in its token. Durations are
 seconds, sizes bytes. Names are those of the contract, section 3. `target` and `place` are opaque here: data for
 transport, carried along.
 """

@@ -41,7 +41,7 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
 _DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 #: One member of a structured-field list, quoted strings kept whole; and one parameter or dictionary entry of it. A
-#: string that nothing closes goes to the end, so that none is read from each of its quotes anew.
+#: string that nothing closes goes to the end, so that none is read from each of its quotes again.
 _MEMBER = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[^",])++')
 _REMAINING = re.compile(r"(?:^|[;,\s])(?:r|remaining)\s*=\s*([0-9]{1,15})\s*(?=[;,]|$)")
 _RESET = re.compile(r"(?:^|[;,\s])(?:t|reset)\s*=\s*([0-9]+)\s*(?=[;,]|$)")

@@ -1,9 +1,9 @@
-"""Why a call was not attempted again, or was held, in a clause: for whoever reads the log, the dashboard or `explain`.
+"""Why a call was not attempted again, or was held, in one clause: for the log, the dashboard and `explain`.
 
-The proxy's own answers are here too: what the app is told where there is no upstream's. Nothing is decided here. The
-*no* is a value that was decided by the checks, and this says what it was about, with the figures that it rests on.
-Nothing of it is secret: methods, names of the configuration, and numbers. Statuses of answers are as in the contract,
-section 4, "The answer"; their `error` values are the proxy error types of RFC 9209, 2.3.
+The proxy's own answers are here too: what the app gets if there is no answer of the upstream's. Nothing is decided
+here. The checks decided the *no* as a value, and this says what it was about, with the figures that it rests on. None
+of it is secret: methods, names of the configuration, and numbers. Statuses of answers are as in the contract, section
+4, "The answer"; their `error` values are the proxy error types of RFC 9209, 2.3.
 """
 
 from __future__ import annotations

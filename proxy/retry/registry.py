@@ -246,7 +246,7 @@ class Registry:
         self.forget_policies()
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
-        """The shared state for this policy and this request's scope value. `now`: what is made anew begins here."""
+        """The shared state for this policy and this request's scope value. `now`: what is made again begins here."""
         by = policy.scope.by
         value = request.authority if by == "host" else ""
         if by == "header":

@@ -1,7 +1,7 @@
 """What an app says about its own call: X-Retry-*, grpc-timeout, and the marks of an app that retries by itself.
 
-None of it can loosen a policy. A timeout only shortens the deadline, a disable only takes retries away, and an
-app's own retry only costs (contract, section 5).
+None of it can loosen a policy. A timeout only shortens the deadline, a disable only removes retries, and an app's own
+retry only costs (contract, section 5).
 """
 
 from __future__ import annotations

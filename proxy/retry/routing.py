@@ -154,7 +154,7 @@ class Route:
 class Upstream:
     """A named destination. `label` is its name in metrics (`unmatched` for places that no upstream names).
 
-    `policy` is what applies where no route does. `prefix` is None where it has none. `connect` says what becomes of a
+    `policy` is what applies where no route does. `prefix` is None where it has none. `connect` says what happens to a
     CONNECT to its hosts. `services` are globs of the gRPC services that lead here where no upstream has the authority.
     """
 

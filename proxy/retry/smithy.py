@@ -31,7 +31,7 @@ from proxy.retry.facts import Class
 from proxy.retry.plugins import ErrorRetryInfo, HasFault, RetryBackoffStrategy, RetryError, RetryToken
 from proxy.retry.policy import BucketSpec, Strategy
 
-#: Scopes that one strategy keeps apart; beyond them the one unused for longest starts anew.
+#: Scopes that one strategy keeps apart; beyond them the one unused for longest starts again.
 MOST_SCOPES = 10_000
 
 #: What the calls of one scope share.

@@ -1,8 +1,8 @@
-"""The acceptor of the proxy port: makes the connections of apps, and says where the requests on them go.
+"""The acceptor of the proxy port: makes the connections of apps, and decides where the requests on them go.
 
-It is the protocol factory of every listener of the proxy port, an `aiohttp.web.Server` whose connections are our
-own protocols (docs/decisions/0001-data-path.md), and knows every connection that is open. A request that goes nowhere
-is answered here, and observers are told of it.
+It is the protocol factory of every listener of the proxy port, an `aiohttp.web.Server` whose connections are our own
+protocols (docs/decisions/0001-data-path.md), and knows every open connection. A request that goes nowhere is answered
+here, and observers are informed.
 """
 
 from __future__ import annotations

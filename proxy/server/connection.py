@@ -1,22 +1,22 @@
 """An app's HTTP/1 connection: bytes to requests, and answers to bytes, in order, until one side goes.
 
-Theory of operation. One request is in progress at a time; what the app pipelines behind it waits in a buffer, and
-beyond a limit in the kernel. The connection is the app's stream of the request in progress (`forward.streams`): it
-frames answers for the app's version, says what closes, and tells the exchange what comes of the request's body.
+Theory of operation. One request is in progress at a time; what the app pipelines after it waits in a buffer, and beyond
+a limit in the kernel. The connection is the app's stream for the request in progress (`forward.streams`): it frames
+answers for the app's version, decides what closes, and tells the exchange what happens to the request's body.
 
     waiting for a head -> exchange (body in, answer out) -> waiting for a head | closing | tunnel (raw bytes)
 
-Law: nothing that came is taken for what it is not. What is behind a close, a refusal or a cut answer is never a
-request; what was pipelined is answered in its turn. What we write of our own accord says what we do: whether the
-connection stays, how long the body is, when it was.
+Law: nothing that came is taken for something else. What follows a close, a refusal or a cut answer is never a request;
+what was pipelined is answered in its turn. What we write ourselves says what we do: whether the connection stays, how
+long the body is, what time it was.
 
-How it ends. The last answer goes out whole: who reads slowly is not cut off, who takes nothing at all is, in the end;
-and what is cut is seen to be cut: it ends with a RST, however it is framed, and never with a FIN
-(`transport.socket_close`). A connection with bytes yet to come is closed in stages (RFC 9112 section 9.6): our FIN
-first, then what still comes is read and dropped for a while, so that no reset takes the answer with it. That is for an
-app that was told that the connection closes. One that was not told has the rest of its request's body read over, and
-its next request answered; or, where that is too much or does not come, is read from no more: what stays in the kernel
-was not taken for anything, and the app sees a RST.
+How it ends. The last answer goes out completely: a slow reader is not cut off; one that takes nothing at all is, in the
+end. What is cut is visibly cut: it ends with a RST, however it is framed, and never with a FIN
+(`transport.socket_close`). A connection with bytes still to come is closed in stages (RFC 9112 section 9.6): first our
+FIN, then what still comes is read and dropped for a while, so that no reset destroys the answer. That is for an app
+that was told that the connection closes. For an app that was not told, the rest of its request's body is read and
+dropped, and its next request is answered; or, if the rest is too much or does not come, nothing more is read: what
+stays in the kernel was not used for anything, and the app sees a RST.
 """
 
 from __future__ import annotations

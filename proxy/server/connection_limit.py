@@ -1,9 +1,9 @@
 """How many connections of apps there are: which are served, which are told that there is no room, which are closed.
 
-Law: over all workers never more are served than `limits.connections` says, and never more are held open only to be
-told so than TOLD. Of an HTTP/2 connection each stream in flight beyond its first counts as another. Whoever counts a
-connection of its own says so before it looks at what the others have: of two that come at once in two processes, one at
-least sees the other, and at worst both go.
+Law: over all workers, never more are served than `limits.connections` says, and never more are held open only to be
+told so than TOLD. Each stream in flight beyond the first of an HTTP/2 connection counts as another connection. A worker
+counts a connection of its own before it reads the other workers' counts: of two that come at once in two processes, at
+least one sees the other, and at worst both are refused.
 """
 
 from __future__ import annotations

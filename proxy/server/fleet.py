@@ -1,8 +1,8 @@
-"""What the fleet shares, as a process has it: buckets and cooldowns in Redis, where the configuration names any.
+"""What the fleet shares, as a process has it: buckets and cooldowns in Redis, if the configuration names any.
 
-The client library is loaded when a configuration first says `store: redis`, and not before. Nothing here is on a
-call's way: what calls use is made by `proxy.stores.redis`. A configuration that changes `redis:` gets a store of its
-own, and buckets that begin with the share of those before; the old store gives its leases back and is let go.
+The client library is loaded when a configuration first says `store: redis`, and not before. Nothing here is on a call's
+path: `proxy.stores.redis` makes what calls use. A configuration that changes `redis:` gets a store of its own, and
+buckets that start with the share of those before; the old store returns its leases and is released.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ class Fleet(Factory):
 
     @property
     def is_up(self) -> bool | None:
-        """Whether Redis can be had; None where nothing is kept there."""
+        """Whether Redis is available; None if nothing is kept there."""
         return None if self._redis is None else not self._redis.store.out
 
     @property
     def outages(self) -> int:
-        """How many times it could not be had any more."""
+        """How many times it became unavailable."""
         return self._past_outages + (self._redis.store.outages if self._redis is not None else 0)
 
     @property

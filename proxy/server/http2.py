@@ -1,7 +1,7 @@
 """An app's HTTP/2 connection: its session, the transport beneath it, and how it ends.
 
-Calls of one connection know nothing of each other. What is written is written in one piece for each turn of the
-loop; a connection that drains serves what its app opened before it could know.
+Calls of one connection know nothing of each other. Everything is written in one piece for each turn of the loop; a
+connection that drains still serves what its app opened before it could know.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""aiohttp imported without reading the system's root certificates, which nobody asks for in a process that serves.
+"""aiohttp imported without reading the system's root certificates, which a serving process does not use.
 
-aiohttp makes two TLS contexts for its client as it is imported, each with all roots of the system: a tenth of the time
-to the first answer, and no call goes by aiohttp's client (docs/decisions/0007-aiohttp-serves.md). A user's own strategy
-may: the contexts read the roots when they are first used.
+aiohttp makes two TLS contexts for its client when it is imported, each with all roots of the system: a tenth of the
+time to the first answer, and no call goes through aiohttp's client (docs/decisions/0007-aiohttp-serves.md). A user's
+own strategy may use it: the contexts read the roots when they are first used.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What listens where, over reloads: the proxy port, admin and probe; and addresses into listening sockets.
+"""What listens where, through reloads: the proxy port, admin and probe; and addresses turned into listening sockets.
 
-Every address is bound before anything is served, so that what was announced is what listens. A socket file that a
-dead process left behind is taken over; one that somebody answers on is not. Where one can't be had, a line says so.
+Every address is bound before anything is served, so that what was announced is what listens. A socket file that a dead
+process left behind is taken over; one on which another process answers is not. If an address can't be bound, a line
+says so.
 
-A changed address is bound before anything of a new configuration is taken, and serves before the old one closes;
-where it can't be had, nothing has changed. What did not change is not touched.
+A changed address is bound before anything of a new configuration is taken, and serves before the old one closes; if it
+can't be bound, nothing has changed. What did not change is not touched.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BACKLOG = 1024
 
 
 class CannotListenError(Exception):
-    """The address can't be had; the text is one line for people, and names a remedy. `what` is the setting's name."""
+    """The address is not available; the text is one line, and names a remedy. `what` is the setting's name."""
 
     def __init__(self, text: str, what: str, address: Address) -> None:
         super().__init__(text)
@@ -122,7 +123,7 @@ class Listeners:
 
 
 def where(settings: Settings, error: CannotListenError) -> Problem:
-    """An address that can't be had, told where the configuration names it."""
+    """An address that is not available, reported where the configuration names it."""
     top = settings.provenance.top
     path: tuple[str | int, ...] = (error.what,)
     value = top.get(error.what)

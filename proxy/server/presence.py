@@ -1,11 +1,11 @@
 """Whether an app that has closed its sending direction is still there to read.
 
-A FIN says that nothing more is sent, not that nobody reads. `nc -N` and HTTP/1.0 clients send one and wait for
-their answer; an SDK that gives a call up closes its socket, and the packet is the same. For an app on this machine,
-and that is what a sidecar serves, the kernel knows: the app's own socket is either held by a process, or it is an
-orphan that the kernel keeps until the connection has run down. `sock_diag` (sock_diag(7)) tells which, by the inode,
-and costs one small message. An app on another machine can't be asked about; its FIN counts as gone, as it does for
-Envoy, nginx and Go's server.
+A FIN says that nothing more is sent, not that nobody reads. `nc -N` and HTTP/1.0 clients send one and wait for their
+answer; an SDK that gives a call up closes its socket, and the packet is the same. For an app on this machine, and a
+sidecar serves those, the kernel knows: the app's own socket is either held by a process, or it is an orphan that the
+kernel keeps until the connection has ended. `sock_diag` (sock_diag(7)) tells which, by the inode, and costs one small
+message. An app on another machine can't be asked about; its FIN counts as gone, as it does for Envoy, nginx and Go's
+server.
 """
 
 from __future__ import annotations

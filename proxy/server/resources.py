@@ -1,8 +1,7 @@
-"""What a process may have, and what it uses of it: file descriptors, processors, and all that has a limit.
+"""What a process may use, and what it does use: file descriptors, processors, and everything that has a limit.
 
-The limit of file descriptors that the system would let us have is taken, since each call needs two. `workers:
-auto` is as many processes as can run at one time: the processors this process may use, or the share of them that its
-container has.
+The process raises its limit of file descriptors to what the system allows, because each call needs two. `workers: auto`
+is as many processes as can run at one time: the processors that this process may use, or its container's share of them.
 """
 
 from __future__ import annotations

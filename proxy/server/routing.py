@@ -1,7 +1,7 @@
-"""What a request is, before it becomes a call: where it goes and under which policy, or why it goes nowhere.
+"""What happens to a request before it becomes a call: where it goes and under which policy, or why it goes nowhere.
 
-A request that is refused here has cost the upstream nothing, and the answer names the remedy where there is one.
-The rules are the contract's, section 3 "Which policy" and section 6; routing itself is `proxy.retry.routing`.
+A request that is refused here has cost the upstream nothing, and the answer names the remedy if there is one. The rules
+are the contract's, section 3 "Which policy" and section 6; routing itself is `proxy.retry.routing`.
 """
 
 from __future__ import annotations

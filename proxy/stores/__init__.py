@@ -1,1 +1,1 @@
-"""State that lives outside of one process: between the workers of a machine, between machines."""
+"""State outside one process: between the workers of a machine, and between machines."""

@@ -1,10 +1,9 @@
-"""What a parent and its workers say to each other: messages, each with the file descriptors that go with it.
+"""The messages between a parent and its workers, each with the file descriptors that go with it.
 
-Law: a message arrives whole and in order, or not at all; the end of one side is told to the other at once, by whatever
-the process died of. Nobody waits: what the other side does not take yet is kept here.
+Law: a message arrives whole and in order, or not at all; when one side ends, the other learns of it at once, whatever
+the process died of. Nothing waits: what the other side does not accept yet is kept here.
 
-Messages are pickled: both ends are this program, over a pair of sockets that nobody else has. Both are of one release:
-a worker of another, which was installed while the parent ran, ends before it reads anything (`OTHER_RELEASE`).
+Messages are pickled: both ends are this program, over a pair of sockets that nobody else has.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What each worker uses of what has limits, in its row of shared memory.
+"""What each worker uses of everything that has a limit, in its row of shared memory.
 
-Law: a row has one writer. What is added up may be a look old (100 ms), and so a limit may be passed by what came since;
-connections alone are written down as they come and go, and their limit is never passed
-(`proxy.server.connection_limit`). Places to wait in are counted apart, exactly too
-(`proxy.stores.shared_memory.waiting_room`); their number here is for who looks.
+Law: a row has one writer. A sum may be one check old (100 ms), so a limit may be exceeded by what came since; only
+connections are recorded as they come and go, and their limit is never exceeded (`proxy.server.connection_limit`).
+Places to wait in are counted separately, also exactly (`proxy.stores.shared_memory.waiting_room`); their number here is
+only for display.
 """
 
 from __future__ import annotations

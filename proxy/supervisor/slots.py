@@ -1,8 +1,8 @@
-"""Worker processes as their parent sees them, and their places: what each listens on, who stands in for whom.
+"""Worker processes as their parent sees them, and their places: what each listens on, and who stands in for whom.
 
-What is known of a worker is what it said, and that it lives. The sockets of a place live as long as the parent; the
-processes in it come and go. While the one in it is not ready, another accepts on them, so that no connection waits for
-one that may not come.
+The parent knows of a worker what it reported, and that it lives. The sockets of a place live as long as the parent; the
+processes in it come and go. While the process in a place is not ready, another accepts on its sockets, so that no
+connection waits for a process that may not come.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Slots:
 
     def resize(self, count: int) -> tuple[list[Slot], list[Slot]]:
         """More places get sockets of their own; those of fewer are the first one's from then on. (new, given up).
-        Served places are kept rather than others. Raises OSError where no more sockets can be had; nothing has changed.
+        Served places are kept rather than others. Raises OSError if no more sockets are available; nothing has changed.
         """
         new = [Slot() for _ in range(count - len(self.every))]
         sockets: list[socket.socket] = []

@@ -1,7 +1,7 @@
 """A worker process: does what its parent's messages say, with a runtime of its own.
 
-A worker does as its parent says, and lives no longer: where the channel ends, it ends. Signals are the parent's
-affair (a terminal and systemd send them to all). Standard output is shared, line by line.
+A worker does what its parent says, and lives no longer than the parent: when the channel ends, it ends. The parent
+handles signals (a terminal and systemd send them to all). Standard output is shared, line by line.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Several processes on one port, under one parent.
 
-Law: a worker that dies takes its own connections with it, and nothing else: its listening sockets are the parent's
+Law: a worker that dies takes its own connections with it, and nothing else: its listening sockets belong to the parent
 too, another worker accepts on them until a new one is ready, what it counted stays counted, and what calls share is
 whole (`proxy.stores`). A worker is not ended before another has taken its place.
 
-Theory. Each worker has a socket of its own for each address (SO_REUSEPORT: the kernel spreads connections over them
-by their hash, and wakes one process for one connection). The parent carries no calls: it hosts admin and probe, loads
-configurations and hands them on, and starts again what died, at once the first time, then after pauses that double
-while workers end soon after they were begun (`proxy.supervisor.slots`).
+Theory. Each worker has a socket of its own for each address (SO_REUSEPORT: the kernel spreads connections over them by
+their hash, and wakes one process for one connection). The parent carries no calls: it hosts admin and probe, loads
+configurations and hands them on, and restarts workers that died, at once the first time, then after pauses that double
+while workers end soon after their start (`proxy.supervisor.slots`).
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Workers:
                 return
             try:
                 await self._spawn(slot)
-            except OSError as error:  # no process can be had now, or no descriptor
+            except OSError as error:  # no process or no descriptor is available now
                 self._tell("worker", [f"a worker can't be started: {error}"], error=str(error))
                 pause = LAST_PAUSE
             else:

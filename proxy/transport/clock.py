@@ -1,7 +1,7 @@
-"""The drivers' clock. Law: time enters the house here and is handed down as an argument (law 2).
+"""The drivers' clock. Law: time enters the program here and is passed down as an argument (law 2).
 
 `time.monotonic`, not `loop.time`: uvloop's is whole milliseconds, taken once a turn, and a retry must never come a
-millisecond sooner than a pushback says. Both count from the same origin, so `loop.call_at` takes either.
+millisecond earlier than a pushback says. Both count from the same origin, so `loop.call_at` takes either.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One HTTP/1 connection to an upstream, and the one stream that it carries at a time.
 
-What the listener is told is `transport.streams.Listener`'s. After an end or a fault the stream is gone, and the
-connection rests in the pool or is closed.
+`transport.streams.Listener` says what the listener is told. After an end or a fault the stream is gone, and the
+connection is idle in the pool or closed.
 
-States: resting (no listener) -> head -> body -> resting | closed; after a 101: tunnel, raw bytes until both ends close.
+States: idle (no listener) -> head -> body -> idle | closed; after a 101: tunnel, raw bytes until both ends close.
 """
 
 from __future__ import annotations

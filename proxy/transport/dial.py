@@ -2,7 +2,7 @@
 
 The address that was checked is the one that is connected to; a name is never given to the kernel. Addresses of both
 families race (RFC 8305): the next starts when the one before has failed or been silent for 250 ms, the first to connect
-wins and the others are closed. Whatever goes wrong in here happened before any byte of a request was sent.
+wins and the others are closed. Whatever goes wrong here happened before any byte of a request was sent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Where the proxy may not connect (contract, section 6, "Denied").
 
-Law: what is checked is the address that is then connected to, never a name: a name may resolve to anything, and to
-something else a moment later. An IPv6 address that stands for an IPv4 one is checked as both. Only an upstream's own
-`url` lifts the ban, and only from the address that it spells out. Behind a parent proxy, which looks names up itself,
-the host's text is all there is: it is checked in every way in which a resolver may read it as an address.
+Law: the address that is then connected to is checked, never a name: a name may resolve to anything, and to something
+else a moment later. An IPv6 address that stands for an IPv4 one is checked as both. Only an upstream's own `url` lifts
+the ban, and only from the address that it spells out. Behind a parent proxy, which looks names up itself, only the
+host's text is known: it is checked in every way in which a resolver may read it as an address.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One table: what went wrong on the wire -> Fault(kind, progress, reused, detail, RFC 9209 error).
 
-Every way in which an attempt can end without a whole answer is named here, and nowhere else. A fault before the
-first byte of the request was written is NEVER_SENT, whatever it was: such a request may go again for any method.
+Every way in which an attempt can end without a whole answer is named here, and nowhere else. A fault before the first
+byte of the request was written is NEVER_SENT, whatever it was: such a request may be repeated for any method.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""When what HTTP/2 connections gathered is written: once for each turn of the loop, in one write for each connection.
+"""When the output of HTTP/2 connections is written: once in each turn of the loop, in one write for each connection.
 
-Whoever reads flushes at its end; what is gathered outside of a read (a retry's alarm, a dial, a read on HTTP/1) is
-flushed in the same turn of the loop. Nothing that was gathered waits for what may never come.
+A reader flushes at its end; what is gathered outside a read (a retry's alarm, a dial, a read on HTTP/1) is flushed in
+the same turn of the loop. Nothing that was gathered waits for something that may never come.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An HTTP/2 connection to an upstream, and its streams, which attempts send requests on.
 
-Nothing of a call is sent before the upstream's SETTINGS have come: what speaks something else has seen nothing of
-it. A connection that drains (GOAWAY, ids used up, a configuration that would open it no more) carries on what it has
+Nothing of a call is sent before the upstream's SETTINGS have come: a server that speaks something else has seen nothing
+of it. A connection that drains (GOAWAY, ids used up, a configuration that would no longer open it) finishes what it has
 and takes nothing new; one that is lost, or breaks the rules, takes all its streams with it.
 """
 

@@ -1,8 +1,8 @@
 """What HTTP/2 connections of both sides do alike: bytes from the transport to the session, and frames back to it.
 
-A connection takes turns with all others. It reads a bounded number of frames (`session.TURN`), and where that took
-long it rests for three times as long, or until nobody else has anything to do: whatever one peer sends, and whatever
-its frames cost, the others keep most of the loop.
+A connection takes turns with all others. It reads a limited number of frames (`session.TURN`), and if that took long it
+rests for three times as long, or until no other has anything to do: whatever one peer sends, and whatever its frames
+cost, the others keep most of the loop.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Endpoints as policies reach them: who waits to dial one, how calls take turns on them, and their health.
+"""Endpoints as policies reach them: which calls wait to dial one, how calls take turns on them, and their health.
 
-An origin is found by what defines it (the endpoint, and the way to it), so it lives over reloads where the
-definition did; what is learnt of its health is learnt for everybody.
+An origin is found by what defines it (the endpoint, and the way to it), so it outlives reloads if its definition does;
+what is learnt of its health is shared by all.
 
-Theory of dialling. A dial costs a handshake at both ends, and a burst of calls to an endpoint without a resting
+Theory of dialling. A dial costs a handshake at both ends, and a burst of calls to an endpoint without an idle
 connection would dial once for each. Thousands of dials at once starve each other: the endpoint's listen queue
-overflows, the kernel says so to nobody and tries again after 1, 3 and 7 s, and `timeouts.connect` ends nearly all of
-them. So DIALS are under way at a time, and whoever comes then waits for whichever is first: a place to dial, or a
-connection that another call is done with. The wait is bounded by the call's deadline; `connect` begins with the dial.
-Who came first is served first, and what is given is used: a waiter that leaves passes it on.
+overflows, the kernel reports that to nobody and tries again after 1, 3 and 7 s, and `timeouts.connect` ends nearly all
+of them. So DIALS are under way at a time, and further calls wait for whichever comes first: a place to dial, or a
+connection that another call has finished with. The call's deadline limits the wait; `connect` begins with the dial.
+Waiters are served in order of arrival, and what is given is used: a waiter that leaves passes it on.
 """
 
 from __future__ import annotations

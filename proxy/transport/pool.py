@@ -1,12 +1,12 @@
-"""Endpoints, and the connections to them that rest between exchanges.
+"""Endpoints, and the connections to them that are idle between exchanges.
 
 Law: a connection that was found closed, or has bytes on it that nobody asked for, is never used. The one used last is
-used next, so that the others age and go. Nothing here is a timer for a call: resting connections are looked over by
-one coarse timer, which stops when none rests.
+used next, so that the others age and go. Nothing here is a timer for a call: one coarse timer checks idle connections,
+and stops when there is none.
 
 An `Origin` is an endpoint as one policy reaches it; a `Destination` is the origins that an upstream's calls take turns
-on. Both are found by what defines them, so they live over reloads where the definition did; a connection does where
-the new configuration would open it again as it is.
+on. Both are found by what defines them, so they outlive reloads if their definition does; a connection does if the new
+configuration would open it in the same way.
 """
 
 from __future__ import annotations

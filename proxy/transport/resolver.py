@@ -1,8 +1,8 @@
 """Names to addresses, kept for `pool.dns_ttl`.
 
-One look-up of a name is in flight at a time, however many attempts wait for it; an attempt that goes away does
-not take the look-up with it. When a look-up fails, what was known before serves on: an old address is better than
-none, and the deny list is checked on it all the same. Look-ups run in the few threads of the loop's resolver.
+One look-up of a name is in flight at a time, however many attempts wait for it; an attempt that goes away does not take
+the look-up with it. When a look-up fails, what was known before is still used: an old address is better than none, and
+the deny list is checked on it all the same. Look-ups run in the few threads of the loop's resolver.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Closing a connection so that the peer knows that what it has is not all: with a RST, behind what was sent.
+"""Closing a connection so that the peer knows that what it has is not complete: with a RST, after what was sent.
 
-Law: the end that is sent is never a FIN, which would make what came look whole to a peer that checks no length
+Law: the end that is sent is never a FIN, which would make what came look complete to a peer that checks no length
 (botocore is one), and in TLS never a close_notify, which says the same. SO_LINGER with no time makes the kernel send a
-RST, and throw away what it has not sent yet; so the RST waits until the peer's kernel has acknowledged all of it.
-On the other side Linux keeps what has arrived: who reads on gets all of it, and then the error. (Other systems may drop
-it with the RST. A FIN would be worse there, too: half an answer that looks whole does more harm than an error.)
+RST, and throw away what it has not sent yet; so the RST waits until the peer's kernel has acknowledged everything. On
+the other side Linux keeps what has arrived: a reader gets all of it, and then the error. (Other systems may drop it
+with the RST. A FIN would be worse there, too: half an answer that looks complete does more harm than an error.)
 
-A unix socket knows no RST: its peer sees an end, and only a length or a missing last chunk tells it more.
+A unix socket has no RST: its peer sees an end, and only a length or a missing last chunk tells it more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `forward/` knows of upstreams: streams to send a request on, and who listens to them. `transport.pool` has them.
+"""What `forward/` knows of upstreams: streams to send a request on, and their listeners. `transport.pool` has them.
 
 The stream is the unit, never the connection. On HTTP/1 it is the connection itself (`transport.connection`), with one
 request at a time; on HTTP/2 it is one of many.

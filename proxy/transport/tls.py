@@ -1,8 +1,8 @@
-"""TLS towards upstreams: one context for each way to verify, sessions kept and used again.
+"""TLS towards upstreams: one context for each way to verify, with sessions kept and reused.
 
-A context is made once and shared; what differs from connection to connection (the name) is given when it wraps.
-asyncio offers no way to hand a session in, so the context itself does it where a connection is wrapped: a session may
-only be used again with the very context, and for the very name, that it was made under.
+A context is made once and shared; what differs from connection to connection (the name) is given when it wraps. asyncio
+offers no way to pass a session, so the context itself does it when a connection is wrapped: a session may only be
+reused with the same context, and for the same name, that it was made under.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where a request says it goes: the request target's four forms, and authorities.
 
-An authority is host[:port] and nothing else. User info, an empty host, an impossible port and characters outside
-RFC 3986's reg-name are refused, since two readers could take them for two places (RFC 9110 section 4.2.4). An empty
-port is none (RFC 9110 section 4.2.1), and is not sent on: `without_empty_port` comes before all else.
+An authority is host[:port] and nothing else. User info, an empty host, an impossible port and characters outside RFC
+3986's reg-name are refused, because two readers could take them for two places (RFC 9110 section 4.2.4). An empty port
+counts as none (RFC 9110 section 4.2.1), and is not sent on: `without_empty_port` comes before everything else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why a message is not taken: what the readers of heads and bodies raise."""
+"""Why a message is refused: what the readers of heads and bodies raise."""
 
 from __future__ import annotations
 

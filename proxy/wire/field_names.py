@@ -1,7 +1,8 @@
-"""The names that matter: the few fields that change what is done, found in one pass over a lowered head.
+"""The names that matter: the few fields that change what is done, found in one pass over a lower-cased head.
 
-No loop over fields. One expression, an alternation factored by first letter, is run with `findall`; what it does
-not name is never looked at, only carried along. `*_KEYS` let a look-up of a name that did not come end in a small dict.
+There is no loop over fields. One expression, an alternation factored by first letter, is run with `findall`; what it
+does not name is never examined, only carried along. With `*_KEYS`, a look-up of a name that did not come ends in a
+small dict.
 """
 
 from __future__ import annotations

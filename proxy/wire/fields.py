@@ -1,7 +1,7 @@
 """Header fields kept as the bytes that came; what decisions need is read from them at offsets.
 
-Nothing is parsed and put together again. A block is lowered once, offsets stay valid, and a value is cut from the
-raw bytes only when it is asked for. White space around a value does not belong to it when deciding, and is kept when
+Nothing is taken apart and put together again. A block is lower-cased once, offsets stay valid, and a value is cut from
+the raw bytes only when it is needed. White space around a value does not belong to it when deciding, and is kept when
 forwarding.
 """
 

@@ -1,10 +1,10 @@
 """Members of a JSON object, set in its bytes: what is not set stays as it came, byte for byte.
 
-`set_members` finds where the members of the outermost object begin and end by one pass over its bytes, and puts new
-values in the place of old ones. Nothing is parsed and written again, so numbers, escapes, order and white space of all
-else are what the app sent. What stands at the outermost level is held against RFC 8259 by json's own parser, which is
-strict about values too (no NaN, no Infinity); a member that stands there several times is set each time, since readers
-do not agree on which of them counts (RFC 8259, section 4).
+`set_members` finds where the members of the outermost object begin and end in one pass over its bytes, and replaces old
+values by new ones. Nothing is parsed and written again, so numbers, escapes, order and white space of everything else
+are what the app sent. json's own parser checks the outermost level against RFC 8259 and is strict about values too (no
+NaN, no Infinity); a member that occurs several times is set each time, because readers do not agree on which of them
+counts (RFC 8259, section 4).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCALAR = re.compile(rb'[^",\[\]{} \t\n\r]++').match
 
 
 class NoObjectError(ValueError):
-    """A body that is no JSON object. Its text is a clause that shows nothing of the body."""
+    """A body that is not a JSON object. Its text is a clause that shows nothing of the body."""
 
 
 def set_members(body: bytes, members: Mapping[str, bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""A request's head as another one: without some fields, for another place, with a body of another length.
+"""A request's head as another one: without some fields, for another destination, with a body of another length.
 
 What is left stays as it came, octet for octet, in the form that it came in; the result is read by the same strict
 grammar as what apps send, so that a head made here is one that could have come.
@@ -14,7 +14,7 @@ from proxy.wire.http1.syntax import REQUEST
 from proxy.wire.http2.heads import Request2
 from proxy.wire.http2.hpack import literal, walk
 
-#: What frames a body, and goes where its length is made anew.
+#: What frames a body, and goes where its length is made again.
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 

@@ -139,7 +139,7 @@ def explain_chosen(
     fates: Sequence[Fate] | None,
     wall: float,
 ) -> Explanation:
-    """Explain a request whose policy is known. `fates`: what becomes of its sendings, one end for each; None stands for
+    """Explain a request whose policy is known. `fates`: what happens to its sendings, one end for each; None stands for
     those that upstreams come to.
     """
     told = Explanation(f"{ask.method} {masking.target(ask.url)}")

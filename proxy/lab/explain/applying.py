@@ -125,7 +125,7 @@ def _pattern(upstream: Upstream, host: str, port: int) -> str:
 
 
 def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
-    """What becomes of a CONNECT to this host:port: rows of a name and a text."""
+    """What happens to a CONNECT to this host:port: rows of a name and a text."""
     place = split_authority(authority, 443)
     if place is None or authority.endswith(":"):
         return [("refused", "400, outcome bad_request (this is not host:port)")]

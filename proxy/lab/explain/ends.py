@@ -256,7 +256,7 @@ class End:
         return [(name, masking.MASK if name.lower() in hidden else value) for name, value in changes.add]
 
     def _cooldown(self) -> str:
-        """What becomes of the scope's other calls behind a 429 or 503, "" where the answer is another."""
+        """What happens to the scope's other calls behind a 429 or 503, "" where the answer is another."""
         policy, reply, verdict = self._chosen.policy, self._sent.reply, self._verdict
         rules = policy.pushback
         if reply is None or reply.status not in (429, 503) or verdict is None or policy.mode != "enforce":

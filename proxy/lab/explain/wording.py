@@ -122,7 +122,7 @@ def bucket(ref: BucketRef | None) -> str:
 
 
 def concurrency(limit: Concurrency | None) -> str:
-    """How many attempts may be under way, and what becomes of other calls; "" where that is not limited."""
+    """How many attempts may be under way, and what happens to other calls; "" where that is not limited."""
     if limit is None:
         return ""
     others = (

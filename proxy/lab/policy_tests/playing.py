@@ -118,7 +118,7 @@ class _Player(Recorder):
         return step.sending(self.longest)
 
     def _is_for(self, step: UpstreamStep) -> bool:
-        """Whether an entry says what becomes of attempts with the credential that this one carries, where it goes."""
+        """Whether an entry says what happens to attempts with the credential that this one carries, where it goes."""
         if step.endpoint is not None and step.endpoint != self._place:
             return False
         return step.key is None or (self.key is not None and step.key == self.key + 1)

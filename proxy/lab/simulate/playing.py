@@ -41,7 +41,7 @@ _BEGUN = Reply(200, MappingFields([("content-type", "text/event-stream")]))
 
 
 class World:
-    """One column's upstream: what becomes of each request that is sent to it.
+    """One column's upstream: what happens to each request that is sent to it.
 
     Theory. It answers after a latency drawn from a log-normal distribution about its median. With a capacity it is one
     queue: each request takes 1/capacity of its time, waits for those before it, and is refused where it would wait
@@ -70,7 +70,7 @@ class World:
         self._replies: dict[tuple[int, int], Reply] = {}
 
     def fate(self, now: float, key: int, endpoint: int, size: int = 1) -> Sending:
-        """What becomes of a request with this key that is sent to this endpoint now; it takes `size` of the limit."""
+        """What happens to a request with this key that is sent to this endpoint now; it takes `size` of the limit."""
         scenario, rng = self._scenario, self._rng
         second = int(now)
         self.requests[second] = self.requests.get(second, 0) + 1

@@ -36,7 +36,7 @@ def shown(file: str | None, upstream: str) -> dict[str, Any] | None:
 def tried(
     file: str | None, environ: Mapping[str, str], settings: Settings, upstream: str, text: str, calls: Sequence[Kept]
 ) -> dict[str, Any] | None:
-    """A draft's errors and warnings and, without errors, what would have become of calls of this upstream; None where
+    """A draft's errors and warnings and, without errors, what would have happened to calls of this upstream; None where
     the file has no such upstream. `settings` are those in force.
     """
     written = None if file is None else find_written(file, upstream)

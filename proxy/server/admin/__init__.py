@@ -1,1 +1,1 @@
-"""The admin port: what is going on inside, and the few things one may ask for."""
+"""The admin port: what is going on inside, and a few actions."""

@@ -60,7 +60,7 @@ class AdminRunner(web.AppRunner):
 
 
 class Pages:
-    """An opener for the application of admin or probe, made anew for each listener."""
+    """An opener for the application of admin or probe, made again for each listener."""
 
     def __init__(
         self,

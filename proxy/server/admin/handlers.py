@@ -225,7 +225,7 @@ class Handlers:
 
     async def reload(self, request: web.Request) -> web.StreamResponse:
         """`POST /reload`: load the configuration again, and say what is wrong with it."""
-        errors = await asyncio.shield(self._view.reload())  # begun, it is done, whatever becomes of who asked
+        errors = await asyncio.shield(self._view.reload())  # begun, it is done, whatever happens to the client
         return await _json(request, lambda: {"reloaded": not errors, "errors": errors}, 422 if errors else 200)
 
     async def drain(self, request: web.Request) -> web.StreamResponse:
@@ -249,7 +249,7 @@ def _draft(body: bytes) -> tuple[str, str, int] | str:
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
-        return "The body is no JSON."
+        return "The body is not JSON."
     if not isinstance(said, dict) or not said.keys() <= {"upstream", "yaml", "calls"}:
         return 'The body is an object with "upstream", "yaml" and "calls".'
     upstream, text, most = said.get("upstream"), said.get("yaml"), said.get("calls", 0)

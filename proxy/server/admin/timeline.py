@@ -1,7 +1,7 @@
 """The last fifteen minutes of each upstream, and of all together, in samples of five seconds: what charts are drawn of.
 
 Counters only grow; a sample is what was added to them since the one before. A counter that is lower than before began
-anew (its process did), and what it shows now was added: as Prometheus' `increase` has it, so that no rate is negative.
+again (its process did), and what it shows now was added: as Prometheus' `increase` has it, so that no rate is negative.
 
 Memory is bounded: an upstream that has had no call and no cooldown for fifteen minutes has no ring, and MOST upstreams
 have one, of RING bytes each. Those that come beyond that are in the sum, and have a ring once another has gone quiet.

@@ -1,7 +1,7 @@
-"""Work on the loop that calls wait for, done a little at a time.
+"""Work on the loop, done a little at a time because calls wait for the loop.
 
-The process that answers the admin port carries calls on the same loop. What a page makes of a thousand upstreams takes
-tens of milliseconds; nobody may wait that long, so it is made in stretches, and the loop has a turn between them.
+The process that answers the admin port carries calls on the same loop. A page about a thousand upstreams takes tens of
+milliseconds; no call may wait that long, so the page is made in pieces, and the loop gets a turn between them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""TLS ended here: a local CA, leaf certificates for the names that apps ask for (contract, section 6).
+"""TLS terminated here: a local CA, leaf certificates for the names that apps ask for (contract, section 6).
 
-Only what an upstream's `connect: intercept` names is ever intercepted, and nothing leaves this package but public
-certificates and TLS contexts. `cryptography` is the extra `intercept`: importing the package asks for nothing, the
+Only what an upstream's `connect: intercept` names is ever intercepted, and nothing leaves this package except public
+certificates and TLS contexts. `cryptography` is the extra `intercept`: importing the package does not need it, the
 modules below it (`ca`, `leaves`) do, and `needed()` says in one line what to install.
 """
 

@@ -266,7 +266,7 @@ def _common_name(certificate: x509.Certificate) -> str:
 
 
 def refresh_bundle(cert: Path, environ: Mapping[str, str]) -> Roots:
-    """Write the bundle anew, from what the machine trusts now. Apps of other users read it, so everybody may."""
+    """Write the bundle again, from what the machine trusts now. Apps of other users read it, so everybody may."""
     roots, text = bundle(cert, environ)
     replace(bundle_path(cert), text.encode("ascii"), 0o644)
     return roots

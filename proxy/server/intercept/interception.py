@@ -1,19 +1,19 @@
-"""Interception as the proxy port does it: a CONNECT is answered, TLS is ended, and the same connection reads on.
+"""Interception as the proxy port does it: a CONNECT is answered, TLS is terminated, and the same connection reads on.
 
-Cleartext HTTP behind the CONNECT makes calls as well; the leaf is for the name that the app's TLS asks for.
+Cleartext HTTP after the CONNECT makes calls as well; the leaf is for the name that the app's TLS asks for.
 
-What cannot be intercepted is refused with the remedy, never tunnelled: its upstream asked for calls that are
-retried. Where an app does not trust us, whoever runs the proxy is told once for each host, with what to do.
+What cannot be intercepted is refused with the remedy, never tunnelled: its upstream's calls are meant to be retried. If
+an app does not trust us, the log says so once for each host, with what to do.
 
-Law: every byte reaches whom it is for. What the app sent right behind its CONNECT was read before there was TLS: it is
-fed to the TLS layer before anything else is. What it sends right behind its handshake is decrypted before anybody was
-told that the handshake is over: a stand-in keeps it. asyncio's `start_tls` (uvloop's too) makes its TLS layer the
-transport's protocol in its first step, and puts the start of the handshake and the resumption of reading in the loop's
-queue; what is put there behind them comes in between them and the first read. The layer is a `BufferedProtocol`, which
-is how bytes are fed to it.
+Law: every byte reaches the right reader. What the app sent right after its CONNECT was read before there was TLS: it is
+fed to the TLS layer before anything else. What it sends right after its handshake is decrypted before anybody knows
+that the handshake is over: a stand-in keeps it. asyncio's `start_tls` (uvloop's too) makes its TLS layer the
+transport's protocol in its first step, and puts the start of the handshake and the resumption of reading into the
+loop's queue; what is put there after them comes between them and the first read. The layer is a `BufferedProtocol`,
+which is how bytes are fed to it.
 
-The CA is read when a configuration is taken, and again, at most once a second, while there is something wrong with it:
-`redrive ca init` needs no restart. Files that are as they were keep their leaves.
+The CA is read when a configuration is taken, and again, at most once a second, while something is wrong with it:
+`redrive ca init` needs no restart. If the files are unchanged, the leaves are kept.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Leaf certificates for the names that apps ask for, and the TLS contexts that show them.
+"""Leaf certificates for the names that apps ask for, and the TLS contexts that present them.
 
-A name is minted once and kept while it is used; making one does not stall the loop. Signing takes a tenth of a
-millisecond, but OpenSSL takes most of one more to read a key back from PEM, and Python's ssl reads it from a file only;
-so it is done in a thread, and a name that is kept costs a look-up. The file is one in memory where the system has such.
+A name's certificate is made once and kept while it is used; making one does not stall the loop. Signing takes a tenth
+of a millisecond, but OpenSSL takes almost another to read a key back from PEM, and Python's ssl reads it only from a
+file; so it is done in a thread, and a name that is kept costs a look-up. The file is one in memory if the system has
+such files.
 
-All leaves share one key pair, made anew in every process and never stored: whoever has it has this process. A leaf
-lives 30 days (public CAs are on the way to 47, clients refuse more than 398), and a new one is made in its last third.
+All leaves share one key pair, made by every process for itself and never stored: anyone who has it controls this
+process anyway. A leaf lives 30 days (public CAs are on the way to 47, clients refuse more than 398), and a new one is
+made in its last third.
 """
 
 from __future__ import annotations

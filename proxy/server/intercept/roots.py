@@ -4,9 +4,9 @@ An app that is given the bundle trusts what it trusted before, and the local CA.
 replace an app's roots, so a bundle without the system's roots would cut the app off from everything that is not
 intercepted.
 
-Sources, the first that has any certificate: SSL_CERT_FILE, OpenSSL's own file, the places where distributions keep
-theirs (Go's crypto/x509/root_linux.go has the list), OpenSSL's directory, certifi where it happens to be installed. A
-bundle of ours is no source: `eval "$(redrive env)"` leaves SSL_CERT_FILE pointing at it.
+The first of these sources that has any certificate is used: SSL_CERT_FILE, OpenSSL's own file, the places where
+distributions keep theirs (Go's crypto/x509/root_linux.go has the list), OpenSSL's directory, certifi if it is
+installed. A bundle of ours is not a source: `eval "$(redrive env)"` leaves SSL_CERT_FILE pointing at it.
 """
 
 from __future__ import annotations

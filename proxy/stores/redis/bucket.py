@@ -1,8 +1,8 @@
-"""What every bucket in Redis has in common: what it says to its script, and who waits for the answer.
+"""What every bucket in Redis has in common: its messages to its script, and who waits for the answer.
 
 Law: no I/O, and time is an argument. What a bucket reports is cumulative or absolute and carries a number that grows,
 so that a message may be lost, come twice or too late, and a reply may be lost: nothing is counted twice, nothing
-forgotten. `message` is answered by `heard` or by `unheard`, always one of them before the next `message`.
+forgotten. Each `message` is answered by `heard` or by `unheard`, always one of them before the next `message`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class RedisBucket:
         """Redis is not available any more: what is known now is what an own bucket carries on from."""
 
     def parted(self, now: float) -> None:
-        """It can't be had (`store.out` says so now): whoever waits is answered by what is here."""
+        """It is not available (`store.out` says so now): whoever waits is answered by what is here."""
         self._answer(len(self._asks), now)
 
     def leave(self) -> None:

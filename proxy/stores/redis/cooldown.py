@@ -1,9 +1,9 @@
-"""One place's cooldown in Redis: told to the fleet, and returned from by places that the fleet shares.
+"""One cooldown in Redis: reported to the fleet, and ended by places that the fleet shares.
 
-A place is an upstream and a scope value; its groups of callers cool for themselves. The number of places by which a
-group returns is one for the whole fleet, kept by Redis; each process that holds calls has its share of it. What it
-added to the number and how many it would use goes there every PROMPT seconds while it holds any, and the share comes
-back. Where Redis is not available each process has a slow start of its own.
+A cooldown belongs to an upstream and a scope value; its groups of callers cool down separately. The number of places by
+which a group returns is one for the whole fleet, kept by Redis; each process that holds calls has its share of it.
+Every PROMPT seconds while it holds any, a process reports what it added to the number and how many it would use, and
+gets its share back. If Redis is not available, each process has a slow start of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Makes what calls share, where the fleet shares it: in Redis what says so, elsewhere by whoever made it until now.
+"""Makes what calls share, if the fleet shares it: in Redis what says so, elsewhere by the earlier factory.
 
-Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use one; everything
-else stays where it was. A cooldown that a call of this process starts is published; one that is heard of holds the
-calls of this process too, and is never shortened by what is heard.
+Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use one; everything else
+stays where it was. A cooldown that a call of this process starts is published; a published one holds the calls of this
+process too, and never shortens one that it has.
 """
 
 from __future__ import annotations

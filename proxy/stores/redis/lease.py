@@ -1,9 +1,9 @@
 """Tokens out on lease: quotas and rates of the fleet.
 
-Law: nothing is spent that is not leased, so that the fleet never spends more than the bucket has. A process that is
-using a bucket keeps a little at hand, what it has just been spending, and gives the rest back; one that has spent
-nothing for a second gives all of it back. With Redis gone a bucket of the same definition carries on, from the last
-known level; what it spends and earns is reported when Redis is back.
+Law: nothing is spent that is not leased, so the fleet never spends more than the bucket has. A process that is using a
+bucket keeps a few tokens ready, as many as it has just been spending, and returns the rest; one that has spent nothing
+for a second returns all of them. If Redis is gone, a bucket of the same definition continues from the last known level;
+what it spends and earns is reported when Redis is back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Throttles and budgets in Redis: they act on the last known level and their own unsent changes.
 
-A decision rests on what was heard within the last 100 ms; one that can't asks first. With Redis gone each carries
-on by itself: a throttle from the last known level, a budget on the calls and retries of its own process, which it
-counts all the time.
+A decision rests on what was reported within the last 100 ms; one that can't asks first. If Redis is gone, each
+continues by itself: a throttle from the last known level, a budget on the calls and retries of its own process, which
+it counts all the time.
 """
 
 from __future__ import annotations

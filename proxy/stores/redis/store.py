@@ -1,10 +1,10 @@
-"""One Redis, as the buckets of a process have it: messages out, batched, at most one round trip in flight.
+"""One Redis, as the buckets of a process have it: messages out in batches, at most one round trip in flight.
 
-No call waits here. Buckets say when they have something to say (`soon`), what is due goes out in one batch, and
-the replies are handed to them. A round trip that takes longer than `timeout`, fails, or is answered with an error, is
-tried once more on a new connection where only the connection was at fault; then Redis is *out*: every bucket carries on
-as `on_outage` says, and who waits for an answer has it at once. It is tried again in the background until it works.
-The way there and the way back are told once each.
+No call waits here. Buckets say when they have something to report (`soon`), what is due goes out in one batch, and the
+replies are handed to them. A round trip that takes longer than `timeout`, fails, or is answered with an error, is tried
+once more on a new connection if only the connection failed; after that Redis is *out*: every bucket continues as
+`on_outage` says, and everything that waits for an answer gets one at once. Redis is tried again in the background until
+it works. The outage and its end are reported once each.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class RedisStore:
         self.observes = observes
         self.timeout = timeout
         self.round_trips = 0
-        #: Told when Redis is to be had again: whoever listens to it listens anew.
+        #: Told when Redis is available again: its listeners listen again.
         self.returned: list[Callable[[], None]] = []
         self.client: RedisClient | None = None
         self._url = url
@@ -323,7 +323,7 @@ class RedisStore:
             bucket.parted(now)
 
     def _back(self, now: float) -> None:
-        """Redis can be had again."""
+        """Redis is available again."""
         self.out = False
         self._back_at = now
         seconds = round(now - self._since, 3)

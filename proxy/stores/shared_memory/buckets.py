@@ -1,9 +1,9 @@
 """Buckets, limiters and seen keys that the workers of one machine share.
 
-Law: the definitions of `proxy.retry` are the only ones. What is shared is that very class, its state read from a record
-before a method and published after it, under the record's lock; nothing is decided here.
+Law: the definitions of `proxy.retry` are the only ones. The shared class is the same class: its state is read from a
+record before a method and published after it, under the record's lock; nothing is decided here.
 
-What waits, waits in its own worker: tokens are exact over all of them, the order of arrival is each worker's own.
+Each call waits in its own worker: tokens are exact over all workers, the order of arrival is each worker's own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A circuit breaker that the workers of one machine share: counted over all of them, and one probe for all.
+"""A circuit breaker that the workers of one machine share: counted over all of them, with one probe for all.
 
 The definition of `proxy.retry` is the only one; its numbers are read from a record before a method and published after
-it, under the record's lock, and the two counts lie as rings behind them, each of which publishes by itself. A worker
-that dies with a probe decides nothing, and the next one goes in time.
+it, under the record's lock, and the two counts are rings after them, each of which publishes by itself. A worker that
+dies with a probe decides nothing, and the next probe goes in time.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Places for attempts under way that the workers of one machine share: never more than `most` over all of them.
 
-Law: a worker writes its own page of shared memory only, and all pages are judged under one lock, so that no two workers
-give the same place away. A page that its worker left behind (it was killed) is wiped by the parent, and with that its
-places are free again.
+Law: a worker writes only its own page of shared memory, and all pages are read under one lock, so that no two workers
+give away the same place. A page that its worker left behind (it was killed) is wiped by the parent, which frees its
+places.
 
 Theory. One directory gives a key a slot, which is the same in every page; there a worker says how many of its attempts
-are under way, how many of its calls wait, when the first of those came, and when that last looked. A place goes to the
-first in line whose worker's first came earliest, over all workers. Who waits, waits in its own worker, whose first is
-told of places that come free there, and looks every POLL seconds for those that come free elsewhere. A worker whose
-first has not looked for STALE seconds (it hangs, or was killed) keeps what it has, and holds up nobody.
+are under way, how many of its calls wait, when the first of those came, and when that one last checked. A place goes to
+the first in line whose worker's first came earliest, over all workers. A call waits in its own worker. The first call
+there is told of places that become free in the same worker, and checks every POLL seconds for those that become free
+elsewhere. A worker whose first has not checked for STALE seconds (it hangs, or was killed) keeps what it has, and holds
+up no other worker.
 """
 
 from __future__ import annotations

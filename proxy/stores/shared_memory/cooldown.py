@@ -1,13 +1,13 @@
-"""A cooldown that the workers of one machine share: any worker's word holds the calls of all, and places are counted
-over all of them.
+"""A cooldown that the workers of one machine share: one worker's pushback holds the calls of all, and places are
+counted over all of them.
 
-The definitions of `proxy.retry` are the only ones; their numbers are read from memory before an operation and
-published after it, under the record's lock. Who waits, waits in its own worker, in order of arrival there; the first of
-each worker looks every POLL seconds whether a place is free.
+The definitions of `proxy.retry` are the only ones; their numbers are read from memory before an operation and published
+after it, under the record's lock. A call waits in its own worker, in order of arrival there; the first call of each
+worker checks every POLL seconds whether a place is free.
 
 Theory of places that outlive their worker. A place in use is counted in the generation in which it was taken. There are
-three, a new one begins every half of a place's time, and the oldest goes, with whatever is counted in it: the places of
-who has died. Who lives gives its own back in time, exactly.
+three; a new one begins every half of a place's time, and the oldest goes, with whatever is counted in it: the places of
+dead workers. A living worker returns its own in time, exactly.
 """
 
 from __future__ import annotations

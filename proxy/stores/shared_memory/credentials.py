@@ -1,4 +1,4 @@
-"""Which credentials are put aside, over all workers of one machine: for each value a number, the moment until which."""
+"""Which credentials are put aside, over all workers of one machine: for each value a number, the time until which."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the workers of one machine share, made in the memory that they share.
 
-Whoever is first makes a record, the others find it; a definition that changed begins with the share of the newest
-one before, once, whichever worker is first to use it.
+The first worker makes a record, the others find it; a definition that changed starts with the share of the newest one
+before, once, whichever worker uses it first.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class SharedFactory(Factory):
         return SharedRoster(attach)
 
     def _kept(self, sort: str, key: Key, spec: Spec, before: Made | None) -> Made | None:
-        """What this process has had there until now, if it is of this definition; its record is looked up anew."""
+        """What this process has had there until now, if it is of this definition; its record is looked up again."""
         record: Any = getattr(before, "record", None)
         kept = before if before is not None and before.spec == spec and isinstance(record, Record) else None
         if kept is None or record.renew(self.generation):

@@ -1,12 +1,12 @@
-"""What hedging looks at, over the workers of one machine: counts in rings, and times in a histogram.
+"""What hedging needs to know, over the workers of one machine: counts in rings, and times in a histogram.
 
-Calls and hedges are counted as a budget's are, so that the bound on hedges holds over all workers. Times are not kept
-one by one: a percentile is the middle of a box whose edges are 4.7 % apart, so it is within 2.4 % of the time that was
-measured (below LEAST and above MOST: the edge). It looks back at 55 to 60 seconds, and is worked out anew at most every
-FRESH seconds in each worker, once there is one.
+Calls and hedges are counted like a budget's, so that the limit on hedges applies to all workers. Times are not kept one
+by one: a percentile is the middle of a box whose edges are 4.7 % apart, so it is within 2.4 % of the measured time
+(below LEAST and above MOST: the edge). It looks back 55 to 60 seconds, and is computed again at most every FRESH
+seconds in each worker, once there is one.
 
-Law: as in `records`, what is under the lock takes effect by one store. A box is one word. A slice of boxes belongs to
-the 5 seconds whose number stands with it; it is emptied before it is given another number, so a process that is killed
+Law: as in `records`, a change under the lock takes effect by one store. A box is one word. A slice of boxes belongs to
+the 5 seconds whose number is stored with it; it is emptied before it gets another number, so a process that is killed
 in between leaves it empty, or outdated.
 """
 

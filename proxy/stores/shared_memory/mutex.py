@@ -1,18 +1,19 @@
 """Locks in shared memory that the kernel frees when their holder dies.
 
-Law: whoever dies, at whatever instruction, blocks nobody. What a lock protects is therefore always published by one
-aligned store: the next holder finds it as it was before or as it was after, and has nothing to repair.
+Law: a process that dies, at whatever instruction, blocks no other. What a lock protects is therefore always published
+by one aligned store: the next holder finds it as it was before or after, and has nothing to repair.
 
 Theory. A POSIX mutex that is process-shared and robust (pthread_mutexattr_setrobust(3)) is a futex: a lock and an
-unlock that nobody contends for are two atomic instructions. On a thread's death the kernel walks the list of robust
-futexes that it holds, and the one it was about to take (set_robust_list(2)), and marks each; the next to take it is
-told EOWNERDEAD. Byte-range locks (fcntl, OFD) give the same promise for two system calls each time: 0.7 us against
-0.25 us, and they let go of the interpreter's lock, so that a thread that computes could hold every call up.
+unlock without contention are two atomic instructions. When a thread dies, the kernel walks the list of robust futexes
+that it holds, and the one it was about to take (set_robust_list(2)), and marks each; the next to take it is told
+EOWNERDEAD. Byte-range locks (fcntl, OFD) give the same promise for two system calls each time: 0.7 us against 0.25 us,
+and they release the interpreter's lock, so that a thread that computes could hold every call up.
 
-Nobody ever sleeps on the futex: a sleeper that was woken and is killed before it has taken the lock takes the wake-up
-with it, and if somebody else took the lock meanwhile, the next sleeper is never woken (glibc and kernel leave that
-gap; a test with SIGKILL meets it within minutes). Who finds a lock taken asks again: sections are about a microsecond
-long. Calls go through `PyDLL`, which keeps the interpreter's lock: take these locks in one thread of a process only.
+Nothing ever sleeps on the futex: a sleeper that was woken and is killed before it has taken the lock takes the wake-up
+with it, and if another process took the lock meanwhile, the next sleeper is never woken (glibc and kernel leave that
+gap; a test with SIGKILL hits it within minutes). A process that finds a lock taken polls: sections are about a
+microsecond long. Calls go through `PyDLL`, which keeps the interpreter's lock: take these locks only in one thread of a
+process.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Memory that processes share: records found by key, each with a lock of its own.
 
-Law: what a record holds is changed under its lock, and takes effect by one aligned store: a value of eight bytes in
-place, more of them in the spare one of two copies, which the sequence number's store then makes the current one. So a
-process that is killed at any instruction leaves every record whole, and the kernel frees its locks (`mutex`). What a
-process knows of a record is its place and its stamp; between `open` and `close` nobody else changes it.
+Law: a record is changed under its lock, and the change takes effect by one aligned store: a value of eight bytes in
+place, larger ones in the spare one of two copies, which the sequence number's store then makes the current one. So a
+process that is killed at any instruction leaves every record whole, and the kernel frees its locks (`mutex`). A process
+knows a record by its place and its stamp; between `open` and `close` nobody else changes it.
 
-Theory. A memfd is mapped by a parent and its workers. Behind a header lie tables of records of one size. A key's
-record is found by probing from its hash; that, and making one, happens under one lock, and seldom: who has found a
-record keeps its place, and the stamp that it was given when it was made. A table that is full gives the place of a
-record that nobody has used lately to a new key; who held it sees another stamp, and looks its key up again.
+Theory. A parent and its workers map a memfd. After a header come tables of records of one size. A key's record is found
+by probing from its hash; that, and making one, happens under one lock, and rarely: a process that has found a record
+keeps its place, and the stamp that it got when it was made. A full table gives the place of a record that was not used
+lately to a new key; a process that held it sees another stamp, and looks its key up again.
 
 Several records may have one key, made by different definitions in different generations of the configuration. The
 newest counts; calls of an older generation keep theirs, as they keep everything (contract, section 3, "Reload").
@@ -296,7 +296,7 @@ class Record:
         self.is_open = True
 
     def _find(self, answer: int) -> None:
-        """Wait for the lock. A record whose place was given away, or that seemed not to be used, is looked up anew."""
+        """Wait for the lock. A record whose place was given away, or that seemed not to be used, is looked up again."""
         while True:
             if answer:
                 self._mutex.wait(answer)

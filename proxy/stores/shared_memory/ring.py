@@ -1,12 +1,13 @@
 """Counting over a sliding window in shared memory: `proxy.retry.sliding_window` with its slices in a ring.
 
-A call of a method is one step for whoever else looks, also where its process is killed in it. Methods
-are called under the lock of the record that the ring lies in.
+A method call is one step for every other reader, even if its process is killed in the middle. Methods are called under
+the lock of the record that contains the ring.
 
-Theory. The newest slice is open and stands in the header, of which there are two copies; the closed ones are in the
-ring, from `head` to before `tail`. A slice is closed by writing it behind the others, where nobody looks, and then
-publishing a header with a higher tail. An undone event of a closed slice is written down in the header (`amended`, and
-the count that it leaves) before it is carried out; whoever opens the header next carries it out again.
+Theory. The newest slice is open and is part of the header, of which there are two copies; the closed ones are in the
+ring, from `head` to before `tail`. A slice is closed by writing it after the others, where nobody reads, and then
+publishing a header with a higher tail. If an event of a closed slice is undone, this is written into the header
+(`amended`, and the count that results) before it is carried out; the next process to open the header carries it out
+again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The waiting room of all workers of one machine: `limits.waiting` and each upstream's share of it, exactly.
 
-Law: a worker writes its own page of shared memory only, and both limits are judged over all pages under one lock, so
-that no two workers give the same place away. A page that its worker left behind (it was killed) is wiped by the parent,
-and with that its places are free again.
+Law: a worker writes only its own page of shared memory, and both limits are checked over all pages under one lock, so
+that no two workers give away the same place. A page that its worker left behind (it was killed) is wiped by the parent,
+which frees its places.
 
-Theory. A page begins with the worker's number of waiting calls. Behind it lies a table of the upstreams whose calls a
+Theory. A page begins with the worker's number of waiting calls. After it comes a table of the upstreams whose calls a
 gate holds there, with how many: pairs of words, found by probing from the name's hash up to the first empty pair. A
-pair whose count is 0 stays as a bridge until the pair behind it is empty.
+pair whose count is 0 stays as a bridge until the pair after it is empty.
 """
 
 from __future__ import annotations

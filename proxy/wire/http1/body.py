@@ -1,8 +1,8 @@
 """Message bodies: by length, chunked, until the connection closes (RFC 9112 sections 6 and 7).
 
-Law: framing is never guessed. A chunked body is five states (size line, data, the CRLF behind it, trailers, done), an
-unfinished line must be the beginning of a good one, and everything but data is bounded. Extensions are read over, not
-passed on; a body is sent on re-framed, one chunk a read, with its trailers as they came.
+Law: framing is never guessed. A chunked body is five states (size line, data, the CRLF after it, trailers, done), an
+unfinished line must be the beginning of a good one, and everything except data has a limit. Extensions are skipped, not
+passed on; a body is sent on framed again, one chunk for each read, with its trailers as they came.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of reading heads is compiled (scan.pyx): None where it was not built, or where Python alone is asked for.
+"""The compiled part of reading heads (scan.pyx): None if it was not built, or if only Python is wanted.
 
 It changes nothing but what a head costs (`docs/decisions/0011-compiled-heads.md`).
 """

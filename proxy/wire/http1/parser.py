@@ -1,11 +1,11 @@
-"""An incremental reader of heads: bytes in, a head out as soon as it is whole. What requests and answers share of it.
+"""An incremental reader of heads: bytes in, a head out as soon as it is complete. Requests and answers share it.
 
-Law: what is refused, and why, does not depend on how the bytes were cut into packets. A whole head in one packet costs
-one match, and one that is the head before it on this connection again (most apps and upstreams repeat themselves), or
-its field lines behind another first line, not even that. An unfinished one is kept, looked at once for what can never
-become a head, and searched on from three bytes before its old end; the expression runs again only when the empty line
-is there. Bytes behind a head stay in the reader until `leftover()` takes them, or the next `feed()` reads the next head
-from them.
+Law: what is refused, and why, does not depend on how the bytes were cut into packets. A complete head in one packet
+costs one match; one that repeats the head before it on this connection (most apps and upstreams repeat themselves), or
+its field lines after another first line, costs not even that. An unfinished one is kept, checked once for what can
+never become a head, and searched on from three bytes before its old end; the expression runs again only when the empty
+line is there. Bytes after a head stay in the reader until `leftover()` takes them, or the next `feed()` reads the next
+head from them.
 """
 
 from __future__ import annotations

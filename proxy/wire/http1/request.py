@@ -1,9 +1,9 @@
 """A request's head: what decisions need of it, and the head that is sent on in its place.
 
-A head is validated whole and then forwarded as slices of the same bytes. The common head takes one pass, no loop
-over fields. Anything unusual about connection, framing or place goes by the slow path (`wire.http1.slow_path`), which
-decides by the same rules and refuses what is ambiguous. A head is a value: it never changes, and may be shared by calls
-(what it once rendered is kept for the next).
+A head is validated as a whole and then forwarded as slices of the same bytes. The common head takes one pass, no loop
+over fields. Anything unusual about connection, framing or destination goes by the slow path (`wire.http1.slow_path`),
+which decides by the same rules and refuses what is ambiguous. A head is a value: it never changes, and calls may share
+it (what it once rendered is kept for the next).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An answer's head: what decisions need of it, and the head that is handed on in its place.
+"""An answer's head: what decisions need of it, and the head that is passed on in its place.
 
-As for requests (`wire/http1/request.py`). What cannot be trusted is a BadAnswer; it is never mended.
+As for requests (`wire/http1/request.py`). What cannot be trusted is a BadAnswer; it is never repaired.
 """
 
 from __future__ import annotations

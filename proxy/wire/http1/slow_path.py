@@ -1,8 +1,8 @@
 """What heads have in common, and what is unusual in one: repeated or contradictory framing, Connection, TE, Host.
 
-The same grammar as the common path, and no guess. Two readers that could take a message for two different ones
-are kept apart by refusing it (RFC 9112 section 11). What is passed in are the specials of `wire.field_names`: pairs of
-lower-case name and lower-case value, in order.
+The same grammar as the common path, without guessing. A message that two readers could take for two different ones is
+refused (RFC 9112 section 11). The arguments are the specials of `wire.field_names`: pairs of lower-case name and
+lower-case value, in order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proxy.wire.http1.syntax import TOKENS
 Found = list[tuple[bytes, bytes]]
 
 #: Never cut because Connection names them, against RFC 9110 section 7.6.1: framing and the way (Via is every proxy's to
-#: keep, section 7.6.3) are not the peer's to change, and what is left of TE and Upgrade is written anew (`lines`).
+#: keep, section 7.6.3) are not the peer's to change, and what is left of TE and Upgrade is written again (`lines`).
 #: `keep-alive` and `close` are options of Connection itself; a field Keep-Alive is always cut, and none is called Close
 #: (section 18.4).
 NEVER_NOMINATED = FRAMING | {b"host", b"via", b"te", b"upgrade", b"close", b"keep-alive"}

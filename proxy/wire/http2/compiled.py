@@ -1,4 +1,4 @@
-"""Octets of HTTP/2 by compiled code (octets.pyx), or what stands in its place: it was not built, or is not wanted.
+"""Octets of HTTP/2 by compiled code (octets.pyx), or its replacement in Python if it was not built, or is not wanted.
 
 It changes nothing but what a frame or a field costs (`docs/decisions/0012-compiled-http2.md`).
 """

@@ -1,5 +1,5 @@
-"""What a stream has to send and may not yet: its peer's windows, of stream or connection, have no room, or the
-transport takes no more.
+"""What a stream has to send and may not yet: its peer's windows, for the stream or the connection, have no room, or the
+transport accepts no more.
 """
 
 from __future__ import annotations

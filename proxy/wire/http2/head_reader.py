@@ -1,6 +1,6 @@
 """Header blocks, put together from their frames and read: with the peer's table while it has one, then without.
 
-A block is read even where nobody wants it, while the peer has a table; and what is unread is bounded.
+While the peer has a table, a block is read even if nobody needs it; and what is unread has a limit.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Heads and trailers that came on HTTP/2, in the language of HTTP/1's: `forward`, `retry` and `observe` read either.
+"""Heads and trailers that came on HTTP/2, with the interface of HTTP/1's: `forward`, `retry` and `observe` read either.
 
-A head keeps its fields as they were encoded. It writes itself two ways: `block` as HPACK, slices of what came, and
-`render` as HTTP/1 text, which is made, and read again by HTTP/1's own strict grammar, when somebody asks for it. `raw`
-is empty, `text` makes it.
-`request_block` and `answer_block` write any head as HPACK: one that came on HTTP/1 is translated.
+A head keeps its fields as they were encoded. It writes itself in two ways: `block` as HPACK, slices of what came, and
+`render` as HTTP/1 text, which is made on request, and read again by HTTP/1's own strict grammar. `raw` is empty, `text`
+makes it. `request_block` and `answer_block` write any head as HPACK: one that came on HTTP/1 is translated.
 
-What RFC 9113 section 8 calls malformed is Malformed here, and goes no further. A head is a value: it never
-changes, and one block makes one head, however often it comes (`read_request`, `read_answer` remember short ones).
+What RFC 9113 section 8 calls malformed is Malformed here, and goes no further. A head is a value: it never changes, and
+one block makes one head, however often it comes (`read_request`, `read_answer` remember short ones).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """HPACK without a dynamic table (RFC 7541): a header block is a pure function of its bytes.
 
-We announce a table of size 0 and index nothing ourselves. From a peer's acknowledgement on its blocks are walked here,
-and go on as slices: each field keeps the bytes that encode it. Blocks from before it need the table that the peer
-still has; the `hpack` library reads those, and they go on as literals.
+We announce a table of size 0 and index nothing ourselves. After a peer's acknowledgement, its blocks are walked here,
+and passed on as slices: each field keeps the bytes that encode it. Blocks from before that need the table that the peer
+still has; the `hpack` library reads those, and they are passed on as literals.
 
-What goes on says what came, and leaves no mark in a table: a literal with incremental indexing becomes one
+What is passed on says what came, and leaves no entry in a table: a literal with incremental indexing becomes one
 without, size updates are dropped, never-indexed stays never-indexed, Huffman strings stay as they are.
 """
 

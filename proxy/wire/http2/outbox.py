@@ -1,7 +1,7 @@
-"""What a session sends: frames gathered for one write, and DATA in the lanes of its streams until it may go.
+"""What a session sends: frames gathered for one write, and DATA in its streams' queues until it may go.
 
-The streams that have something queued take turns, a frame each, and none goes above the peer's windows, its limit
-of a frame, or what the transport takes. Replies that a peer makes us write, and does not read, are counted.
+The streams that have something queued take turns, a frame each, and none exceeds the peer's windows, its limit for a
+frame, or what the transport accepts. Replies that a peer makes us write, and does not read, are counted.
 """
 
 from __future__ import annotations

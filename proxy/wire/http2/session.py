@@ -1,13 +1,13 @@
 """One HTTP/2 connection, either side of it: frames in, streams told; what is to be sent, gathered.
 
-Theory of operation. `feed` takes what came, with the time, and tells streams of it (`Stream`'s `on_…`), and its owner
-what concerns all of them. What came of one stream in one piece is told as one event: a head with its body and trailers,
-where they stand together, with frames of other streams between them or not. Whatever is to be sent is gathered in the
-`outbox`, which gives it for one write.
+Theory of operation. `feed` takes what came, with the time, and tells streams about it (`Stream`'s `on_…`), and its
+owner what concerns all of them. What came of one stream in one piece is reported as one event: a head with its body and
+trailers, if they come together, with frames of other streams between them or not. Whatever is to be sent is gathered in
+the `outbox`, which gives it for one write.
 
 Law: what a peer may not do ends the stream or the connection with the code of the contract's table (section 12), and
-costs no more than the bytes that it sent: nothing that it leaves unread, unfinished or unanswered grows without bound.
-A stream that was broken off, by whomever, is told that at most, and nothing once its owner has left it.
+costs no more than the bytes that it sent: nothing that it leaves unread, unfinished or unanswered grows without limit.
+A stream that was broken off, by either side, is told that at most, and nothing once its owner has left it.
 """
 
 from __future__ import annotations
@@ -544,7 +544,7 @@ class Session(StreamSession):
             self._head(number, block, self._heads.end, now)
 
     def _head(self, number: int, block: bytes, end: bool, now: float) -> None:
-        """A header block is whole. Each is read, whatever becomes of it."""
+        """A header block is whole. Each is read, whatever happens to it."""
         stream = self.streams.get(number)
         if stream is None:
             if self.client or not number & 1 or number <= self._highest:

@@ -1,4 +1,4 @@
-"""One stream of a session: what it tells its owner, who overrides `on_…`, and what its owner asks of it."""
+"""One stream of a session: what it reports to its owner, which overrides `on_…`, and what its owner can do with it."""
 
 from __future__ import annotations
 

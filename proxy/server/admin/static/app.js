@@ -251,7 +251,7 @@ class House {
     if (this.ready?.draining && this.state === "live") told.push(["wait", "redrive is draining: it is not ready, and lets its calls run out."]);
     else if (this.ready && !this.ready.ready && this.state === "live") told.push(["wait", "redrive is not ready for calls yet."]);
     if (this.ready?.reload_errors.length) told.push(["bad", `The configuration was refused when it was loaded again (${this.ready.reload_errors.length} error${this.ready.reload_errors.length === 1 ? "" : "s"}); what was in force before stays in force.`, "Show them"]);
-    if (this.restarted && this.state === "live") told.push(["info", `redrive was restarted at ${this.restarted.toLocaleTimeString()}: everything counts anew.`, "Dismiss"]);
+    if (this.restarted && this.state === "live") told.push(["info", `redrive was restarted at ${this.restarted.toLocaleTimeString()}: all counts start again.`, "Dismiss"]);
     const text = JSON.stringify(told);
     if (text === this.told) return;
     this.told = text;

@@ -112,7 +112,7 @@ export class Config {
     this.house.moved_on();
   }
 
-  /** Edit the policy of an upstream, to see what would have become of its calls. */
+  /** Edit the policy of an upstream, to see what would have happened to its calls. */
   try_out(upstream) {
     this.load({ upstream, route: "" }, true);
     this.house.moved_on();
