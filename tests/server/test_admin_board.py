@@ -9,7 +9,7 @@ import pytest
 
 from proxy.observe.metrics import BOUNDS
 from proxy.observe.recent_calls import RecentCalls
-from proxy.server.admin.live_board import LEVELS, LiveBoard
+from proxy.server.admin.live_board import LEVELS, LiveBoard, pause_after
 from proxy.server.admin.timeline import quantile
 from proxy.server.admin.views import Live, Readiness, View
 
@@ -129,6 +129,13 @@ async def test_the_last_minute_is_what_came_since_its_mark() -> None:
         await board.sample()
     await board.look()
     assert len(told(board, 0)[0]["history"]["a/x"]) == LEVELS
+
+
+def test_a_sample_takes_its_share_of_a_core_at_most() -> None:
+    assert pause_after(0.01) == pytest.approx(4.99)
+    assert pause_after(0.1) == pytest.approx(4.9)
+    assert pause_after(0.2) == pytest.approx(9.8)
+    assert pause_after(20.0) == 15.0
 
 
 async def test_one_label_is_told_by_its_lowest_scope() -> None:

@@ -36,8 +36,8 @@ from proxy.server.admin.views import Live, View
 LEVELS = 60
 #: Seconds from one mark of the window to the next.
 _WINDOW = 30.0
-#: Seconds from a sample to the next at most, however long one takes.
-_LONGEST = 30.0
+#: Seconds from a sample to the next at most: where much goes on besides, one takes long without costing much.
+_LONGEST = 15.0
 #: Least seconds between two looks, and the part of a core that looking may take.
 _LOOK, _SHARE = 1.0, 0.02
 #: Seconds between looks at what is new, for a reader of calls alone; and between signs of life.
@@ -79,8 +79,7 @@ class LiveBoard:
             await self._view.refresh()
             began = self._clock()
             await self.sample()
-            took = self._clock() - began
-            await rest(closing, max(SAMPLE, min(took / _SHARE, _LONGEST)) - min(took, SAMPLE / 2))
+            await rest(closing, pause_after(self._clock() - began))
 
     async def sample(self) -> None:
         """Note what was counted, the levels, and now and then where the window begins. To be called every SAMPLE
@@ -165,6 +164,13 @@ class LiveBoard:
             for name in known.keys() - names:
                 del known[name]
             self._full = version
+
+
+def pause_after(took: float) -> float:
+    """Seconds from the end of a sample that took so long to the next: every SAMPLE seconds one begins, and later where
+    it would take more than its share of a core.
+    """
+    return min(max(SAMPLE - took, took / _SHARE - took), _LONGEST)
 
 
 def _bring(version: int, known: dict[str, _Row], name: str, seen: dict[str, Any]) -> str:

@@ -125,7 +125,7 @@ export class Upstreams {
         this.draw();
       };
       const text = only && !$("upstream-filter").value ? "No upstream is in trouble." : "No upstream matches the filter.";
-      return h("div", { "data-about": text }, h("p", {}, text), h("button", { type: "button", onclick: clear }, "Show all of them"));
+      return h("div", { "data-about": text }, h("p", {}, text), h("button", { type: "button", onclick: clear }, "Show all"));
     }
     const file = this.house.ready.config_file || "config/redrive.yaml";
     return h(

@@ -51,7 +51,7 @@ export const STATES = {
   key_cooling: { rank: 2, text: "key cooling", why: "The upstream asked callers with one of its keys to wait; the other keys are used." },
   retrying: { rank: 1, text: "retrying", why: "More than one attempt in ten of the last minute was a retry." },
   taking_over: { rank: 1, text: "taking over", why: "Calls arrive that other upstreams could not serve: it is their fallback." },
-  ok: { rank: 0, text: "well", why: "Calls of the last minute succeeded." },
+  ok: { rank: 0, text: "healthy", why: "Calls of the last minute succeeded." },
   quiet: { rank: 0, text: "quiet", why: "No calls in the last minute." },
 };
 
