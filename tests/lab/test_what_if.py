@@ -103,6 +103,7 @@ def test_fewer_attempts_and_longer_waits(file: str) -> None:
     assert found[2]["before"] == found[2]["after"]
     sums = {name: value for name, value in none["played"].items() if name != "calls"}
     assert sums == {
+        "buckets": "full",
         "played": 2, "otherwise": 1, "unknown": 0, "left_out": 0,
         "attempts_before": 3, "attempts_after": 2, "waited_before": 0.1, "waited_after": 0.0,
     }  # fmt: skip
@@ -140,6 +141,17 @@ def test_a_cooldown_holds_the_calls_behind_it(file: str) -> None:
     assert found[2]["before"]["waited"] > 1.9
     assert found[2]["after"]["waited"] == 0.0
     assert "it ended with cooling after 0 attempts; played under" in found[3]["left_out"]
+
+
+def test_an_outage_that_has_lasted_begins_with_an_empty_bucket(file: str) -> None:
+    Path(file).write_text(Path(file).read_text().replace("    fallback: [backup]\n", ""))
+    spent = [call(n, "bucket_empty", attempt(1, 503, 0.0)) for n in range(1, 9)]
+    made = ask(file, "fallback: []\nbucket: 'off'\n", *spent)
+    assert (made["played"]["buckets"], made["played"]["left_out"], made["played"]["unknown"]) == ("empty", 0, 8)
+    same = ask(file, "bucket: {kind: quota, capacity: 500}\n", *spent)
+    assert same["played"]["otherwise"] == 0
+    throttle = ask(file, "bucket: {kind: throttle, max_tokens: 10}\n", *spent)
+    assert (throttle["played"]["otherwise"], throttle["played"]["unknown"]) == (0, 0)
 
 
 def test_a_call_that_another_upstream_took_over(file: str) -> None:

@@ -14,6 +14,7 @@ from proxy.config.settings import Settings
 from proxy.lab.kept_calls import Kept
 from proxy.lab.what_if.draft import Checked, check, find_written
 from proxy.lab.what_if.playing import Ending, TooMuchError, play_kept
+from proxy.retry.facts import Outcome
 
 __all__ = ["shown", "tried"]
 
@@ -48,10 +49,28 @@ def tried(
     if made is not None and calls:
         ordered = sorted(calls, key=lambda call: (call["time"], call["number"]))
         try:
-            played = _compared(ordered, play_kept(settings, ordered), play_kept(made, ordered))
+            empty, before = _as_they_went(settings, ordered)
+            played = {
+                "buckets": "empty" if empty else "full",
+                **_compared(ordered, before, play_kept(made, ordered, empty=empty)),
+            }
         except TooMuchError:
             checked = Checked(["edit:1:1: playing the calls takes too many steps; try fewer of them"], checked.warnings)
     return {"upstream": upstream, "errors": checked.errors, "warnings": checked.warnings, "played": played}
+
+
+def _as_they_went(settings: Settings, calls: Sequence[Kept]) -> tuple[bool, list[Ending | str]]:
+    """Whether more calls play as they went where buckets begin empty, as in a long outage; and how they play so."""
+    full = play_kept(settings, calls)
+    if all(call["outcome"] != Outcome.BUCKET_EMPTY.value for call in calls):
+        return False, full
+    empty = play_kept(settings, calls, empty=True)
+
+    def alike(played: Sequence[Ending | str]) -> int:
+        pairs = zip(calls, played, strict=True)
+        return sum(isinstance(one, Ending) and not _differs(kept, one) for kept, one in pairs)
+
+    return (True, empty) if alike(empty) > alike(full) else (False, full)
 
 
 def _compared(calls: Sequence[Kept], before: Sequence[Ending | str], after: Sequence[Ending | str]) -> dict[str, Any]:

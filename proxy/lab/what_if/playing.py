@@ -2,12 +2,14 @@
 
 Each attempt meets the results that the call's attempts met, in order. Where a policy makes an attempt more than was
 made, or waits for one longer than anybody did, nothing is known of its result: the call is told as far as it is known,
-and nothing is made up. All calls are played together, from when they came, so that they share buckets and cooldowns,
-which begin full and without any. Jitter is drawn in the middle.
+and nothing is made up. All calls are played together, from when they came, so that they share buckets and cooldowns.
+No cooldown is in force when they begin, and buckets are full or, to play an outage that has lasted, empty. Jitter is
+drawn in the middle.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,7 @@ from proxy.lab.fallback import ConfiguredUpstreams
 from proxy.lab.kept_calls import Kept, KeptCall, gave_up, kept_call, result_of
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.lab.upstream import Sending
+from proxy.retry.buckets import Bucket
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.machine import Env
 from proxy.retry.registry import Registry
@@ -60,9 +63,11 @@ class Ending:
         return {**data, "unknown": self.unknown} if self.unknown else data
 
 
-def play_kept(settings: Settings, calls: Sequence[Kept]) -> list[Ending | str]:
-    """Play calls, in order of their beginning. What can't be played is told in a clause. Raises TooMuchError."""
-    stage = _Stage(settings)
+def play_kept(settings: Settings, calls: Sequence[Kept], *, empty: bool = False) -> list[Ending | str]:
+    """Play calls, in order of their beginning. What can't be played is told in a clause. `empty`: buckets begin empty.
+    Raises TooMuchError.
+    """
+    stage = _Stage(settings, empty)
     players: list[_Player | str] = []
     first: float | None = None
     for kept in calls:
@@ -89,13 +94,26 @@ def play_kept(settings: Settings, calls: Sequence[Kept]) -> list[Ending | str]:
 class _Stage:
     """What the calls of one run share."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, empty: bool) -> None:
         self.settings = settings
+        self._empty, self._emptied = empty, list[Bucket]()
         self.clock = Clock()
         self.registry = Registry()
         self.fresh = Fresh()
         self.env = Env(FixedDraws(0.5), 0.0, WaitingRoom(settings.limits.waiting))
         self._steps = 0
+
+    def empty(self, bucket: Bucket | None) -> None:
+        """Take what is in a quota or a throttle that is met for the first time, where buckets begin empty."""
+        if not self._empty or bucket is None or any(bucket is each for each in self._emptied):
+            return
+        self._emptied.append(bucket)
+        now = self.clock.now
+        if bucket.spec.kind == "quota":
+            bucket.take(bucket.level(now), now)
+        elif bucket.spec.kind == "throttle":
+            for _ in range(math.ceil(bucket.level(now))):
+                bucket.failed(now)
 
     def step(self) -> None:
         """Count one step."""
@@ -131,6 +149,7 @@ class _Player(Recorder):
                 stage.settings, stage.registry, stage.fresh, nothing, chosen, has_body=has_body
             )
         scope = stage.registry.scope(policy, chosen.request, self.clock.now)
+        stage.empty(scope.bucket)
         self.enter(chosen.request, policy, scope, stage.env, others)
 
     def _leave(self) -> None:

@@ -131,10 +131,11 @@ export class WhatIf {
     return [
       h("dl", { class: "sums" }, told.map(([name, text, title]) => h("div", { title }, h("dt", {}, name), h("dd", {}, String(text))))),
       found.unknown ? h("p", { class: "quiet" }, "Where the edit would make an attempt that was never made, its result is not known. Attempts and waiting are counted up to there.") : null,
+      found.buckets === "empty" ? h("p", { class: "quiet" }, "Buckets start empty here, as most of these calls found them.") : null,
       changed.length
         ? h("table", { class: "trial" }, h("thead", {}, h("tr", {}, ["Call", "In force", "With the edit"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, changed.map((row) => this.row(row))))
         : h("p", {}, rows.length ? "Every call would have gone the same way." : "None of these calls can be played."),
-      left.length ? h("details", {}, h("summary", {}, `${left.length} call${left.length === 1 ? " is" : "s are"} left out: played under the configuration in force, ${left.length === 1 ? "it comes" : "they come"} out differently from what happened`), h("p", { class: "quiet" }, "redrive does not keep request headers, bodies, and the levels of buckets at that time. Here all buckets start full, no cooldown is in force, and every jitter is the middle of its range."), h("ul", { class: "lines" }, left.map((row) => h("li", {}, h("b", {}, `${row.method} ${row.path} `), row.left_out)))) : null,
+      left.length ? h("details", {}, h("summary", {}, `${left.length} call${left.length === 1 ? " is" : "s are"} left out: played under the configuration in force, ${left.length === 1 ? "it comes" : "they come"} out differently from what happened`), h("p", { class: "quiet" }, "redrive does not keep request headers, bodies, and the levels of buckets at that time. Here all buckets start full, or empty if more calls then come out as they did, no cooldown is in force, and every jitter is the middle of its range."), h("ul", { class: "lines" }, left.map((row) => h("li", {}, h("b", {}, `${row.method} ${row.path} `), row.left_out)))) : null,
     ].filter(Boolean);
   }
 
