@@ -259,6 +259,7 @@ def test_the_configuration_is_one_and_listens_where_it_is_asked(
     else:
         assert ports["proxy"] == settings.listen[0].port
         assert settings.admin is not None and ports["admin"] == settings.admin.listen.port
+        assert f"{only(objects, 'Service')['metadata']['name']}.default.svc" in settings.admin.hosts
     if "github.connect=intercept" in "".join(values):
         secret = next(each["secret"] for each in pod["volumes"] if each["name"] == "redrive-ca")
         mounted = next(each for each in redrive["volumeMounts"] if each["name"] == "redrive-ca")

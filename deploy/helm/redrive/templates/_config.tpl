@@ -8,7 +8,13 @@
 {{- end }}
 {{- if .Values.admin.expose }}
 {{- $listen := printf "%s:%d" .Values.bindAddress (int .Values.admin.port) }}
-{{- $_ := set $own "admin" (dict "listen" $listen "token" "${REDRIVE_ADMIN_TOKEN}") }}
+{{- $admin := dict "listen" $listen "token" "${REDRIVE_ADMIN_TOKEN}" }}
+{{- if eq .Values.mode "gateway" }}
+{{- $name := include "redrive.fullname" . }}
+{{- $inside := printf "%s.%s.svc" $name .Release.Namespace }}
+{{- $_ := set $admin "hosts" (list $name (printf "%s.%s" $name .Release.Namespace) $inside (printf "%s.cluster.local" $inside)) }}
+{{- end }}
+{{- $_ := set $own "admin" $admin }}
 {{- else }}
 {{- $_ := set $own "admin" (printf "127.0.0.1:%d" (int .Values.admin.port)) }}
 {{- end }}
