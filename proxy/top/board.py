@@ -23,7 +23,7 @@ STATES = {
     "key_cooling": ("key cooling", 2),
     "retrying": ("retrying", 1),
     "taking_over": ("taking over", 1),
-    "ok": ("well", 0),
+    "ok": ("healthy", 0),
     "quiet": ("quiet", 0),
 }
 #: What rows can be sorted by.

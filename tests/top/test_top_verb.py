@@ -57,11 +57,11 @@ async def test_a_script_gets_the_table(
     assert re.fullmatch(rf"{running.admin[7:]} is ready, last \d+ s, 3 upstreams, 1 in trouble, 0 in flight", head)
     assert columns.split()[:3] == ["upstream", "state", "calls/s"]
     assert bad.split()[:2] == ["bad", "failing"]
-    assert [line.split()[:2] for line in rest] == [["good", "well"], ["idle", "quiet"]]
+    assert [line.split()[:2] for line in rest] == [["good", "healthy"], ["idle", "quiet"]]
     assert "50.0%" in total.split()
     assert await top("--admin", running.admin, "--json", "--filter", "O", "--sort", "name") == 0
     told = json.loads(capsys.readouterr().out)
-    assert [(each["name"], each["state"], each["calls"]) for each in told["upstreams"]] == [("good", "well", 1)]
+    assert [(each["name"], each["state"], each["calls"]) for each in told["upstreams"]] == [("good", "healthy", 1)]
     assert told["total"]["success"] == 1.0
 
 
