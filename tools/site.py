@@ -2,8 +2,8 @@
 
 Links that lead out of docs/ have to lead somewhere in the site too. In the repository a page links to
 ../../config/examples/aws.yaml. On the site the file is taken along, under files/, and the link is bent to it; a link to
-a folder leads to a list of its files. Besides: files of our own kinds are coloured as the YAML that they are, a diagram
-that only a script from elsewhere could draw is left out, and an escaped bar in a table's code is a bar.
+a folder leads to a list of its files. Besides: files of our own kinds are coloured as the YAML that they are, and an
+escaped bar in a table's code is a bar.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 #: Blocks that are YAML: a scenario, a dialect, and a file that a page names in its first line.
 YAML = re.compile(r"^```(?:scenario|dialect|(?=\n# \w+\.yaml$))", re.MULTILINE)
-DIAGRAM = re.compile(r"^```mermaid\n.*?^```\n\n", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+|[^)#:\s]+/?)(?=[)#])")
 
 
@@ -60,7 +59,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: Any, files: Files) ->
     source = Path(str(page.file.abs_src_path))
     bent = {target: os.path.relpath(DOCS / name(there), source.parent) for target, there in outside(source).items()}
     bent_all = LINK.sub(lambda found: found[1] + bent.get(found[2], found[2]), markdown)
-    return YAML.sub("```yaml", DIAGRAM.sub("", bent_all))
+    return YAML.sub("```yaml", bent_all)
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -1,7 +1,7 @@
-"""The page docs/reference/transitions.md, printed from the machine's own table (`proxy.retry.states.MOVES`).
+"""docs/reference/transitions.md and its picture, out of the machine's own table (`proxy.retry.states.MOVES`).
 
 python tools/transitions.py            print the page
-python tools/transitions.py --write    write docs/reference/transitions.md again
+python tools/transitions.py --write    write page and picture again
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from proxy.retry.plans import Next
 from proxy.retry.states import MOVES, Delivering, Done, Flying, New
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "transitions.md"
+PICTURE = PAGE.with_suffix(".svg")
 
 _STATES = {
     New: ("new", "the request's head has not come"),
@@ -35,6 +36,37 @@ _STATES = {
 #: Events that end a call whatever it does; the picture leaves them out.
 _ENDS = ("app_gone", "cut", "denied", "replay_lost")
 
+#: Where the picture has each state, its middle, and each move: its way, and where its events stand.
+_PLACES = {
+    "new": (75, 170), "waiting": (320, 90), "flying": (320, 250), "delivering": (640, 170), "done": (885, 170),
+}  # fmt: skip
+_WAYS = {
+    ("new", "waiting"): ("M130 160 L262 102", 190, 118, "end"),
+    ("new", "flying"): ("M130 180 L262 238", 190, 232, "end"),
+    ("new", "done"): ("M75 190 C75 360 885 360 885 194", 480, 334, "middle"),
+    ("waiting", "flying"): ("M300 110 V226", 290, 172, "end"),
+    ("flying", "waiting"): ("M340 230 V114", 350, 172, "start"),
+    ("waiting", "delivering"): ("M375 100 L582 157", 470, 116, "start"),
+    ("waiting", "done"): ("M320 70 C320 10 885 10 885 146", 560, 26, "middle"),
+    ("flying", "delivering"): ("M375 240 L582 183", 470, 236, "start"),
+    ("flying", "done"): ("M320 270 C320 330 840 330 870 194", 560, 294, "middle"),
+    ("delivering", "done"): ("M695 170 H826", 760, 162, "middle"),
+}
+_SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 350" role="img" font-size="13" \
+font-family="system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif">
+<style>
+.ground { fill: #f7f8fa; } .name { fill: #1a2029; font-weight: 600; font-size: 14px; } .event { fill: #3d4653; }
+.state { fill: #dbe7fb; stroke: #1f5fd0; }
+.way { stroke: #566070; fill: none; marker-end: url(#a); } .arrow { fill: #566070; }
+@media (prefers-color-scheme: dark) {
+  .ground { fill: #151a21; } .name { fill: #e4e9f0; } .event { fill: #b8c2cf; }
+  .state { fill: #1c2e4d; stroke: #74a7ff; } .way { stroke: #a5b0be; } .arrow { fill: #a5b0be; }
+}
+</style>
+<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">\
+<path class="arrow" d="M0 0l8 4-8 4z"/></marker></defs>
+<rect class="ground" width="960" height="350" rx="10"/>"""
+
 _HEAD = """# How a call moves
 
 This page is printed by `python tools/transitions.py --write` from the table in `proxy/retry/states.py`, and a test
@@ -51,7 +83,8 @@ Events are what a driver tells the call; for each, the call returns the actions 
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *_states(), "", *_picture(), "", *_rows(), ""])
+    shown = f"![The states of a call, and the events that lead from one to another]({PICTURE.name})"
+    return "\n".join([_HEAD, *_states(), "", shown, "", *_rows(), ""])
 
 
 def _states() -> Iterator[str]:
@@ -60,21 +93,25 @@ def _states() -> Iterator[str]:
     yield from (f"| {name} | {meaning} |" for name, meaning in _STATES.values())
 
 
-def _picture() -> Iterator[str]:
-    """The moves from state to state, without the events that leave every state at once."""
-    edges: dict[tuple[type, type], list[str]] = defaultdict(list)
+def picture() -> str:
+    """The moves from state to state, without the events that leave every state at once. KeyError: a move that has no
+    place in the picture yet.
+    """
+    edges: dict[tuple[str, str], list[str]] = defaultdict(list)
     for state, moves in MOVES.items():
         for event, to in moves.items():
             for then in to:
                 if then is not state and event not in _ENDS:
-                    edges[state, then].append(event)
-    yield "```mermaid"
-    yield "stateDiagram-v2"
-    yield "    [*] --> new"
-    for (state, then), events in edges.items():
-        yield f"    {_STATES[state][0]} --> {_STATES[then][0]}: {', '.join(events)}"
-    yield "    done --> [*]"
-    yield "```"
+                    edges[_STATES[state][0], _STATES[then][0]].append(event)
+    lines = [_SVG]
+    for edge, events in edges.items():
+        way, x, y, anchor = _WAYS[edge]
+        lines.append(f'<path class="way" d="{way}"/>')
+        lines.append(f'<text class="event" x="{x}" y="{y}" text-anchor="{anchor}">{", ".join(events)}</text>')
+    for name, (x, y) in _PLACES.items():
+        lines.append(f'<rect class="state" x="{x - 55}" y="{y - 20}" width="110" height="40" rx="8"/>')
+        lines.append(f'<text class="name" x="{x}" y="{y + 5}" text-anchor="middle">{name}</text>')
+    return "\n".join([*lines, "</svg>", ""])
 
 
 def _rows() -> Iterator[str]:
@@ -91,6 +128,7 @@ def main() -> None:
     """Print the page, or write it."""
     if "--write" in sys.argv[1:]:
         PAGE.write_text(page())
+        PICTURE.write_text(picture())
     else:
         sys.stdout.write(page())
 

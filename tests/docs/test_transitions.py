@@ -14,3 +14,4 @@ def test_the_transition_table_is_current(monkeypatch: pytest.MonkeyPatch) -> Non
     import transitions
 
     assert transitions.PAGE.read_text() == transitions.page(), "make docs"
+    assert transitions.PICTURE.read_text() == transitions.picture(), "make docs"

@@ -25,7 +25,6 @@ TRIED = {
     "dialect": "test_snippets",
     "scenario": "tests/lab/test_simulate.py",
     "http": "test_app_sees",
-    "mermaid": "test_transitions",
     **dict.fromkeys(("py", "js", "go", "java"), "test_clients_guide"),
 }
 SHELL = {
