@@ -111,6 +111,16 @@ def new_ca(*hosts: str) -> ca.Made:
     return ca.init(folder / "cert.pem", folder / "key.pem", list(hosts), datetime.now(UTC), os.environ)
 
 
+def made_by(image: Image) -> dict[str, bytes]:
+    """The Secret of a CA that the image makes in a mounted folder, as the guide does with `docker run`."""
+    folder = Path(tempfile.mkdtemp())
+    os.chown(folder, 65532, 65532)
+    with image.mounted({"/etc/redrive/ca": folder}, writable=["/etc/redrive/ca"]):
+        status, said = image.output(["redrive", "ca", "init", "--for", NAME])
+    assert status == 0, said
+    return secret(folder / "cert.pem", folder / "key.pem")
+
+
 def check(image: Image, apps: Root) -> None:
     """Both ways."""
     on_kubernetes(image, apps)
@@ -125,9 +135,9 @@ def on_kubernetes(image: Image, apps: Root) -> None:
     base = yaml.safe_load((KUBERNETES / "base/deployment.yaml").read_text())["spec"]["template"]["spec"]
     env = {each["name"]: each["value"] for each in (*base["containers"][0]["env"], *app["env"])}
 
-    own, upstreams, other = new_ca(NAME), new_ca(), new_ca(NAME)
+    own, upstreams, other = made_by(image), new_ca(), new_ca(NAME)
     volumes = {
-        **volumes_of(pod, secret(own)),
+        **volumes_of(pod, own),
         "redrive": projected({"redrive.yaml": (KUBERNETES / "https/redrive.yaml").read_bytes()}),
     }
     roots = Path(tempfile.mkdtemp()) / "roots.pem"
@@ -164,9 +174,9 @@ def refused(apps: Root, app: dict[str, Any], other: ca.Made, env: dict[str, str]
     assert sum(server.seen.values()) == before, "a call went through"
 
 
-def secret(made: ca.Made) -> dict[str, bytes]:
+def secret(cert: Path, key: Path) -> dict[str, bytes]:
     """What `kubectl create secret tls` makes of a CA."""
-    return {"tls.crt": made.cert.read_bytes(), "tls.key": made.key.read_bytes()}
+    return {"tls.crt": cert.read_bytes(), "tls.key": key.read_bytes()}
 
 
 def volumes_of(pod: dict[str, Any], data: dict[str, bytes]) -> dict[str, Path]:
