@@ -102,7 +102,7 @@ async def test_a_retried_success_is_told_from_a_plain_one(tmp_path: Path, open_p
         await expect(page.locator("button.call")).to_have_count(1)
         await expect(page.locator("button.call .chip")).to_have_text(["503", "200"])
         await page.locator("#call-kind").select_option("failed")
-        await expect(page.locator("#call-list .empty")).to_contain_text("No call that is kept matches.")
+        await expect(page.locator("#call-list .empty")).to_contain_text("No recorded call matches.")
         await page.get_by_role("button", name="Show all calls").click()
         await expect(page.locator("button.call")).to_have_count(2)
         await page.locator("#call-filter").fill("transient")  # a number might be a port's
@@ -119,7 +119,7 @@ async def test_a_reload_with_errors(tmp_path: Path, open_page: Open) -> None:
         await expect(page.locator("#values tr", has_text="strategy.backoff.base")).to_contain_text("1ms")
         await expect(page.locator("#values tr", has_text="strategy.backoff.base")).to_contain_text("redrive.yaml:3")
         running.file.write_text(good + "    strategie: patient\n")
-        await page.get_by_role("button", name="Load the file again").click()
+        await page.get_by_role("button", name="Reload the file").click()
         line = len(good.splitlines()) + 1
         await expect(page.locator("#reload-result")).to_contain_text("Refused: 1 error")
         await expect(page.locator(".problems.bad")).to_contain_text(
@@ -127,7 +127,7 @@ async def test_a_reload_with_errors(tmp_path: Path, open_page: Open) -> None:
         )
         await expect(page.locator(".problems.bad")).to_contain_text("did you mean strategy?")
         await page.keyboard.press("1")
-        await expect(page.locator(".notice.bad")).to_contain_text("what was in force before stays in force")
+        await expect(page.locator(".notice.bad")).to_contain_text("the earlier configuration stays in force")
         running.file.write_text(good.replace("payments:", "billing:"))
         running.signal(signal.SIGHUP)
         await expect(row(page, "billing")).to_be_visible()

@@ -54,10 +54,10 @@ upstreams:
 
 #: Which upstream, the words that have to be there, in the order in which they stand.
 TOLD = {
-    "saved": ("transient: 503", "retried after", "handed to the app", "success"),
+    "saved": ("transient: 503", "retried after", "passed to the app", "success"),
     "fallen": (
         *("→ saved", "to fallen", "the call went on at another upstream: attempts_exhausted: that was the last of 3"),
-        *("to saved", "handed to the app", "Taken over by saved (attempts_exhausted)."),
+        *("to saved", "passed to the app", "Taken over by saved (attempts_exhausted)."),
     ),
     "gone": ("the app went away", "client_gone", "The app went away before its answer came."),
     "unnamed": ("not named: 404", "not retried: not_retryable, since nothing names it as retryable"),
@@ -78,7 +78,7 @@ TOLD = {
     "cooled": ("cooling", "for longer than this call may be held"),
     "tripped": ("circuit_open", "its circuit breaker is open: calls are answered at once until a probe succeeds"),
     "dead": ("sent again at once, for free", "the connection was refused", "that was the last of 3 attempts"),
-    "hedged": ("cancelled: another attempt ended the call", "handed to the app"),
+    "hedged": ("cancelled: another attempt ended the call", "passed to the app"),
     "unmatched": ("not sent: denied", "denied", "the address is on the deny list"),
     "(refused)": ("bad_request", "no upstream has this host, or a prefix that the path begins with"),
 }

@@ -267,7 +267,7 @@ def _not_in_the_file() -> web.Response:
 
 
 def _no_such_call() -> web.Response:
-    return refusal(404, "This call is not kept any more.")
+    return refusal(404, "This call is no longer kept.")
 
 
 async def _json(request: web.Request, made: Callable[[], Any], status: int = 200) -> web.StreamResponse:

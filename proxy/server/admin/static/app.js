@@ -247,10 +247,10 @@ class House {
 
   notices() {
     const told = [];
-    if (this.state === "lost" && this.board !== null) told.push(["bad", "redrive does not answer. What is shown is as it was last; it goes on by itself when redrive is back."]);
-    if (this.ready?.draining && this.state === "live") told.push(["wait", "redrive is draining: it is not ready, and lets its calls run out."]);
+    if (this.state === "lost" && this.board !== null) told.push(["bad", "redrive does not answer. The page shows the last state, and continues by itself when redrive is back."]);
+    if (this.ready?.draining && this.state === "live") told.push(["wait", "redrive is draining: it is not ready, and lets calls in flight finish."]);
     else if (this.ready && !this.ready.ready && this.state === "live") told.push(["wait", "redrive is not ready for calls yet."]);
-    if (this.ready?.reload_errors.length) told.push(["bad", `The configuration was refused when it was loaded again (${this.ready.reload_errors.length} error${this.ready.reload_errors.length === 1 ? "" : "s"}); what was in force before stays in force.`, "Show them"]);
+    if (this.ready?.reload_errors.length) told.push(["bad", `The configuration was refused when it was loaded again (${this.ready.reload_errors.length} error${this.ready.reload_errors.length === 1 ? "" : "s"}); the earlier configuration stays in force.`, "Show them"]);
     if (this.restarted && this.state === "live") told.push(["info", `redrive was restarted at ${this.restarted.toLocaleTimeString()}: all counts start again.`, "Dismiss"]);
     const text = JSON.stringify(told);
     if (text === this.told) return;

@@ -12,8 +12,8 @@ const COLUMNS = [
   { id: "status", text: "Got", title: "The status that the app got; g14 is a gRPC status", value: (call) => call.grpc_status ?? call.status, down: true },
   { id: "what", text: "Call", title: "Method, path, host", value: (call) => `${call.path} ${call.host} ${call.method}` },
   { id: "of", text: "Upstream", title: "The upstream, and the route where one matched", value: (call) => `${call.upstream} ${call.route}` },
-  { id: "chips", text: "Attempts", title: "What came of each attempt; sorted by their number", value: (call) => call.attempts, down: true },
-  { id: "outcome", text: "Outcome", title: "What came of the call", value: (call) => call.outcome },
+  { id: "chips", text: "Attempts", title: "What happened to each attempt; sorted by number", value: (call) => call.attempts, down: true },
+  { id: "outcome", text: "Outcome", title: "How the call ended", value: (call) => call.outcome },
   { id: "took", text: "Took", title: "From the request's head to the end of the answer, waits included", value: (call) => call.duration ?? 0, down: true },
 ];
 
@@ -176,7 +176,7 @@ export class Calls {
         this.draw();
         this.house.moved_on();
       };
-      this.empty.replaceChildren(h("p", {}, about === "filtered" ? "No call that is kept matches." : "No call that is kept was retried or failed."), h("button", { type: "button", onclick: clear }, "Show all calls"));
+      this.empty.replaceChildren(h("p", {}, about === "filtered" ? "No recorded call matches." : "No recorded call was retried or failed."), h("button", { type: "button", onclick: clear }, "Show all calls"));
       return;
     }
     const listen = this.house.ready?.listen[0] ?? "127.0.0.1:8080";
@@ -214,7 +214,7 @@ export class Calls {
       status(call),
       h("span", { class: "what" }, call.method ? [h("b", {}, call.method), " ", h("span", { class: "path", title: call.path }, call.path), h("span", { class: "host" }, call.host)] : h("span", { class: "quiet" }, call.detail ?? "unreadable")),
       h("span", { class: "of" }, call.upstream || "(refused)", call.route ? h("small", {}, ` ${call.route}`) : null),
-      h("span", { class: "chips", title: "What came of each attempt" }, chips(call.history, call)),
+      h("span", { class: "chips", title: "What happened to each attempt" }, chips(call.history, call)),
       h("span", { class: `outcome ${call.outcome}`, title: OUTCOMES[call.outcome] }, call.outcome),
       h("span", { class: "took" }, seconds(call.duration ?? 0)),
     );

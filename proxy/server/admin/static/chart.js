@@ -39,7 +39,7 @@ export class Charts {
       return;
     }
     const at = this.at();
-    say(this.when, this.instant === null ? `The last ${Math.round(columns.seconds[at])} seconds. For another moment point at a chart, or use ← and → in it.` : `The ${Math.round(columns.seconds[at])} seconds up to ${clock(columns.at[at])}.`);
+    say(this.when, this.instant === null ? `The last ${Math.round(columns.seconds[at])} seconds. For another time, point at a chart, or use ← and → in it.` : `The ${Math.round(columns.seconds[at])} seconds up to ${clock(columns.at[at])}.`);
     for (const chart of this.charts) chart.draw(columns, at, this.instant !== null);
   }
 

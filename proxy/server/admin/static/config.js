@@ -62,7 +62,7 @@ export class Config {
     const lines = (title, cls, list) => (list.length ? h("details", { class: `problems ${cls}`, open: cls === "bad" || (list.length < 4 && innerWidth > 760) }, h("summary", {}, title), h("ul", {}, list.map((line) => h("li", {}, line)))) : null);
     $("problems").replaceChildren(
       ...[
-        lines("The file was refused when it was loaded again; what was in force before stays in force", "bad", errors),
+        lines("The file was refused when it was loaded again; the earlier configuration stays in force", "bad", errors),
         lines(`${warnings.length} warning${warnings.length === 1 ? "" : "s"} in the configuration in force`, "wait", warnings),
       ].filter(Boolean),
     );
@@ -100,7 +100,7 @@ export class Config {
       return h("tr", { class: from === "default" ? "default" : null }, h("th", { scope: "row" }, path), h("td", { class: "value" }, value || h("span", { class: "quiet" }, "(empty)")), h("td", { class: "from", title: from }, short));
     };
     const table = h("table", { class: "values" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col" }, "Value"), h("th", { scope: "col" }, "From"))), h("tbody", {}, shown.map(row)));
-    const nothing = written && !wanted ? "Everything here is as the defaults have it." : "No key matches the filter.";
+    const nothing = written && !wanted ? "Everything here has its default value." : "No key matches the filter.";
     const { upstream, route } = this.chosen;
     const edit = upstream && !route && this.house.named.has(upstream) ? h("button", { type: "button", title: "Edit its policy, and see how its last calls would have gone; nothing is written", onclick: () => this.try_out(upstream) }, "What if…") : null;
     $("values").replaceChildren(h("div", { class: "buttons" }, h("h2", {}, title), edit), shown.length ? table : h("p", { class: "quiet" }, this.values === null ? "…" : nothing));
@@ -138,7 +138,7 @@ export class Config {
     try {
       const answer = await this.house.post("reload");
       const { reloaded, errors } = await answer.json();
-      say($("reload-result"), reloaded ? "Loaded: it is in force." : `Refused: ${errors.length} error${errors.length === 1 ? "" : "s"}, shown above. What was in force before stays in force.`);
+      say($("reload-result"), reloaded ? "Loaded: it is in force." : `Refused: ${errors.length} error${errors.length === 1 ? "" : "s"}, shown above. The earlier configuration stays in force.`);
       mark($("reload-result"), "data-tone", reloaded ? "good" : "bad");
     } catch (error) {
       say($("reload-result"), `That did not work: ${error.message}`);

@@ -15,9 +15,9 @@ export function curl(call, about, listen) {
   const reverse = own || (about?.prefix && (call.path === about.prefix || call.path.startsWith(`${about.prefix}/`)));
   if (!reverse && !secure && listen[0]) words.push("-x", quoted(`http://${listen[0]}`));
   words.push(quoted(`${secure && !reverse ? "https" : "http"}://${reverse && !own ? (listen[0] ?? call.host) : call.host}${call.path}`));
-  const kept = ["request headers and the body are not kept, add what the call needs"];
+  const kept = ["request headers and the body are not recorded, add what the call needs"];
   if (call.path.includes("***") || call.host.includes("***")) kept.unshift("what is masked stands as three asterisks, put the value in its place");
-  if (grpc) kept.push("curl cannot make the message of a gRPC call");
+  if (grpc) kept.push("curl cannot encode the message of a gRPC call");
   return `# ${kept.join(", ")}\n${words.join(" ")}\n`;
 }
 

@@ -72,7 +72,7 @@ export class Detail {
       h("p", { class: "buttons" }, button("Its calls", () => this.house.show_calls(name)), name && name !== "unmatched" ? button("Its configuration", () => this.house.show_config(name)) : null),
       (parts.waits = h("section", { class: "waits" }, h("h3", {}, "Cooldown, circuits, keys"), (parts.left = h("p", {})), (parts.began = h("div", {})), (parts.places = h("ul", {})))),
       h("section", {}, this.charts.element, (parts.level = h("p", { class: "quiet" }))),
-      block("outcomes", "What came of its calls, since the start"),
+      block("outcomes", "How its calls ended, since the start"),
       block("latest", "Latest calls that were retried or failed"),
       block("policy", "Policy"),
     );
@@ -150,14 +150,14 @@ export class Detail {
     const found = Object.entries(this.loaded?.outcomes ?? {}).sort((a, b) => b[1] - a[1]);
     if (!found.length) return h("p", { class: "quiet" }, this.loaded ? "No calls yet." : "…");
     const all = found.reduce((sum, [, n]) => sum + n, 0);
-    const table = h("table", { class: "plain" }, found.map(([outcome, n]) => h("tr", { title: OUTCOMES[outcome] }, h("td", {}, h("button", { type: "button", class: `outcome ${outcome}`, title: `The calls that are kept of this outcome. ${OUTCOMES[outcome] ?? ""}`, onclick: () => this.house.show_calls(this.name, outcome) }, outcome)), h("td", { class: "number" }, count(n)), h("td", { class: "number" }, percent(n, all)))));
+    const table = h("table", { class: "plain" }, found.map(([outcome, n]) => h("tr", { title: OUTCOMES[outcome] }, h("td", {}, h("button", { type: "button", class: `outcome ${outcome}`, title: `The recorded calls with this outcome. ${OUTCOMES[outcome] ?? ""}`, onclick: () => this.house.show_calls(this.name, outcome) }, outcome)), h("td", { class: "number" }, count(n)), h("td", { class: "number" }, percent(n, all)))));
     const advice = [retriedByApps(this.loaded), failedLater(this.loaded)].filter(Boolean);
     return advice.length ? h("div", {}, table, advice.map((text) => h("p", { class: "advice" }, text))) : table;
   }
 
   latest(name) {
     const calls = this.house.notable.filter((call) => call.upstream === name).slice(0, 8);
-    if (!calls.length) return h("p", { class: "quiet" }, "None among those that are kept.");
+    if (!calls.length) return h("p", { class: "quiet" }, "None among the recorded calls.");
     const line = (call) =>
       h("button", { type: "button", class: "latest", onclick: () => this.house.show_call(call) },
         h("span", { class: "quiet" }, call.time.slice(11, 19)), h("span", { class: "path" }, `${call.method} ${call.path}`),
@@ -180,7 +180,7 @@ const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
 /** What there is to say of streams that told of an error once the app had begun to read. */
 function failedLater({ stream_errors: errors }) {
   if (!errors) return "";
-  return `${count(errors)} error${errors === 1 ? "" : "s"} came in streams that had begun to go to the app: those are never retried here.`;
+  return `${count(errors)} error${errors === 1 ? "" : "s"} came in streams that had already begun to go to the app; those are never retried.`;
 }
 
 /** What there is to say of apps that retry on top of redrive. */
@@ -189,7 +189,7 @@ function retriedByApps({ app_retries: sure, likely_app_retries: likely }) {
   const parts = [];
   if (sure) parts.push(`${count(sure)} of these calls were an app's own retries`);
   if (likely) parts.push(`${count(likely)} look like an app's own retries of calls that redrive had given up`);
-  return `${parts.join(", and ")}. Switch the app's retries off: they multiply with those made here.`;
+  return `${parts.join(", and ")}. Switch the app's retries off: they multiply with redrive's.`;
 }
 
 /** Put a part in the place of what was there, unless it says the same. */

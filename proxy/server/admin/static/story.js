@@ -6,7 +6,7 @@ import { explain } from "./explain.js";
 import { link_to } from "./place.js";
 import { DECISIONS, GATES, GRPC, OUTCOMES, result, tone } from "./words.js";
 
-/** What came of each attempt; the same several times over is said once, with its number. `call`: whose they are, where it
+/** What happened to each attempt; the same several times over is said once, with its number. `call`: whose they are, where it
  * is known; a call that was held until its end has none. */
 export function chips(history, call = null) {
   const runs = [];
@@ -61,7 +61,7 @@ function actions(call, house) {
     field.value = text;
     below.replaceChildren(field);
     field.select();
-    say(said, "The browser does not let this page copy: here it is.");
+    say(said, "The browser does not allow this page to copy. Here is the text.");
   };
   const json = () => `${JSON.stringify(call, null, 2)}\n`;
   return h(
@@ -73,8 +73,8 @@ function actions(call, house) {
       button("Explain this call", "What the configuration in force says about it (redrive explain)", () => explain(call, house, below, said)),
       house.named.has(call.upstream) ? button("What if…", "Edit the upstream's policy, and see how its last calls would have gone", () => house.show_what_if(call.upstream)) : null,
       button("Copy as curl", "A curl command; masked values stay masked", take("a curl command", () => curl(call, house.about.get(call.upstream), house.ready?.listen ?? []))),
-      button("Copy as JSON", "What /requests has of it", take("JSON", json)),
-      button("Copy link", "A link to this call, as long as it is kept", take("a link to this call", () => link_to(call))),
+      button("Copy as JSON", "The call as /requests returns it", take("JSON", json)),
+      button("Copy link", "A link to this call, as long as it is recorded", take("a link to this call", () => link_to(call))),
       said,
     ),
     below,

@@ -8,14 +8,14 @@ import { VirtualList } from "./virtual.js";
 import { STATES } from "./words.js";
 
 const COLUMNS = [
-  { id: "state", text: "State", title: "What is in trouble comes first" },
-  { id: "name", text: "Upstream", title: "Name, and where it is" },
+  { id: "state", text: "State", title: "Upstreams in trouble come first" },
+  { id: "name", text: "Upstream", title: "Name and address" },
   { id: "calls", text: "Calls", title: "Calls of apps" },
   { id: "success", text: "Success", title: "Green: with the first attempt. Blue: after retries. Red: failed." },
-  { id: "attempts", text: "Att./call", title: "Attempts for each call of which any was sent here, calls from other upstreams too" },
+  { id: "attempts", text: "Att./call", title: "Attempts per call, counting only calls with an attempt here, including calls from other upstreams" },
   { id: "bucket", text: "Bucket", title: "Retry tokens left, and their last five minutes" },
-  { id: "cooldown", text: "Cooldown", title: "How long callers are still asked to wait; how many keys are; or how many endpoints' circuit breakers are open" },
-  { id: "limiter", text: "Limit", title: "Attempts a second that a rate bucket or the adaptive limiter lets through; attempts under way, of those that may be" },
+  { id: "cooldown", text: "Cooldown", title: "How long callers still have to wait; how many keys have to; or how many endpoints' circuit breakers are open" },
+  { id: "limiter", text: "Limit", title: "Attempts a second that a rate bucket or the adaptive limiter allows; attempts under way, out of the most allowed" },
   { id: "p50", text: "p50", title: "Half of the calls of the last minute took no longer, retries included" },
   { id: "p95", text: "p95", title: "95 of 100 calls of the last minute took no longer, retries included" },
 ];
@@ -132,7 +132,7 @@ export class Upstreams {
       "div",
       { "data-about": "none" },
       h("h2", {}, "No upstream is named yet"),
-      h("p", {}, "Hosts that no upstream names are forwarded under the defaults, and show here once they are called. To name one, add this to ", h("code", {}, file), ":"),
+      h("p", {}, "Hosts that no upstream names are forwarded under the defaults, and appear here once they are called. To name one, add this to ", h("code", {}, file), ":"),
       h("pre", {}, "upstreams:\n  github:\n    url: https://api.github.com\n    dialects: [http, github]"),
       h("p", { class: "quiet" }, "The file is loaded again when it changes."),
     );

@@ -57,7 +57,7 @@ export class WhatIf {
       h("h2", {}, `What if ${upstream} had another policy?`),
       h("p", { class: "quiet" }, `Edit what ${from} says, and see how the last calls would have gone. Nothing is written, and nothing is sent. Keys that are not written here have their defaults. ${locked.length ? `Not shown here, and unchanged: ${locked.join(", ")}. ` : ""}*** stands for a secret in the file.`),
       this.field,
-      h("p", { class: "buttons" }, this.button, h("button", { type: "button", onclick: back }, "As the file has it"), h("button", { type: "button", onclick: () => this.house.show_config(upstream) }, "Back to its values"), h("span", { class: "quiet" }, "Ctrl+Enter plays too")),
+      h("p", { class: "buttons" }, this.button, h("button", { type: "button", onclick: back }, "As the file has it"), h("button", { type: "button", onclick: () => this.house.show_config(upstream) }, "Back to its values"), h("span", { class: "quiet" }, "Ctrl+Enter works too")),
       this.says,
       this.result,
     );
@@ -113,7 +113,7 @@ export class WhatIf {
     this.tell(errors, warnings);
     if (errors.length) this.result.replaceChildren();
     else if (played) this.result.replaceChildren(...this.played(played));
-    else if (calls) this.result.replaceChildren(h("p", {}, "No call of this upstream is kept, so there is nothing to play."));
+    else if (calls) this.result.replaceChildren(h("p", {}, "No call of this upstream is recorded, so there is nothing to play."));
     else this.result.replaceChildren();
   }
 

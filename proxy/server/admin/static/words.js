@@ -1,26 +1,26 @@
 // What the words of the log and the metrics mean, in a sentence each (docs/reference/classification.md).
 
 export const OUTCOMES = {
-  success: "An answer that is no failure was handed to the app.",
-  not_retryable: "Nothing names this failure as one to retry, or the request may have been carried out and its method must not be repeated: the attempt says which.",
+  success: "An answer that is not a failure was passed to the app.",
+  not_retryable: "Nothing names this failure as one to retry, or the request may have been carried out and its method must not be repeated. The attempt says which.",
   attempts_exhausted: "Every attempt that the policy allows was made.",
   bucket_empty: "The bucket has too few tokens left to pay for another attempt: retries are held back so that they do not add to the load.",
   pushback_stop: "The upstream said that this must not be retried.",
   pushback_too_long: "The upstream asked for a longer wait than pushback.max_delay allows.",
-  deadline: "The call ran out of time, or what it would have waited for does not fit into what was left (timeouts.total, or what the app allowed).",
-  committed: "The answer had begun to go to the app, or the request outgrew its buffer: there was no way back.",
+  deadline: "The call ran out of time, or the next wait would not have fitted into the time left (timeouts.total, or what the app allowed).",
+  committed: "The answer had already begun to go to the app, or the request outgrew its buffer: no other attempt was possible.",
   disabled: "Retries are off for this call (mode, or X-Retry-Disable).",
   rate_limited: "The rate bucket rejected the call.",
   cooling: "The upstream asked everyone to wait for longer than this call may be held, or its policy answers at once (cooldown: reject).",
-  circuit_open: "Every endpoint failed so often lately that its circuit breaker is open: calls are answered at once until a probe succeeds.",
-  overloaded: "No room: no place among the attempts under way came free in time (concurrency), limits.waiting or limits.connections is used up, or the process drains.",
-  denied: "The destination is one that must not be reached from here.",
-  bad_request: "The request could not be read, or may not be passed on.",
+  circuit_open: "Every endpoint has failed so often lately that its circuit breaker is open: calls are answered at once until a probe succeeds.",
+  overloaded: "No room: no place among the attempts under way became free in time (concurrency), limits.waiting or limits.connections is used up, or the process is draining.",
+  denied: "The destination is not allowed.",
+  bad_request: "The request could not be read, or must not be forwarded.",
   client_gone: "The app went away before its answer came.",
 };
 
 export const DECISIONS = {
-  delivered: "handed to the app",
+  delivered: "passed to the app",
   retried: "retried",
   transparent: "sent again at once, for free: the upstream cannot have seen it",
   cancelled: "cancelled: another attempt ended the call",
@@ -42,12 +42,12 @@ export const GATES = { cooldown: "the upstream's cooldown", rate: "the rate buck
 
 export const STATES = {
   failing: { rank: 5, text: "failing", why: "At least half of the calls of the last minute failed." },
-  drained: { rank: 4, text: "bucket empty", why: "The bucket has little or nothing left for retries: failures are hardly retried." },
-  open: { rank: 3, text: "circuit open", why: "An endpoint failed so often lately that its circuit breaker is open: only probes go there." },
+  drained: { rank: 4, text: "bucket empty", why: "The bucket has little or nothing left for retries: hardly any failure is retried." },
+  open: { rank: 3, text: "circuit open", why: "An endpoint has failed so often lately that its circuit breaker is open: only probes go there." },
   aside: { rank: 2, text: "key refused", why: "The upstream refuses one of its keys, or it is out of quota: it is put aside, and the other keys are used." },
   cooling: { rank: 3, text: "cooling down", why: "The upstream asked its callers to wait; calls are held." },
   errors: { rank: 2, text: "errors", why: "Some calls of the last minute failed." },
-  refused: { rank: 2, text: "turned away", why: "Requests were turned away in the last minute: malformed, misdirected, or for nobody." },
+  refused: { rank: 2, text: "turned away", why: "Requests were turned away in the last minute: malformed, misdirected, or for no upstream." },
   key_cooling: { rank: 2, text: "key cooling", why: "The upstream asked callers with one of its keys to wait; the other keys are used." },
   retrying: { rank: 1, text: "retrying", why: "More than one attempt in ten of the last minute was a retry." },
   taking_over: { rank: 1, text: "taking over", why: "Calls arrive that other upstreams could not serve: it is their fallback." },
