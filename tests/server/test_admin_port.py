@@ -296,7 +296,7 @@ async def test_one_call_is_shown_as_long_as_it_is_kept(admin: Client, house: Hou
     assert (await found.json())["detail"] == "second"
     for number in ("0", "3", "x", "9" * 40, "-1"):
         gone = await admin.get(f"/requests/{number}")
-        assert (gone.status, await gone.text()) == (404, "This call is no longer recorded.\n")
+        assert (gone.status, await gone.text()) == (404, "This call is no longer kept.\n")
 
 
 async def test_one_draft_is_played_at_a_time_and_nobody_else_waits(house: House, aiohttp_client: AiohttpClient) -> None:

@@ -13,7 +13,7 @@ export async function explain(call, house, below, said) {
     below.replaceChildren(explanation(told, call));
     below.scrollIntoView({ block: "nearest" });
   } catch (error) {
-    say(said, /: 404/.test(error.message) ? "This call is no longer recorded." : `That did not work: ${error.message}`);
+    say(said, /: 404/.test(error.message) ? "This call is no longer kept." : `That did not work: ${error.message}`);
   }
 }
 
