@@ -448,7 +448,7 @@ class Call:
         return (*actions, *self._finish(Outcome.CLIENT_GONE, now))
 
     def cut(self, now: float) -> Actions:
-        """The process ends: an answer under way is broken off, one that was kept goes to the app, else it is told."""
+        """The process ends: an answer under way is broken off, a kept one goes to the app, else the app is told."""
         state = self.state
         if type(state) is Delivering:
             self._note_delivery(state, now, Outcome.COMMITTED.value, SHUT_DOWN)
@@ -458,7 +458,7 @@ class Call:
         return () if type(state) is Done else self._stop_waiting(Outcome.OVERLOADED, now, SHUT_DOWN)
 
     def denied(self, attempt: int, detail: str, now: float) -> Actions:
-        """The place that this attempt would have gone to is one that nobody may reach: it was not sent. The whole call
+        """The destination of this attempt is not allowed: it was not sent. The whole call
         ends, since its endpoints are the policy's mistake.
         """
         flight = self._in_flight(attempt)
