@@ -54,7 +54,7 @@ def test_the_glossary_has_our_words() -> None:
 
 @pytest.mark.parametrize("page", [PAGE, RULES], ids=lambda page: page.name)
 def test_modules_that_are_named_exist(page: Path) -> None:
-    named = re.findall(rf"(?:\b|proxy[/.])((?:{'|'.join(ROOMS)})[/.][a-z_0-9/.]+)", page.read_text())
+    named = re.findall(rf"(?<!tests/)(?:\b|proxy[/.])((?:{'|'.join(ROOMS)})[/.][a-z_0-9/.]+)", page.read_text())
     assert len(named) > 1
     for name in named:
         path = ROOT / "proxy" / name.rstrip("/.").removesuffix(".py").replace(".", "/")
