@@ -107,7 +107,7 @@ def _of_certificates(settings: Settings) -> dict[str, str]:
 
 
 def tell_if_missing(settings: Settings) -> None:
-    """Say so where apps are about to be told of files that are not there."""
+    """Say so if apps are about to get names of files that do not exist."""
     missing = sorted({path for path in _of_certificates(settings).values() if not Path(path).exists()})
     if missing:
         _tell(f"missing: {' and '.join(missing)}: run redrive ca init to make them; apps fail until then")

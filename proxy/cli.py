@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = verb(options)
         print(end="", flush=True)
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has seen enough
         _silence()
         return FINE
     except OSError as error:  # a full disk under it, say

@@ -102,7 +102,7 @@ class House:
         self._admin = settings.admin
         self._manager = ServiceManager(os.environ)
         self._metrics = Metrics()
-        # As the log: whoever stands still holds nothing up.
+        # Like the log: a reader that stands still holds nothing up.
         self._people = LineSink(_ERRORS, self._loop.call_later)
         self._is_alone = processes(settings.workers) == 1
         self._serving, self._recent = self._alone() if self._is_alone else self._workers()

@@ -49,7 +49,7 @@ def leave(status: int) -> NoReturn:
 async def within(
     seconds: float, work: Coroutine[Any, Any, Given], otherwise: Given, tell: Callable[..., None]
 ) -> Given:
-    """What a step of the end gives; what takes longer than so many seconds is told of, and left behind."""
+    """What a step of the end gives; what takes longer than so many seconds is reported, and abandoned."""
     task = asyncio.ensure_future(work)
     done, _ = await asyncio.wait({task}, timeout=seconds)
     if done:

@@ -176,7 +176,7 @@ def _by_path(globs: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...
 
 
 def _words(typed: Mapping[str, Any]) -> str:
-    """A rule of a pack, as people are told of it."""
+    """A rule of a pack, as people see it."""
     if "event" in typed:
         event = typed["event"]
         return " ".join([event.get("event", "event"), *map(str, event.get("json", {}).values())])

@@ -63,7 +63,7 @@ class Watcher:
         stood: list[tuple[str, _Stamp]] = []
         read, unread = stood, 0.0
         while True:
-            await asyncio.sleep(GLANCE)  # noqa: TID251  nobody tells of a change: it is looked for
+            await asyncio.sleep(GLANCE)  # noqa: TID251  nothing reports a change: it is looked for
             stands = await asyncio.to_thread(_stamps, self._files, self._patterns)
             unread += GLANCE
             if stood == stands != read or unread >= LOOK:

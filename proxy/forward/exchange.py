@@ -865,7 +865,7 @@ class Exchange:
         return record
 
     def _end_journey(self, journey: Journey) -> None:
-        """The call is told of as it came, whichever upstream it ended at."""
+        """The call is reported as it came, whichever upstream it ended at."""
         journey.close()
         plan = self.plan = journey.first
         self.policy, self.request = plan.policy, plan.request
@@ -897,7 +897,7 @@ class Exchange:
         self.tell(now, self.call.app_gone, now)
 
     def break_down(self, error: Exception, now: float) -> None:
-        """A defect of the proxy: say so to whoever runs it, and to the app that its call has failed."""
+        """A defect of the proxy: say so in the log, and tell the app that its call has failed."""
         self.means.loop.call_exception_handler({"message": "a call broke down", "exception": error})
         if self.over:
             return

@@ -24,7 +24,7 @@ from proxy.wire.head import ResponseHead
 
 #: Never forwarded, whatever else applies: X-Retry-* is for us, the count is ours to write.
 OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
-#: Ends of attempts that an answer tells of; the log has all of them.
+#: Ends of attempts that an answer names; the log has all of them.
 _MOST_TOLD = 5
 #: Answers that a cooldown begins with: one of ours has Retry-After, and so has one that is handed on in its place.
 _ASKS_TO_WAIT = (429, 503)

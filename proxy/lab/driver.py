@@ -354,7 +354,7 @@ _CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], Any]] = {
 
 
 class OtherUpstreams(Protocol):
-    """Who knows of the upstreams that may take a call over (`proxy.lab.fallback`)."""
+    """What knows the upstreams that may take a call over (`proxy.lab.fallback`)."""
 
     def why_not(self, entry: Fallback) -> str:
         """Why one can't, in a clause; "" where it can."""

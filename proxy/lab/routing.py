@@ -40,7 +40,7 @@ class AppRequest:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Who takes a call: the request as deciding sees it, and its policy. `place` is the host and port that named the
+    """What takes a call: the request as deciding sees it, and its policy. `place` is the host and port that named the
     upstream; None where a prefix or a service did.
     """
 

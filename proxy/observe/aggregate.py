@@ -61,7 +61,7 @@ class Aggregate:
         before = self._kept.get(worker)
         if before is not None:
             report = replace(report, series=[*before.series, *report.series])
-            if report.calls is None:  # what was told of calls is yet to be shown
+            if report.calls is None:  # what was reported of calls is yet to be shown
                 report = replace(report, calls=before.calls, seen=before.seen)
         self._kept[worker] = report
 

@@ -145,14 +145,14 @@ def refused(
 
 
 class Observer(Protocol):
-    """Who is told of calls, synchronously on the event loop; the methods return soon and never raise."""
+    """What calls are reported to, synchronously on the event loop; the methods return soon and never raise."""
 
     def call_ended(self, call: CallRecord) -> None:
         """A call is over, or a request was refused before it became one."""
         ...
 
     def stream_failed(self, policy: Policy, error: str) -> None:
-        """A stream of events that went to the app told of an error, which is this in words (contract, section 13)."""
+        """A stream of events that went to the app reported an error, which is this in words (contract, section 13)."""
         ...
 
     def app_repeated(self, policy: Policy) -> None:

@@ -58,7 +58,7 @@ class CooldownLog:
             self._begun.move_to_end(began.upstream)
         same = next((each for each in kept if _is_same(each.began, began)), None)
         if same is not None and began.is_elsewhere:
-            return  # another worker was told of it too, or it began here
+            return  # another worker got it too, or it began here
         if same is not None and same.began.is_elsewhere:
             kept.remove(same)
         kept.append(Begun(began, worker))

@@ -18,9 +18,9 @@ from proxy.retry.policy import Policy
 
 #: So many calls are handed on at once, and none later than after so many seconds.
 BATCH, GATHER = 64, 0.02
-#: Errors in streams that are told of within a second.
+#: Errors in streams that are reported within a second.
 MOST = 100
-#: After so many likely retries of apps under one policy it is told of: one may be chance.
+#: After so many likely retries of apps under one policy they are reported: one may be chance.
 REPEATS = 3
 
 

@@ -26,7 +26,7 @@ _KEPT = 8 * 1024 * 1024
 #: Seconds from the first line of a batch until it is written, and between tries where nobody reads.
 GATHER = 0.02
 _AGAIN = 0.2
-#: Seconds that the end waits for whoever reads.
+#: Seconds that the end waits for the reader.
 _LAST = 1.0
 #: What an end that has no room says (a file that may not grow any more is such a one): there may be some later.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -37,7 +37,7 @@ Later = Callable[[float, Callable[[], None]], object]
 
 
 class Sink(Protocol):
-    """Who takes whole lines, each with its line end."""
+    """What takes whole lines, each with its line end."""
 
     def add(self, line: str) -> None:
         """Take one."""

@@ -16,7 +16,7 @@ from proxy.observe.trace_context import Bits, Trace
 
 
 class Tracer(Protocol):
-    """Whoever makes spans. It is an observer too, of calls that carry a trace."""
+    """What makes spans. It is an observer too, of calls that carry a trace."""
 
     def begin(self, sent: Sequence[str], bits: Bits) -> Trace:
         """The trace of a call; `sent` are the app's traceparent fields, `bits` draws that many bits."""

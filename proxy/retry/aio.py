@@ -40,16 +40,16 @@ RetryError = AsyncRetryError
 
 @runtime_checkable
 class AwaitedRetryStrategy(Protocol):
-    """Issuer of tokens, awaited. What is passed, returned and raised is as of `proxy.retry.RetryStrategy`."""
+    """Issuer of tokens, awaited. Arguments, results and exceptions are those of `proxy.retry.RetryStrategy`."""
 
     backoff_strategy: RetryBackoffStrategy
     """What computes the waits."""
 
     max_attempts: int
-    """The first attempt included."""
+    """The number of attempts, including the first."""
 
     async def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope; its delay is to be waited."""
+        """Begin a call within a scope; the caller waits the token's delay."""
 
     async def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
         """Exchange a failed attempt's token for the next one's, or raise RetryError from `error`."""
@@ -61,7 +61,7 @@ class AwaitedRetryStrategy(Protocol):
 class AsyncRetryStrategy:
     """A strategy with plain methods, awaited. `strategy` is what decides; its buckets are shared by all that wrap it.
 
-    Raises ValueError for what is no strategy, or one whose methods are awaited already.
+    Raises ValueError for anything else, or a strategy whose methods are awaited already.
     """
 
     def __init__(self, strategy: plugins.RetryStrategy) -> None:
@@ -84,7 +84,7 @@ class AsyncRetryStrategy:
 
     @property
     def max_attempts(self) -> int:
-        """The first attempt included."""
+        """The number of attempts, including the first."""
         return self.strategy.max_attempts
 
     @max_attempts.setter
@@ -92,7 +92,7 @@ class AsyncRetryStrategy:
         self.strategy.max_attempts = other
 
     async def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope; its delay is to be waited. Raises RetryError if no token is available."""
+        """Begin a call within a scope; the caller waits the token's delay. Raises RetryError if there is no token."""
         try:
             return self.strategy.acquire_initial_retry_token(token_scope=token_scope)
         except plugins.RetryError as no:
@@ -113,7 +113,7 @@ class AsyncRetryStrategy:
         self.strategy.record_success(token=token)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AsyncRetryStrategy:
-        """It is itself: whoever copies a client's configuration shares the buckets with it."""
+        """A copy is the strategy itself: a copied client configuration shares its buckets."""
         return self
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ class AsyncRetryStrategy:
 
 
 def wrap(strategy: plugins.RetryStrategy | AwaitedRetryStrategy) -> AwaitedRetryStrategy:
-    """Any strategy as one that is awaited: one with plain methods is wrapped, one that is awaited already stays."""
+    """Any strategy as one that is awaited: one with plain methods is wrapped, an awaited one is returned."""
     if is_awaited(strategy):
         return strategy  # type: ignore[return-value]
     return AsyncRetryStrategy(strategy)  # type: ignore[arg-type]

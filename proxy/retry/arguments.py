@@ -26,7 +26,7 @@ def number(name: str, value: Any, *, unit: str = "", endless: bool = False) -> f
 
 
 def attempts(value: Any) -> int:
-    """How many attempts there are, the first included."""
+    """How many attempts there are, including the first."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"max_attempts must be a whole number, not {value!r}")
     if value < 1:
@@ -46,7 +46,7 @@ def jitter(value: Any) -> Jitter:
 
 
 def function(name: str, value: Callable[..., Any] | None, what: str) -> Callable[..., Any] | None:
-    """A function, or None for the default. `what` says what it gives."""
+    """A function, or None for the default. `what` says what it returns."""
     if value is None or callable(value):
         return value
     raise ValueError(f"{name} must be a function that gives {what}, not {value!r}")

@@ -31,7 +31,7 @@ _LARGEST_EXPONENT = 2**53
 
 
 def needs_draw(backoff: Backoff) -> bool:
-    """Whether `delay` looks at its draw: a draw is made only when a backoff that needs one is computed."""
+    """Whether `delay` uses its draw: a draw is made only when a backoff that needs one is computed."""
     return backoff.jitter != "none"
 
 

@@ -6,7 +6,7 @@ and gives it back exactly once (`proxy.retry.admission.Payment`). There are neve
 
 Theory. Places are asked for, never handed over. A place that comes free is offered to the first in line, whose alarm
 rings at once (`retime`); it asks again, and the one behind it is offered what is left. A call that comes while others
-wait goes to the end of the line, so nobody is overtaken. Who gives up its turn offers it to the next.
+wait goes to the end of the line, so nobody is overtaken. A call that gives up its turn offers it to the next.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Places:
         self._offer(now)
 
     def resize(self, most: int, now: float) -> None:
-        """There are so many places from now on. Whoever has one keeps it."""
+        """There are so many places from now on. A call that has one keeps it."""
         if most != self.most:
             self.most = most
             self._offer(now)

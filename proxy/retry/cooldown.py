@@ -80,7 +80,7 @@ class CooldownBegan:
 
 
 class FleetCooldowns(Protocol):
-    """Who tells other machines of a cooldown, and has its places. Groups go by their names."""
+    """What reports a cooldown to other machines, and has its places. Groups go by their names."""
 
     def adopt(self, name: bytes, group: SlowStart) -> None:
         """This process has calls of this group from now on."""
@@ -161,7 +161,7 @@ class Cooldown:
         return True
 
     def allotted(self, group: SlowStart) -> None:
-        """This group was told of its places in the fleet, and whether other machines hold calls."""
+        """This group got its places in the fleet, and whether other machines hold calls."""
         self._look((group,))
 
     def ask(self, waiter: Waiter, fields: Fields, now: float, own: Sequence[float] = ()) -> float:
@@ -206,7 +206,7 @@ class Cooldown:
             group.leave(waiter, now)
         self._look(groups)
 
-    # -- what is told of it -------------------------------------------------------------------------------------------
+    # -- what is reported of it ----------------------------------------------------------------------------------------
 
     def wait_of(self, waiter: Waiter, now: float) -> float:
         """Seconds until this call, which asked, will go at the pace so far, as far as can be told."""

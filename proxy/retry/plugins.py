@@ -20,7 +20,7 @@ class RetryError(Exception):
 
 @runtime_checkable
 class ErrorRetryInfo(Protocol):
-    """An exception that carries retry information. `is_timeout_error` is read where present, else taken as False."""
+    """An exception that carries retry information. `is_timeout_error` is read if present; without it, it is False."""
 
     is_retry_safe: bool | None = None
     """Whether a retry is allowed; None where there is not enough information to tell."""
@@ -34,7 +34,7 @@ class ErrorRetryInfo(Protocol):
 
 @runtime_checkable
 class HasFault(Protocol):
-    """An exception that says whose fault it is; None where nobody knows."""
+    """An exception that says whose fault it is; None if unknown."""
 
     fault: Literal["client", "server"] | None
 
@@ -52,8 +52,8 @@ else:
 class RetryToken(Protocol):
     """What one call holds between two attempts. Issued by a strategy, used once.
 
-    To type checkers its members are those of the Smithy Python design, where it is a dataclass, so that either is taken
-    for the other. At run time any object with the two attributes is one.
+    For type checkers, its members are those of the Smithy Python design, where it is a dataclass, so that either is
+    accepted for the other. At run time any object with the two attributes is one.
     """
 
     retry_count: int
@@ -65,7 +65,7 @@ class RetryToken(Protocol):
 
 @runtime_checkable
 class RetryBackoffStrategy(Protocol):
-    """How long to wait; holds nothing of any call.
+    """How long to wait; keeps nothing about any call.
 
     A strategy may also take the keywords `previous` (the backoff computed before, in seconds, None at first) and
     `throttling` (whether the last error was one); they are passed only where its signature has them.
@@ -83,10 +83,10 @@ class RetryStrategy(Protocol):
     """What computes the waits."""
 
     max_attempts: int
-    """The first attempt included."""
+    """The number of attempts, including the first."""
 
     def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope; its delay is to be waited. Raises RetryError if no token is available."""
+        """Begin a call within a scope; the caller waits the token's delay. Raises RetryError if there is no token."""
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
         """Exchange a failed attempt's token for the next one's, or raise RetryError from `error`.
@@ -151,7 +151,7 @@ class CustomToken:
 
 
 def _seconds(token: Any) -> float:
-    """A token's delay. Raises where it is none that anybody could wait."""
+    """A token's delay in seconds. Raises for one that cannot be waited."""
     delay = float(token.retry_delay)
     if not delay < math.inf:
         raise ValueError(f"{delay} seconds are not a valid delay")

@@ -22,7 +22,7 @@ CooldownMode = Literal["wait", "reject", "off"]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential backoff (contract, section 3). `throttling_base` takes base's place after a throttling error."""
+    """Exponential backoff (contract, section 3). `throttling_base` replaces `base` after a throttling error."""
 
     base: float
     max: float
@@ -71,7 +71,7 @@ class BudgetSpec:
 
 @dataclass(frozen=True, slots=True)
 class RateSpec:
-    """A classic token bucket on attempts, first ones too. `rate` a second; `burst` tokens."""
+    """A classic token bucket on attempts, including first ones. `rate` per second; `burst` tokens."""
 
     rate: float
     burst: float
@@ -237,7 +237,7 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A provider's way of speaking, as data (proxy/config/dialects/*.yaml)."""
+    """How a provider words its errors and limits, as data (proxy/config/dialects/*.yaml)."""
 
     name: str
     rules: tuple[Rule, ...] = ()
@@ -329,7 +329,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class PushbackPolicy:
-    """`hold`: seconds for which a cooldown holds one call at most, in all."""
+    """`hold`: the most seconds for which cooldowns hold one call, in all."""
 
     max_delay: float = 60.0
     cooldown: CooldownMode = "wait"
@@ -359,7 +359,7 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class HeaderEdits:
-    """`set` replaces or adds; `remove` takes lower-case names out. One each for requests and responses."""
+    """`set` replaces or adds fields; `remove` takes lower-case names out. One each for both directions."""
 
     set: tuple[tuple[str, str], ...] = ()
     remove: frozenset[str] = frozenset()
@@ -367,9 +367,9 @@ class HeaderEdits:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """One upstream that takes over what ends here. `to` is its name; `json` are members to set at the top level of the
-    body, each with its value as JSON text; `keep` are fields and query parameters, in lower case, that go along though
-    their names say that they are secrets of the first upstream's.
+    """One upstream that takes over calls that would fail here. `to` is its name; `json` are members to set at the top
+    level of the body, each with its value as JSON text; `keep` are fields and query parameters, in lower case, that are
+    passed on although their names mark them as secrets of the first upstream.
     """
 
     to: str
@@ -381,7 +381,7 @@ class Fallback:
 class Credentials:
     """The keys of an upstream: each attempt carries one of `values` in the field `header` (in the user's spelling).
 
-    `values` are whole field values, and shown nowhere; people know them by their numbers, from 1. `digests` tell them
+    `values` are whole field values, and never shown; people see their numbers, from 1. `digests` tell them
     apart where something is kept for each.
     """
 
@@ -407,7 +407,7 @@ def _digest(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the own bucket, limiter and cooldown are kept by. `header` is a lower-case name where by is "header"."""
+    """What its own bucket, limiter and cooldown are kept by. `header` is a lower-case name where by is "header"."""
 
     by: Literal["host", "upstream", "header"] = "host"
     header: str = ""

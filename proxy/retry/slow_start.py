@@ -101,7 +101,7 @@ class SlowStart:
         return True
 
     def heed(self, delay: float, status: int, now: float) -> None:
-        """Callers elsewhere were asked to wait, and have the first place, until this process is told of its share."""
+        """Callers elsewhere were asked to wait, and have the first place, until this process gets its share."""
         if self.start(delay, status, now, now) and self.share < _NEVER:
             self.share = 0.0
 
@@ -164,7 +164,7 @@ class SlowStart:
     def landed(self, waiter: Waiter, sent: float, now: float, *, well: bool) -> None:
         """Its attempt, sent at `sent`, has a head or an end; `well`: its answer is no failure of the upstream's.
 
-        An attempt that was sent before the word in force tells of the time before it: it adds no place.
+        An attempt that was sent before the pushback in force describes the time before it: it adds no place.
         """
         if waiter is self._starter:
             self._starter = None
@@ -255,7 +255,7 @@ class SlowStart:
         if now < self.until:
             return self.until
         if not self._taken and self.share < _NEVER:
-            return _NEVER  # the places are elsewhere: it is told of its share
+            return _NEVER  # the places are elsewhere: it gets its share
         since = next(iter(self._taken.values()), self.until)
         return max(since + self.place_seconds, math.nextafter(now, _NEVER))
 

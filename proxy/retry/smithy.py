@@ -66,11 +66,11 @@ class IssuedToken:
 
 
 class _BuiltInStrategy:
-    """What all of them do; a kind is a definition (presets.py), and at most one rule of its own.
+    """What all kinds have in common; a kind is a definition (presets.py), and at most one rule of its own.
 
     `bucket`: what each scope's retries are paid from; "own" is the kind's, None is no bucket. `clock` is seconds of
     which only differences mean something, `random` a uniform draw from [0, 1). Raises ValueError for an argument that
-    is none. A deep copy is the strategy itself: whoever copies a client's configuration shares its buckets.
+    is none. A deep copy is the strategy itself: a copied client configuration shares its buckets.
     """
 
     definition: ClassVar[Strategy] = presets.STANDARD
@@ -112,7 +112,7 @@ class _BuiltInStrategy:
             return token
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
-        """The next attempt's token. Raises RetryError from `error`, or ValueError for a token that is not good."""
+        """The next attempt's token. Raises RetryError from `error`, or ValueError for a token that is not valid."""
         with self._lock:
             token = self._own(token_to_renew)
             now, (bucket, limiter) = self._clock(), token.shared
@@ -143,7 +143,7 @@ class _BuiltInStrategy:
             return renewed
 
     def record_success(self, *, token: RetryToken) -> None:
-        """The attempt of this token succeeded. Raises ValueError for a token that is not good."""
+        """The attempt of this token succeeded. Raises ValueError for a token that is not valid."""
         with self._lock:
             used = self._own(token)
             now, (bucket, limiter) = self._clock(), used.shared
@@ -157,14 +157,14 @@ class _BuiltInStrategy:
         return self
 
     def tokens_left(self, token_scope: str | None = None) -> float | None:
-        """The level of a scope's bucket; None where the strategy has none."""
+        """The level of a scope's bucket; None if the strategy has no bucket."""
         with self._lock:
             now = self._clock()
             bucket, _ = self._scope(token_scope, now)
             return bucket.level(now) if bucket is not None else None
 
     def _is_retryable(self, error: Exception) -> bool:
-        """False is never retried; None where the fault is the server's; neither protocol: no."""
+        """False is never retried; None is if the fault is the server's; an exception with neither protocol is not."""
         if isinstance(error, ErrorRetryInfo) and error.is_retry_safe is not None:
             return bool(error.is_retry_safe)
         return isinstance(error, HasFault) and error.fault == "server"
@@ -213,7 +213,7 @@ class SmithyRetryStrategy(_BuiltInStrategy):
     definition = presets.SMITHY
 
     def _is_retryable(self, error: Exception) -> bool:
-        """Only what says that it is not safe is not retried, whoever's fault it is."""
+        """Only an error that says that it is not safe is not retried, whatever its fault."""
         if isinstance(error, ErrorRetryInfo):
             return error.is_retry_safe is not False
         return super()._is_retryable(error)
@@ -242,7 +242,7 @@ class HedgingRetryStrategy(_BuiltInStrategy):
 
 
 def _named_delay(error: Exception) -> float | None:
-    """`retry_after` in seconds; what is no such number is as if absent."""
+    """`retry_after` in seconds; anything that is not such a number counts as absent."""
     seconds = getattr(error, "retry_after", None)
     if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         return None

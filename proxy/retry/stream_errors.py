@@ -1,4 +1,4 @@
-"""Errors that a stream of events tells of once it goes to the app: counted and told of, they go on as they came.
+"""Errors in a stream of events that already goes to the app: they are counted and reported, and go on as they came.
 
 Contract, section 13, "Looking into a success". What is an error is what the rules with an event say of the first one.
 """
@@ -48,7 +48,7 @@ class StreamWatch:
 
 
 def watch_for_errors(rules: Classify, reply: Reply) -> StreamWatch | None:
-    """Who reads a success along; None where there is nothing to be found in it."""
+    """What also reads a success; None if there is nothing to find in it."""
     if not rules.looks_below_400 or reply.status >= 400 or not is_event_stream(reply):
         return None
     coding = coding_of(reply.fields)

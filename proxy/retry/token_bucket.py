@@ -77,7 +77,7 @@ class TokenBucket:
 
 
 class Waiter(Protocol):
-    """Who waits at a gate: a call, as gates see it."""
+    """A call that waits at a gate, as gates see it."""
 
     def retime(self, at: float) -> None:
         """Move the alarm: ask again at `at` (seconds)."""

@@ -53,7 +53,7 @@ DRIP_TICK = 1.0
 
 
 class Asker(AppStream, Protocol):
-    """Who has a request that may become a call: an HTTP/1 connection, or a stream of an HTTP/2 connection. `surplus`:
+    """What has a request that may become a call: an HTTP/1 connection, or a stream of an HTTP/2 connection. `surplus`:
     the connection is one too many. `speaks`: the protocol. `plan`: of the request before, which may do for this one.
     """
 
@@ -91,7 +91,7 @@ class Acceptor(web.Server):
         self.generation = 0  # of the settings
         self.interception = Interception(tell)
         self._tell = tell
-        self._blind: set[str] = set()  # upstreams whose tunnels somebody was told of
+        self._blind: set[str] = set()  # upstreams whose tunnels were reported
         self.interception.use(settings)
         self.draining = False
         self.refusing = False

@@ -205,7 +205,7 @@ class AppConnection:
             self.transport.resume_reading()
 
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
-        """What comes next are requests inside a CONNECT: in the clear, or in TLS, which `secure` is told of."""
+        """What comes next are requests inside a CONNECT: in the clear, or in TLS, which `secure` is informed about."""
         self.inside = inside
         self.plan = self._plans = None
         self._undecided = b""
@@ -409,7 +409,7 @@ class AppConnection:
             else:  # what is left of the body is read and dropped
                 self._dropped = 0
                 self._look_for_more(-1, STALLED)
-        elif self._close:  # what the app was not told of it does not expect, even while draining
+        elif self._close:  # the app does not expect what it was not told, even while draining
             self._shut()
         else:
             self.since = monotonic()

@@ -23,7 +23,7 @@ FULL_SECONDS = 1.0
 
 
 class HasRequest(Protocol):
-    """Who has a request to be admitted, whose connection is perhaps one too many."""
+    """A connection with a request to be admitted, perhaps one connection too many."""
 
     surplus: bool
 
@@ -160,7 +160,7 @@ class ConnectionLimit:
 
     def _make_room(self) -> bool:
         """Close the connection whose head is the slowest to come; else the one that has rested longest, if it has long.
-        Who sends heads by halves would else keep everybody out; a head comes in one packet from nearly all.
+        Otherwise clients that send half a head would keep everybody out; nearly all send a head in one packet.
         """
         for connection in self.half:
             if connection.dripping and not connection.surplus:

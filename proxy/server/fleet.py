@@ -36,9 +36,9 @@ Met = Callable[[str, Key, Spec | None], None]
 
 
 class Fleet(Factory):
-    """Makes what calls share: in Redis what says so, by `inner` what does not. `met` is told of every bucket in Redis
+    """Makes what calls share: in Redis what says so, by `inner` what does not. `met` is called for each bucket in Redis
     that this process comes to use, for who adds workers up. One that only `observes` looks at levels when asked to, and
-    neither hears of cooldowns nor says anything. `heard` is told of cooldowns that began on other machines.
+    neither hears of cooldowns nor says anything. `heard` is called for cooldowns that began on other machines.
     """
 
     def __init__(

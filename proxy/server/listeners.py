@@ -40,7 +40,7 @@ class CannotListenError(Exception):
 
 
 class Opener(Protocol):
-    """Who serves on listening sockets."""
+    """What serves on listening sockets."""
 
     async def open(self, address: Address, sock: socket.socket) -> Any:
         """Serve on a socket that listens at this address; what `shut` is to be given."""
@@ -177,7 +177,7 @@ def _tcp(address: Address, is_ours: bool) -> list[socket.socket]:
     for family, kind, protocol, _, place in dict.fromkeys(found):
         try:
             if address.port and not is_ours:
-                # Whoever else has the port, with SO_REUSEPORT even, is noticed by asking without it.
+                # Another process that has the port, even with SO_REUSEPORT, is noticed by asking without it.
                 _listen(socket.socket(family, kind, protocol), place, shared=False).close()
             sockets.append(_listen(socket.socket(family, kind, protocol), place))
         except OSError as error:

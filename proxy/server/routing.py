@@ -235,7 +235,7 @@ def is_own_origin(origin: str, authority: str, *schemes: str) -> bool:
 
 def _prefixes(head: RequestHead, settings: Settings, place: Exposure) -> str:
     """The first prefixes that there are, for who mistyped one on this machine. Beyond it, and to what a web page could
-    have sent, nothing is told of what the configuration names.
+    have sent, nothing is revealed of what the configuration names.
     """
     if not place.loopback or _may_be_a_pages(head, "") is not None:
         return ""

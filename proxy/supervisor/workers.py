@@ -44,7 +44,7 @@ _SETTLE = 30.0
 
 
 class Workers:
-    """See the module. To whoever runs it, it is what a `proxy.runtime.DataPath` of one process is."""
+    """See the module. For its owner it is the same as a `proxy.runtime.DataPath` of one process."""
 
     def __init__(self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, tell: Tell) -> None:
         self._settings = settings

@@ -35,7 +35,7 @@ JUST_USED = 0.01
 
 
 class Keeper(Protocol):
-    """Who connections belong to: the pool."""
+    """What connections belong to: the pool."""
 
     def opened(self, connection: Connection) -> None:
         """A connection has been opened."""
@@ -160,7 +160,7 @@ class Connection:
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def pause(self) -> None:
-        """Read no more for now. Not once the exchange is over: whoever takes its last bytes may find them too many."""
+        """Read no more for now. Not once the exchange is over: the reader of its last bytes may find them too many."""
         if not self._paused and self._listener is not None and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
@@ -283,7 +283,7 @@ class Connection:
         return False
 
     def unwanted(self) -> None:
-        """Whoever had it dialled went away at the moment that it was there: uvloop closes it then (in
+        """The caller that had it dialled went away at the moment that it was there: uvloop closes it then (in
         `loop.create_connection`), and tells its protocol nothing.
         """
         if self.transport is not None:

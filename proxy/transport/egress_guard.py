@@ -99,7 +99,7 @@ def names_address(host: str) -> bool:
 # `127.1`, `0x7f000001`, `0177.0.0.1`, `2130706433`, `127.0.0.1.` and `127%2e0%2e0%2e1` are one address to some resolver
 # or other: inet_aton takes one to four numbers, decimal, octal or hexadecimal, the last one filling what is left
 # (POSIX, inet_addr; the WHATWG URL standard, "IPv4 parser"). Some readers take a leading zero for decimal, so both
-# readings are given: whoever asks wants to know what an address may be, not what one reader makes of it.
+# readings are given: the caller wants to know what an address may be, not what one reader makes of it.
 
 #: One number of inet_aton, in lower case.
 _NUMBER = r"(?:0x[0-9a-f]*+|[0-9]++)"

@@ -28,6 +28,6 @@ class Greeting(asyncio.Protocol):
         self.made.connection_made(transport)
 
     def unwanted(self) -> None:
-        """Whoever had it dialled went away."""
+        """The caller that had it dialled went away."""
         if self.made is not None:
             self.made.unwanted()

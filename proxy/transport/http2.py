@@ -31,7 +31,7 @@ WINDOW = 1024 * 1024
 
 
 class Http2Keeper(Protocol):
-    """Who connections belong to: the pool. `http2_errors` counts those of all of them, by code."""
+    """What connections belong to: the pool. `http2_errors` counts those of all of them, by code."""
 
     flusher: Flusher
     http2_errors: Counter[int]
@@ -128,7 +128,7 @@ class UpstreamConnection(Http2Protocol):
         self.session.lost()
 
     def unwanted(self) -> None:
-        """Whoever had it dialled went away."""
+        """The caller that had it dialled went away."""
         if self.transport is not None:
             self.transport.abort()
             self.connection_lost(None)

@@ -43,7 +43,7 @@ class _Waiter:
 
 
 class DialQueue:
-    """Who waits to dial one endpoint, in order of arrival. `waiting`: whether anybody does (an empty one is false)."""
+    """What waits to dial one endpoint, in order of arrival. `waiting`: whether anybody does (an empty one is false)."""
 
     def __init__(self) -> None:
         self.waiting: OrderedDict[_Waiter, None] = OrderedDict()
@@ -162,7 +162,7 @@ class Origin:
         return sum(max(0, shared.places) for shared in self.shared)
 
     def forsaken(self, turn: object) -> None:
-        """Whoever waited with this turn went away: a place that was given to it is for the next."""
+        """The waiter with this turn went away: a place that was given to it goes to the next."""
         given = self.awaiting.pop(turn, None)
         if given is not None and given.done():
             self.freed(self.places)

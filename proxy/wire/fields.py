@@ -88,7 +88,7 @@ class FieldBlock:
     def coded_plainly(self) -> bool:
         """Whether Transfer-Encoding, which came once, stands there as anybody would write it.
 
-        Who obfuscates it (case, tabs, white space behind it) hopes for two readers that disagree. The framing of what
+        An obfuscated one (case, tabs, white space after it) is made for two readers that disagree. The framing of what
         is sent on is our own, and so is then the line that announces it.
         """
         raw = self.text()

@@ -62,7 +62,7 @@ def explain(
 
 @dataclass(slots=True)
 class Explanation:
-    """What is told of one request, as text or as data (docs/reference/commands/explain.md has its shape).
+    """What is said about one request, as text or as data (docs/reference/commands/explain.md has its shape).
 
     `refused` is status, outcome and reason; `applies` are rows of a name and a text; `values` are key, value and place;
     `usual`: nobody asked for a certain end, and the ends are those that upstreams come to.

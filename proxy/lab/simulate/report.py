@@ -187,7 +187,7 @@ def shown(columns: Sequence[Column]) -> Iterator[Watch]:
         yield lambda number, share: None
         return
     drawn = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    # drawn by whoever tells: a thread of its own would be alive while processes are forked
+    # drawn by the reporter: a thread of its own would be alive while processes are forked
     with Progress(*drawn, console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
         tasks = [progress.add_task(column.name, total=1.0) for column in columns]
         last = progress.get_time()

@@ -20,7 +20,7 @@ from proxy.config.problems import Mark, Path, Problem, Problems, dotted
 from proxy.config.yaml_tree import Map, Seq, Text, parse
 from proxy.observe import masking
 
-#: What a draft is called where a line tells of a mistake in it: `edit:3:5: …`.
+#: The name of a draft in lines that report a mistake in it: `edit:3:5: …`.
 NAME = "edit"
 #: Characters and values of a draft at most: a policy has some dozens of values.
 LONGEST, MOST_VALUES = 64 * 1024, 2000

@@ -44,7 +44,7 @@ OPEN = frozenset({"dashboard", "static"})
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who is known. `hosts` are names beside IP literals and localhost, with or without port; "" asks for no token."""
+    """The names and the token that are accepted. `hosts`: names besides IP literals and localhost; "": no token."""
 
     token: str = ""
     hosts: Collection[str] = field(default=())

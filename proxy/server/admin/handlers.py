@@ -240,7 +240,7 @@ def _labels(upstream: dict[str, Any]) -> list[str]:
 
 
 def is_count(text: str) -> bool:
-    """Whether a text is a whole number that is no attack on whoever computes with it."""
+    """Whether a text is a whole number, and short enough to compute with."""
     return text.isascii() and text.isdigit() and len(text) < 19
 
 

@@ -10,7 +10,7 @@ A row is sent again only where a figure in it has changed.
 
 Theory: counters only grow. What happened lately is the difference to what they were when the window began; two such
 marks, thirty seconds apart, are kept, so that the window covers the last 30 to 60 seconds. Counters and bucket levels
-are sampled every five seconds for the last fifteen minutes (`timeline`), so that whoever opens the page sees what came
+are sampled every five seconds for the last fifteen minutes (`timeline`), so that a page that is opened sees what came
 before. A sample, too, is made in stretches, and takes a fiftieth of a core at most.
 """
 

@@ -42,7 +42,7 @@ HANDSHAKE = 10.0
 FAREWELL = 2.0
 #: Seconds between looks at files that were not good.
 AGAIN = 1.0
-#: Hosts whose apps did not trust us that are remembered as told of.
+#: How many hosts whose apps did not trust us are remembered as reported.
 MOST_TOLD = 1000
 
 #: OpenSSL's names of alerts by which a client says that it does not like the certificate.
@@ -63,7 +63,7 @@ class Secured(Protocol):
         """There is no TLS: read on as before."""
 
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
-        """The CONNECT is answered: read on, `early` first. What is no cleartext HTTP is TLS: `secure` is told of it."""
+        """The CONNECT is answered: read on, `early` first. What is not cleartext HTTP is TLS: `secure` is informed."""
 
     def take_over(self, tls: asyncio.Transport, inside: Inside) -> None:
         """TLS stands: what comes next are requests inside it."""

@@ -1,6 +1,6 @@
 """The client library, as the store uses it: scripts out, replies in, and one subscription.
 
-Nothing is tried again here and nothing waits longer than its caller lets it: whoever calls knows what it is worth.
+Nothing is tried again here and nothing waits longer than its caller allows: the caller knows what the answer is worth.
 A client that failed is closed and another is made. RESP2 is spoken, which every Redis and Valkey knows.
 
 Forms of `redis.url` (TLS with `rediss`, `valkey` and `valkeys` mean the same):

@@ -154,7 +154,7 @@ class RedisFactory(Factory):
         """Hear of cooldowns as they begin, and of those in force whenever listening begins."""
         while True:
             if self.store.client is not None:
-                with contextlib.suppress(Exception):  # the store tells of what is wrong with Redis
+                with contextlib.suppress(Exception):  # the store reports what is wrong with Redis
                     await self._hear(self.store.client)
                 self.listening.clear()
             await asyncio.sleep(_LISTEN_AGAIN)  # noqa: TID251 - no call waits for it

@@ -31,7 +31,7 @@ _ALONG = 0.002
 #: Buckets in one batch.
 _BATCH = 500
 #: Seconds between tries while Redis is out: the first, and the longest. One that comes and goes, and was there for less
-#: than so many seconds, is tried as one that did not come at all: it is not told of ten times a second.
+#: than so many seconds, counts as one that did not come at all: it is not reported ten times a second.
 _AGAIN, _SELDOM, _STEADY = 0.1, 1.0, 10.0
 #: Seconds that a new connection may take when nobody waits for it: TLS and a look-up take more than a round trip.
 CONNECTING = 2.0

@@ -79,7 +79,7 @@ class SharedSlowStart(SlowStart):
 
     @timed(2)
     def heed(self, delay: float, status: int, now: float) -> None:
-        """The first worker that hears of the word keeps it for all; each is told of its own share."""
+        """The first worker that hears of the pushback keeps it for all; each gets its own share."""
         if now + delay > self.until:
             self.start(delay, status, now, now)
         if self.share < _NEVER:

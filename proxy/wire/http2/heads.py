@@ -36,7 +36,7 @@ _REQUEST_NAMES = frozenset(REQUEST_KEYS.values()) - {b"authorization"}
 _ANSWER_NAMES = frozenset(ANSWER_KEYS.values())
 _PSEUDO = frozenset({b":method", b":scheme", b":authority", b":path"})
 _PORTS = {b"http": b":80", b"https": b":443"}
-#: Methods that have a use for a body: HTTP/1.1 should be told of its length where there is none (RFC 9110 section 8.6).
+#: Methods that have a use for a body: HTTP/1.1 should get its length if there is none (RFC 9110 section 8.6).
 _WITH_BODIES = frozenset({"POST", "PUT", "PATCH"})
 
 _METHOD = re.compile(TCHAR + rb"{1,64}+").fullmatch

@@ -304,7 +304,7 @@ class Session(StreamSession):
         self._errors[code if code < len(CODES) else INTERNAL_ERROR] += 1
 
     def _break(self, stream: Stream, code: int, detail: str, now: float) -> None:
-        """The peer broke the rules on one stream. Who makes us reset streams is counted as who resets them."""
+        """The peer broke the rules on one stream. A peer that makes us reset streams counts as one that resets them."""
         self._tell_begun()
         if not stream.over:
             self._spend(now)

@@ -169,7 +169,7 @@ class Stream:
         return 0 if self.lane is None else self.lane.queued
 
     def reset(self, code: int) -> None:
-        """Break it off. Nothing more is told of it."""
+        """Break it off. Nothing more is reported of it."""
         self._left = True
         self.drop_held()
         if not self.over:
