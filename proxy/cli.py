@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     option = add("top", top, "show the upstreams of a running redrive as a live table").add_argument
     told = "the admin port, as http://HOST:PORT or unix:/path (default: the configuration's)"
     option("--admin", metavar="URL", help=f"{told}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
-    option("--once", action="store_true", help="print the table once; implied where the output is no terminal")
+    option("--once", action="store_true", help="print the table once (implied if the output is not a terminal)")
     option("--json", action="store_true", help="print the figures once, as one JSON object")
     option("--sort", choices=ORDERS, default=ORDERS[0], help="what to sort by: %(choices)s (default: %(default)s)")
     option("--filter", metavar="TEXT", default="", help="only upstreams with TEXT in their name")

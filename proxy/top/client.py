@@ -156,7 +156,7 @@ class AdminClient:
         raise AdminError(f"the admin port at {shown} answered {answer.status} {said}".rstrip())
 
     def _stranger(self) -> AdminError:
-        message = f"what answers at {self._port.shown} is no admin port of redrive (its listen or its probe, perhaps)"
+        message = f"what answers at {self._port.shown} is not redrive's admin port (perhaps its listen or its probe)"
         return AdminError(message, usage=True)
 
     def _gone(self, error: Exception) -> AdminError:

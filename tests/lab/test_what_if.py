@@ -294,7 +294,7 @@ def test_a_reference_of_the_file_stays_where_it_is(file: str) -> None:
     made = ask(file, "timeouts: {total: '${TOTAL:-1m}'}\nmode: observe\n", RETRIED, TOTAL="50ms")
     assert made["errors"] == []
     assert ask(file, "timeouts: {attempt: '${TOTAL:-1m}'}\n", TOTAL="50ms")["errors"] == [
-        "edit:1:21: timeouts.attempt: a ${…} stands here only where the file has the same one"
+        "edit:1:21: timeouts.attempt: a ${…} is allowed here only if the file has the same one"
     ]
 
 

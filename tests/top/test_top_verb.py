@@ -97,7 +97,7 @@ async def test_what_is_wrong_is_one_line(
     monkeypatch.setenv("REDRIVE_ADMIN_TOKEN", "another")
     assert "refuses this token: set " in await refused(2, "--admin", running.admin)
     for other in (running.url, f"http://{running.ready['probe'][0]}"):
-        assert "is no admin port of redrive" in await refused(2, "--admin", other)
+        assert "is not redrive's admin port" in await refused(2, "--admin", other)
     nothing = "nothing answers at 127.0.0.1:1: connection refused; is redrive running there?"
     assert await refused(1, "--admin", "http://127.0.0.1:1") == nothing
     assert "no such file" in await refused(1, "--admin", f"unix:{tmp_path}/admin.sock")

@@ -264,7 +264,7 @@ class End:
         if rules.cooldown == "off":
             return "off: other calls of the scope are not held"
         if policy.strategy.hedging_delay is not None:
-            return "none: hedged calls start none"
+            return "none: hedged calls start no cooldown"
         dialects, body = policy.classify.dialects, self._sent.body
         said = read_pushback(reply.fields, reply.status, verdict.cls, dialects, self._wall, peeked=body)
         held = "wait" if rules.cooldown == "wait" else "are refused"

@@ -280,7 +280,7 @@ class _Merger:
             why = f"{masking.MASK} stands for a secret of the file, and the file has none here"
             self._problems.add(mark, dotted(path), why)
         elif "${" in draft:
-            self._problems.add(mark, dotted(path), "a ${…} stands here only where the file has the same one")
+            self._problems.add(mark, dotted(path), "a ${…} is allowed here only if the file has the same one")
         return draft
 
     def _refuse_code(self, value: Any, mark: Mark, path: Path) -> None:
