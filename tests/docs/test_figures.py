@@ -1,5 +1,5 @@
 """Figures on pages are those of a bench, or of the code. Those of the simulator are held by tests/lab/test_simulate.py,
-the share of failures at which a bucket drains by tests/config, and the bounds of the image's size by `make image-test`.
+the share of failures at which a bucket drains by tests/config, and the image's size (to 15 %) by `make image-test`.
 """
 
 from __future__ import annotations
