@@ -86,6 +86,9 @@ PEEK_LIMIT = 64 * 1024
 #: Seconds after which a bucket that was asked and is still silent counts as one that refused. Stores answer sooner.
 PATIENCE = 1.0
 
+#: Hedges without a delay that go in one step: each is a few frames deeper than the one before.
+_AT_ONCE = 100
+
 
 @dataclass(slots=True)
 class Env:
@@ -592,8 +595,9 @@ class Call:
         launch = Launch(attempt, endpoint=endpoint, key=flight.key)
         if next is None:
             return (*discarded, launch)
-        more = self._hedge(next, now) if next.due <= now + HAIR else (WakeAt(next.due),)
-        return (*discarded, launch, *more)
+        # Hedges without a delay go one out of another; before the stack gets deep, the alarm goes on with the next.
+        at_once = next.due <= now + HAIR and attempt % _AT_ONCE
+        return (*discarded, launch, *(self._hedge(next, now) if at_once else (WakeAt(next.due),)))
 
     def _chosen(self, payment: Payment, now: float) -> bool:
         """Choose where the next attempt goes, if that is to be chosen; False: every breaker is open."""

@@ -527,6 +527,18 @@ class TestCommitted:
             << Finish(Outcome.SUCCESS)
         )
 
+    def test_a_great_many_hedges_without_a_delay_all_go(self) -> None:
+        many = replace(HEDGE, strategy=replace(HEDGE.strategy, hedging_delay=0.0, max_attempts=3000))
+        call = Playbook(many, method="POST", headers=GRPC).call
+        actions, launched = call.start(0.0), 0
+        while launched < 3000:
+            now = [action.attempt for action in actions if isinstance(action, Launch)]
+            assert now == list(range(launched + 1, launched + 1 + len(now)))
+            launched += len(now)
+            alarms = [action.at for action in actions if isinstance(action, WakeAt)]
+            assert alarms == ([0.0] if launched < 3000 else [])  # something flies, and the alarm for the rest is set
+            actions = call.woke(0.0)
+
 
 class TestTheAppGoesAway:
     def test_while_an_attempt_flies(self) -> None:
