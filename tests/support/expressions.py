@@ -249,6 +249,7 @@ def _member(each: Any, character: int) -> bool:
         codes.CATEGORY_DIGIT: letter.isdigit(),
         codes.CATEGORY_SPACE: letter.isspace(),
         codes.CATEGORY_WORD: letter.isalnum() or letter == "_",
+        codes.CATEGORY_NOT_WORD: not (letter.isalnum() or letter == "_"),
         codes.CATEGORY_NOT_SPACE: not letter.isspace(),
         codes.CATEGORY_NOT_DIGIT: not letter.isdigit(),
     }
