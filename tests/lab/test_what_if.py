@@ -174,9 +174,9 @@ def test_what_a_body_or_a_field_decided_is_left_out(file: str) -> None:
 
 def test_calls_that_take_no_end_are_bounded(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hedges = "strategy: {kind: hedging, hedging_delay: 0s, max_attempts: 100000}\n"
-    assert ask(file, hedges, RETRIED)["errors"] == [
-        "edit:1:1: playing the calls takes too many steps; try fewer of them"
-    ]
+    after = rows(ask(file, hedges, RETRIED))[1]["after"]
+    assert after["unknown"] == "attempt 3 would be made; its result is not known"
+    assert after["attempts"] < 1000  # the rest would have gone in later turns
     many = "fallback: []\nstrategy: {kind: standard, max_attempts: 1000000000, backoff: {base: 0s}}\n"
     assert rows(ask(file, many, RETRIED))[1]["after"]["outcome"] == "success"
     monkeypatch.setattr("proxy.lab.what_if.playing.MOST_STEPS", 3)
