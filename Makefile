@@ -106,7 +106,7 @@ image-test: $(DEV) ## build the container image with buildah, run it read-only, 
 	@$(BIN)/python tools/image/build.py
 
 .PHONY: bench
-bench: $(SERVE) ## measure redrive against its peers (ARGS="--rounds 3 --only redrive,envoy"); installs the peers
+bench: $(EXTRAS) ## measure redrive against its peers (ARGS="--rounds 3 --only redrive,envoy"); installs the peers
 	@sh bench/install $(BIN)/python
 	@$(MAKE) --no-print-directory core || echo "bench: redrive runs in Python alone" >&2
 	@$(BIN)/python bench/run.py $(ARGS)

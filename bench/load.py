@@ -1,4 +1,4 @@
-"""Loads: wrk with one thread, and curl for tunnels. Each run is some seconds long and answers with its counts."""
+"""Loads: wrk with one thread, and curl for downloads. Each run is some seconds long and answers with its counts."""
 
 from __future__ import annotations
 
@@ -64,6 +64,15 @@ WORKLOADS = [
     Workload("small GET, TLS upstream", upstream="tls"),
     Workload("small GET, 10 % of attempts fail", upstream="flaky"),
     Workload("10 % of attempts fail, everything differs", path="own", fields=12, upstream="flaky", varied=True),
+    Workload("small GET, 10 % of attempts fail, 128 connections", connections=128, upstream="flaky"),
+    Workload(
+        "10 % of attempts fail, everything differs, 128 connections",
+        connections=128,
+        path="own",
+        fields=12,
+        upstream="flaky",
+        varied=True,
+    ),
     Workload("small GET, forward", via="forward"),
     Workload("64 KiB GET, forward", path="64k", via="forward"),
     Workload("HTTP/2: gRPC unary, 4 connections of 8 streams", 4, "Say", upstream="h2"),
@@ -145,11 +154,13 @@ def _percentile(out: str, which: int) -> float:
     return float(match[1]) * UNITS[match[2]] if match else 0.0
 
 
-def run_tunnel(port: int, upstream: int, core: int) -> float:
-    """Fetch 512 MiB through a CONNECT tunnel; bytes a second."""
+def download(url: str, core: int, *, proxy: int = 0, ca: Path | None = None) -> float:
+    """Fetch `url` by curl, through the proxy at this port (0: directly), trusting `ca`; bytes a second."""
     out = subprocess.run(
-        ["taskset", "-c", str(core), "curl", "-sS", "-p", "-x", f"http://127.0.0.1:{port}"]
-        + ["-o", "/dev/null", "-w", "%{size_download} %{time_total}", f"http://127.0.0.1:{upstream}/big"],
+        ["taskset", "-c", str(core), "curl", "-sS", "-o", "/dev/null", "-w", "%{size_download} %{time_total}"]
+        + (["-p", "-x", f"http://127.0.0.1:{proxy}"] if proxy else [])
+        + (["--cacert", str(ca)] if ca else [])
+        + [url],
         capture_output=True,
         text=True,
         check=True,

@@ -7,12 +7,14 @@ runs one worker. What a peer does not do in a row is said in bench/README.md, so
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from measure import VENV
+from targets import PURE, TARGETS
 
 HERE = Path(__file__).parent
 
@@ -29,6 +31,7 @@ class Place:
     ca: Path
     upstream_h2: int = 0  # 0: not on this machine
     upstream_grpcio: int = 0
+    intercepts: bool = False  # whether a local CA could be made
 
     def http2(self) -> list[tuple[str, int]]:
         """Names and ports of the upstreams that speak HTTP/2 and nothing else."""
@@ -40,7 +43,7 @@ class Place:
 class Peer:
     """`command` makes the argument list (and writes what configuration it needs). `reverse`, `forward`: what it does.
 
-    `paths`: the path prefix under which it serves each upstream in reverse use: "" the plain one.
+    `rows`: the only ones that it takes part in, by their names; none said: all that it can do.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Peer:
     retries: bool = True
     connect: bool = False
     http2: bool = False
+    rows: frozenset[str] = frozenset()
     available: Callable[[], bool] = field(default=lambda: True)
     notes: str = ""
 
@@ -71,17 +75,29 @@ def redrive(place: Place) -> list[str]:
     more = "".join(
         f'  {name}: {{url: "http://127.0.0.1:{port}", services: [bench.{name}]}}\n' for name, port in place.http2()
     )
+    intercept = ", connect: intercept" if place.intercepts else ""
     file.write_text(
         f"""listen: 127.0.0.1:{place.port}
 admin: 127.0.0.1:0
 upstreams:
   plain: {{url: "http://127.0.0.1:{place.upstream}"}}
-  tls: {{url: "https://localhost:{place.upstream_tls}", verify: {place.ca}}}
+  tls: {{url: "https://localhost:{place.upstream_tls}", verify: {place.ca}{intercept}}}
   flaky: {{url: "http://127.0.0.1:{place.upstream_flaky}", bucket: {{kind: quota, capacity: 1000000}},
            strategy: {{kind: standard, backoff: {{base: 25ms, max: 250ms}}}}}}
 {more}"""
     )
     return [sys.executable, "-m", "proxy", "run", "-c", str(file)]
+
+
+def python_alone(place: Place) -> list[str]:
+    """The same without the compiled core."""
+    return ["env", "REDRIVE_PURE=1", *redrive(place)]
+
+
+def is_compiled() -> bool:
+    """Whether redrive runs its compiled core."""
+    told = subprocess.run([sys.executable, "-m", "proxy", "--version"], capture_output=True, text=True, check=True)
+    return "compiled" in told.stdout
 
 
 def envoy(place: Place) -> list[str]:
@@ -320,6 +336,14 @@ PEERS = [
         connect=True,
         http2=True,
         notes="policy, bucket, metrics, access log to a file",
+    ),
+    Peer(
+        PURE,
+        python_alone,
+        http2=True,
+        rows=frozenset(target.row for target in TARGETS),
+        available=is_compiled,
+        notes="the same, REDRIVE_PURE=1",
     ),
     Peer("envoy", envoy, http2=True, available=in_venv("envoy"), notes="retry policy and retry budget; no access log"),
     Peer("haproxy", haproxy, available=on_path("haproxy"), notes="retry-on all-retryable-errors; no log"),

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-CPU = "cpu us/call"
+from targets import CPU, DIRECT, INTERCEPTED, TUNNEL, verdicts
+
 README = Path(__file__).parent / "README.md"
 BEGINS, ENDS = "<!-- made by bench/report.py from results/latest.json -->", "<!-- end of what is made -->"
 
@@ -27,7 +28,17 @@ def write_reports(
         json.dumps({"machine": machine, "date": when, "rounds": rounds, "seconds": seconds, "figures": raw}, indent=1)
         + "\n"
     )
-    tables = [head, "", *cpu_table(raw, medians), "", *latency_table(raw, medians), "", *process_table(raw, medians)]
+    tables = [
+        head,
+        "",
+        *verdicts(raw),
+        "",
+        *cpu_table(raw, medians),
+        "",
+        *latency_table(raw, medians),
+        "",
+        *process_table(raw, medians),
+    ]
     text = "\n".join(tables) + "\n"
     (folder / "latest.md").write_text(text)
     (folder / "latest.svg").write_text(picture(medians))
@@ -46,7 +57,8 @@ def summary(kept: dict[str, Any]) -> list[str]:
     figures = kept["figures"]
     own = figures["redrive"]
     lines = [f"{kept['rounds']} rounds of {kept['seconds']:g} s each, {kept['date']}, on {kept['machine']}.", ""]
-    peers = [name for name in figures if name not in ("redrive", "upstream alone")]
+    lines += [*verdicts(figures), "", "CPU of a call, and what it costs peers as a multiple of that:", ""]
+    peers = [name for name in figures if name not in ("redrive", DIRECT, "upstream alone")]
     lines += [f"| | redrive, us | {' | '.join(f'{name}, to redrive' for name in peers)} |"]
     lines += [f"| --- | --- |{' --- |' * len(peers)}"]
     for work in (work for work in own if CPU in own[work]):
@@ -89,12 +101,13 @@ def cpu_table(raw: dict[str, Any], medians: dict[str, Any]) -> list[str]:
             lines.append(
                 f"| {work} | {name} | {spread(rows[work][CPU])} | {ratio} | {spread(rate, ',.0f')} | {failed:.0f} |"
             )
-    tunnels = [name for name in raw if "CONNECT tunnel" in raw[name]]
-    if tunnels:
-        lines += ["", "CONNECT tunnel, 512 MiB", "", "| proxy | MiB/s | CPU ms for each GiB |", "| --- | --- | --- |"]
-        for name in tunnels:
-            row = raw[name]["CONNECT tunnel"]
-            lines.append(f"| {name} | {spread(row['MiB/s'], ',.0f')} | {spread(row['cpu ms/GiB'], ',.0f')} |")
+    for download in (TUNNEL, INTERCEPTED):
+        rows = {name: raw[name][download] for name in raw if download in raw[name]}
+        if rows:
+            lines += ["", download, "", "| proxy | MiB/s | CPU ms for each GiB |", "| --- | --- | --- |"]
+            for name, row in rows.items():
+                used = spread(row["cpu ms/GiB"], ",.0f") if "cpu ms/GiB" in row else ""
+                lines.append(f"| {name} | {spread(row['MiB/s'], ',.0f')} | {used} |")
     return lines
 
 

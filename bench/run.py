@@ -20,22 +20,24 @@ from collections import defaultdict
 from pathlib import Path
 
 import http2
-from load import WORKLOADS, Load, Workload, run_tunnel, run_wrk
+from load import WORKLOADS, Load, Workload, download, run_wrk
 from measure import Running, cpu_seconds, free_port, memory
-from peers import PEERS, Peer, Place, write_nginx
+from peers import PEERS, Peer, Place, redrive, write_nginx
 from report import write_reports
+from targets import DIRECT, INTERCEPTED, TUNNEL
 
 HERE = Path(__file__).parent
 PROXY_CORE, LOAD_CORE = 1, 0
 
 
 def upstream(folder: Path) -> tuple[Running, Place]:
-    """nginx as the upstream: a small answer, 64 KiB, 512 MiB, TLS, and one that fails a tenth of attempts."""
+    """nginx as the upstream: a small answer, 64 KiB, 512 MiB, TLS (200 MiB), and one that fails a tenth of attempts."""
     plain, tls, flaky = free_port(), free_port(), free_port()
     (folder / "www").mkdir()
     (folder / "www" / "64k").write_bytes(b"x" * 65536)
-    with (folder / "www" / "big").open("wb") as big:
-        big.truncate(512 * 1024 * 1024)
+    for name, size in (("big", 512), ("large", 200)):
+        with (folder / "www" / name).open("wb") as file:
+            file.truncate(size * 2**20)
     ca, key = folder / "ca.pem", folder / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]
@@ -49,7 +51,7 @@ def upstream(folder: Path) -> tuple[Running, Place]:
 split_clients "$request_id" $fails {{ 10% 1; * 0; }}
 server {{ listen 127.0.0.1:{plain} backlog=4096; root {folder}/www; client_max_body_size 1g; {small} }}
 server {{ listen 127.0.0.1:{tls} ssl backlog=4096; listen [::1]:{tls} ssl; ssl_certificate {ca};
-  ssl_certificate_key {key}; {small} }}
+  ssl_certificate_key {key}; root {folder}/www; {small} }}
 server {{ listen 127.0.0.1:{flaky} backlog=4096; location /small {{ if ($fails) {{ return 503 "no\\n"; }}
   return 200 "hello, world\\n"; }}
   location /own {{ add_header X-Request-Id $request_id; if ($fails) {{ return 503 "no\\n"; }}
@@ -78,8 +80,22 @@ def http2_upstreams(place: Place) -> list[Running]:
     return started
 
 
+def make_local_ca(place: Place) -> bool:
+    """Make the CA of interception beside redrive's configuration; what is missing is said in a line."""
+    made = subprocess.run(
+        [sys.executable, "-m", "proxy", "ca", "init", "--for", "localhost", "-c", redrive(place)[-1]],
+        capture_output=True,
+        text=True,
+    )
+    if made.returncode:
+        print(f"left out, the local CA could not be made ({made.stderr.strip()}): the intercepted download")
+    return made.returncode == 0
+
+
 def serves(peer: Peer, work: Workload) -> bool:
     """Whether a peer can do a workload at all."""
+    if peer.rows and work.name not in peer.rows:
+        return False
     if work.via == "forward":
         return peer.forward
     if work.http2:
@@ -120,6 +136,14 @@ def idle_connections(port: int, count: int) -> list[socket.socket]:
     return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
 
 
+def downloads(place: Place) -> list[tuple[str, str, Path | None]]:
+    """Rows of one large answer, through CONNECT: the name, the URL, and the CA by which its server is verified."""
+    rows: list[tuple[str, str, Path | None]] = [(TUNNEL, f"http://127.0.0.1:{place.upstream}/big", None)]
+    if place.intercepts:
+        rows.append((INTERCEPTED, f"https://localhost:{place.upstream_tls}/large", place.ca))
+    return rows
+
+
 def held_by_http2(pid: int, port: int) -> dict[str, float]:
     """What 500 connections hold that have said their SETTINGS, and what 1,000 calls whose message does not come."""
     figures = {}
@@ -156,11 +180,16 @@ def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, 
             }
             say(peer.name, work.name, figures[work.name])
         if peer.connect and any(not work.http2 for work in works):
-            before = cpu_seconds(running.pid)
-            rate = run_tunnel(place.port, place.upstream, LOAD_CORE)
-            used = cpu_seconds(running.pid) - before
-            figures["CONNECT tunnel"] = {"MiB/s": rate / 2**20, "cpu ms/GiB": used * 1000 * 2}
-            say(peer.name, "CONNECT tunnel", figures["CONNECT tunnel"])
+            for name, url, ca in downloads(place):
+                if name == INTERCEPTED and peer.name != "redrive":
+                    continue
+                before = cpu_seconds(running.pid)
+                trusted = place.folder / "ca" / "cert.pem" if name == INTERCEPTED else ca
+                rate = download(url, LOAD_CORE, proxy=place.port, ca=trusted)
+                used = cpu_seconds(running.pid) - before
+                size = 512 if url.endswith("big") else 200
+                figures[name] = {"MiB/s": rate / 2**20, "cpu ms/GiB": used * 1000 * 1024 / size}
+                say(peer.name, name, figures[name])
         figures["process"]["memory after the loads, MiB"] = memory(running.pid) / 2**20
         held = memory(running.pid)
         idle = idle_connections(place.port, 1000)
@@ -206,6 +235,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="redrive-bench-") as scratch:
         running, place = upstream(Path(scratch))
         others = http2_upstreams(place)
+        place.intercepts = make_local_ca(place)
         try:
             for number in range(1, chosen.rounds + 1):
                 print(f"round {number} of {chosen.rounds}", flush=True)
@@ -215,6 +245,9 @@ def main() -> int:
                         record = {"calls/s": alone.requests / alone.seconds, "p50 us": alone.p50 * 1e6}
                         for key, value in record.items():
                             results["upstream alone"][work.name][key].append(value)
+                if any(not work.http2 for work in works):
+                    for name, url, ca in downloads(place):
+                        results[DIRECT][name]["MiB/s"].append(download(url, LOAD_CORE, ca=ca) / 2**20)
                 for peer in peers:
                     try:
                         figures = measure_peer(peer, place, works, chosen.seconds, say)

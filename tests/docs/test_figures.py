@@ -22,6 +22,27 @@ def test_the_summary_of_the_bench_is_that_of_its_last_run(monkeypatch: pytest.Mo
     assert report.README.read_text() == report.with_summary(kept), "python bench/report.py"
 
 
+def test_every_target_is_that_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    import load
+    import targets
+
+    assert {target.row for target in targets.TARGETS} <= {work.name for work in load.WORKLOADS}
+
+
+def test_a_target_is_judged_by_the_rounds_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    import targets
+
+    raw = {
+        "redrive": {targets.AT_32: {targets.CPU: [10.0, 40.0, 20.0]}},
+        "envoy": {targets.AT_32: {targets.CPU: [32.0, 80.0, 66.0]}},
+        "haproxy": {targets.AT_32: {targets.CPU: [8.0, 8.0, 17.0]}},
+    }
+    row = next(line for line in targets.verdicts(raw) if line.startswith(f"| {targets.AT_32} "))
+    assert row == f"| {targets.AT_32} | 3.20 (3.2) | 0.80 (0.9) **missed** | 4.00 |  |"
+
+
 def test_the_memory_that_workers_share() -> None:
     from proxy.stores.shared_memory.factory import _LARGE_WORDS, open_memory
     from proxy.stores.shared_memory.records import RECORD, descriptor

@@ -1,0 +1,95 @@
+"""What redrive is meant to reach beside its peers in one run, and whether it did.
+
+A ratio is that of one round's figures, and what is judged is the median of the rounds' ratios: rounds are interleaved, so
+that a slow minute of the machine is in both.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+CPU = "cpu us/call"
+PURE = "python alone"
+#: Rows of one large answer, and by whose name the direct way is kept.
+TUNNEL, INTERCEPTED, DIRECT = "CONNECT tunnel, 512 MiB", "intercepted, 200 MiB over TLS", "direct"
+#: The row whose 99th percentile is compared.
+AT_32 = "small GET, 32 connections, 5 fields"
+#: Of Envoy's memory at rest at most this, and seconds from start to the first answer.
+MEMORY, START = 0.65, 0.6
+#: What a download through the proxy takes at most, as a multiple of the direct one's time.
+DOWNLOAD = 1.3
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a call of a row is to cost: Envoy's CPU divided by redrive's, HAProxy's by redrive's (its efficiency), and
+    Envoy's by that of redrive in Python alone, each at least this. None: nothing is asked for.
+    """
+
+    row: str
+    envoy: float
+    haproxy: float | None
+    alone: float
+
+
+TARGETS = [
+    Target(AT_32, 3.2, 0.9, 2.0),
+    Target("small GET, 32 connections, 5 fields, another query each", 2.8, 0.7, 1.6),
+    Target("small GET, 32 connections, 12 fields, queries, ids and answers' ids differ", 2.8, 0.8, 1.2),
+    Target("GET, GET, PUT, DELETE in turn, everything differs", 2.4, 0.65, 1.0),
+    Target("small GET, 10 % of attempts fail", 2.6, 0.7, 1.2),
+    Target("10 % of attempts fail, everything differs", 2.4, 0.55, 1.1),
+    Target("HTTP/2: gRPC unary, 4 connections of 8 streams", 2.5, None, 1.4),
+]
+
+
+def verdicts(raw: dict[str, Any]) -> list[str]:
+    """A table in Markdown: each target, what was reached, and the word missed where it was not."""
+    lines = ["Targets: the median of the rounds' ratios, and in brackets what is asked for", ""]
+    lines += [
+        "| workload | Envoy's CPU to redrive's | HAProxy's to redrive's | HAProxy's own to Envoy's | Envoy's to Python alone |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for target in TARGETS:
+        cells = [
+            _at_least(_ratio(raw, target.row, "envoy", "redrive"), target.envoy),
+            _at_least(_ratio(raw, target.row, "haproxy", "redrive"), target.haproxy),
+            _plain(_ratio(raw, target.row, "envoy", "haproxy")),
+            _at_least(_ratio(raw, target.row, "envoy", PURE), target.alone),
+        ]
+        lines.append(f"| {target.row} | {' | '.join(cells)} |")
+    lines += ["", "| | redrive | asked for |", "| --- | --- | --- |"]
+    p99 = _ratio(raw, AT_32, "redrive", "envoy", "p99 us")
+    held = _ratio(raw, "process", "redrive", "envoy", "memory at rest, MiB")
+    start = raw.get("redrive", {}).get("process", {}).get("start to first answer, s")
+    rows = [
+        ("p99 at 32 connections, to Envoy's", p99, 1.0),
+        ("memory at rest, to Envoy's", held, MEMORY),
+        ("start to first answer, s", statistics.median(start) if start else None, START),
+    ]
+    for way in (TUNNEL, INTERCEPTED):  # a rate's ratio upside down is that of the times
+        rows.append((f"{way}: time, to the direct one", _ratio(raw, way, DIRECT, "redrive", "MiB/s"), DOWNLOAD))
+    lines += [f"| {name} | {_at_most(value, most)} | {most:g} |" for name, value, most in rows]
+    return lines
+
+
+def _ratio(raw: dict[str, Any], row: str, one: str, other: str, key: str = CPU) -> float | None:
+    """The median of the rounds' ratios of two proxies' figures; None where one has none."""
+    ours, theirs = (raw.get(name, {}).get(row, {}).get(key, []) for name in (one, other))
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=False)) if ours and theirs else None
+
+
+def _plain(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _at_least(value: float | None, asked: float | None) -> str:
+    if value is None or asked is None:
+        return _plain(value)
+    return f"{value:.2f} ({asked:g}){'' if round(value, 2) >= asked else ' **missed**'}"
+
+
+def _at_most(value: float | None, asked: float) -> str:
+    return "not measured" if value is None else f"{value:.2f}{'' if round(value, 2) <= asked else ' **missed**'}"
