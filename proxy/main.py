@@ -315,6 +315,7 @@ class House:
             drain=self.drain,
             refresh=self._serving.refresh,
             live=lambda: views.live(self.settings.router, self._metrics, registry, monotonic(), room),
+            provisions=lambda: views.provisions(self.settings.router, registry),
             places=lambda upstream, route: views.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],
             cooldowns=lambda upstream: views.begun(log, upstream),

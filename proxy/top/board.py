@@ -1,8 +1,7 @@
-"""The rows of `redrive top`: one for each upstream, worked out of the admin port's board as the dashboard does it.
+"""The rows of `redrive top`: one for each upstream, as the admin port's board has it.
 
-The figures are those of the board's window, the last 30 to 60 seconds. Which state an upstream is in, and which comes
-first, is the dashboard's rule too (`standing.js` and `words.js` in `proxy/server/admin/static`); a test holds them
-together.
+The figures are those of the board's window, the last 30 to 60 seconds. The board says which state an upstream is in,
+and how much trouble that is.
 """
 
 from __future__ import annotations
@@ -11,52 +10,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: What an upstream's state is called, and how much trouble it is: the greater comes first.
-STATES = {
-    "failing": ("failing", 5),
-    "drained": ("bucket empty", 4),
-    "open": ("circuit open", 3),
-    "cooling": ("cooling down", 3),
-    "aside": ("key refused", 2),
-    "errors": ("errors", 2),
-    "refused": ("turned away", 2),
-    "key_cooling": ("key cooling", 2),
-    "retrying": ("retrying", 1),
-    "taking_over": ("taking over", 1),
-    "ok": ("healthy", 0),
-    "quiet": ("quiet", 0),
-}
 #: What rows can be sorted by.
 ORDERS = ("state", "name", "calls", "success", "attempts", "p95", "bucket", "cooldown")
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A bucket: its label, what kind it is, the tokens in it, and how many it can hold (0 where there is no most)."""
+    """A bucket: its label, what kind it is, the tokens in it, and how many it can hold (0 where there is no most).
+    `drained`: it hardly grants a retry any more.
+    """
 
     label: str
     kind: str
     level: float
     capacity: float
+    drained: bool
 
     @property
     def share(self) -> float:
         """The part that is left, 0 to 1."""
         return self.level / (self.capacity or 1)
 
-    @property
-    def drained(self) -> bool:
-        """Whether it hardly grants a retry any more; a throttle grants none from the half on (gRPC A6)."""
-        if self.kind == "throttle":
-            return self.level <= self.capacity / 2
-        if self.kind == "budget":
-            return self.level < 1
-        return self.kind != "rate" and self.level < self.capacity * 0.1
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """An upstream, over `window` seconds. `name` is "" for requests that were refused before any policy applied.
+    `state` is a word, `rank` how much trouble it is in (0 for none).
 
     `at_once`: calls that succeeded with the first attempt. `arrived`: calls that came from another upstream, as its
     fallback, beside those that began here; `attempts` and `retries` are theirs too. `latencies` has p50, p95 and p99 in
@@ -69,6 +48,7 @@ class Row:
 
     name: str
     state: str
+    rank: int
     window: float
     calls: int
     at_once: int
@@ -88,11 +68,6 @@ class Row:
     cooling_keys: Sequence[tuple[int, float]]
     queued: int
     limit: str
-
-    @property
-    def rank(self) -> int:
-        """How much trouble it is in; 0 for none."""
-        return STATES[self.state][1]
 
     @property
     def per_second(self) -> float | None:
@@ -123,7 +98,7 @@ class Row:
         """For JSON: shares from 0 to 1, seconds, and null where nothing is known."""
         return {
             "name": self.name,
-            "state": STATES[self.state][0],
+            "state": self.state,
             "calls": self.calls,
             "calls_per_second": _rounded(self.per_second),
             "arrived_by_fallback": self.arrived,
@@ -159,6 +134,7 @@ class Board:
         self.ready: dict[str, Any] = {}
         self.window = 0.0
         self.loads = -1
+        self._states: dict[str, dict[str, Any]] = {}
         self._upstreams: dict[str, dict[str, Any]] = {}
         self._buckets: dict[str, dict[str, Any]] = {}
         self._about: dict[str, dict[str, Any]] = {}
@@ -178,7 +154,7 @@ class Board:
     def take(self, message: dict[str, Any]) -> None:
         """Take a message of the board: all rows, or those that changed."""
         if message["full"]:
-            self._upstreams, self._buckets = {}, {}
+            self._upstreams, self._buckets, self._states = {}, {}, message["states"]
         self._upstreams.update((each["name"], each) for each in message["upstreams"])
         self._buckets.update((each["bucket"], each) for each in message["buckets"])
         self.ready, self.window, self.loads = message["ready"], message["window"], message["loads"]
@@ -195,11 +171,11 @@ class Board:
     def _row(self, live: dict[str, Any], now: float) -> Row:
         about = self._about.get(live["name"])
         policies = [about, *about["routes"]] if about else []
-        bucket = self._lowest(policies, "bucket")
-        recent = live["recent"]
+        state, recent = self._states[live["state"]], live["recent"]
         return Row(
             name=live["name"],
-            state=_state(live, bucket, len(about["credentials"]) if about else 0),
+            state=state["text"],
+            rank=state["rank"],
             window=self.window,
             calls=recent["calls"],
             at_once=recent["at_once"],
@@ -208,7 +184,7 @@ class Board:
             retries=recent["retries"],
             arrived=recent["arrived"],
             latencies={name: recent[name] for name in ("p50", "p95", "p99") if name in recent},
-            bucket=bucket,
+            bucket=self._bucket(live["bucket"]),
             pays=any(policy["bucket"] for policy in policies),
             cooldown=live["cooldown"],
             until=now + live["cooldown"],
@@ -218,20 +194,21 @@ class Board:
             keys=[(key, left) for key, left in live["aside"]],
             cooling_keys=[(key, left) for key, left in live["cooling"]],
             queued=live["queued"],
-            limit=self._limit(live, about, policies),
+            limit=self._limit(live, about),
         )
 
-    def _lowest(self, policies: Iterable[dict[str, Any]], what: str) -> Level | None:
-        """Of the buckets that these policies name as this, the one with the least left; None where none is in use."""
-        found = (self._buckets.get(policy[what]) for policy in policies if policy[what])
-        levels = [Level(each["bucket"], each["kind"], each["level"], each["capacity"]) for each in found if each]
-        return min(levels, key=lambda level: level.share, default=None)
+    def _bucket(self, label: str | None) -> Level | None:
+        """The bucket with this label; None where it is not in use."""
+        found = self._buckets.get(label or "")
+        if found is None:
+            return None
+        return Level(found["bucket"], found["kind"], found["level"], found["capacity"], found["drained"])
 
-    def _limit(self, live: dict[str, Any], about: dict[str, Any] | None, policies: Iterable[dict[str, Any]]) -> str:
+    def _limit(self, live: dict[str, Any], about: dict[str, Any] | None) -> str:
         """What is let through: attempts a second of an adaptive limiter, tokens of a rate, places of a concurrency."""
         parts = []
         limiter = self._buckets.get(f"{about['limiter']} (limiter)") if about and about["limiter"] else None
-        rated = self._lowest(policies, "rate")
+        rated = self._bucket(live["rate"])
         if limiter:
             parts.append(f"{rate(limiter['fill_rate'])}/s" if limiter["enabled"] else "open")
         elif rated:
@@ -241,36 +218,6 @@ class Board:
         if about and about["concurrency"]:
             parts.append(f"{live['under_way']}/{about['concurrency']}")
         return ", ".join(parts)
-
-
-def _state(live: dict[str, Any], bucket: Level | None, keys: int) -> str:
-    """One of STATES. `keys`: how many credentials it has."""
-    recent = live["recent"]
-    calls, failed = recent["calls"], recent["failed"]
-    if not live["name"]:  # no upstream: what no policy applied to
-        return "refused" if calls else "quiet"
-    first = recent["attempts"] - recent["retries"]
-    rules = (
-        ("cooling", live["cooldown"] > 0 and not _some_keys_cool(live, keys)),
-        ("failing", calls and failed * 2 >= calls),
-        ("drained", bucket is not None and bucket.drained),
-        ("open", live["open"]),
-        ("aside", live["aside"]),
-        ("key_cooling", live["cooldown"] > 0),
-        ("errors", failed),
-        ("retrying", recent["retries"] > first * 0.1),
-        ("taking_over", recent["arrived"]),
-        ("ok", calls),
-    )
-    return next((state for state, applies in rules if applies), "quiet")
-
-
-def _some_keys_cool(live: dict[str, Any], keys: int) -> bool:
-    """Whether the cooldown in force is that of some keys only: calls go on with the others."""
-    cooling = live["cooling"]
-    if not cooling or len(cooling) >= keys:
-        return False
-    return bool(max(left for _, left in cooling) > live["cooldown"] - 0.5)
 
 
 def chosen(rows: Iterable[Row], text: str) -> list[Row]:
@@ -299,7 +246,8 @@ def total(rows: Sequence[Row], window: float) -> Row:
     """The rows added up: what can be."""
     return Row(
         name="total",
-        state="quiet",
+        state="",
+        rank=0,
         window=window,
         calls=sum(row.calls for row in rows),
         at_once=sum(row.at_once for row in rows),

@@ -130,10 +130,13 @@ class AdminClient:
                     *events, rest = (rest + piece).split(b"\n\n")
                     for event in events:
                         if event.startswith(b"event: board\ndata: "):
-                            yield json.loads(event.partition(b"\ndata: ")[2])
+                            message = json.loads(event.partition(b"\ndata: ")[2])
+                            if message["full"] and "states" not in message:
+                                raise self._other_release()
+                            yield message
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._gone(error) from None
-        except ValueError:
+        except (ValueError, KeyError, TypeError):
             raise self._stranger() from None
 
     async def _check(self, answer: aiohttp.ClientResponse) -> None:
@@ -157,6 +160,10 @@ class AdminClient:
 
     def _stranger(self) -> AdminError:
         message = f"what answers at {self._port.shown} is not redrive's admin port (perhaps its listen or its probe)"
+        return AdminError(message, usage=True)
+
+    def _other_release(self) -> AdminError:
+        message = f"the redrive at {self._port.shown} is of an earlier release: use the `redrive top` of that release"
         return AdminError(message, usage=True)
 
     def _gone(self, error: Exception) -> AdminError:

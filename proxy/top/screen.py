@@ -16,11 +16,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from proxy.top.board import STATES, Row, count, rate, tokens, total
+from proxy.top.board import Row, count, rate, tokens, total
 
 #: Columns between two columns; of a name at least and at most; of the notes at least.
 _BETWEEN, _NAME, _NAME_MOST, _NOTES = 2, 12, 48, 24
-#: Colours of the ranks of STATES.
+#: Colours of the ranks of states.
 _COLOURS = {5: "bold red", 4: "red", 3: "magenta", 2: "yellow", 1: "blue", 0: "dim"}
 _NONE = "-"
 #: Heads of the columns that can be added up.
@@ -54,7 +54,7 @@ class Selection:
 
 
 def _state(row: Row) -> Text:
-    return Text(STATES[row.state][0], style=_COLOURS[row.rank])
+    return Text(row.state, style=_COLOURS[min(row.rank, max(_COLOURS))])
 
 
 def _per_second(row: Row) -> str:

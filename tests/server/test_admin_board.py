@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from proxy.observe.metrics import BOUNDS
 from proxy.observe.recent_calls import RecentCalls
 from proxy.server.admin.live_board import LEVELS, LiveBoard, pause_after
 from proxy.server.admin.timeline import quantile
-from proxy.server.admin.views import Live, Readiness, View
+from proxy.server.admin.upstream_state import STATES, is_drained
+from proxy.server.admin.views import Live, Provision, Readiness, View
 
 NONE = (0,) * (len(BOUNDS) + 1)
 
@@ -23,6 +25,8 @@ class House:
         self.levels = [{"bucket": "a/x", "kind": "quota", "level": 5.0, "capacity": 10}]
         self.looks = 0
         self.slow = 0.0
+        self.loads = 1
+        self.given = Provision()
 
     async def live(self) -> list[Live]:
         self.looks += 1
@@ -34,6 +38,9 @@ class House:
 
     async def buckets(self) -> list[dict[str, Any]]:
         return self.levels
+
+    async def provisions(self) -> dict[str, Provision]:
+        return {"a": self.given}
 
     async def reload(self) -> list[str]:
         return []
@@ -50,6 +57,8 @@ class House:
             reload=self.reload,
             drain=lambda: None,
             live=self.live,
+            provisions=self.provisions,
+            loads=lambda: self.loads,
         )
         return LiveBoard(view, lambda: self.now, "b0")
 
@@ -148,6 +157,126 @@ async def test_one_label_is_told_by_its_lowest_scope() -> None:
         ("a/x", 2.0, 2),
         ("a/x (limiter)", 1.0, 1),
     ]
+
+
+def counted(
+    calls: int = 0, failed: int = 0, retries: int = 0, *, name: str = "a", arrived: int = 0, **more: Any
+) -> Live:
+    attempts = calls + retries + arrived
+    return Live(name, calls, calls - failed, 0, attempts, NONE, retries=retries, arrived=arrived, **more)
+
+
+def bucket(level: float, kind: str = "quota", label: str = "a/x") -> dict[str, Any]:
+    return {"bucket": label, "kind": kind, "level": level, "capacity": 500}
+
+
+async def shown(row: Live, *buckets: dict[str, Any], **given: Any) -> dict[str, Any]:
+    house = House()
+    house.rows, house.levels = [row], list(buckets)
+    house.given = Provision(**{"buckets": ("a/x", "a/y"), "rates": ("r", "s"), **given})
+    board = house.board()
+    await board.look()
+    (told_of,) = told(board, 0)[0]["upstreams"]
+    return dict(told_of)
+
+
+@pytest.mark.parametrize(
+    ("row", "buckets", "state"),
+    [
+        (counted(), (), "quiet"),
+        (counted(10), (), "ok"),
+        (counted(10, retries=1), (), "ok"),
+        (counted(10, retries=2), (), "retrying"),
+        (counted(10, 1, retries=2), (), "errors"),
+        (counted(10, 4), (), "errors"),
+        (counted(10, 5), (), "failing"),
+        (counted(10, 1), (bucket(49),), "drained"),
+        (counted(10, 1), (bucket(50),), "errors"),
+        (counted(10, 1), (bucket(500), bucket(49, label="a/y")), "drained"),
+        (counted(10, 1), (bucket(500), bucket(49, label="b/x")), "errors"),
+        (counted(10, 1), (bucket(250, "throttle"),), "drained"),
+        (counted(10, 1), (bucket(251, "throttle"),), "errors"),
+        (counted(10, 1), (bucket(0.5, "budget"),), "drained"),
+        (counted(10, 1), (bucket(1, "budget"),), "errors"),
+        (counted(10, 5), (bucket(0),), "failing"),
+        (counted(10, 1, open=[("http://b", 2.0)]), (), "open"),
+        (counted(10, 1, open=[("http://b", 2.0)]), (bucket(0),), "drained"),
+        (counted(10, 1, aside=[(2, 60.0)]), (), "aside"),
+        (counted(10, aside=[(2, 60.0)], open=[("http://b", 2.0)]), (), "open"),
+        (counted(10, 10, cooldown=3.0), (), "cooling"),
+        (counted(arrived=3), (), "taking_over"),
+        (counted(10, name=""), (), "refused"),
+        (counted(name=""), (), "quiet"),
+    ],
+)
+async def test_the_state_of_an_upstream(row: Live, buckets: tuple[dict[str, Any], ...], state: str) -> None:
+    assert (await shown(row, *buckets))["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("cooldown", "cooling", "keys", "state", "only_keys"),
+    [
+        (3.0, [(1, 3.0)], 2, "key_cooling", True),
+        (3.1, [(1, 3.0)], 2, "key_cooling", True),
+        (9.0, [(1, 3.0)], 2, "cooling", False),
+        (3.0, [(1, 3.0)], 1, "cooling", False),
+        (3.0, [(1, 3.0), (2, 1.0)], 2, "cooling", False),
+        (3.0, [], 2, "cooling", False),
+    ],
+)
+async def test_a_cooldown_of_some_keys_is_not_the_upstreams(
+    cooldown: float, cooling: list[tuple[int, float]], keys: int, state: str, only_keys: bool
+) -> None:
+    told_of = await shown(counted(10, cooldown=cooldown, cooling=cooling), keys=keys)
+    assert (told_of["state"], told_of["only_keys_cool"], told_of["keys"]) == (state, only_keys, keys)
+
+
+async def test_a_row_names_the_lowest_of_its_buckets_and_rates() -> None:
+    rates = bucket(3, "rate", "r"), bucket(2, "rate", "s")
+    told_of = await shown(counted(1), bucket(400), bucket(100, label="a/y"), *rates)
+    assert (told_of["bucket"], told_of["rate"]) == ("a/y", "s")
+    told_of = await shown(counted(1))
+    assert (told_of["bucket"], told_of["rate"]) == (None, None)
+
+
+async def test_a_row_is_told_again_when_its_bucket_drains_and_when_another_configuration_names_another() -> None:
+    house = House()
+    house.given = Provision(buckets=("a/x",))
+    board = house.board()
+    await board.look()
+    message, version = told(board, 0)
+    assert message["states"]["drained"] == {
+        "rank": 4, "text": "bucket empty", "why": STATES["drained"].why,
+    }  # fmt: skip
+    assert [row["state"] for row in message["upstreams"]] == ["quiet", "quiet"]
+    house.levels = [{**house.levels[0], "level": 0.5}]
+    house.now += 1
+    await board.look()
+    message, version = told(board, version)
+    assert [(row["name"], row["state"]) for row in message["upstreams"]] == [("a", "drained")]
+    assert [each["drained"] for each in message["buckets"]] == [True]
+    assert "states" not in message
+    house.given, house.loads = Provision(), 2
+    house.now += 1
+    await board.look()
+    message, _ = told(board, version)
+    assert [(row["name"], row["state"], row["bucket"]) for row in message["upstreams"]] == [("a", "quiet", None)]
+
+
+@pytest.mark.parametrize("kind", ["rate", "adaptive limiter", "concurrency", "hedging"])
+def test_only_what_pays_for_retries_is_drained(kind: str) -> None:
+    assert not is_drained(bucket(0, kind))
+
+
+def test_every_state_has_a_look_and_is_explained() -> None:
+    root = Path(__file__).parents[2]
+    style = (root / "proxy/server/admin/static/style.css").read_text()
+    page = (root / "docs/guides/dashboard.md").read_text()
+    for name, state in STATES.items():
+        if name != "ok":  # the lamp of all that have none of their own
+            assert f'[data-state="{name}"] .lamp::before' in style, name
+            assert f"| {state.text} |" in page, name
+        assert not state.rank or f'[data-state="{name}"] .badge' in style, name
 
 
 def test_quantiles() -> None:

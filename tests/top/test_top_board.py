@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from proxy.cli import ORDERS as NAMED
-from proxy.top.board import ORDERS, STATES, Board, Row, chosen, ordered, total_as_data
+from proxy.server.admin.upstream_state import STATES
+from proxy.top.board import ORDERS, Board, Row, chosen, ordered, total_as_data
 from proxy.top.screen import Selection, picture, summary
 
-STATIC = Path(__file__).parents[2] / "proxy/server/admin/static"
+WORDS = {name: asdict(state) for name, state in STATES.items()}
 READY = {"ready": True, "draining": False, "in_flight": 12, "reload_errors": []}
 
 
@@ -33,6 +34,7 @@ def live(name: str, calls: int = 0, failed: int = 0, after_retries: int = 0, **m
     }
     seconds = {"p50": 0.012, "p95": 2.5} if calls else {"p50": None, "p95": None}
     now = {"cooldown": 0.0, "held": 0, "under_way": 0, "queued": 0, "open": [], "aside": [], "cooling": []}
+    now |= {"state": "failing" if failed else "quiet", "bucket": None, "rate": None}
     return {"name": name, **figures, **now, "recent": {**figures, **seconds, **more.pop("recent", {})}, **more}
 
 
@@ -43,13 +45,14 @@ def about(name: str, **more: Any) -> dict[str, Any]:
 
 
 def bucket(label: str, level: float, kind: str = "quota") -> dict[str, Any]:
-    return {"bucket": label, "kind": kind, "level": level, "capacity": 500, "scopes": 1}
+    return {"bucket": label, "kind": kind, "level": level, "capacity": 500, "scopes": 1, "drained": level < 50}
 
 
 def board(*upstreams: dict[str, Any], buckets: tuple[dict[str, Any], ...] = (), **described: Any) -> Board:
     made = Board()
     made.describe([about(each["name"], **described.get(each["name"], {})) for each in upstreams if each["name"]])
-    made.take({"full": True, "upstreams": upstreams, "buckets": buckets, "ready": READY, "window": 40.0, "loads": 1})
+    rest = {"ready": READY, "window": 40.0, "loads": 1, "states": WORDS}
+    made.take({"full": True, "upstreams": upstreams, "buckets": buckets, **rest})
     return made
 
 
@@ -69,53 +72,23 @@ def text(
     return [line.rstrip() for line in written.getvalue().splitlines()]
 
 
-def test_states_and_their_ranks_are_the_dashboards() -> None:
-    found = re.findall(r'^  (\w+): \{ rank: (\d), text: "([^"]+)"', (STATIC / "words.js").read_text(), re.MULTILINE)
-    assert {state: (words, int(rank)) for state, rank, words in found} == STATES
-
-
 def test_the_orders_that_the_command_line_names() -> None:
     assert NAMED == ORDERS
 
 
-@pytest.mark.parametrize(
-    ("upstream", "buckets", "state"),
-    [
-        (live("a"), (), "quiet"),
-        (live("a", 10), (), "ok"),
-        (live("a", 10, after_retries=2), (), "retrying"),
-        (live("a", 10, 1), (), "errors"),
-        (live("a", 10, 5), (), "failing"),
-        (live("a", 10, 1), (bucket("a/standard", 49),), "drained"),
-        (live("a", 10, 1), (bucket("a/standard", 51),), "errors"),
-        (live("a", 10, 1), (bucket("a/standard", 250, "throttle"),), "drained"),
-        (live("a", 10, 1), (bucket("a/standard", 0.5, "budget"),), "drained"),
-        (live("a", 10, 1), (bucket("a/standard", 0, "rate"),), "errors"),
-        (live("a", 10, 1, open=[["http://b", 2.0]]), (), "open"),
-        (live("a", 10, 1, aside=[[2, 60]]), (), "aside"),
-        (live("a", 10, 10, cooldown=3.0), (), "cooling"),
-        (live("a", arrived=3), (), "taking_over"),
-        (live("", 10, 10), (), "refused"),
-        (live(""), (), "quiet"),
-    ],
-)
-def test_a_state_is_what_the_dashboard_calls_it(
-    upstream: dict[str, Any], buckets: tuple[dict[str, Any], ...], state: str
-) -> None:
-    assert row(upstream, *buckets).state == state
+def test_the_state_is_the_boards() -> None:
+    found = row(live("a", state="drained"))
+    assert (found.state, found.rank) == ("bucket empty", 4)
 
 
-def test_a_cooldown_of_some_keys_is_not_the_upstreams() -> None:
-    upstream = live("a", 10, cooldown=3.0, cooling=[[1, 3.0]])
-    assert row(upstream, credentials=[{}, {}]).state == "key_cooling"
-    assert row(upstream, credentials=[{}]).state == "cooling"
-    assert row({**upstream, "cooldown": 9.0}, credentials=[{}, {}]).state == "cooling"
-    assert "key 1 cools for 3.0 s" in text([row(upstream, credentials=[{}, {}])])[2]
+def test_keys_that_cool_are_noted() -> None:
+    assert "key 1 cools for 3.0 s" in text([row(live("a", 10, cooldown=3.0, cooling=[[1, 3.0]]))])[2]
 
 
 def test_only_what_changed_is_sent_and_the_rest_stays() -> None:
     made = board(live("a", 4), live("b", 4))
-    changed = {"full": False, "upstreams": [live("b", 8)], "buckets": [], "ready": READY, "window": 41.0, "loads": 1}
+    rest = {"ready": READY, "window": 41.0, "loads": 1, "states": WORDS}
+    changed = {"full": False, "upstreams": [live("b", 8)], "buckets": [], **rest}
     made.take(changed)
     assert [each.calls for each in made.rows(0.0)] == [4, 8]
     made.take({**changed, "full": True})
@@ -123,7 +96,7 @@ def test_only_what_changed_is_sent_and_the_rest_stays() -> None:
 
 
 def test_figures() -> None:
-    data = row(live("a", 80, 8, 20), bucket("a/standard", 480)).as_data()
+    data = row(live("a", 80, 8, 20, bucket="a/standard"), bucket("a/standard", 480)).as_data()
     assert data["calls_per_second"] == 2.0
     assert (data["success"], data["success_without_retries"], data["attempts_per_call"]) == (0.9, 0.65, 1.25)
     assert data["bucket"] == {"bucket": "a/standard", "kind": "quota", "level": 480, "capacity": 500}
@@ -143,19 +116,11 @@ def test_who_began_a_cooldown() -> None:
     assert (made.new_cooldowns(), made.new_cooldowns()) == (["a"], [])
 
 
-def test_the_lowest_bucket_of_all_its_routes_is_shown() -> None:
-    buckets = (bucket("a/standard", 400), bucket("a/other", 100))
-    route = {"bucket": "a/other", "rate": None}
-    found = row(live("a", 1), *buckets, routes=[route]).bucket
-    assert found is not None
-    assert found.label == "a/other"
-
-
 @pytest.mark.parametrize(
     ("described", "buckets", "limit"),
     [
         ({"concurrency": 8}, (), "3/8"),
-        ({"rate": "r"}, (bucket("r", 12.5, "rate"),), "12.5 left"),
+        ({"rate": "r", "told": "r"}, (bucket("r", 12.5, "rate"),), "12.5 left"),
         ({"rate": "r"}, (), "open"),
         (
             {"limiter": "l", "concurrency": 8},
@@ -166,14 +131,14 @@ def test_the_lowest_bucket_of_all_its_routes_is_shown() -> None:
     ],
 )
 def test_what_limits_it(described: dict[str, Any], buckets: tuple[dict[str, Any], ...], limit: str) -> None:
-    assert row(live("a", 1, under_way=3), *buckets, **described).limit == limit
+    assert row(live("a", 1, under_way=3, rate=described.pop("told", None)), *buckets, **described).limit == limit
 
 
 def test_orders() -> None:
     rows = board(
         live("calm", 500, recent={"p95": 0.1}),
         live("Bad", 10, 9),
-        live("held", 20, cooldown=9.0),
+        live("held", 20, cooldown=9.0, state="cooling", bucket="held/standard"),
         live("idle"),
         buckets=(bucket("held/standard", 10),),
     ).rows(0.0)
@@ -195,7 +160,7 @@ def many(number: int, *, outage: bool = False) -> list[Row]:
     names = ("github", "payments-api", "a-name-that-is-longer-than-anybody-would-want-to-read-in-a-table", "q")
     upstreams = [
         live(
-            f"{name}-{n}", n * 37, n * 37 if outage else n % 5, n % 7,
+            f"{name}-{n}", n * 37, n * 37 if outage else n % 5, n % 7, bucket=f"{name}-{n}/standard",
             cooldown=900.0 if n % 4 == 0 else 0.0, held=n, queued=n % 2,
             open=[["http://10.0.0.1:8080", 4.2]] if n % 3 == 0 else [], aside=[[2, 300]] if n % 5 == 0 else [],
         )
@@ -228,7 +193,7 @@ def test_columns_of_80_and_of_200() -> None:
     assert "p99" not in wide[1]
     (line,) = (each for each in wide if each.startswith("payments-api-1 "))
     figures = "0.93  97.3% 94.6% 1.03  12 ms  2.5 s  480/500  -  -  1 call held, 1 waits for a place"
-    assert line.split() == f"payments-api-1  errors  {figures}".split()
+    assert line.split() == f"payments-api-1  failing  {figures}".split()
 
 
 def test_p99_where_the_board_has_it() -> None:
@@ -237,7 +202,7 @@ def test_p99_where_the_board_has_it() -> None:
 
 def test_a_script_gets_every_column_and_whole_names() -> None:
     found = [line for line in text(many(7)) if line.startswith("a-name")]
-    assert found[0].startswith("a-name-that-is-longer-than-anybody-would-want-to-read-in-a-table-6 ")
+    assert found[0].startswith("a-name-that-is-longer-than-anybody-would-want-to-read-in-a-table-2 ")
     assert "cooldown until" in "".join(text(many(9)))
 
 

@@ -113,6 +113,15 @@ async def test_what_is_wrong_is_one_line(
     assert f"{file}:1:1: amdin: " in await refused(2, "-c", str(file))
 
 
+async def test_a_redrive_of_an_earlier_release_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    board = b'event: board\ndata: {"full":true,"upstreams":[],"buckets":[]}\n\n'
+    async with Upstream(answer(200, b'{"upstreams":[]}'), answer(200, board)) as earlier:
+        assert await top("--admin", earlier.url) == 2
+    assert capsys.readouterr().err == (
+        f"redrive: the redrive at {earlier.authority} is of an earlier release: use the `redrive top` of that release\n"
+    )
+
+
 class Terminal:
     """A command on a terminal of its own. `shown` is the picture that it drew last, `said` all that it wrote."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,7 +30,8 @@ from proxy.server.admin.connections import has_said_all
 from proxy.server.admin.handlers import is_count, refusal, write_in_pieces
 from proxy.server.admin.timeline import SAMPLE, Timeline, quantile
 from proxy.server.admin.turns import gradually, in_turns, rest
-from proxy.server.admin.views import Live, View
+from proxy.server.admin.upstream_state import STATES, is_drained, only_keys_cool, state_of
+from proxy.server.admin.views import Live, Provision, View
 
 #: Levels of each bucket that a new reader of the board is sent: those of five minutes.
 LEVELS = 60
@@ -44,6 +45,9 @@ _LOOK, _SHARE = 1.0, 0.02
 _LOOK_AT_CALLS, _ALIVE = 0.25, 15.0
 #: Calls a look that a reader of the board gets, unless it says otherwise.
 _MOST = 50
+
+#: What the configuration gives to an upstream that it does not name.
+_NOTHING = Provision()
 
 #: Set once the application shuts down.
 CLOSING = web.AppKey("closing", asyncio.Event)
@@ -67,6 +71,8 @@ class LiveBoard:
         self._full = 0  # rows have come and gone since: what was sent before this version is worth nothing
         self._rows: dict[str, _Row] = {}
         self._buckets: dict[str, _Row] = {}
+        self._loads = -1  # the configuration whose provisions these are
+        self._provisions: dict[str, Provision] = {}
         self.timeline = Timeline()
         self._marks: deque[tuple[float, dict[str, Live]]] = deque(maxlen=2)
         self._looked = float("-inf")
@@ -105,8 +111,13 @@ class LiveBoard:
             self._looked = began
             marked = self._marks[0][1] if self._marks else {}
             live, lowest = await self._view.live(), await _lowest(await self._view.buckets())
-            version = self._version + 1
-            rows = ((row.name, _upstream(row, marked.get(row.name))) for row in live)
+            if self._loads != self._view.loads():
+                self._loads, self._provisions = self._view.loads(), await self._view.provisions()
+            version, buckets = self._version + 1, {each["bucket"]: each for each in lowest}
+            rows = (
+                (row.name, _upstream(row, marked.get(row.name), self._provisions.get(row.name, _NOTHING), buckets))
+                for row in live
+            )
             await self._take(version, self._rows, rows)
             await self._take(version, self._buckets, ((each["bucket"], each) for each in lowest))
             self._version = version  # of rows that somebody is told of before that, it is told again
@@ -129,6 +140,7 @@ class LiveBoard:
             **more,
         }
         if full:
+            message["states"] = {name: asdict(state) for name, state in STATES.items()}
             message["history"] = {label: self.timeline.levels(label, LEVELS) for label in self.timeline.labels()}
         head = json.dumps(message, separators=(",", ":"))
         upstreams, buckets = _changed(self._rows, after), _changed(self._buckets, after)
@@ -185,16 +197,25 @@ def _changed(rows: dict[str, _Row], after: int) -> str:
     return ",".join(row.text for row in rows.values() if row.version > after)
 
 
-def _upstream(row: Live, marked: Live | None) -> dict[str, Any]:
+def _upstream(
+    row: Live, marked: Live | None, provision: Provision, buckets: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """An upstream's row. `marked` has its counters when the window began, `buckets` the rows of all buckets."""
     figures, slots = row.figures(), row.slots
     recent: dict[str, Any] = figures
     if marked is not None:
         before = marked.figures()
         recent = {name: count - before[name] for name, count in figures.items()}
         slots = [now - then for now, then in zip(slots, marked.slots, strict=True)]
+    bucket, rate = _least(buckets, provision.buckets), _least(buckets, provision.rates)
+    drained = bucket is not None and bool(bucket["drained"])
+    state = state_of(row, recent, drained=drained, keys=provision.keys)
     recent = {**recent, **{f"p{percent}": quantile(slots, percent / 100) for percent in (50, 95, 99)}}
     return {
         "name": row.name,
+        "state": state,
+        "bucket": bucket and bucket["bucket"],
+        "rate": rate and rate["bucket"],
         **figures,
         "cooldown": round(row.cooldown, 1),
         "held": row.held,
@@ -203,8 +224,16 @@ def _upstream(row: Live, marked: Live | None) -> dict[str, Any]:
         "open": [[endpoint, round(left, 1)] for endpoint, left in row.open],
         "aside": [[key, round(left)] for key, left in row.aside],
         "cooling": [[key, round(left, 1)] for key, left in row.cooling],
+        "keys": provision.keys,
+        "only_keys_cool": only_keys_cool(row, provision.keys),
         "recent": recent,
     }
+
+
+def _least(buckets: Mapping[str, Mapping[str, Any]], labels: Iterable[str]) -> Mapping[str, Any] | None:
+    """Of the buckets with these labels, the one with the least left of its capacity; None where none is in use."""
+    found = (buckets[label] for label in labels if label in buckets)
+    return min(found, key=lambda bucket: bucket["level"] / (bucket["capacity"] or 1), default=None)
 
 
 #: What tells those of a strategy's label apart from its retry bucket.
@@ -223,7 +252,7 @@ async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             scopes = known["scopes"] + 1
             lowest[label] = {**(shown if shown["level"] < known["level"] else known), "scopes": scopes}
-    return list(lowest.values())
+    return [{**bucket, "drained": is_drained(bucket)} for bucket in lowest.values()]
 
 
 class EventReader:

@@ -88,6 +88,17 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
+class Provision:
+    """What the configuration gives an upstream: the labels of the buckets that its policies pay retries from, those of
+    its rates, and how many credentials it has.
+    """
+
+    buckets: Sequence[str] = ()
+    rates: Sequence[str] = ()
+    keys: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Circuit:
     """An endpoint's circuit breaker: `left` are the seconds until a call may go there."""
 
@@ -121,6 +132,10 @@ async def _nothing() -> Any:
     return []
 
 
+async def _no_provisions() -> dict[str, Provision]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Readiness:
     """Whether calls should be sent here, and what is to be known besides. `warnings` are those of the configuration in
@@ -146,8 +161,9 @@ class View:
 
     `config` is asked in a thread. `upstreams` takes the name of the only one that is asked for, None for all.
     `refresh` brings in what other processes have counted, before a page shows it.
-    `live` are the counters of every upstream, `places` the effective values of a policy (upstream and route; "" is the
-    top level) with their file and line, `loads` how many configurations were taken since the start.
+    `live` are the counters of every upstream, `provisions` what the configuration in force gives each, by label.
+    `places` are the effective values of a policy (upstream and route; "" is the top level) with their file and line,
+    `loads` how many configurations were taken since the start.
     `cooldowns` are those that answers of an upstream began lately.
     `explain` takes a call as `/requests` has it, and gives what `redrive explain --json` does; it is asked in a thread.
     `policy` gives what may be tried of an upstream's policy, `what_if` takes an upstream, a draft of its policy and
@@ -166,6 +182,7 @@ class View:
     drain: Callable[[], None]
     refresh: Callable[[], Awaitable[None]] = _nothing
     live: Callable[[], Awaitable[list[Live]]] = _nothing
+    provisions: Callable[[], Awaitable[dict[str, Provision]]] = _no_provisions
     places: Callable[[str, str], list[dict[str, str]]] = lambda upstream, route: []
     loads: Callable[[], int] = int
     explain: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda call: {}
@@ -241,6 +258,21 @@ async def live(
     return await in_turns(
         _live(label, series, held.get(label, 0.0), room, broken.get(label, []), keys.get(label, []), limited.get(label))
         for label, series in counted.items()
+    )
+
+
+async def provisions(router: Router, registry: Registry) -> dict[str, Provision]:
+    """What the configuration gives every named upstream, and the unmatched ones, by label."""
+    found = await in_turns((each.label, _provision(each, registry)) for each in (*router.upstreams, router.fallback))
+    return dict(found)
+
+
+def _provision(upstream: Upstream, registry: Registry) -> Provision:
+    labels, credentials = [registry.labels(policy) for policy in upstream.policies], upstream.policy.credentials
+    return Provision(
+        tuple({bucket for bucket, _, _ in labels if bucket is not None}),
+        tuple({rate for _, rate, _ in labels if rate is not None}),
+        0 if credentials is None else len(credentials.digests),
     )
 
 

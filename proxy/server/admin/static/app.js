@@ -14,6 +14,7 @@ class House {
   constructor() {
     this.live = new Map(); // by upstream: counters, as the board tells them
     this.buckets = new Map();
+    this.states = {}; // by name: the words of each state of an upstream, and how much trouble it is
     this.about = new Map(); // by upstream: its policy, asked for when the configuration changes
     this.named = new Set();
     this.levels = new Map(); // by bucket: its last levels
@@ -39,9 +40,12 @@ class House {
 
   moved(board) {
     if (this.board !== board.board) this.begin(board);
+    this.stranger = board.full ? !board.states : this.stranger;
+    if (this.stranger) return this.notices();
     if (board.full) {
       this.live.clear();
       this.buckets.clear();
+      this.states = board.states;
     }
     for (const row of board.upstreams) this.live.set(row.name, row);
     for (const row of board.buckets) this.buckets.set(row.bucket, row);
@@ -248,6 +252,7 @@ class House {
   notices() {
     const told = [];
     if (this.state === "lost" && this.board !== null) told.push(["bad", "redrive does not answer. The page shows the last state, and continues by itself when redrive is back."]);
+    if (this.stranger) told.push(["bad", "redrive is now of another release than this page: load the page again."]);
     if (this.ready?.draining && this.state === "live") told.push(["wait", "redrive is draining: it is not ready, and lets calls in flight finish."]);
     else if (this.ready && !this.ready.ready && this.state === "live") told.push(["wait", "redrive is not ready for calls yet."]);
     if (this.ready?.reload_errors.length) told.push(["bad", `The configuration was refused when it was loaded again (${this.ready.reload_errors.length} error${this.ready.reload_errors.length === 1 ? "" : "s"}); the earlier configuration stays in force.`, "Show them"]);

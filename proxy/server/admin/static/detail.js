@@ -4,7 +4,7 @@ import { $, count, h, mark, percent, plain, rate, say, seconds, tokens } from ".
 import { amount, attempts_in_words, attempts_per_call, cooldown, filled, limit, probe } from "./standing.js";
 import { chips } from "./story.js";
 import { UpstreamCharts } from "./trends.js";
-import { OUTCOMES, STATES } from "./words.js";
+import { OUTCOMES } from "./words.js";
 
 const FIGURES = [
   ["calls", "Calls"], ["success", "Success"], ["attempts", "Attempts/call"], ["bucket", "Bucket"],
@@ -80,10 +80,10 @@ export class Detail {
 
   fill(item) {
     const { parts } = this;
-    const { bucket, live } = item;
-    say(parts.badge, STATES[item.state].text);
-    parts.badge.dataset.state = item.state;
-    mark(parts.badge, "title", STATES[item.state].why);
+    const { bucket, live, state } = item;
+    say(parts.badge, state.text);
+    parts.badge.dataset.state = live.state;
+    mark(parts.badge, "title", state.why);
     this.fill_figures(item);
     this.fill_waits(live);
     say(parts.level, bucket ? `${bucket.kind === "budget" ? `${tokens(bucket.level)} retries left` : `${tokens(bucket.level)} of ${tokens(bucket.capacity)} tokens`} in ${bucket.bucket} (${bucket.kind}${bucket.scopes > 1 ? `, the lowest of ${bucket.scopes} scopes` : ""})` : item.about?.bucket ? `${item.about.bucket}: not used yet, so full` : "Its retries are not paid from a bucket.");

@@ -2,10 +2,9 @@
 
 import { Detail } from "./detail.js";
 import { $, Sparkline, count, h, mark, percent, rate, say, seconds } from "./dom.js";
-import { amount, attempts_in_words, attempts_per_call, cooldown, drained, filled, keys_in_words, limit, lowest, opened, state } from "./standing.js";
+import { amount, attempts_in_words, attempts_per_call, cooldown, filled, keys_in_words, limit, opened } from "./standing.js";
 import { Overview } from "./trends.js";
 import { VirtualList } from "./virtual.js";
-import { STATES } from "./words.js";
 
 const COLUMNS = [
   { id: "state", text: "State", title: "Upstreams in trouble come first" },
@@ -77,24 +76,21 @@ export class Upstreams {
   item(name) {
     const { house } = this;
     const about = house.about.get(name);
-    const live = { ...house.live.get(name), keys: about?.credentials.length ?? 0 };
-    const policies = about ? [about, ...about.routes] : [];
-    const bucket = lowest(policies.map((each) => house.buckets.get(each.bucket)));
-    const rated = lowest(policies.map((each) => house.buckets.get(each.rate)));
+    const live = house.live.get(name);
     const limiter = house.buckets.get(about?.limiter ? `${about.limiter} (limiter)` : "");
-    return { name, live, about, bucket, rated, limiter, state: state(live, bucket) };
+    return { name, live, about, bucket: house.buckets.get(live.bucket), rated: house.buckets.get(live.rate), limiter, state: house.states[live.state] };
   }
 
   draw() {
     const { house } = this;
     const items = [...house.live.keys()].map((name) => this.item(name));
-    const troubled = items.filter((item) => STATES[item.state].rank > 0).length;
+    const troubled = items.filter((item) => item.state.rank > 0).length;
     say($("troubled"), troubled ? count(troubled) : "");
     say($("count-upstreams"), items.length ? count(items.length) : "");
-    mark($("count-upstreams"), "data-tone", items.some((item) => STATES[item.state].rank > 2) ? "bad" : null);
+    mark($("count-upstreams"), "data-tone", items.some((item) => item.state.rank > 2) ? "bad" : null);
     const wanted = $("upstream-filter").value.trim().toLowerCase();
     const only = $("only-trouble").checked;
-    const shown = items.filter((item) => (!only || STATES[item.state].rank > 0) && matches(item, wanted));
+    const shown = items.filter((item) => (!only || item.state.rank > 0) && matches(item, wanted));
     shown.sort(this.order());
     for (const [id, cell] of this.heads) mark(cell, "aria-sort", this.sort.by !== id ? null : this.sort.up ? "ascending" : "descending");
     this.list.show(shown, shown.length ? null : this.nothing(items.length, only));
@@ -139,18 +135,17 @@ export class Upstreams {
   }
 
   fill(row, item) {
-    const { live, about, bucket } = item;
+    const { live, about, bucket, state } = item;
     const figures = this.figures(item);
     const parts = row.parts;
-    row.dataset.state = item.state;
+    row.dataset.state = live.state;
     say(parts.name, live.name || "(refused)");
     say(parts.where, live.name ? (about?.endpoints.join(", ") ?? "") : "requests that were turned away before any policy applied");
     mark(parts.name, "title", live.name);
-    const known = STATES[item.state];
-    say(parts.badge, known.rank ? known.text : "");
-    mark(parts.state, "title", `${known.text}: ${known.why}`);
+    say(parts.badge, state.rank ? state.text : "");
+    mark(parts.state, "title", `${state.text}: ${state.why}`);
     mark(parts.badge, "title", [opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
-    mark(parts.state, "aria-label", known.text);
+    mark(parts.state, "aria-label", state.text);
     const recent = figures === live.recent;
     say(parts.calls, recent ? rate(figures.calls / Math.max(this.house.window, 1)) : count(figures.calls));
     say(parts.unit, recent ? "/s" : "");
@@ -162,7 +157,7 @@ export class Upstreams {
     mark(parts.attempts, "data-tone", per_call > 1.1 ? "wait" : null);
     say(parts.level, bucket ? filled(bucket) : about?.bucket ? "full" : about ? "no bucket" : "–");
     mark(parts.level, "title", bucket ? `${bucket.bucket} (${bucket.kind})` : about?.bucket ? `${about.bucket}: not used yet` : null);
-    mark(parts.level, "data-tone", bucket && drained(bucket) ? "bad" : null);
+    mark(parts.level, "data-tone", bucket?.drained ? "bad" : null);
     parts.spark.element.classList.toggle("none", !bucket);
     parts.spark.draw(bucket ? this.house.history(bucket.bucket) : [], bucket?.capacity ?? 1, 60);
     say(parts.cooldown, cooldown(live));
@@ -219,7 +214,7 @@ function matches({ name, about }, wanted) {
 function sortable(item, by, figures) {
   const { live, bucket } = item;
   switch (by) {
-    case "state": return STATES[item.state].rank;
+    case "state": return item.state.rank;
     case "name": return item.name.toLowerCase();
     case "calls": return figures.calls;
     case "success": return figures.calls ? figures.failed / figures.calls : -1;

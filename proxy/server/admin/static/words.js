@@ -40,21 +40,6 @@ export const FAULTS = {
 /** What held an attempt before it was sent. */
 export const GATES = { cooldown: "the upstream's cooldown", rate: "the rate bucket", limiter: "the adaptive limiter", concurrency: "the limit of attempts under way" };
 
-export const STATES = {
-  failing: { rank: 5, text: "failing", why: "At least half of the calls of the last minute failed." },
-  drained: { rank: 4, text: "bucket empty", why: "The bucket has little or nothing left for retries: hardly any failure is retried." },
-  open: { rank: 3, text: "circuit open", why: "An endpoint has failed so often lately that its circuit breaker is open: only probes go there." },
-  aside: { rank: 2, text: "key refused", why: "The upstream refuses one of its keys, or it is out of quota: it is put aside, and the other keys are used." },
-  cooling: { rank: 3, text: "cooling down", why: "The upstream asked its callers to wait; calls are held." },
-  errors: { rank: 2, text: "errors", why: "Some calls of the last minute failed." },
-  refused: { rank: 2, text: "turned away", why: "Requests were turned away in the last minute: malformed, misdirected, or for no upstream." },
-  key_cooling: { rank: 2, text: "key cooling", why: "The upstream asked callers with one of its keys to wait; the other keys are used." },
-  retrying: { rank: 1, text: "retrying", why: "More than one attempt in ten of the last minute was a retry." },
-  taking_over: { rank: 1, text: "taking over", why: "Calls arrive that other upstreams could not serve: it is their fallback." },
-  ok: { rank: 0, text: "healthy", why: "Calls of the last minute succeeded." },
-  quiet: { rank: 0, text: "quiet", why: "No calls in the last minute." },
-};
-
 /** What came of an attempt, in a few signs. */
 export function result(attempt) {
   if (attempt.fault) return FAULTS[attempt.fault] ?? attempt.fault;

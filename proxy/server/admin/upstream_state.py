@@ -1,0 +1,108 @@
+"""The state of an upstream, in a word, from its figures of the last minute and what holds its calls now. The dashboard
+and `redrive top` show the state that the board sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.server.admin.views import Live
+
+#: Seconds by which the delay of a credential may be shorter than the cooldown in force and still be that cooldown:
+#: workers extend theirs until the calls that they hold have gone.
+_SAME = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamState:
+    """A state as a user reads it: `text` names it, `why` says what it means. `rank`: how much trouble it is, 0 for
+    none; upstreams with the greatest rank come first.
+    """
+
+    rank: int
+    text: str
+    why: str
+
+
+#: Every state, by its name on the board. docs/guides/dashboard.md explains them.
+STATES = {
+    "failing": UpstreamState(5, "failing", "At least half of the calls of the last minute failed."),
+    "drained": UpstreamState(
+        4, "bucket empty", "The bucket has little or nothing left for retries: hardly any failure is retried."
+    ),
+    "open": UpstreamState(
+        3,
+        "circuit open",
+        "An endpoint has failed so often lately that its circuit breaker is open: only probes go there.",
+    ),
+    "cooling": UpstreamState(3, "cooling down", "The upstream asked its callers to wait; calls are held."),
+    "aside": UpstreamState(
+        2,
+        "key refused",
+        "The upstream refuses one of its keys, or it is out of quota: it is put aside, and the other keys are used.",
+    ),
+    "errors": UpstreamState(2, "errors", "Some calls of the last minute failed."),
+    "refused": UpstreamState(
+        2,
+        "turned away",
+        "Requests were turned away in the last minute: malformed, misdirected, or for no upstream.",
+    ),
+    "key_cooling": UpstreamState(
+        2, "key cooling", "The upstream asked callers with one of its keys to wait; the other keys are used."
+    ),
+    "retrying": UpstreamState(1, "retrying", "More than one attempt in ten of the last minute was a retry."),
+    "taking_over": UpstreamState(
+        1, "taking over", "Calls arrive that other upstreams could not serve: it is their fallback."
+    ),
+    "ok": UpstreamState(0, "healthy", "Calls of the last minute succeeded."),
+    "quiet": UpstreamState(0, "quiet", "No calls in the last minute."),
+}
+
+
+def state_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int) -> str:
+    """The name of an upstream's state, one of STATES. `recent` has its figures of the last minute, as `Live.figures`
+    names them; `drained` says whether its retry bucket is; `keys` is the number of its credentials.
+    """
+    calls, failed = recent["calls"], recent["failed"]
+    if not row.name:  # no upstream: what no policy applied to
+        return "refused" if calls else "quiet"
+    first = recent["attempts"] - recent["retries"]
+    rules = (
+        ("cooling", row.cooldown > 0 and not only_keys_cool(row, keys)),
+        ("failing", calls and failed * 2 >= calls),
+        ("drained", drained),
+        ("open", row.open),
+        ("aside", row.aside),
+        ("key_cooling", row.cooldown > 0),
+        ("errors", failed),
+        ("retrying", recent["retries"] > first * 0.1),
+        ("taking_over", recent["arrived"]),
+        ("ok", calls),
+    )
+    return next((state for state, applies in rules if applies), "quiet")
+
+
+def only_keys_cool(row: Live, keys: int) -> bool:
+    """Whether the cooldown in force holds callers with some of the upstream's credentials only, of which it has `keys`:
+    calls go on with the others.
+    """
+    if not row.cooling or len(row.cooling) >= keys:
+        return False
+    return max(left for _, left in row.cooling) > row.cooldown - _SAME
+
+
+def is_drained(bucket: Mapping[str, Any]) -> bool:
+    """Whether a retry bucket hardly grants a retry any more. The argument is a row of /buckets; those that do not pay
+    for retries are never drained. A throttle grants none from the half on (gRPC A6).
+    """
+    level, capacity = bucket["level"], bucket["capacity"]
+    match bucket["kind"]:
+        case "throttle":
+            return bool(level <= capacity / 2)
+        case "budget":
+            return bool(level < 1)
+        case "quota":
+            return bool(level < capacity * 0.1)
+    return False
