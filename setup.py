@@ -33,6 +33,7 @@ MODULES = [
     "proxy.forward.timers",
     "proxy.observe.access_log",
     "proxy.observe.call_record",
+    "proxy.observe.json_line",
     "proxy.observe.masking",
     "proxy.observe.metrics",
     "proxy.observe.observers",

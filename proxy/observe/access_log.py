@@ -1,4 +1,4 @@
-"""One line a call, with its attempts in it: the call's JSON (`proxy.observe.call_record`), or a short form for people.
+"""One line a call, with its attempts in it: the call's JSON (`proxy.observe.call_json`), or a short form for people.
 
 It never waits for its reader (`proxy.observe.sink`). Query values and user info are masked.
 
@@ -17,7 +17,9 @@ from json.encoder import encode_basestring_ascii as quote
 from typing import Literal
 
 from proxy.observe import masking
-from proxy.observe.call_record import NO_POLICY, SUCCESS, CallRecord, call_json, timestamp
+from proxy.observe.call_json import timestamp
+from proxy.observe.call_record import NO_POLICY, SUCCESS, CallRecord
+from proxy.observe.compiled import call_json
 from proxy.observe.sink import Later, Sink
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Outcome

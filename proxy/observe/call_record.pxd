@@ -1,8 +1,3 @@
-cimport cython
-
-from proxy.retry.attempt_record cimport AttemptRecord
-
-
 cdef class CallRecord:
     cdef public double wall_started
     cdef public double started
@@ -27,12 +22,3 @@ cdef class CallRecord:
     cdef public str sent_by
     cdef public object grpc_status
     cdef public bint was_sent_once
-
-
-cpdef str call_json(CallRecord call)
-@cython.locals(second=long)
-cpdef str timestamp(double wall)
-@cython.locals(line=str)
-cpdef str attempt_json(AttemptRecord record, double started)
-@cython.locals(line=str)
-cdef str _middle(AttemptRecord record)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from proxy.observe.call_record import timestamp
+from proxy.observe.call_json import timestamp
 from proxy.observe.sink import Sink
 
 

@@ -13,7 +13,8 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
-from proxy.observe.call_record import CallRecord, call_json
+from proxy.observe.call_record import CallRecord
+from proxy.observe.compiled import call_json
 
 #: Calls kept of each sort: those that were sent once and succeeded, and the others.
 KEPT = 500

@@ -13,7 +13,7 @@ from support.front import FAST, NONE, STANDARD, App, Front, chunked, endpoint, p
 from support.scripted import Step, Upstream, answer, hang, reset
 
 from proxy.config.settings import Buffers
-from proxy.observe.call_record import call_json
+from proxy.observe.compiled import call_json
 from proxy.retry import routing
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import (

@@ -14,7 +14,8 @@ from pytest_aiohttp import AiohttpClient
 
 from proxy.observe.access_log import AccessLog
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
-from proxy.observe.call_record import CallRecord, attempt_json, call_json, refused
+from proxy.observe.call_record import CallRecord, refused
+from proxy.observe.compiled import attempt_json, call_json
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observed import WALL, ended, retried, shown
 
-from proxy.observe import call_record
 from proxy.observe.access_log import MOST, AccessLog
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.call_record import refused
+from proxy.observe.compiled import attempt_json
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
@@ -465,16 +465,14 @@ def expected(record: AttemptRecord, started: float) -> dict[str, object]:
     )
 )
 def test_an_attempt_in_a_line_and_in_the_admin_api_are_the_same(record: AttemptRecord) -> None:
-    written, said = json.loads(call_record.attempt_json(record, 3.5)), expected(record, 3.5)
+    written, said = json.loads(attempt_json(record, 3.5)), expected(record, 3.5)
     assert written.keys() == said.keys()
     for key, value in said.items():
         assert written[key] == (pytest.approx(value, abs=2e-3) if isinstance(value, float) else value)
 
 
 def test_what_an_attempt_cost_is_written_as_it_is_whatever_was_written_before() -> None:
-    written = [
-        call_record.attempt_json(AttemptRecord(2, 0.0, price=price, decision="retried"), 0.0) for price in (5.0, 5)
-    ]
+    written = [attempt_json(AttemptRecord(2, 0.0, price=price, decision="retried"), 0.0) for price in (5.0, 5)]
     assert [type(json.loads(line)["price"]) for line in written] == [float, int]
 
 

@@ -1,0 +1,10 @@
+"""What writes a call's JSON: compiled code (json_line.pyx), or Python if that was not built, or if Python is wanted."""
+
+from __future__ import annotations
+
+try:
+    from proxy.observe.json_line import attempt_json, call_json
+except ImportError:
+    from proxy.observe.call_json import attempt_json, call_json
+
+__all__ = ("attempt_json", "call_json")
