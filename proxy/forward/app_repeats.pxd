@@ -1,13 +1,24 @@
 from proxy.retry.facts cimport Request
 
 
+cdef class GivenUp:
+    cdef public str prefix
+    cdef public object method
+    cdef public object authority
+    cdef public object path
+    cdef public bytes digest
+    cdef public double at
+
+    cdef bint is_by(self, str client, method, authority) except -1
+
+
 cdef class AppRepeats:
     cdef public dict _given_up
-    cdef public double _newest
-    cdef public set _paths
+    cdef public double _until
+    cdef public dict _latest
 
-    cpdef ended(self, str client, Request request, body, bint given_up, double now)
-    cdef bint _is_repeat(self, str client, Request request, tuple body, double now) except -1
+    cpdef bint ended(self, str client, Request request, body, bint given_up, double now) except -1
+    cdef bint _is_repeat(self, GivenUp latest, str client, Request request, tuple body, double now) except -1
 
 
 cdef tuple _key(str client, Request request)

@@ -22,15 +22,41 @@ MOST = 1000
 _Key: TypeAlias = tuple[str, str, str, str]
 
 
-class AppRepeats:
-    """What was given up lately: when, and the digest of its body, by client, method, authority and path."""
+class GivenUp:
+    """A call that was given up `at` that time (seconds): whose, and the digest of its body. `prefix`: its client's
+    address up to the port.
+    """
 
-    __slots__ = ("_given_up", "_newest", "_paths")
+    __slots__ = ("at", "authority", "digest", "method", "path", "prefix")
+
+    def __init__(self, client: str, request: Request, digest: bytes, at: float) -> None:
+        self.prefix = client[: client.rfind(":") + 1]
+        self.method = request.method
+        self.authority = request.authority
+        self.path = request.path
+        self.digest = digest
+        self.at = at
+
+    def is_by(self, client: str, method: str, authority: str) -> bool:
+        """Whether a call of its path is the same, but for the body."""
+        if method != self.method or authority != self.authority or not client.startswith(self.prefix):
+            return False
+        return client.rfind(":") == len(self.prefix) - 1
+
+
+class AppRepeats:
+    """What was given up lately, by client, method, authority and path.
+
+    Every call in the seconds after one is looked up here: most have another path, and a few are the same as the latest
+    of their path. So nothing is put together for either.
+    """
+
+    __slots__ = ("_given_up", "_latest", "_until")
 
     def __init__(self) -> None:
-        self._given_up: dict[_Key, tuple[float, bytes]] = {}
-        self._newest = 0.0  # when the last one was
-        self._paths: set[str] = set()  # of all of them, and perhaps of some that are forgotten
+        self._given_up: dict[_Key, GivenUp] = {}
+        self._until = 0.0  # when all of them are forgotten
+        self._latest: dict[str, GivenUp] = {}  # of each path
 
     def __bool__(self) -> bool:
         """Whether anything is remembered."""
@@ -41,31 +67,35 @@ class AppRepeats:
 
         `client`: its address, `host:port`; `body`: all of the request's, None where it is not at hand.
         """
-        if now - self._newest > WINDOW:
+        if now > self._until:
             self._given_up.clear()
-            self._paths.clear()
-        if body is None or (not given_up and request.path not in self._paths):  # so most calls end here
+            self._latest.clear()
+        if body is None:
+            return False
+        latest = self._latest.get(request.path)
+        if latest is None and not given_up:  # so most calls end here
             return False
         body = tuple(body)
-        repeated = self._is_repeat(client, request, body, now)
+        repeated = latest is not None and self._is_repeat(latest, client, request, body, now)
         if given_up:
             self._remember(client, request, body, now)
         return repeated
 
     def _remember(self, client: str, request: Request, body: tuple[bytes, ...], now: float) -> None:
-        key, given_up = _key(client, request), self._given_up
+        key, given_up, latest = _key(client, request), self._given_up, self._latest
         given_up.pop(key, None)  # the newest stands last
-        given_up[key] = (now, _digest(body))
+        given_up[key] = latest[request.path] = GivenUp(client, request, _digest(body), now)
         if len(given_up) > MOST:
-            del given_up[next(iter(given_up))]
-        self._newest = now
-        self._paths.add(request.path)
-        if len(self._paths) > 2 * MOST:
-            self._paths = {path for *_, path in given_up}
+            oldest = given_up.pop(next(iter(given_up)))
+            if latest[oldest.path] is oldest:
+                del latest[oldest.path]
+        self._until = now + WINDOW
 
-    def _is_repeat(self, client: str, request: Request, body: tuple[bytes, ...], now: float) -> bool:
-        found = self._given_up.get(_key(client, request))
-        return found is not None and now - found[0] <= WINDOW and found[1] == _digest(body)
+    def _is_repeat(self, latest: GivenUp, client: str, request: Request, body: tuple[bytes, ...], now: float) -> bool:
+        found: GivenUp | None = latest
+        if not latest.is_by(client, request.method, request.authority):
+            found = self._given_up.get(_key(client, request))
+        return found is not None and now <= found.at + WINDOW and found.digest == _digest(body)
 
 
 def _key(client: str, request: Request) -> _Key:
@@ -73,7 +103,7 @@ def _key(client: str, request: Request) -> _Key:
 
 
 def _digest(body: tuple[bytes, ...]) -> bytes:
-    if not any(body):  # as of nearly all that is repeated
+    if not body or not any(body):  # as of nearly all that is repeated
         return b""
     digest = blake2b(digest_size=16)
     for chunk in body:

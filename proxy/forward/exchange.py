@@ -872,7 +872,9 @@ class Exchange:
 
     def _look_for_a_repeat(self, given_up: bool, now: float) -> None:
         """Whether the app repeats by itself what was given up here, and says nothing of it."""
-        body = (self._body,) if self.upload is None else self.upload.replay.whole()
+        body: tuple[bytes, ...] | None = (self._body,) if self._body else ()
+        if self.upload is not None:
+            body = self.upload.replay.whole()
         repeated = self.means.app_repeats.ended(self.client, self.request, body, given_up, now)
         if repeated and not (self.decided and self.call.app_retry):
             self.means.observer.app_repeated(self.policy)

@@ -64,6 +64,20 @@ def test_what_was_given_up_is_forgotten_after_seconds_and_beyond_a_number() -> N
     assert not repeats
 
 
+def test_clients_that_give_up_the_same_are_told_apart() -> None:
+    repeats = AppRepeats()
+    given_up(repeats, GET, client="10.0.0.1:1000")
+    given_up(repeats, Request("GET", "other.test", "/x?q=1", NoFields()), client="10.0.0.1:1000")
+    given_up(repeats, GET, client="::1:1000")
+    for client in ("10.0.0.1:7", "::1:7"):
+        assert again(repeats, GET, client=client)
+    for client in ("10.0.0.10:7", "10.0.0:7", "::1:1:7", ":7", ""):
+        assert not again(repeats, GET, client=client)
+    given_up(repeats, GET, client="")  # on a Unix domain socket there is no address
+    assert again(repeats, GET, client="")
+    assert not again(repeats, GET, client="10.0.0.2:7")
+
+
 async def test_a_library_that_retries_multiplies_and_is_noticed() -> None:
     """urllib3's Retry says nothing in its requests: nine sendings upstream for three of the app."""
     async with Upstream(answer(503)) as upstream, Front(to("api", upstream.url, strategy=STANDARD)) as front:
