@@ -1,3 +1,5 @@
+cimport cython
+
 from proxy.retry.facts cimport Request
 
 
@@ -18,6 +20,7 @@ cdef class AppRepeats:
     cdef public dict _latest
 
     cpdef bint ended(self, str client, Request request, body, bint given_up, double now) except -1
+    @cython.locals(found=GivenUp)
     cdef bint _is_repeat(self, GivenUp latest, str client, Request request, tuple body, double now) except -1
 
 

@@ -17,7 +17,7 @@ at once (Peek, Deliver, Ask) is always the last of its tuple.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import cast
 
@@ -872,7 +872,7 @@ class Exchange:
 
     def _look_for_a_repeat(self, given_up: bool, now: float) -> None:
         """Whether the app repeats by itself what was given up here, and says nothing of it."""
-        body: tuple[bytes, ...] | None = (self._body,) if self._body else ()
+        body: Iterable[bytes] | None = (self._body,) if self._body else ()
         if self.upload is not None:
             body = self.upload.replay.whole()
         repeated = self.means.app_repeats.ended(self.client, self.request, body, given_up, now)

@@ -1,9 +1,10 @@
+from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Request
 from proxy.retry.registry cimport ScopeState
 
 
 cdef class Payment:
-    cdef public object bucket
+    cdef public Bucket bucket
     cdef public object room
     cdef public object upstream
     cdef public object price

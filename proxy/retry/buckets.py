@@ -18,7 +18,6 @@ Theory. One level, several price lists:
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -34,7 +33,7 @@ ASK: Final = "ask"
 Affords = bool | Literal["ask"]
 
 
-class Bucket(ABC):
+class Bucket:
     """What a policy's retries are paid from. A bucket kept elsewhere (stores/) speaks the same words."""
 
     __slots__ = ("capacity", "spec")
@@ -42,42 +41,42 @@ class Bucket(ABC):
     spec: BucketSpec
     capacity: float
 
-    @abstractmethod
     def level(self, now: float) -> float:
         """Tokens; for a budget, the retries that would be granted now."""
+        raise NotImplementedError
 
-    def begin(self, now: float) -> None:  # noqa: B027 - only a budget counts calls
+    def begin(self, now: float) -> None:
         """A call began."""
 
-    @abstractmethod
     def price(self, cls: Class) -> float:
         """What a retry after a failure of this class costs."""
+        raise NotImplementedError
 
-    @abstractmethod
     def affords(self, price: float, now: float) -> Affords:
         """Whether `take` would succeed; ASK where that can't be known here and now, so that `take` takes nothing."""
+        raise NotImplementedError
 
-    @abstractmethod
     def take(self, price: float, now: float) -> bool:
         """Check and deduct in one step; False takes nothing."""
+        raise NotImplementedError
 
     def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
         """Find out, and take the price if it is granted. `answer(price, granted)` is told exactly once, soon."""
         answer(price, self.take(price, now))
 
-    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:  # noqa: B027
+    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
         """A granted retry never happened. `taken_at`: when it was granted, where that is known (a budget asks)."""
 
-    def failed(self, now: float) -> None:  # noqa: B027 - only a throttle counts failures
+    def failed(self, now: float) -> None:
         """An attempt failed in a way that counts: retryable, non-fatal, or with a stop pushback."""
 
-    @abstractmethod
     def succeeded(self, last_price: float | None, now: float) -> None:
         """A call succeeded; `last_price` is what its last retry paid, None where it was not retried."""
+        raise NotImplementedError
 
-    @abstractmethod
     def charge_app_retry(self, now: float) -> float:
         """The app repeats a call by itself: charge what is available, never refuse. Returns what was taken."""
+        raise NotImplementedError
 
     def app_succeeded(self, charged: float, now: float) -> None:
         """Such a call succeeded at once: what it was charged comes back in place of a refund."""

@@ -1,5 +1,6 @@
 from proxy.retry.admission cimport Admission, Payment
 from proxy.retry.attempt_record cimport AttemptRecord
+from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Failure, Reply, Request
 from proxy.retry.plans cimport Next
 from proxy.retry.registry cimport ScopeState
@@ -26,7 +27,7 @@ cdef class Call:
     cdef public bint request_sent
     cdef public object plugin
     cdef public object fallbacks
-    cdef public object bucket
+    cdef public Bucket bucket
     cdef public list history
     cdef public dict endpoints
     cdef public dict protocols

@@ -1,9 +1,10 @@
+from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Failure, Request
 
 
 cdef class ScopeState:
     cdef public str value
-    cdef public object bucket
+    cdef public Bucket bucket
     cdef public object rate_bucket
     cdef public object pacing
     cdef public object cooldown
@@ -13,7 +14,7 @@ cdef class ScopeState:
     cdef public object endpoints
     cdef public object keys
     cdef public object who
-    cdef public object _shadow
+    cdef public Bucket _shadow
     cdef public object rate
     cdef public object limiter
     cdef public bint ungated

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from proxy.lab.clock import BEGIN, UPSTREAM, Clock
 from proxy.lab.driver import BufferBudget, Driver, Sending
 from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
-from proxy.retry.buckets import QuotaBucket
+from proxy.retry.buckets import Bucket, QuotaBucket
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
 from proxy.retry.machine import Call, Env
 from proxy.retry.policy import (
     Backoff,
     BreakerSpec,
     BucketRef,
+    BucketSpec,
     BudgetSpec,
     Classify,
     Concurrency,
@@ -36,7 +37,7 @@ from proxy.retry.policy import (
     ThrottleSpec,
     Timeouts,
 )
-from proxy.retry.registry import Registry
+from proxy.retry.registry import Factory, Key, Registry
 from proxy.retry.states import Flying
 from proxy.retry.waiting_room import WaitingRoom
 
@@ -193,6 +194,14 @@ scripts = st.fixed_dictionaries(
         "cut": st.one_of(st.none(), st.none(), times),
     }
 )
+
+
+class Watchable(Factory):
+    """Makes buckets whose class can be changed: that of a compiled one can't."""
+
+    def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
+        kind: Any = type(super().bucket(key, spec, None, now))
+        return before if before is not None else type("Watchable", (kind,), {"__slots__": ()})(spec)
 
 
 class Ledger:
@@ -428,7 +437,7 @@ class Watched(Driver):
 
 
 def play(both: list[Policy], specs: list[dict[str, Any]], room: int, draw: float) -> None:
-    clock, registry, ledger = Bounded(), Registry(), Ledger()
+    clock, registry, ledger = Bounded(), Registry(Watchable()), Ledger()
     env = Env(Draws(draw), 0.0, WaitingRoom(room))
     buffers = BufferBudget(50, 65)
     drivers = [Watched(clock, both[spec["policy"]], spec, ledger, buffers) for spec in specs]
