@@ -201,7 +201,7 @@ def run(options: argparse.Namespace) -> int:
     file, loaded = _load(options, "error", "warning", told=False)  # the banner names the file
     if loaded.settings is None:
         return BAD_INPUT
-    from proxy.server.late_roots import import_aiohttp
+    from proxy.server.late_client import import_aiohttp
 
     import_aiohttp()
     from proxy.main import serve

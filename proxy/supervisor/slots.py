@@ -35,7 +35,7 @@ from proxy.supervisor.channel import (
 
 #: How a worker is begun: this interpreter, with the modules found where this process finds them.
 _CODE = (
-    "import sys; sys.path[:] = {path!r}; from proxy.server.late_roots import import_aiohttp; import_aiohttp(); "
+    "import sys; sys.path[:] = {path!r}; from proxy.server.late_client import import_aiohttp; import_aiohttp(); "
     "from proxy.supervisor.worker import main; main({channel}, {memory}, {release!r})"
 )
 #: Seconds that a worker may take for an answer before it is given up.

@@ -12,12 +12,13 @@ from clients import with_aiohttp
 from support.process import Redrive
 from support.scripted import Upstream, answer
 
-#: For verbs, workers, extras, formats and answers that are not asked for here. What aiohttp itself imports is not on
-#: it: there is no importing of its server alone (docs/decisions/0007-aiohttp-serves.md).
+#: For verbs, workers, extras, formats and answers that are not asked for here, and aiohttp's client. What aiohttp's
+#: server imports is not on it (docs/decisions/0007-aiohttp-serves.md).
 NEVER = frozenset({
-    "cryptography", "decimal", "difflib", "importlib.resources", "multiprocessing", "opentelemetry",
-    "prometheus_client", "pydantic", "redis", "rich", "unittest", "watchfiles", "proxy.config.service_config",
-    "proxy.lab", "proxy.server.intercept.ca", "proxy.supervisor.workers", "proxy.stores",
+    "aiohttp.client", "aiohttp.connector", "cryptography", "decimal", "difflib", "frozenlist._frozenlist",
+    "importlib.resources", "multiprocessing", "opentelemetry", "prometheus_client", "pydantic", "redis", "rich",
+    "unittest", "watchfiles", "proxy.config.service_config", "proxy.lab", "proxy.server.intercept.ca",
+    "proxy.supervisor.workers", "proxy.stores",
 })  # fmt: skip
 #: What the parent of workers does for them.
 NOT_FOR_A_WORKER = (NEVER - {"proxy.stores"}) | {
@@ -47,7 +48,10 @@ async def test_one_process_that_has_carried_calls_and_answered_the_dashboard(tmp
 
 
 def test_a_worker() -> None:
-    code = "import sys, proxy.supervisor.worker; print(*sys.modules)"
+    code = (
+        "import sys; from proxy.server.late_client import import_aiohttp; import_aiohttp(); "
+        "import proxy.supervisor.worker; print(*sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "proxy.server.acceptor" in loaded
     assert found(loaded, frozenset(NOT_FOR_A_WORKER)) == set()

@@ -1,0 +1,72 @@
+"""aiohttp's server imported without its client, which a serving process does not use.
+
+`import aiohttp` imports the client, with what that needs, and the client makes two TLS contexts, each with all roots of
+the system: 2 MiB in every process, and more than a tenth of the time to the first answer. No call goes through it
+(docs/decisions/0007-aiohttp-serves.md). A user's own strategy may use it: the package is completed as soon as somebody
+asks for a name that it has not got yet.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+#: Has frozenlist leave its extension alone: the one module that needs the C++ runtime, which takes 1 MiB. aiohttp's
+#: server keeps the handlers of its signals in such lists, and changes them before it serves.
+_WITHOUT_EXTENSION = "FROZENLIST_NO_EXTENSIONS"
+
+
+class LatePackage(ModuleType):
+    """A package whose own code has not run: modules in it are imported when they are asked for, and the first other
+    name makes it an ordinary one.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        """A name that the package has not got yet."""
+        path = f"{self.__name__}.{name}"
+        if importlib.util.find_spec(path) is not None:
+            return importlib.import_module(path)
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        assert self.__spec__ is not None and self.__spec__.loader is not None
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def import_aiohttp() -> None:
+    """Import aiohttp's server, to be called before anything else does."""
+    before = os.environ.get(_WITHOUT_EXTENSION)
+    os.environ[_WITHOUT_EXTENSION] = "1"
+    try:
+        import frozenlist  # noqa: F401
+    finally:
+        del os.environ[_WITHOUT_EXTENSION]
+        if before is not None:
+            os.environ[_WITHOUT_EXTENSION] = before
+    package = _without_client()
+    if package is not None:
+        sys.modules["aiohttp"] = package
+        try:
+            import aiohttp.web
+        except (ImportError, AttributeError):  # a release whose server needs more of the package
+            for name in [name for name in sys.modules if name.partition(".")[0] == "aiohttp"]:
+                del sys.modules[name]
+    import aiohttp.web  # noqa: F401
+
+
+def _without_client() -> ModuleType | None:
+    """The package with nothing but its version, which its server asks for; None if that is not found in its source."""
+    spec = importlib.util.find_spec("aiohttp")
+    assert spec is not None
+    source = spec.loader.get_source("aiohttp") if isinstance(spec.loader, SourceFileLoader) else None
+    version = re.search(r'^__version__ = "(.+)"$', source or "", re.MULTILINE)
+    if version is None:
+        return None
+    package = importlib.util.module_from_spec(spec)
+    package.__class__ = LatePackage
+    package.__version__ = version[1]  # type: ignore[attr-defined]
+    return package

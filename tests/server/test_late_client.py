@@ -1,0 +1,83 @@
+"""aiohttp's client is imported when somebody uses it, not with the server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BEFORE = """
+import os, sys
+from proxy.server.late_client import import_aiohttp
+import_aiohttp()
+"""
+
+WITHOUT = """
+import aiohttp, frozenlist
+from aiohttp import hdrs, web
+print("aiohttp.client" in sys.modules, "frozenlist._frozenlist" in sys.modules)
+print(os.environ.get("FROZENLIST_NO_EXTENSIONS"))
+print(aiohttp.web is web, aiohttp.hdrs is hdrs)
+"""
+
+WITH = """
+import aiohttp
+import aiohttp.connector, aiohttp.web
+server = aiohttp.web.Server
+from aiohttp import ClientSession, ClientTimeout
+print(aiohttp.ClientSession is ClientSession, aiohttp.TCPConnector is aiohttp.connector.TCPConnector)
+print(aiohttp.web.Server is server, type(aiohttp).__name__, [n for n in aiohttp.__all__ if not hasattr(aiohttp, n)])
+print(aiohttp.http.SERVER_SOFTWARE.endswith(f"aiohttp/{aiohttp.__version__}"))
+try:
+    aiohttp.no_such_name
+except AttributeError as error:
+    print(error)
+"""
+
+
+def ran(code: str, *path: Path) -> list[str]:
+    """What a process that imports the server so, and then runs this, prints."""
+    code = f"import sys; sys.path[:0] = {[str(each) for each in path]!r}\n{BEFORE}{code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_the_server_comes_without_the_client() -> None:
+    assert ran(WITHOUT) == ["False False", "None", "True True"]
+
+
+def test_what_the_environment_says_of_frozenlist_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FROZENLIST_NO_EXTENSIONS", "yes")
+    assert ran("print(os.environ['FROZENLIST_NO_EXTENSIONS'])") == ["yes"]
+
+
+def test_the_package_is_whole_as_soon_as_somebody_asks() -> None:
+    assert ran(WITH) == [
+        "True True",
+        "True module []",
+        "True",
+        "module aiohttp has no attribute no_such_name",
+    ]
+
+
+def release(folder: Path, package: str, web: str) -> Path:
+    """A folder with an aiohttp whose package and server are these lines."""
+    (folder / "aiohttp").mkdir()
+    (folder / "aiohttp" / "__init__.py").write_text(package)
+    (folder / "aiohttp" / "web.py").write_text(web)
+    return folder
+
+
+def test_of_a_release_that_hides_its_version_all_is_imported(tmp_path: Path) -> None:
+    made = release(tmp_path, "from .web import *\n__version__ = str(5)\n", "Server = 1\n")
+    assert ran("import aiohttp; print(type(aiohttp).__name__, aiohttp.__version__)", made) == ["module 5"]
+
+
+def test_of_a_release_whose_server_needs_its_package_all_is_imported(tmp_path: Path) -> None:
+    package = '__version__ = "5"\nfrom .base import Base\nfrom .web import Server\n'
+    made = release(tmp_path, package, "from . import Base\nServer = Base\n")
+    (made / "aiohttp" / "base.py").write_text("Base = int\n")
+    assert ran("import aiohttp; print(type(aiohttp).__name__, aiohttp.Server)", made) == ["module <class 'int'>"]
