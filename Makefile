@@ -12,6 +12,9 @@ FUZZ_SECONDS ?= 60
 CHAOS_SECONDS ?= 120
 # Tests wait for processes and clocks more than they compute: one runs beside those that keep the processors busy.
 TESTERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n + 1)))
+# Where Python shall write nothing beside its sources: else each process would compile pytest and its plugins anew, which
+# are imported before tests/conftest.py sees to this.
+COMPILED_ONCE := $(if $(PYTHONDONTWRITEBYTECODE),env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.pytest_cache/bytecode" )
 # Any Python from 3.11 on; `make PYTHON=/path/to/python …` names one.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && exit; done; \
@@ -50,7 +53,7 @@ core: $(DEV) ## compile the core for this checkout (needs a C compiler; REDRIVE_
 .PHONY: test
 test: $(DEV) ## install what the tests need, and run them (ARGS="-k name" for some)
 	@sh scripts/system-packages
-	@$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal $(ARGS)
+	@$(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)

@@ -26,6 +26,8 @@ ROOT = Path(proxy.__file__).parent
 #: How an expression is run where it may begin anywhere in a text.
 SEARCHES = frozenset({"search", "sub", "subn", "findall", "finditer", "split"})
 FUNCTIONS = SEARCHES | {"compile", "match", "fullmatch"}
+#: What a file says that has one of them: most have none, and need not be parsed.
+USED = re.compile(rf"\bre\s*\.\s*(?:{'|'.join(sorted(FUNCTIONS))})\b")
 
 #: Expressions that are made at run time, by the function that makes them: some, and whether they are searched for.
 MADE: dict[str, tuple[list[re.Pattern[Any]], bool]] = {
@@ -45,7 +47,10 @@ def expressions() -> Iterator[tuple[str, re.Pattern[Any] | None, bool]]:
     may begin anywhere in a text.
     """
     for file in sorted(ROOT.rglob("*.py")):
-        nodes = list(ast.walk(ast.parse(file.read_text())))
+        source = file.read_text()
+        if not USED.search(source):
+            continue
+        nodes = list(ast.walk(ast.parse(source)))
         module = ".".join(file.relative_to(ROOT.parent).with_suffix("").parts)
         calls = [node for node in nodes if isinstance(node, ast.Call) and is_of_re(node)]
         if calls:

@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
-import boto3
-import botocore.exceptions
-import openai
 import pytest
-import stripe
-from botocore.config import Config
+from support.late import Late
 from support.process import Redrive
 from support.scripted import Step, Turn, Upstream, answer, hang
 
 T = TypeVar("T")
+
+boto3, openai, stripe = Late("boto3"), Late("openai"), Late("stripe")
+botocore_config, botocore_errors = Late("botocore.config"), Late("botocore.exceptions")
 
 #: No wait of ours but what an upstream asks for.
 AT_ONCE = "backoff: {base: 0s, jitter: none}"
@@ -70,7 +69,9 @@ async def app_retries(redrive: Redrive) -> float:
 
 def dynamodb(upstream: Upstream, redrive: Redrive, attempts: int) -> Any:
     """As config/examples/aws.yaml says: the service's own name, through HTTP_PROXY."""
-    config = Config(proxies={"http": redrive.url}, retries={"total_max_attempts": attempts, "mode": "standard"})
+    config = botocore_config.Config(
+        proxies={"http": redrive.url}, retries={"total_max_attempts": attempts, "mode": "standard"}
+    )
     return boto3.client(
         "dynamodb",
         endpoint_url=upstream.url,
@@ -118,7 +119,7 @@ async def test_boto3_that_retries_by_itself_is_charged_and_counted(tmp_path: Pat
         Redrive(tmp_path, aws(upstream, "{kind: standard, max_attempts: 1}")) as redrive,
     ):
         client = dynamodb(upstream, redrive, attempts=3)
-        with pytest.raises(botocore.exceptions.ClientError, match="ProvisionedThroughputExceeded"):
+        with pytest.raises(botocore_errors.ClientError, match="ProvisionedThroughputExceeded"):
             await ask(client.list_tables)
         assert await levels(redrive) == [490]  # its second and third try, 5 each
         assert await app_retries(redrive) == 2
@@ -147,7 +148,7 @@ async def test_boto3_puts_an_object_once_and_its_body_is_sent_twice(tmp_path: Pa
         Upstream(continued(slow_down), continued(stored)) as upstream,
         Redrive(tmp_path, aws(upstream, f"{{kind: standard, {AT_ONCE}}}")) as redrive,
     ):
-        config = Config(
+        config = botocore_config.Config(
             proxies={"http": redrive.url}, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}
         )
         client = boto3.client(
@@ -171,11 +172,11 @@ async def test_boto3_puts_an_object_once_and_its_body_is_sent_twice(tmp_path: Pa
 # -- openai -----------------------------------------------------------------------------------------------------------
 
 
-def openai_client(redrive: Redrive, retries: int) -> openai.OpenAI:
+def openai_client(redrive: Redrive, retries: int) -> Any:
     return openai.OpenAI(api_key="sk-test", base_url=f"{redrive.url}/openai/v1", max_retries=retries)
 
 
-def complete(client: openai.OpenAI) -> Callable[[], Any]:
+def complete(client: Any) -> Callable[[], Any]:
     return lambda: client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hello"}])
 
 
@@ -303,19 +304,15 @@ async def test_an_injected_key_is_the_same_on_every_hedge(tmp_path: Path) -> Non
 # -- stripe -----------------------------------------------------------------------------------------------------------
 
 
-class Impatient(stripe.RequestsClient):
+def stripe_client(redrive: Redrive, retries: int) -> Any:
     """The library's own client, without its waits."""
-
-    def _sleep_time_seconds(self, num_retries: int, response: Any = None) -> float:
-        return 0.0
-
-
-def stripe_client(redrive: Redrive, retries: int) -> stripe.StripeClient:
+    http = stripe.RequestsClient()
+    http._sleep_time_seconds = lambda num_retries, response=None: 0.0
     return stripe.StripeClient(
         "sk_test_x",
         base_addresses={"api": f"{redrive.url}/stripe"},
         max_network_retries=retries,
-        http_client=Impatient(),
+        http_client=http,
     )
 
 

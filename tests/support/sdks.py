@@ -11,24 +11,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pkgutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from unittest import mock
 
-import anthropic
-import boto3
-import openai
-import stripe
-from azure.core import PipelineClient
-from azure.core.exceptions import AzureError
-from azure.core.pipeline.policies import ProxyPolicy, RetryPolicy
-from azure.core.rest import HttpRequest
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from support.late import Late
 from support.scripted import answer
 
+anthropic, boto3, openai, stripe = Late("anthropic"), Late("boto3"), Late("openai"), Late("stripe")
+azure, policies, rest = Late("azure.core"), Late("azure.core.pipeline.policies"), Late("azure.core.rest")
+botocore = Late("botocore.config")
 JSON = "Content-Type: application/json"
 #: Held by the thread that has changed the environment.
 _ENVIRONMENT = threading.Lock()
@@ -68,7 +63,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Sdk:
-    """`package` as it is installed, `off` how a user takes its retries away, `errors` what its calls raise.
+    """`package` as it is installed, `off` how a user takes its retries away, `named_errors` what its
+    calls raise, as `pkgutil.resolve_name` finds it.
 
     `by_proxy`: the app comes by HTTP_PROXY, since it signs the host; else by a base URL. `stops`: it heeds redrive's
     last word. `answers`: failures that only its provider answers with, by what the page calls them.
@@ -81,10 +77,14 @@ class Sdk:
     off: str
     connect: Connect
     calls: tuple[Call, ...]
-    errors: tuple[type[Exception], ...]
+    named_errors: tuple[str, ...]
     by_proxy: bool = False
     stops: bool = True
     answers: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        return tuple(map(pkgutil.resolve_name, self.named_errors))
 
 
 @contextlib.contextmanager
@@ -111,23 +111,23 @@ def _boto3(service: str) -> Connect:
                 region_name="eu-central-1",
                 aws_access_key_id="AKIDEXAMPLE",
                 aws_secret_access_key="secret",
-                config=Config(s3={"addressing_style": "path"}, **more),
+                config=botocore.Config(s3={"addressing_style": "path"}, **more),
             )
 
     return connect
 
 
-def _openai(place: Place, *, retries: bool, timeout: float | None) -> openai.OpenAI:
+def _openai(place: Place, *, retries: bool, timeout: float | None) -> Any:
     more: dict[str, Any] = {} if retries else {"max_retries": 0}
     return openai.OpenAI(api_key="sk-test", base_url=f"{place.base}/v1", timeout=timeout or openai.NOT_GIVEN, **more)
 
 
-def _anthropic(place: Place, *, retries: bool, timeout: float | None) -> anthropic.Anthropic:
+def _anthropic(place: Place, *, retries: bool, timeout: float | None) -> Any:
     more: dict[str, Any] = {} if retries else {"max_retries": 0}
     return anthropic.Anthropic(api_key="sk-test", base_url=place.base, timeout=timeout or anthropic.NOT_GIVEN, **more)
 
 
-def _stripe(place: Place, *, retries: bool, timeout: float | None) -> stripe.StripeClient:
+def _stripe(place: Place, *, retries: bool, timeout: float | None) -> Any:
     """A StripeClient retries nothing unless it is told to; the library's global setting is two retries."""
     return stripe.StripeClient(
         "sk_test_x",
@@ -137,18 +137,18 @@ def _stripe(place: Place, *, retries: bool, timeout: float | None) -> stripe.Str
     )
 
 
-def _azure(place: Place, *, retries: bool, timeout: float | None) -> PipelineClient[Any, Any]:
+def _azure(place: Place, *, retries: bool, timeout: float | None) -> Any:
     """A client of azure-core as the service libraries make them; the retry policy is the one that they share."""
-    policies: list[Any] = [RetryPolicy(**({} if retries else {"retry_total": 0}))]
+    used: list[Any] = [policies.RetryPolicy(**({} if retries else {"retry_total": 0}))]
     if place.proxy:
-        policies.insert(0, ProxyPolicy({"http": place.proxy}))
-    return PipelineClient(place.upstream, policies=policies, **({} if timeout is None else {"read_timeout": timeout}))
+        used.insert(0, policies.ProxyPolicy({"http": place.proxy}))
+    return azure.PipelineClient(place.upstream, policies=used, **({} if timeout is None else {"read_timeout": timeout}))
 
 
-def _asked(method: str) -> Callable[[PipelineClient[Any, Any]], Any]:
-    def make(client: PipelineClient[Any, Any]) -> Any:
+def _asked(method: str) -> Callable[[Any], Any]:
+    def make(client: Any) -> Any:
         body = None if method in ("GET", "DELETE") else {"block": "x" * _LARGE}
-        response = client.send_request(HttpRequest(method, client.format_url("/things/1"), json=body))
+        response = client.send_request(rest.HttpRequest(method, client.format_url("/things/1"), json=body))
         response.raise_for_status()
         return response
 
@@ -204,7 +204,7 @@ SDKS = (
                 _DYNAMODB,
             ),
         ),
-        (BotoCoreError, ClientError),
+        ("botocore.exceptions:BotoCoreError", "botocore.exceptions:ClientError"),
         by_proxy=True,
         stops=False,
         answers={
@@ -245,7 +245,7 @@ SDKS = (
                 ),
             ),
         ),
-        (BotoCoreError, ClientError),
+        ("botocore.exceptions:BotoCoreError", "botocore.exceptions:ClientError"),
         by_proxy=True,
         stops=False,
         answers={
@@ -269,7 +269,7 @@ SDKS = (
             ),
             Call("models.list", "GET", lambda client: client.models.list(), _json({"object": "list", "data": []})),
         ),
-        (openai.OpenAIError,),
+        ("openai:OpenAIError",),
         answers={"400 with `x-should-retry: true`": answer(400, b"{}", JSON, "x-should-retry: true")},
     ),
     Sdk(
@@ -288,7 +288,7 @@ SDKS = (
             ),
             Call("models.list", "GET", lambda client: client.models.list(), _json({"data": [], "has_more": False})),
         ),
-        (anthropic.AnthropicError,),
+        ("anthropic:AnthropicError",),
         answers={"400 with `x-should-retry: true`": answer(400, b"{}", JSON, "x-should-retry: true")},
     ),
     Sdk(
@@ -318,7 +318,7 @@ SDKS = (
                 _json({"id": "cus_1", "object": "customer", "deleted": True}),
             ),
         ),
-        (stripe.StripeError,),
+        ("stripe:StripeError",),
         answers={"400 with `Stripe-Should-Retry: true`": answer(400, b"{}", JSON, "Stripe-Should-Retry: true")},
     ),
     Sdk(
@@ -329,7 +329,7 @@ SDKS = (
         "`retry_total=0`",
         _azure,
         tuple(Call(method, method, _asked(method), _json({})) for method in ("GET", "PUT", "DELETE", "POST", "PATCH")),
-        (AzureError,),
+        ("azure.core.exceptions:AzureError",),
         by_proxy=True,
         stops=False,
         answers={"409 with `Retry-After: 0`": answer(409, b"{}", JSON, "Retry-After: 0")},
