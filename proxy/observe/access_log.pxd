@@ -12,6 +12,6 @@ cdef class AccessLog:
     cdef public str _level
     cdef public bint _console
 
-    @cython.locals(call=CallRecord)
+    @cython.locals(call=CallRecord, wanted=list)
     cpdef add(self, calls)
     cdef bint _is_wanted(self, CallRecord call) except -1

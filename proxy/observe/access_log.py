@@ -19,7 +19,7 @@ from typing import Literal
 from proxy.observe import masking
 from proxy.observe.call_json import timestamp
 from proxy.observe.call_record import NO_POLICY, SUCCESS, CallRecord
-from proxy.observe.compiled import call_json
+from proxy.observe.compiled import call_lines
 from proxy.observe.sink import Later, Sink
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Outcome
@@ -61,11 +61,13 @@ class AccessLog:
 
     def add(self, calls: Iterable[CallRecord]) -> None:
         """Write the lines of calls."""
-        line, add = _console_line if self._console else call_json, self._sink.add
         has_successes = self._level in ("debug", "info")
+        wanted = []
         for call in calls:
             if has_successes if call.outcome is SUCCESS else self._is_wanted(call):
-                add(line(call) + "\n")
+                wanted.append(call)
+        if wanted:
+            self._sink.add(_console_lines(wanted) if self._console else call_lines(wanted))
 
     def _is_wanted(self, call: CallRecord) -> bool:
         """Whether the level lets a failure's line be written, and there have not been too many like it."""
@@ -99,6 +101,10 @@ class AccessLog:
                     f'{{"time":"{timestamp(self._last)}","event":"repeated","upstream":{quote(upstream)},'
                     f'"route":{quote(route)},"outcome":"{outcome}","status":{status},"lines":{lines}}}\n'
                 )
+
+
+def _console_lines(calls: Iterable[CallRecord]) -> str:
+    return "".join(_console_line(call) + "\n" for call in calls)
 
 
 def _console_line(call: CallRecord) -> str:

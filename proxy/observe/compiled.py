@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 try:
-    from proxy.observe.json_line import attempt_json, call_json
+    from proxy.observe.json_line import attempt_json, call_json, call_lines
 except ImportError:
-    from proxy.observe.call_json import attempt_json, call_json
+    from proxy.observe.call_json import attempt_json, call_json, call_lines
 
-__all__ = ("attempt_json", "call_json")
+__all__ = ("attempt_json", "call_json", "call_lines")

@@ -56,6 +56,21 @@ cdef long long second_told = -1  # the second of the latest timestamp, and its t
 cdef char second_text[19]
 
 
+def call_lines(calls):
+    """Calls as JSON, each in one line with its line end."""
+    cdef Line line
+    cdef CallRecord call
+    begin(&line)
+    try:
+        for call in calls:
+            write_call(&line, call)
+            put(&line, b'\n')
+        return end(&line)
+    finally:
+        if line.text != line.own:
+            PyMem_Free(line.text)
+
+
 def call_json(CallRecord call not None):
     """A call as JSON in one line, without a line end."""
     cdef Line line

@@ -14,4 +14,4 @@ cdef class LineSink:
     cdef public Py_ssize_t _chunk
     cdef public object _put
 
-    cpdef add(self, str line)
+    cpdef add(self, str lines)

@@ -39,8 +39,8 @@ Later = Callable[[float, Callable[[], None]], object]
 class Sink(Protocol):
     """What takes whole lines, each with its line end."""
 
-    def add(self, line: str) -> None:
-        """Take one."""
+    def add(self, lines: str) -> None:
+        """Take one, or several at once."""
         ...
 
 
@@ -68,7 +68,7 @@ class LineSink:
         self._has_turn = False
         self._later = later
         self._lost = lost
-        self._lines: list[str] = []
+        self._lines: list[str] = []  # one each, or several
         self._rest = bytearray()
         self._dropped = 0
         self._set = False
@@ -85,9 +85,9 @@ class LineSink:
         self._put, self._own = _writer(descriptor, mode)
         self._poll.register(descriptor, select.POLLOUT)
 
-    def add(self, line: str) -> None:
-        """Take one line; it is written within GATHER seconds."""
-        self._lines.append(line)
+    def add(self, lines: str) -> None:
+        """Take one line, or several at once; they are written within GATHER seconds."""
+        self._lines.append(lines)
         if not self._set:
             self._set = True
             self._later(GATHER, self._flush)
@@ -138,18 +138,19 @@ class LineSink:
             self._lost(lines)
 
     def _gather(self) -> bool:
-        lines, self._lines = self._lines, []
+        lines, self._lines = "".join(self._lines), []
         if self._broken:
-            self._lose(len(lines))
+            self._lose(lines.count("\n"))
             return False
         if len(self._rest) > _KEPT:
-            self._dropped += len(lines)
-            self._lose(len(lines))
+            lost = lines.count("\n")
+            self._dropped += lost
+            self._lose(lost)
             return True
         if self._dropped and lines:
-            lines.append(f'{{"event":"dropped","lines":{self._dropped}}}\n')
+            lines += f'{{"event":"dropped","lines":{self._dropped}}}\n'
             self._dropped = 0
-        self._rest += "".join(lines).encode("utf-8", "backslashreplace")
+        self._rest += lines.encode("utf-8", "backslashreplace")
         return bool(self._rest)
 
     def _write(self) -> bool:
@@ -157,7 +158,8 @@ class LineSink:
         rest, sent = self._rest, 0
         while sent < len(rest) and self._poll.poll(0):
             try:
-                sent += self._put(rest[sent : self._upto(sent)])
+                end = self._upto(sent)
+                sent += self._put(rest[sent:end] if sent or end < len(rest) else rest)
             except BlockingIOError:
                 break
             except OSError as error:

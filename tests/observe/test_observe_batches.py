@@ -17,7 +17,8 @@ from proxy.retry.facts import Outcome
 
 
 class Kept(list[str]):
-    add = list.append
+    def add(self, lines: str) -> None:
+        self.extend(lines.splitlines(keepends=True))
 
 
 class Watched:

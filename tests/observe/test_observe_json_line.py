@@ -120,6 +120,11 @@ def test_a_call_is_written_as_python_writes_it(call: CallRecord) -> None:
     assert compiled.call_json(call) == call_json.call_json(call)
 
 
+@given(st.lists(st.builds(CallRecord, **CALLS), max_size=4))
+def test_calls_are_written_as_lines(calls: list[CallRecord]) -> None:
+    assert compiled.call_lines(calls) == call_json.call_lines(calls)
+
+
 @given(RECORDS, SECONDS)
 def test_an_attempt_is_written_as_python_writes_it(record: AttemptRecord, started: float) -> None:
     assert compiled.attempt_json(record, started) == call_json.attempt_json(record, started)
