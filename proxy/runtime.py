@@ -290,7 +290,7 @@ class DataPath:
     def usage(self) -> Usage:
         """What is in use of what has limits."""
         acceptor = self.acceptor
-        return Usage(self.in_flight, self.waiting, self.buffered, int(acceptor.draining and acceptor.is_busy))
+        return Usage(self.in_flight, self.waiting, self.buffered, int(acceptor.means.draining and acceptor.is_busy))
 
     @property
     def wires(self) -> Wires:
@@ -338,7 +338,7 @@ class DataPath:
 
     def refuse(self) -> None:
         """`drain` has run out: a call that comes now is refused."""
-        self.acceptor.refusing = True
+        self.means.refusing = True
 
     async def roll(self) -> None:
         """There are no workers to replace."""

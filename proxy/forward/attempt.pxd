@@ -1,9 +1,23 @@
+from proxy.transport.clock cimport monotonic
 from proxy.transport.origins cimport Origin
+from proxy.transport.streams cimport Listener
 from proxy.wire.http1.response cimport ResponseHead as Answer
 
 
-cdef class Attempt:
-    cdef public object owner
+cdef class Attempt
+
+
+cdef class AttemptOwner:
+    cdef public double moved
+
+    cpdef bint hand_on_success(self, Attempt attempt, Answer head, bytes data, bint end) except -1
+    cpdef bint hand_on_whole(self, Attempt attempt, Answer head, bytes data, trailers) except -1
+    cpdef hand_on(self, Attempt attempt, bytes data)
+    cpdef answer_ended(self, Attempt attempt)
+
+
+cdef class Attempt(Listener):
+    cdef public AttemptOwner owner
     cdef public long number
     cdef public Origin origin
     cdef public object key
@@ -27,6 +41,7 @@ cdef class Attempt:
     cdef public Py_ssize_t limit
 
     cpdef on_head(self, Answer head, bytes data, bint end, trailers)
+    cpdef bint on_whole(self, Answer head, bytes data, trailers) except -1
     cpdef on_data(self, bytes data)
     cpdef on_end(self, trailers)
     cpdef bytes take(self)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import Protocol
 
 from proxy.retry.facts import PUSHBACK_FIELDS, Fault, Reply
 from proxy.retry.first_byte import Look
@@ -20,7 +19,7 @@ from proxy.retry.stream_errors import StreamWatch
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.replay_buffer import Replay
-from proxy.transport.streams import UpstreamStream
+from proxy.transport.streams import Listener, UpstreamStream
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
 #: Contract, section 4: what is kept of an answer while its call waits.
@@ -42,53 +41,50 @@ class State(Enum):
 FLYING, PEEKING, HOLDING, DELIVERING, GONE = State
 
 
-class AttemptOwner(Protocol):
-    """Whose attempt it is: what the exchange of its call is told. `moved`: when last anything came or went."""
+class AttemptOwner:
+    """Whose attempt it is: what the exchange of its call is told. `moved`: when last anything came or went. It is a
+    base class for the reason that `proxy.transport.streams.Listener` is one.
+    """
+
+    __slots__ = ("moved",)
 
     moved: float
 
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:
         """An interim answer came."""
-        ...
 
     def hand_on_success(self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool) -> bool:
         """Hand an answer on that nothing has to be decided of. False: it is no such answer, and nothing has happened.
 
         `data` is what of its body came with the head, all of it if `end`.
         """
-        ...
+        raise NotImplementedError
 
     def hand_on_whole(self, attempt: Attempt, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
         """The same of a whole answer with trailers."""
-        ...
+        raise NotImplementedError
 
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
         """A head came, of which something has to be decided; on this stream, which may be done with it."""
-        ...
 
     def peeked(self, attempt: Attempt, body: bytes) -> None:
         """So much of the body has come as was to be looked at, or all of it."""
-        ...
 
     def hand_on(self, attempt: Attempt, data: bytes) -> None:
         """More came of the answer that is being delivered."""
-        ...
 
     def answer_ended(self, attempt: Attempt) -> None:
         """The answer that is being delivered is whole; in a tunnel, the upstream sends no more."""
-        ...
 
     def failed(self, attempt: Attempt, fault: Fault) -> None:
         """The attempt ended without a whole answer."""
-        ...
 
     def upstream_writable(self, attempt: Attempt) -> None:
         """The attempt's stream takes bytes again."""
-        ...
 
 
-class Attempt:
-    """See the module. Implements `proxy.transport.streams.Listener`.
+class Attempt(Listener):
+    """See the module.
 
     `look`: what is waited for of a success whose head is kept; `watch`: who reads the stream that is delivered along.
 

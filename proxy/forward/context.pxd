@@ -14,3 +14,6 @@ cdef class Context:
     cdef public str via
     cdef public Watch watch
     cdef public AppRepeats app_repeats
+    cdef public long long generation
+    cdef public bint draining
+    cdef public bint refusing

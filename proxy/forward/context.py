@@ -14,9 +14,14 @@ from proxy.transport.replay_buffer import ReplayStore
 
 
 class Context:
-    """`via` is the name in our Via lines."""
+    """`via` is the name in our Via lines. `generation` counts configurations; `draining`: connections are closed behind
+    their answers, and `refusing`: calls that come now are refused, both because the process ends.
+    """
 
-    __slots__ = ("app_repeats", "env", "loop", "observer", "pool", "registry", "store", "via", "watch")
+    __slots__ = (
+        *("app_repeats", "draining", "env", "generation", "loop", "observer", "pool", "refusing", "registry"),
+        *("store", "via", "watch"),
+    )
 
     def __init__(
         self,
@@ -38,3 +43,5 @@ class Context:
         self.via = via
         self.watch = watch
         self.app_repeats = AppRepeats()
+        self.generation = 0
+        self.draining = self.refusing = False

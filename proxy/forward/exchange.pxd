@@ -1,18 +1,22 @@
 cimport cython
 
-from proxy.forward.attempt cimport Attempt
+from proxy.forward.attempt cimport Attempt, AttemptOwner
 from proxy.forward.context cimport Context
 from proxy.forward.request_plan cimport Plan
+from proxy.forward.streams cimport ConnectionStream
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.facts cimport Request
 from proxy.retry.registry cimport ScopeState
+from proxy.transport.clock cimport monotonic
+from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Origin
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
-cdef class Exchange:
+cdef class Exchange(AttemptOwner):
     cdef public Context means
     cdef public object app
+    cdef ConnectionStream _direct
     cdef public str client
     cdef public bint decided
     cdef public dict flights
@@ -40,11 +44,13 @@ cdef class Exchange:
     cdef public object policy
     cdef public Request request
     cdef public double started
-    cdef public double moved
     cdef public ScopeState _scope
 
+    @cython.locals(connection=Connection, lane=ScopeState, origin=Origin)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
     cpdef bint hand_on_success(self, Attempt attempt, Answered head, bytes data, bint end) except -1
+    cpdef bint hand_on_whole(self, Attempt attempt, Answered head, bytes data, trailers) except -1
+    cpdef answer_ended(self, Attempt attempt)
     cpdef hand_on(self, Attempt attempt, bytes data)
     cdef bint _is_plain(self, Answered head) except -1
     cdef _succeed(self, double now)

@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import cast
 
-from proxy.forward.attempt import DELIVERING, FLYING, Attempt
+from proxy.forward.attempt import DELIVERING, FLYING, Attempt, AttemptOwner
 from proxy.forward.context import Context
 from proxy.forward.fallback import Journey, StaysError
 from proxy.forward.headers import gave_up, handed_on, plain_lines, told, via_line, wants_key
 from proxy.forward.own_answers import answer_of, given_up_answer, own_answer, told_grpc_status
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
-from proxy.forward.streams import AppStream, Tunnelling
+from proxy.forward.streams import AppStream, ConnectionStream, Tunnelling
 from proxy.forward.timers import Alarm
 from proxy.forward.upload import Upload
 from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
@@ -67,6 +67,7 @@ from proxy.retry.registry import ScopeState
 from proxy.retry.stream_errors import StreamWatch, watch_for_errors
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
+from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
 from proxy.transport.replay_buffer import Replay
 from proxy.transport.streams import SharedConnection, UpstreamStream
@@ -79,9 +80,10 @@ _SUCCESS_CLASS = Class.SUCCESS
 _NO_NAMES: frozenset[bytes] = frozenset()
 #: Whom an exchange serves that serves nobody.
 NOBODY = cast(AppStream, None)
+_NO_SCOPE = cast(ScopeState, None)
 
 
-class Exchange:
+class Exchange(AttemptOwner):
     """One call of an app, from its request's head to the last byte of its answer.
 
     It is what the app connection tells of the request, and what the watch looks at (`proxy.forward.timers.Timed`).
@@ -95,6 +97,7 @@ class Exchange:
             "_alarm",
             "_avoided",
             "_body",
+            "_direct",
             "_failed",
             "_first",
             "_key",
@@ -107,7 +110,6 @@ class Exchange:
             "flights",
             "journey",
             "means",
-            "moved",
             "over",
             "pipe",
             "plan",
@@ -130,6 +132,7 @@ class Exchange:
     def __init__(self, means: Context, app: AppStream) -> None:
         self.means = means
         self.app = app
+        self._direct = app if isinstance(app, ConnectionStream) else None
         self.client = app.client
         self.decided = False
         self.flights: dict[int, Attempt] = {}
@@ -149,16 +152,19 @@ class Exchange:
         self._alarm: Alarm | None = None
         self._keys: CallKeys[ScopeState] | None = None  # which credential the call carries, until it is decided
         self._key: str | None = None  # the idempotency key that was made for this call
+        self._scope = _NO_SCOPE  # of this call, or of the one before
         self._verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
 
     def serve(self, app: AppStream) -> None:
         """Be there for another app's stream, after a call that needed no decision."""
         self.app = app
+        self._direct = app if isinstance(app, ConnectionStream) else None
         self.client = app.client
 
     def let_go(self) -> None:
         """Keep nothing of a call that needed no decision, until it serves another."""
         self.app = NOBODY
+        self._direct = None
         self._body = b""
 
     # -- from the app ---------------------------------------------------------------------------------------------
@@ -167,7 +173,7 @@ class Exchange:
         self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
     ) -> None:
         """The request's head is whole; `body` came with it, all of it if `done`."""
-        means, app = self.means, self.app
+        means, app, direct = self.means, self.app, self._direct
         self.plan = plan
         policy = self.policy = plan.policy
         request = self.request = plan.request
@@ -176,12 +182,18 @@ class Exchange:
         self.status = 0
         self.grpc_status = None
         try:
-            scope = self._scope = means.registry.scope(policy, request, now)
+            scope = lane = self._scope = means.registry.scope(policy, request, now, self._scope)
             stream = keys = None
-            if plan.plain and done and trailers is None and not app.has_pinned:
+            if (
+                plan.plain
+                and done
+                and trailers is None
+                and not (app.has_pinned if direct is None else direct.has_pinned)
+            ):
                 if scope.keys is not None:
                     keys = self._keys = CallKeys(scope.keys, now)
-                if (scope if keys is None else keys.lane).admits(now):
+                    lane = keys.lane
+                if lane.admits(now):
                     destination = plan.destination
                     origin = destination.only or destination.next((), now)
                     stream = means.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
@@ -195,17 +207,21 @@ class Exchange:
             if first is None:
                 first = self._first = self.flights[1] = Attempt(self, 1, origin)
             first.origin, first.stream, first.sent_at = origin, stream, now
-            first.protocol = HTTP1 if not origin.way.http2 or stream.shared is None else HTTP2
+            first.protocol = HTTP1 if not origin.http2 or stream.shared is None else HTTP2
             self._body = body
             self.due = now + plan.patience
-            if not app.watched:
+            if not (app.watched if direct is None else direct.watched):
                 app.enter(now)
             if self.due <= means.watch.next:
                 means.watch.sooner(self)
             asked = plan.asked if keys is None else plan.keyed_request(origin, means.via, keys.key)
             if asked is None or asked.head is not plan.head:
                 asked = plan.first_request(origin, means.via)
-            stream.send(first, asked, body, True, None)
+            connection = stream if isinstance(stream, Connection) else None
+            if connection is not None:
+                connection.send(first, asked, body, True, None)
+            else:
+                stream.send(first, asked, body, True, None)
         except Exception as error:
             self.break_down(error, now)
 
@@ -310,13 +326,16 @@ class Exchange:
 
     def hand_on_success(self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool) -> bool:
         """Hand on an answer that nothing has to be decided of."""
-        app, plan = self.app, self.plan
+        direct, plan = self._direct, self.plan
         if self.decided or (end and plan.is_grpc):  # gRPC has no success that ends with its head but with a status
             return False
         try:
             if head is not plan.answered and not self._is_plain(head):
                 return False
-            app.respond(head, _NO_NAMES, plan.answer_lines, data, end, None)
+            if direct is not None:
+                direct.respond(head, _NO_NAMES, plan.answer_lines, data, end, None)
+            else:
+                self.app.respond(head, _NO_NAMES, plan.answer_lines, data, end, None)
             self.status = head.status
             self.bytes_out = len(data)
             if end:
@@ -404,10 +423,14 @@ class Exchange:
     def hand_on(self, attempt: Attempt, data: bytes) -> None:
         """More of the answer that the app is given."""
         self.bytes_out += len(data)
-        self.app.write(data)
+        direct = self._direct
+        if direct is not None:
+            direct.write(data)
+        else:
+            self.app.write(data)
         if attempt.watch is not None:
             self._read_along(attempt.watch, data)
-        if self.app.blocked and attempt.stream is not None:
+        if (self.app.blocked if direct is None else direct.blocked) and attempt.stream is not None:
             attempt.stream.pause()
 
     def _read_along(self, watch: StreamWatch, data: bytes) -> None:
@@ -771,7 +794,11 @@ class Exchange:
         assert first is not None
         history = () if self._keys is None else self._keyed_history(first, self._keys, now)
         self._tell_of(SUCCESS, now, 1, len(body), first.origin.label, history, False, True, first.protocol, ())
-        self.app.done()
+        direct = self._direct
+        if direct is not None:
+            direct.done()
+        else:
+            self.app.done()
 
     def _keyed_history(self, first: Attempt, keys: CallKeys[ScopeState], now: float) -> tuple[AttemptRecord, ...]:
         """The only attempt of a call, which carried a credential. The next call chooses one again."""

@@ -108,6 +108,38 @@ class AppStream(Protocol):
         ...
 
 
+class ConnectionStream:
+    """An `AppStream` that is a whole connection, as HTTP/1's are. It is a base class because compiled code calls past
+    the interpreter what every call asks of its stream.
+    """
+
+    __slots__ = ("blocked", "has_pinned", "watched")
+
+    blocked: bool
+    has_pinned: bool
+    watched: bool
+
+    def respond(
+        self,
+        head: ResponseHead,
+        drop: frozenset[bytes],
+        add: bytes,
+        data: bytes,
+        end: bool,
+        trailers: Trailers | None,
+    ) -> None:
+        """Hand the upstream's answer on."""
+        raise NotImplementedError
+
+    def write(self, data: bytes) -> None:
+        """Write more of the body."""
+        raise NotImplementedError
+
+    def done(self) -> None:
+        """The call is over."""
+        raise NotImplementedError
+
+
 class Tunnelling(AppStream, Protocol):
     """An app's stream that can become a tunnel: behind an answer to CONNECT, or a 101."""
 

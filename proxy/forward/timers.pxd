@@ -1,3 +1,6 @@
+from proxy.transport.clock cimport monotonic
+
+
 cdef class Alarm:
     cdef public object _loop
     cdef public object _ring

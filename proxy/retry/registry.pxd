@@ -1,3 +1,5 @@
+cimport cython
+
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Failure, Request
 
@@ -15,10 +17,15 @@ cdef class ScopeState:
     cdef public object keys
     cdef public object who
     cdef public Bucket _shadow
+    cdef public object _policy
+    cdef public object _authority
+    cdef public long long _epoch
     cdef public object rate
     cdef public object limiter
     cdef public bint ungated
 
+    cdef found_by(self, policy, authority, long long epoch)
+    cdef bint is_of(self, policy, Request request, long long epoch) except -1
     cpdef bint admits(self, double now) except -1
     cpdef began(self, double now)
     cpdef succeeded(self, double now)
@@ -29,8 +36,9 @@ cdef class ScopeState:
 cdef class Registry:
     cdef public object _breakers
     cdef public object _buckets
-    cdef public object _by_policy
+    cdef public dict _by_policy
     cdef public object _definitions
+    cdef public long long _epoch
     cdef public object _factory
     cdef public object _groups
     cdef public object _hedges
@@ -46,4 +54,5 @@ cdef class Registry:
     cdef public object _rosters
     cdef public object _under_way
 
-    cpdef ScopeState scope(self, policy, Request request, double now=*)
+    @cython.locals(states=dict, state=ScopeState)
+    cpdef ScopeState scope(self, policy, Request request, double now=*, ScopeState last=*)

@@ -69,8 +69,8 @@ class ScopeState:
     """
 
     __slots__ = (
-        *("_shadow", "bucket", "cooldown", "endpoints", "hedges", "keys", "limiter", "pacing", "places", "rate"),
-        *("rate_bucket", "seen", "ungated", "value", "who"),
+        *("_authority", "_epoch", "_policy", "_shadow", "bucket", "cooldown", "endpoints", "hedges"),
+        *("keys", "limiter", "pacing", "places", "rate", "rate_bucket", "seen", "ungated", "value", "who"),
     )
 
     def __init__(
@@ -99,9 +99,24 @@ class ScopeState:
         self.keys = keys
         self.who = who
         self._shadow: Bucket | None = None
+        self._policy: Policy | None = None  # whose it is, where it was looked up by what is at hand of every call
+        self._authority: str | None = None  # and of the requests to which host alone
+        self._epoch = 0  # of the registry, then
         self.rate: TokenGate | None = None if rate_bucket is None else rate_bucket.gate
         self.limiter: TokenGate | None = None if pacing is None else pacing.gate
         self.ungated = self.rate is None and self.limiter is None and places is None and keys is None
+
+    def found_by(self, policy: Policy, authority: str, epoch: int) -> None:
+        """It was looked up for this policy's requests: to this host, or to any ("")."""
+        self._policy, self._epoch = policy, epoch
+        self._authority = authority or None
+
+    def is_of(self, policy: Policy, request: Request, epoch: int) -> bool:
+        """Whether the registry would still find it for this request."""
+        if self._policy is not policy or self._epoch != epoch:
+            return False
+        authority = self._authority
+        return authority is None or authority is request.authority or authority == request.authority
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now, without asking any gate: there is none but a cooldown that is over."""
@@ -242,23 +257,31 @@ class Registry:
         self._breakers: OrderedDict[Key, CircuitBreaker] = OrderedDict()
         self._groups: OrderedDict[Key, EndpointGroup] = OrderedDict()
         self._rosters: dict[str, Roster] = {}
-        self._by_policy: dict[Policy, OrderedDict[str, ScopeState]] = {}
+        self._by_policy: dict[Policy, dict[str, ScopeState]] = {}
+        self._epoch = 0  # counts how often scopes were forgotten
         self.forget_policies()
 
-    def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
-        """The shared state for this policy and this request's scope value. `now`: what is made again begins here."""
+    def scope(self, policy: Policy, request: Request, now: float = 0.0, last: ScopeState | None = None) -> ScopeState:
+        """The shared state for this policy and this request's scope value. `now`: what is made again begins here;
+        `last`: that of another call, which is often this one's too.
+        """
+        if last is not None and last.is_of(policy, request, self._epoch):
+            return last
         by = policy.scope.by
         value = request.authority if by == "host" else ""
         if by == "header":
             value = digest(request.fields.get_all(policy.scope.header)).hex()
         states = self._by_policy.get(policy)
         if states is None:
-            states = self._by_policy[policy] = OrderedDict()
+            states = self._by_policy[policy] = {}
         state = states.get(value)
         if state is None:
             state = states[value] = self._make(policy, value, now)
             if len(states) > MOST_SCOPES:
-                states.popitem(last=False)
+                del states[next(iter(states))]
+                self._epoch += 1
+        if by != "header":  # which nobody knows without a look at the request's fields
+            state.found_by(policy, value, self._epoch)
         return state
 
     def forget_policies(
@@ -272,6 +295,7 @@ class Registry:
         """
         forgotten: list[object] = [state for states in self._by_policy.values() for state in states.values()]
         self._by_policy.clear()
+        self._epoch += 1
         self._policies_of = policies_of or _unknown
         self._named = named or {}
         self._definitions: dict[str, dict[str, list[Strategy]]] = {}

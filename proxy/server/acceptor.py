@@ -88,13 +88,10 @@ class Acceptor(web.Server):
         self._make = make
         self.means = means
         self.settings = settings
-        self.generation = 0  # of the settings
         self.interception = Interception(tell)
         self._tell = tell
         self._blind: set[str] = set()  # upstreams whose tunnels were reported
         self.interception.use(settings)
-        self.draining = False
-        self.refusing = False
         self.http2_errors: Counter[int] = Counter()
         self.connection_limit = ConnectionLimit(settings.limits.connections, most)
         self.open = self.connection_limit.open
@@ -150,7 +147,7 @@ class Acceptor(web.Server):
         """Admit requests by these settings from now on."""
         self.settings = settings
         self.connection_limit.limit = settings.limits.connections
-        self.generation += 1
+        self.means.generation += 1
         self.interception.use(settings)
 
     # -- connections ----------------------------------------------------------------------------------------------
@@ -206,8 +203,8 @@ class Acceptor(web.Server):
 
     def admit(self, connection: Asker, head: RequestHead) -> Plan | None:
         """Say where a request goes and under which policy, or answer it here (None)."""
-        if self.refusing or (connection.surplus and not self.connection_limit.admit(connection)):
-            self._reject(connection, head, _ENDING if self.refusing else _FULL, close=True)
+        if self.means.refusing or (connection.surplus and not self.connection_limit.admit(connection)):
+            self._reject(connection, head, _ENDING if self.means.refusing else _FULL, close=True)
             return None
         last = connection.plan
         if last is not None and last.follow(head, self.settings.router):
@@ -368,7 +365,7 @@ class Acceptor(web.Server):
 
     def drain(self) -> None:
         """Answers close their connections from now on; what rests is closed once it has rested for a while."""
-        self.draining = True
+        self.means.draining = True
         if self._drain_timer is None:
             self._close_rested()
 

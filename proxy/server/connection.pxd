@@ -1,12 +1,18 @@
+cimport cython
+
+from proxy.forward.context cimport Context
 from proxy.forward.exchange cimport Exchange
 from proxy.forward.request_plan cimport Plan
+from proxy.forward.streams cimport ConnectionStream
+from proxy.transport.clock cimport monotonic
 from proxy.wire.http1.parser cimport RequestParser
 from proxy.wire.http1.request cimport RequestHead as Asking
 from proxy.wire.http1.response cimport ResponseHead as Answer
 
 
-cdef class AppConnection:
+cdef class AppConnection(ConnectionStream):
     cdef public object acceptor
+    cdef Context _means
     cdef public RequestParser _parser
     cdef public bint _running
     cdef public bytes _undecided
@@ -14,14 +20,11 @@ cdef class AppConnection:
     cdef public long long _generation
     cdef public Exchange _kept
     cdef public object inside
-    cdef public bint has_pinned
     cdef public dict own
     cdef public bint surplus
-    cdef public bint watched
     cdef public str client
     cdef public object transport
     cdef public Exchange exchange
-    cdef public bint blocked
     cdef public object _body
     cdef public bint _chunked
     cdef public bint _close
@@ -50,6 +53,7 @@ cdef class AppConnection:
     cpdef write(self, bytes data)
     cpdef done(self)
     cdef _begin(self, bytes data)
+    @cython.locals(exchange=Exchange, means=Context)
     cdef _start(self, Asking head, bytes payload, bint done, trailers)
     cdef Plan _plan_for(self, Asking head)
     cdef _await_head(self)

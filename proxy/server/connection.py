@@ -28,6 +28,7 @@ from typing import cast
 
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
+from proxy.forward.streams import ConnectionStream
 from proxy.retry.facts import Fault, Request
 from proxy.server import presence
 from proxy.server.acceptor import Acceptor
@@ -62,7 +63,7 @@ _BODILESS = frozenset({"HEAD", "CONNECT"})
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
-class AppConnection:
+class AppConnection(ConnectionStream):
     """See the module. Implements `proxy.forward.streams.AppStream`. `head` is that of the request in progress,
     `exchange` its call, `inside` the CONNECT that it is inside of. `blocked`: what is written should wait. `since`:
     when the head that is awaited began to come, or the connection to rest; 0 while neither is so. `wire` is the
@@ -74,9 +75,8 @@ class AppConnection:
     __slots__ = (
         *("_body", "_broken", "_buffer", "_chunked", "_close", "_dropped", "_fd", "_generation", "_half_closed"),
         *("_held", "_informed", "_kept", "_like", "_like_add", "_like_request", "_lingered", "_parser", "_plans"),
-        *("_rendered", "_running", "_secure", "_timer", "_tunnel", "_undecided", "acceptor", "blocked", "client"),
-        *("exchange", "has_pinned", "head", "inside", "own", "place", "plan", "since", "surplus", "transport"),
-        *("watched", "wire"),
+        *("_means", "_rendered", "_running", "_secure", "_timer", "_tunnel", "_undecided", "acceptor", "client"),
+        *("exchange", "head", "inside", "own", "place", "plan", "since", "surplus", "transport", "wire"),
     )
 
     head: RequestHead
@@ -84,12 +84,13 @@ class AppConnection:
 
     def __init__(self, acceptor: Acceptor) -> None:
         self.acceptor = acceptor
+        self._means = acceptor.means
         limits = acceptor.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
         self._undecided: bytes | None = b""  # the first bytes, while they do not say what is spoken
         self._secure: Callable[[bytes], None] | None = None  # begins TLS, where the first bytes may be its
-        self._generation = acceptor.generation
+        self._generation = acceptor.means.generation
         self._kept: Exchange | None = None  # of a call that needed no decision, for the next one
         self.inside: Inside | None = None
         self.has_pinned = False
@@ -164,7 +165,7 @@ class AppConnection:
         if not self._is_there():
             return False
         self._half_closed = True
-        self.acceptor.means.watch.glance_at(self)
+        self._means.watch.glance_at(self)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -284,16 +285,16 @@ class AppConnection:
         # A proxy keeps no connection with an HTTP/1.0 client (RFC 9112 section 9.3); a gateway may.
         self._close = not head.keep_alive or (head.minor == 0 and head.form == "absolute")
         self.since = 0.0
-        acceptor, plan = self.acceptor, self.plan
-        if plan is None or plan.head is not head or self._generation != acceptor.generation or acceptor.refusing:
-            if self._generation != acceptor.generation:
-                self._generation, self.plan, self._plans = acceptor.generation, None, None
+        means, plan = self._means, self.plan
+        if plan is None or plan.head is not head or self._generation != means.generation or means.refusing:
+            if self._generation != means.generation:
+                self._generation, self.plan, self._plans = means.generation, None, None
             plan = self.plan = self._plan_for(head)
             if plan is None:
                 return
         exchange = self._kept
         if exchange is None or not plan.plain:
-            exchange = acceptor.exchange(plan, self)
+            exchange = self.acceptor.exchange(plan, self)
         self.exchange = exchange
         exchange.start(plan, monotonic(), payload, done, trailers)
 
@@ -307,7 +308,11 @@ class AppConnection:
             plans[last.head.method, last.head.authority] = last
             last = self.plan = plans.get((head.method, head.authority))
         acceptor = self.acceptor
-        if last is not None and not (acceptor.refusing or self.surplus) and last.follow(head, acceptor.settings.router):
+        if (
+            last is not None
+            and not (self._means.refusing or self.surplus)
+            and last.follow(head, acceptor.settings.router)
+        ):
             return last
         return acceptor.admit(self, head)
 
@@ -442,7 +447,7 @@ class AppConnection:
         transport = self.transport
         if transport is None:
             return
-        if end and self._body is None and not (self._close or self.acceptor.draining):  # what nearly every one is
+        if end and self._body is None and not (self._close or self._means.draining):  # what nearly every one is
             first = None if self.plan is None else self.plan.first
             if head.raw == self._like and add is self._like_add and first is self._like_request:
                 transport.write(self._rendered + data)  # heads that have met before, on whichever connection
@@ -464,7 +469,7 @@ class AppConnection:
         minor = self.head.minor
         if self.head.method == "HEAD" and head.version == "2.0" and b"content-length" not in head.specials:
             drop |= FRAMING  # what was never said of the length that a GET would have had
-        if self.acceptor.draining or (self._body is not None and (end or self._is_a_last_word(head))):
+        if self._means.draining or (self._body is not None and (end or self._is_a_last_word(head))):
             self._close = True
         if size < 0:
             if minor == 0:
@@ -502,7 +507,7 @@ class AppConnection:
 
     def answer(self, status: int, add: bytes, body: bytes) -> None:
         """Write an answer of our own: with these field lines, and those that frame it."""
-        if self.acceptor.draining or self._body is not None or self.head.method == "CONNECT":
+        if self._means.draining or self._body is not None or self.head.method == "CONNECT":
             self._close = True  # what follows a CONNECT was meant for a tunnel: it is never a request (RFC 9931)
         line = _CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
         self._write_own(status, add, body, line, headless=self.head.method == "HEAD")
@@ -679,7 +684,7 @@ class AppConnection:
 
     def enter(self, now: float) -> None:
         """Have the times of its calls looked after."""
-        self.acceptor.means.watch.enter(self, now)
+        self._means.watch.enter(self, now)
 
     def calls(self) -> Sequence[Exchange]:
         """The call in progress."""
@@ -713,7 +718,7 @@ class AppConnection:
         if not self._held and self.transport is not None:
             self.transport.pause_reading()
             if self.exchange is not None:
-                self.acceptor.means.watch.glance_at(self)
+                self._means.watch.glance_at(self)
         self._held |= why
 
     def _release(self, why: int) -> None:

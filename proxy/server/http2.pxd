@@ -1,13 +1,16 @@
 cimport cython
 
+from proxy.forward.context cimport Context
 from proxy.forward.request_plan cimport Plan
 from proxy.server.http2_stream cimport Home, Http2AppStream
+from proxy.transport.clock cimport monotonic
 from proxy.transport.http2_protocol cimport Http2Protocol
 
 
 cdef class Http2Connection(Home):
     cdef public double since
     cdef int _fd
+    cdef Context _means
     cdef long long _generation
     cdef object _timer
     cdef Plan _last

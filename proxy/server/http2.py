@@ -34,7 +34,7 @@ class Http2Connection(Home):
 
     speaks = HTTP2
 
-    __slots__ = ("_fd", "_generation", "_last", "_places", "_plans", "_timer", "since")
+    __slots__ = ("_fd", "_generation", "_last", "_means", "_places", "_plans", "_timer", "since")
 
     #: A head that is not whole is the session's affair.
     dripping = False
@@ -76,7 +76,8 @@ class Http2Connection(Home):
         self._timer: asyncio.TimerHandle | None = None
         self._plans: dict[Request2, Plan] = {}  # of heads that came lately, by the settings of
         self._last: Plan | None = None  # the one that was made last
-        self._generation = acceptor.generation
+        self._means = acceptor.means
+        self._generation = acceptor.means.generation
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
@@ -112,10 +113,10 @@ class Http2Connection(Home):
         """Say where a request goes, or answer it on its stream (None). One block makes one head (`wire.http2.heads`),
         and one head one plan.
         """
-        acceptor = self.acceptor
-        if self._generation != acceptor.generation:
-            self._generation, self._plans, self._last = acceptor.generation, {}, None
-        if acceptor.refusing or self.surplus:
+        acceptor, means = self.acceptor, self._means
+        if self._generation != means.generation:
+            self._generation, self._plans, self._last = means.generation, {}, None
+        if means.refusing or self.surplus:
             return acceptor.admit(stream, head)
         plan = self._plans.get(head)
         if plan is None:
@@ -132,7 +133,7 @@ class Http2Connection(Home):
 
     def opened(self) -> None:
         """The app's SETTINGS have come."""
-        if self.acceptor.draining:
+        if self._means.draining:
             self.session.drain(monotonic())
 
     def takes_one_more(self) -> bool:

@@ -1,5 +1,6 @@
 from proxy.forward.exchange cimport Exchange
 from proxy.forward.request_plan cimport Plan
+from proxy.transport.clock cimport monotonic
 from proxy.transport.http2_protocol cimport Http2Protocol
 from proxy.wire.http2.stream cimport Stream
 

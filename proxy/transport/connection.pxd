@@ -1,11 +1,21 @@
+from proxy.transport.clock cimport monotonic
 from proxy.transport.origins cimport Origin
+from proxy.transport.streams cimport Listener
 from proxy.wire.head cimport Asked
-from proxy.wire.http1.response cimport ResponseHead as Answer
 from proxy.wire.http1.parser cimport ResponseParser
+from proxy.wire.http1.response cimport ResponseHead as Answer
+
+
+cdef class Connection
+
+
+cdef class Keeper:
+    cpdef bint conforms(self, connection) except -1
+    cpdef rest(self, Connection connection)
 
 
 cdef class Connection:
-    cdef public object _keeper
+    cdef public Keeper _keeper
     cdef public long long generation
     cdef public Origin origin
     cdef public object transport
@@ -13,7 +23,7 @@ cdef class Connection:
     cdef public bint _tls
     cdef public bint _tunnel
     cdef public bytes _early
-    cdef public object _listener
+    cdef public Listener _listener
     cdef public str _method
     cdef public bint _chunked
     cdef public bytes _upgrade
@@ -31,13 +41,13 @@ cdef class Connection:
     cdef public list pinned
     cdef public double since
 
-    cpdef send(self, listener, Asked asked, bytes body, bint end, trailers)
+    cpdef send(self, Listener listener, Asked asked, bytes body, bint end, trailers)
     cdef bytes _render(self, Asked asked)
     cpdef bint is_sound(self, double rested) except -1
     cpdef abort(self)
     cpdef pause(self)
     cpdef resume(self)
     cdef bint _is_usual(self, bytes data) except -1
-    cdef _read_head(self, bytes data, listener)
-    cdef _read_body(self, bytes data, listener, Answer head=*)
+    cdef _read_head(self, bytes data, Listener listener)
+    cdef _read_body(self, bytes data, Listener listener, Answer head=*)
     cdef _over(self, bytes rest)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import select
-from typing import Protocol, cast
+from typing import cast
 
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
@@ -34,8 +34,10 @@ PATIENCE = 2.0
 JUST_USED = 0.01
 
 
-class Keeper(Protocol):
-    """What connections belong to: the pool."""
+class Keeper:
+    """What connections belong to: the pool. It is a base class for the reason that `streams.Listener` is one."""
+
+    __slots__ = ()
 
     def opened(self, connection: Connection) -> None:
         """A connection has been opened."""
@@ -45,6 +47,7 @@ class Keeper(Protocol):
 
     def conforms(self, connection: Connection) -> bool:
         """Whether a connection may rest, and be used again: the configuration in force would open it so."""
+        raise NotImplementedError
 
     def lost(self, connection: Connection) -> None:
         """A connection is closed."""

@@ -1,7 +1,9 @@
 cimport cython
 
+from proxy.transport.clock cimport monotonic
 from proxy.transport.http2_protocol cimport Http2Protocol
 from proxy.transport.origins cimport Origin
+from proxy.transport.streams cimport Listener
 from proxy.wire.head cimport Asked
 from proxy.wire.http2.stream cimport Stream
 
@@ -18,11 +20,11 @@ cdef class UpstreamConnection(Http2Protocol):
 
 cdef class Http2UpstreamStream(Stream):
     cdef UpstreamConnection _connection
-    cdef object _listener
+    cdef Listener _listener
     cdef bint _reused
 
     @cython.locals(connection=UpstreamConnection, block=bytes)
-    cpdef send(self, listener, Asked asked, bytes body, bint end, trailers)
+    cpdef send(self, Listener listener, Asked asked, bytes body, bint end, trailers)
     cpdef write(self, bytes data)
     cpdef finish(self, trailers)
     cdef _over(self)

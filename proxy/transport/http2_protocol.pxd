@@ -1,5 +1,6 @@
 cimport cython
 
+from proxy.transport.clock cimport monotonic
 from proxy.transport.flusher cimport Flusher
 from proxy.wire.http2.outbox cimport Outbox
 from proxy.wire.http2.session cimport Session, SessionOwner

@@ -9,6 +9,8 @@ cdef class DialQueue:
 cdef class Origin:
     cdef public object endpoint
     cdef public object way
+    cdef public bint http2
+    cdef public bint http1
     cdef public str label
     cdef public bytes host
     cdef public bytes path

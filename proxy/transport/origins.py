@@ -135,6 +135,7 @@ class Origin:
     def __init__(self, endpoint: Endpoint, way: Way) -> None:
         self.endpoint = endpoint
         self.way = way
+        self.http2, self.http1 = way.http2, not way.http2 or way.either  # by which it may be spoken to
         self.label = endpoint.label
         self.host = endpoint.authority.encode("latin-1")
         self.path = endpoint.path.encode()

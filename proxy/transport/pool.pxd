@@ -1,10 +1,11 @@
 cimport cython
 
-from proxy.transport.connection cimport Connection
+from proxy.transport.clock cimport monotonic
+from proxy.transport.connection cimport Connection, Keeper
 from proxy.transport.origins cimport Origin
 
 
-cdef class Pool:
+cdef class Pool(Keeper):
     cdef public object _loop
     cdef public object dialer
     cdef public double idle

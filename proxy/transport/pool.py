@@ -24,7 +24,7 @@ from proxy.retry.facts import Fault
 from proxy.retry.routing import Endpoint, Reach, Target
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
-from proxy.transport.connection import Connection
+from proxy.transport.connection import Connection, Keeper
 from proxy.transport.dial import Dialer, Way
 from proxy.transport.egress_guard import names_address
 from proxy.transport.faults import NoPlaceError, NoRoomError
@@ -46,7 +46,7 @@ FRESH_ENOUGH = 1.0
 KEPT = 4096
 
 
-class Pool:
+class Pool(Keeper):
     """All connections upstream of one worker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, *, idle: float, max_idle: int) -> None:
@@ -167,7 +167,7 @@ class Pool:
         are taken only where there is no other. `queued`: the call has waited for a place; who has not takes none that
         others wait for.
         """
-        if origin.way.http2 and (queued or not origin.awaiting or origin.places > len(origin.awaiting)):
+        if origin.http2 and (queued or not origin.awaiting or origin.places > len(origin.awaiting)):
             used: SharedConnection | None = None
             for shared in origin.shared:
                 if shared.is_free:
@@ -176,7 +176,7 @@ class Pool:
                     used = used or shared
             if used is not None:
                 return used.stream()
-        if origin.way.http2 and not origin.way.either:
+        if not origin.http1:
             return None
         idle = origin.idle
         while idle:
@@ -198,7 +198,7 @@ class Pool:
         where it would have to wait: not with `idempotent` None, else as for `lease`, and so is `not_on`. Raises what
         `dial_failed` knows.
         """
-        if origin.way.http2 and not origin.selected_http1:
+        if origin.http2 and not origin.selected_http1:
             stream = await self._open_shared(origin, within, not_on, idempotent=bool(idempotent))
             if stream is not None:
                 return stream

@@ -13,13 +13,16 @@ from proxy.retry.facts import Fault
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
 
-class Listener(Protocol):
-    """Who a stream is for: an attempt.
+class Listener:
+    """Who a stream is for: an attempt. It is a base class, and no protocol, because compiled code calls its methods
+    past the interpreter.
 
     It is told things whole and in order: any number of `on_info`, one `on_head`, `on_data` while there is a body, and
     one end, which comes with the head where nothing follows it; or `on_fault` in the place of what is missing. After an
     end or a fault the stream is gone. Nothing is told from within `send`, `write`, `finish`, `pause` or `cancel`.
     """
+
+    __slots__ = ()
 
     def on_info(self, head: ResponseHead) -> None:
         """An interim answer has come (1xx, but 101)."""
@@ -31,7 +34,7 @@ class Listener(Protocol):
         """A final head, its body and trailers have come, all of them. False: they are to be told one after the other,
         and nothing has happened; True stands for all of that, and the end.
         """
-        ...
+        raise NotImplementedError
 
     def on_data(self, data: bytes) -> None:
         """More of the body has come."""

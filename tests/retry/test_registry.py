@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.facts import MappingFields, Request
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, QuotaSpec, RateSpec, Scope
@@ -51,3 +53,47 @@ def test_what_another_process_made_by_an_older_definition_is_looked_up_again() -
     assert [each.bucket.capacity for each in registry.shared(1.0)] == [100]
     registry.meet("bucket", ("", "one"), QuotaSpec(500), 1.0)
     assert [each.bucket.capacity for each in registry.shared(1.0)] == [100]
+
+
+def asked(host: str = "a.test", key: str = "1") -> Request:
+    return Request("GET", host, "/", MappingFields([("x-key", key)]))
+
+
+@pytest.mark.parametrize(
+    ("scope", "other", "shared"),
+    [
+        (Scope("host"), asked(key="2"), True),
+        (Scope("host"), asked("b.test"), False),
+        (Scope("upstream"), asked("b.test"), True),
+        (Scope("header", "x-key"), asked("b.test"), True),
+        (Scope("header", "x-key"), asked(key="2"), False),
+    ],
+)
+def test_the_state_of_the_call_before_stands_for_the_requests_of_its_scope_alone(
+    scope: Scope, other: Request, shared: bool
+) -> None:
+    """As a connection asks, which remembers the state of its last call."""
+    registry, policy = Registry(), replace(POLICY, scope=scope)
+    before = registry.scope(policy, asked())
+    assert (registry.scope(policy, other, 0.0, before) is before) == shared
+    assert registry.scope(policy, other, 0.0, before) is registry.scope(policy, other)
+    same = replace(policy)
+    assert registry.scope(same, asked(), 0.0, before) is registry.scope(same, asked()) is not before
+
+
+def test_the_state_of_the_call_before_is_forgotten_with_the_configuration() -> None:
+    registry, policy = Registry(), replace(POLICY, scope=Scope())
+    before = registry.scope(policy, asked())
+    registry.forget_policies()
+    after = registry.scope(policy, asked(), 0.0, before)
+    assert after is not before
+    assert registry.scope(policy, asked(), 0.0, after) is after
+
+
+def test_the_state_of_the_call_before_is_forgotten_with_its_scope(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.retry.registry.MOST_SCOPES", 2)
+    registry, policy = Registry(), replace(POLICY, scope=Scope())
+    before = registry.scope(policy, asked())
+    for number in range(3):
+        registry.scope(policy, asked(f"{number}.test"))
+    assert registry.scope(policy, asked(), 0.0, before) is not before

@@ -258,7 +258,7 @@ async def test_draining_closes_what_rests_and_then_refuses() -> None:
         async with front.app() as resting, front.app() as late:
             await resting.ask("GET", "/api/")
             await late.ask("GET", "/api/")
-            front.path.acceptor.draining = True
+            front.path.means.draining = True
             assert (await late.ask("GET", "/api/")).one("connection") == "close"
             front.path.drain()
             assert await resting.rest() == b""

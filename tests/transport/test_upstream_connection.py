@@ -14,12 +14,13 @@ from support.scripted import Upstream
 
 from proxy.retry.routing import Endpoint
 from proxy.transport import pool as pools
-from proxy.transport.connection import Connection
+from proxy.transport.connection import Connection, Keeper
 from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import Guard
 from proxy.transport.origins import Origin, Way
 from proxy.transport.pool import Pool
 from proxy.transport.resolver import Resolver
+from proxy.transport.streams import Listener
 from proxy.transport.tls import Contexts
 from proxy.wire.head import Asked
 from proxy.wire.http1.parser import RequestParser
@@ -64,7 +65,7 @@ class Wire:
         self.reading = True
 
 
-class Keeper:
+class Everything(Keeper):
     def __init__(self) -> None:
         self.resting: list[Connection] = []
 
@@ -78,7 +79,7 @@ class Keeper:
         pass
 
 
-class Full:
+class Full(Listener):
     """A listener who always has too much."""
 
     def __init__(self, connection: Connection) -> None:
@@ -122,7 +123,7 @@ class Full:
 )
 def test_a_connection_never_rests_paused(packets: list[bytes]) -> None:
     """The last bytes may be too many for whoever takes them; the next exchange must still hear its answer."""
-    wire, keeper = Wire(), Keeper()
+    wire, keeper = Wire(), Everything()
     origin = Origin(Endpoint("http", "127.0.0.1", 80), Way())
     connection = Connection(keeper, origin)  # type: ignore[arg-type]
     connection.connection_made(wire)  # type: ignore[arg-type]
@@ -144,7 +145,7 @@ def test_what_may_not_go_again_gets_no_connection_that_was_closed_a_moment_ago(i
     near, far = socket.socketpair()
     far.close()
     origin = Origin(Endpoint("http", "127.0.0.1", 80), Way())
-    connection = Connection(Keeper(), origin)  # type: ignore[arg-type]
+    connection = Connection(Everything(), origin)  # type: ignore[arg-type]
     wire = Wire(near.fileno())
     connection.connection_made(wire)  # type: ignore[arg-type]
     connection.since = 100.0

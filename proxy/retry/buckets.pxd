@@ -1,0 +1,39 @@
+cdef class Bucket:
+    cdef public object spec
+    cdef public object capacity
+
+    cpdef level(self, double now)
+    cpdef begin(self, double now)
+    cpdef price(self, cls)
+    cpdef affords(self, price, double now)
+    cpdef bint take(self, price, double now) except -1
+    cpdef failed(self, double now)
+    cpdef succeeded(self, last_price, double now)
+    cpdef charge_app_retry(self, double now)
+    cpdef app_succeeded(self, charged, double now)
+    cpdef share(self, double now)
+
+
+cdef class QuotaBucket(Bucket):
+    cdef public double _at
+    cdef public object _level
+    cdef public object _refill
+    cdef public object _refund
+
+    cpdef _advance(self, double now)
+    cpdef _put_back(self, price, double now)
+
+
+cdef class ThrottleBucket(Bucket):
+    cdef public object _level
+    cdef public object _most
+    cdef public object _ratio
+
+
+cdef class BudgetBucket(Bucket):
+    cdef public object _calls
+    cdef public object _last_second
+    cdef public object _retries
+
+    cpdef bint _has_room(self, double now) except -1
+    cpdef _uncount(self, taken_at)

@@ -1,0 +1,4 @@
+from cpython cimport time
+
+
+cpdef double monotonic() noexcept
