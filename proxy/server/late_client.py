@@ -38,7 +38,11 @@ class LatePackage(ModuleType):
 
 
 def import_aiohttp() -> None:
-    """Import aiohttp's server, to be called before anything else does."""
+    """Import aiohttp's server, without its client unless that is there already."""
+    if "aiohttp" in sys.modules:
+        import aiohttp.web
+
+        return
     before = os.environ.get(_WITHOUT_EXTENSION)
     os.environ[_WITHOUT_EXTENSION] = "1"
     try:

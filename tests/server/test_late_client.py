@@ -49,6 +49,13 @@ def test_the_server_comes_without_the_client() -> None:
     assert ran(WITHOUT) == ["False False", "None", "True True"]
 
 
+def test_a_package_that_is_there_already_is_left_as_it_is() -> None:
+    code = "import sys, aiohttp; before = aiohttp.ClientSession\n" + BEFORE + "import aiohttp as after\n"
+    code += "print(after is aiohttp, after.ClientSession is before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stderr, done.stdout) == ("", "True True\n")
+
+
 def test_what_the_environment_says_of_frozenlist_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FROZENLIST_NO_EXTENSIONS", "yes")
     assert ran("print(os.environ['FROZENLIST_NO_EXTENSIONS'])") == ["yes"]
