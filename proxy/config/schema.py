@@ -312,6 +312,12 @@ _RULE = section(
 
 RULE = _Rule(_RULE.name, _RULE.doc, _RULE.keys)
 
+OUT_OF_QUOTA = _Rule(
+    "out_of_quota",
+    "An answer after which a key is of no use until somebody pays or its next period begins.",
+    {name: _RULE.keys[name] for name in ("status", "header", "json", "event")},
+)
+
 CLASSIFY = section(
     "classify",
     "HTTP statuses, 5xx, 520-527, gRPC statuses, fault kinds; throttling beats timeout, timeout beats transient.",
@@ -574,15 +580,7 @@ PACK = section(
     ),
     repeats=REPEATS,
     out_of_quota=Key(
-        ListOf(
-            section(
-                "out_of_quota",
-                "An answer after which a key is of no use until somebody pays or its next period begins.",
-                status=Key(several(status)),
-                header=Key(header_globs, doc="name: glob"),
-                json=Key(MapOf(glob), doc="dotted.path: glob"),
-            )
-        ),
+        ListOf(OUT_OF_QUOTA),
         [],
         "the answers for which `credentials` put a key aside, whatever their class",
     ),

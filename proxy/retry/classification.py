@@ -127,7 +127,8 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
         verdict = _with_repeats(rules, request, reply, verdict)
     if body is None and rules.delays_in_bodies and verdict.cls.retryable and looks_into_body(rules.dialects, reply):
         return NEEDS_BODY
-    if body is None and rules.out_of_quota and _is_out_of_quota(rules, reply, None) is NEEDS_BODY:
+    may_be_out_of_quota = body is None and rules.out_of_quota and verdict.cls is not Class.SUCCESS
+    if may_be_out_of_quota and _is_out_of_quota(rules, reply, None) is NEEDS_BODY:
         return NEEDS_BODY
     if _proves_unprocessed(verdict, request, reply.status):
         verdict = replace(verdict, unprocessed=True)
@@ -158,7 +159,7 @@ def refuses_credential(rules: Classify, request: Request, reply: Reply) -> bool:
 
 
 def _is_out_of_quota(rules: Classify, reply: Reply, body: bytes | None) -> bool | NeedsBody:
-    evidence = ReplyEvidence(reply, body)
+    evidence = ReplyEvidence(reply, body, rules.empty_events)
     for each in rules.out_of_quota:
         found = SingleRule(each).match_reply(evidence, None)
         if found is not None:
