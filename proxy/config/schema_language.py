@@ -23,6 +23,8 @@ from proxy.config.yaml_tree import Map, Seq, adopt
 BAD = object()
 #: Takes the place, the path and what is wrong.
 Tell = Callable[[Mark, Path, str], None]
+#: Words that stand for nothing elsewhere in the file, where a list has [].
+_NOTHING = ("off", "no", "none", "false")
 #: Named parts of a JSON Schema, filled while it is made.
 Definitions = dict[str, Any]
 
@@ -68,7 +70,8 @@ class ListOf:
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         if not isinstance(tree, Seq):
-            hint = f" (did you mean [{tree}]?)" if isinstance(tree, str) else ""
+            items = "" if tree in _NOTHING and not self.empty else tree
+            hint = f" (did you mean [{items}]?)" if isinstance(tree, str) else ""
             tell(at, path, f"must be a list, not {written(tree)}{hint}")
             return BAD
         if self.empty and not tree:

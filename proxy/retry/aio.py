@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from proxy.retry import plugins
 from proxy.retry.plugins import RetryBackoffStrategy, RetryToken
 
+__all__ = ["AsyncRetryError", "AsyncRetryStrategy", "AwaitedRetryStrategy", "RetryError", "is_awaited", "wrap"]
+
 _METHODS = ("acquire_initial_retry_token", "refresh_retry_token_for_retry", "record_success")
 _MEMBERS = (*_METHODS, "backoff_strategy", "max_attempts")
 

@@ -1,6 +1,7 @@
 """What a program passes to a strategy, checked as it is passed: one clear ValueError, before the first call.
 
-Only sizes and types are checked: a `max` below `base`, and zeros, are accepted (contract, section 3).
+Only sizes and types are checked: a `max` below `base`, and zeros, are accepted (contract, section 3); a window of no
+length is not, as in the configuration.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def bucket(value: Any) -> BucketSpec | None:
         if field.name in ("store", "kind", "flat_refund") or (field.name == "initial" and found is None):
             continue
         number(f"{type(value).__name__}.{field.name}", found)
+    if isinstance(value, BudgetSpec) and not value.window:
+        raise ValueError("BudgetSpec.window must be longer than 0")
     if value.store != "memory":
         raise ValueError("a bucket in Redis is the proxy's alone: store must be 'memory' here")
     return value

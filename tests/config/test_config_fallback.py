@@ -64,6 +64,7 @@ def test_defaults_are_for_upstreams_and_not_for_hosts_that_none_names(tmp_path: 
         ("[somewhere]", "2:38: upstreams.a.fallback[0]: somewhere has no url: a call sent on there would"),
         ("[a]", "2:38: upstreams.a.fallback[0]: a circle, a -> a: remove one of the entries"),
         ("b", "2:37: upstreams.a.fallback: must be a list, not 'b' (did you mean [b]?)"),
+        ("off", "2:37: upstreams.a.fallback: must be a list, not 'off' (did you mean []?)"),
         ("[{json: {a: 1}}]", "2:38: upstreams.a.fallback[0].to: is missing: the name of an upstream with a url"),
         ("[{to: b, jsn: {a: 1}}]", "2:46: upstreams.a.fallback[0].jsn: unknown key (did you mean json?)"),
         ("[{to: b, json: [1]}]", "2:52: upstreams.a.fallback[0].json: must be a mapping, not a list"),

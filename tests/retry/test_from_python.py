@@ -80,6 +80,7 @@ Hedging = HedgingRetryStrategy
         ),
         (Standard, {"bucket": 500}, "bucket must be a QuotaSpec"),
         (Standard, {"bucket": RateSpec(1, 1)}, "a RateSpec is for all attempts"),
+        (Standard, {"bucket": BudgetSpec(window=0)}, r"BudgetSpec\.window must be longer than 0"),
         (Standard, {"bucket": QuotaSpec(capacity=-1)}, r"QuotaSpec\.capacity must be a number, zero or more"),
         (Standard, {"bucket": QuotaSpec(initial=math.nan)}, r"QuotaSpec\.initial must be a number"),
         (Standard, {"bucket": QuotaSpec(store="redis")}, "store must be 'memory' here"),
@@ -281,3 +282,12 @@ def test_a_type_checker_takes_our_token_for_the_designs(strict: bool, tmp_path: 
     root = Path(__file__).parent.parent.parent
     done = subprocess.run([*command, str(tmp_path / "app.py")], cwd=root, capture_output=True, text=True)
     assert done.stdout == "" and done.returncode == 0, done.stdout + done.stderr
+
+
+def test_all_that_is_public_for_callers_that_await_is_exported() -> None:
+    own = {
+        name
+        for name, found in vars(aio).items()
+        if not name.startswith("_") and getattr(found, "__module__", "") == aio.__name__
+    }
+    assert own == set(aio.__all__)
