@@ -54,7 +54,7 @@ class Payment:
         self.limit = 0.0
         self.choice: Choice | None = None
         self._taken_at = 0.0
-        self._hedges: Hedges | None = None  # where this one is counted as a hedge, and since when
+        self._hedges: Hedges | None = None  # where this one is counted as a hedge, and at which instant
         self._hedged_at = 0.0
         self._tokens: tuple[TokenGate, ...] = ()
         self._under_way: Places | None = None  # where the attempt has a place
@@ -114,9 +114,10 @@ class Payment:
     def take_hedge(self, hedges: Hedges, share: float, now: float) -> bool:
         """Count the attempt, once, as one beside another, if this share of the calls has room; whether it has."""
         if self._hedges is None:
-            if not hedges.take(share, now):
+            at = hedges.take(share, now)
+            if at is None:
                 return False
-            self._hedges, self._hedged_at = hedges, now
+            self._hedges, self._hedged_at = hedges, at
         return True
 
     def pass_gate(self, gate: TokenGate, waiter: Waiter, now: float) -> float:

@@ -73,15 +73,16 @@ class Hedges:
         count = len(self._in_order)
         return None if count < FEWEST else self._in_order[rank(percent, count)]
 
-    def take(self, share: float, now: float) -> bool:
-        """Count a hedge, if this share of the calls has room for it; whether it has."""
+    def take(self, share: float, now: float) -> float | None:
+        """Count a hedge, if this share of the calls has room for it. The instant at which it counts, None where there
+        is no room.
+        """
         if not allows(self._sent.count(now) + 1, share, self._begun.count(now)):
-            return False
-        self._sent.add(now)
-        return True
+            return None
+        return self._sent.add(now)
 
     def give_back(self, taken_at: float) -> None:
-        """A hedge that was counted then is not sent."""
+        """The hedge that counts at this instant, as `take` says, is not sent."""
         self._sent.remove(taken_at)
 
     def counts(self, now: float) -> tuple[int, int]:

@@ -41,8 +41,10 @@ class SlidingCount:
         self._slices = deque(copy(piece) for piece in other._slices)
         self._total = other._total
 
-    def add(self, now: float) -> None:
-        """One event, now. Time does not run backwards: an earlier `now` counts as the newest known."""
+    def add(self, now: float) -> float:
+        """Count one event, now. The instant at which it counts: time does not run backwards, so an earlier `now` counts
+        as the newest known.
+        """
         slices = self._slices
         self._total += 1
         if slices:
@@ -50,10 +52,11 @@ class SlidingCount:
             if now <= newest.first + (self._width if len(slices) >= EXACT else 0.0):
                 newest.count += 1
                 newest.last = max(now, newest.last)
-                return
+                return max(now, newest.first)
             if slices[0].first + self.window <= now:
                 self._expire(now)
         slices.append(_Slice(now, now))
+        return now
 
     def count(self, now: float) -> int:
         """Events within the window that ends now."""
@@ -67,7 +70,9 @@ class SlidingCount:
         self._total = 0
 
     def remove(self, at: float | None) -> None:
-        """Undo the event that was counted at `at`; None: the newest. One that has left the window is gone already."""
+        """Undo the event that counts at `at`, as `add` says; None: the newest. One that has left the window is gone
+        already.
+        """
         slices = self._slices
         if not slices:
             return

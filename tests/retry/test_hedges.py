@@ -83,7 +83,7 @@ def test_hedges_are_within_their_share_and_no_fewer(steps: list[tuple[str, float
             hedges.began(now)
             calls.append(now)
         elif what == "hedge":
-            assert hedges.take(share, now) == (taken + 1 <= share * began + 1e-9)
+            assert (hedges.take(share, now) is not None) == (taken + 1 <= share * began + 1e-9)
             if taken + 1 <= share * began + 1e-9:
                 sent.append(now)
         elif sent:
@@ -109,9 +109,9 @@ class Watched(Hedges):
         super().began(now)
         self.calls.append(now)
 
-    def take(self, share: float, now: float) -> bool:
+    def take(self, share: float, now: float) -> float | None:
         taken = super().take(share, now)
-        if taken:
+        if taken is not None:
             self.hedged.append(now)
             recent = [sum(now - at < WINDOW for at in each) for each in (self.hedged, self.calls)]
             assert recent[0] <= self.share * recent[1] + 1e-9

@@ -106,10 +106,11 @@ def hedges(factory, rng):
         if taken and rng.random() < 0.1:
             kept.give_back(taken.pop())
             return -1
-        if kept.take(SHARE, now):
-            taken.append(now)
-            return 1
-        return 0
+        at = kept.take(SHARE, now)
+        if at is None:
+            return 0
+        taken.append(at)
+        return 1
 
     return one
 

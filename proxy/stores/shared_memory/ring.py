@@ -21,8 +21,6 @@ from proxy.stores.shared_memory.records import Former, Memory
 #: Instants kept apart before any are merged; after that there are at most about a thousand more.
 EXACT = 512
 SLOTS = 1536
-#: Seconds by which a clock may have been read before the lock was had, of the oldest event that is kept.
-SKEW = 0.05
 
 _HEAD = Struct("qqqddqqq")
 _SLICE = Struct("ddq")
@@ -65,8 +63,10 @@ class RingCount(SlidingCount):
         source = former.state + offset
         memory.words[at : at + WORDS] = memory.words[source : source + WORDS]
 
-    def add(self, now: float) -> None:
-        """One event, now."""
+    def add(self, now: float) -> float:
+        """Count one event, now. The instant at which it counts: processes read their clocks before they have the lock,
+        so one whose clock was read earlier counts with the newest known.
+        """
         header = self._load()
         header.total += 1
         if header.count:
@@ -76,7 +76,7 @@ class RingCount(SlidingCount):
                 header.count += 1
                 header.last = max(now, header.last)
                 self._publish(header)
-                return
+                return max(now, header.first)
             self._expire_ring(header, now)
         if header.count:
             self._write(header.tail, header.first, header.last, header.count)
@@ -84,6 +84,7 @@ class RingCount(SlidingCount):
         header.first = header.last = max(now, header.first)
         header.count = 1
         self._publish(header)
+        return header.first
 
     def clear(self) -> None:
         self._publish(_Header())
@@ -95,14 +96,13 @@ class RingCount(SlidingCount):
         return header.total
 
     def remove(self, at: float | None) -> None:
-        """Undo the event that was counted at `at`; None: the newest. One that has left the window is gone already.
-
-        Processes read their clocks before they have the lock: an event may stand in a slice that begins a little later.
+        """Undo the event that counts at `at`, as `add` says; None: the newest. One that has left the window is gone
+        already.
         """
         header = self._load()
         place = self._place_of(header, at)
         while place is not None and place < header.tail and not self._read(place)[2]:
-            place += 1  # others have undone theirs there: it stands behind
+            place += 1  # the newest was undone there, in place of one that stands behind
         if place == header.tail and header.count:
             header.count -= 1
             header.total -= 1
@@ -121,7 +121,7 @@ class RingCount(SlidingCount):
                 return header.tail
             return next((place for place in range(header.tail - 1, header.head - 1, -1) if self._read(place)[2]), None)
         low, high = header.head, header.tail
-        if at < (self._read(low)[0] if low < high else header.first) - SKEW:
+        if at < (self._read(low)[0] if low < high else header.first):
             return None
         while low < high:
             middle = (low + high) // 2
