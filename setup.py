@@ -71,6 +71,7 @@ MODULES = [
     "proxy.wire.http1.response",
     "proxy.wire.http1.scan",
     "proxy.wire.http1.slow_path",
+    "proxy.wire.http1.splice",
     "proxy.wire.http2.flow",
     "proxy.wire.http2.frames",
     "proxy.wire.http2.head_reader",

@@ -377,7 +377,7 @@ class Exchange(AttemptOwner):
     def _is_plain(self, head: ResponseHead) -> bool:
         """Whether nothing has to be decided of an answer's head: the plan remembers it then."""
         plan = self.plan
-        if plan.answered is None or not head.is_same(plan.answered):
+        if plan.looks or plan.answered is None or not head.says_same(plan.answered):
             if head.login_bound or not is_plain_success(plan.policy.classify, head.status, head):
                 return False
             plan.answer_lines = plain_lines(self.means.via, head.version, 1)

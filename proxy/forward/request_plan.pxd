@@ -1,3 +1,6 @@
+cimport cython
+
+from proxy.retry.facts cimport Request
 from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.head cimport Asked
 from proxy.wire.http1.request cimport RequestHead as Asking
@@ -6,13 +9,15 @@ from proxy.wire.http1.response cimport ResponseHead as Answer
 
 cdef class Plan:
     cdef public Asking head
-    cdef public object request
+    cdef public Request request
     cdef public object policy
     cdef public Destination destination
     cdef public bytes rest
     cdef public object upstream
+    cdef public object router
+    cdef public bytes begins
     cdef public bint by_service
-    cdef public object first
+    cdef public bint looks
     cdef public Asked asked
     cdef public list keyed
     cdef public Answer answered
@@ -25,6 +30,7 @@ cdef class Plan:
     cdef public str protocol
     cdef public bint plain
 
+    @cython.locals(old=Asking, request=Request, made=Request, rest=bytes, whole=bytes, begins=bytes, path=bytes)
     cpdef bint follow(self, Asking head, router) except -1
     cpdef Asked first_request(self, Origin origin, str via)
     cpdef Asked plain_request(self, Origin origin, long number, str via)

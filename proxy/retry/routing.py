@@ -256,6 +256,12 @@ class Router:
             return None
         return found[1] if found is not None and found[0] is upstream else None
 
+    def sure_prefix(self, upstream: Upstream) -> bytes | None:
+        """The upstream's prefix with a slash behind it, where no path that begins with it can lead to another prefix:
+        none is beneath another. None: one may be, or it has no prefix.
+        """
+        return upstream.begins if self._is_flat and upstream.prefix is not None else None
+
     def unmatched(self, authority: str) -> Upstream:
         """An upstream of its own for a place that none names, under `defaults`. The 1,000 used last are kept."""
         name = authority.lower()

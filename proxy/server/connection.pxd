@@ -30,12 +30,8 @@ cdef class AppConnection(ConnectionStream):
     cdef public bint _close
     cdef public bint _informed
     cdef public bint _tunnel
-    cdef public bytes _like
-    cdef public bytes _like_add
-    cdef public object _like_request
-    cdef public bytes _rendered
     cdef public Plan plan
-    cdef public dict _plans
+    cdef public list _plans
     cdef public long long _lingered
     cdef public bytes _buffer
     cdef public bint _half_closed
@@ -55,6 +51,9 @@ cdef class AppConnection(ConnectionStream):
     cdef _begin(self, bytes data)
     @cython.locals(exchange=Exchange, means=Context)
     cdef _start(self, Asking head, bytes payload, bint done, trailers)
+    @cython.locals(last=Plan)
     cdef Plan _plan_for(self, Asking head)
+    @cython.locals(plans=list, plan=Plan, at=Py_ssize_t)
+    cdef Plan _take_turns(self, Plan last, Asking head)
     cdef _await_head(self)
     cdef _read_body(self, bytes data, Exchange exchange)

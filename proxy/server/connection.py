@@ -29,7 +29,7 @@ from typing import cast
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import ConnectionStream
-from proxy.retry.facts import Fault, Request
+from proxy.retry.facts import Fault
 from proxy.server import presence
 from proxy.server.acceptor import Acceptor
 from proxy.server.http2 import Http2Connection
@@ -56,7 +56,7 @@ _CLOSE = b"Connection: close\r\n"
 _KEEP = b"Connection: keep-alive\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
-#: Plans that a connection keeps, of requests that take turns on it.
+#: Plans that a connection keeps beside the last one's, of requests that take turns on it.
 PLANS = 4
 #: Methods whose answers are framed in their own ways.
 _BODILESS = frozenset({"HEAD", "CONNECT"})
@@ -74,9 +74,9 @@ class AppConnection(ConnectionStream):
 
     __slots__ = (
         *("_body", "_broken", "_buffer", "_chunked", "_close", "_dropped", "_fd", "_generation", "_half_closed"),
-        *("_held", "_informed", "_kept", "_like", "_like_add", "_like_request", "_lingered", "_parser", "_plans"),
-        *("_means", "_rendered", "_running", "_secure", "_timer", "_tunnel", "_undecided", "acceptor", "client"),
-        *("exchange", "head", "inside", "own", "place", "plan", "since", "surplus", "transport", "wire"),
+        *("_held", "_informed", "_kept", "_lingered", "_means", "_parser", "_plans", "_running", "_secure", "_timer"),
+        *("_tunnel", "_undecided", "acceptor", "client", "exchange", "head", "inside", "own", "place", "plan", "since"),
+        *("surplus", "transport", "wire"),
     )
 
     head: RequestHead
@@ -106,11 +106,8 @@ class AppConnection(ConnectionStream):
         self._close = False  # the connection closes behind this answer
         self._informed = False  # a 100 was passed on
         self._tunnel = False  # bytes, both ways
-        self._like = self._like_add = b""  # the head of the last answer, the lines that it was handed on with,
-        self._like_request: Request | None = None  # the first of the requests alike that it was given to,
-        self._rendered = b""  # and what it was rendered to
         self.plan: Plan | None = None  # of the last request, by these settings
-        self._plans: dict[tuple[str, str], Plan] | None = None  # of those before it, by method and authority
+        self._plans: list[Plan] | None = None  # of those before it, each of another method or authority
         self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
         self._buffer = b""  # what was pipelined
         self._half_closed = False
@@ -302,11 +299,7 @@ class AppConnection(ConnectionStream):
         """Where the request goes: as was decided for one like it on this connection, or decided now; None: answered."""
         last = self.plan
         if last is not None and (last.head.method != head.method or last.head.authority != head.authority):
-            plans = self._plans
-            if plans is None or len(plans) >= PLANS:
-                plans = self._plans = {}
-            plans[last.head.method, last.head.authority] = last
-            last = self.plan = plans.get((head.method, head.authority))
+            last = self.plan = self._take_turns(last, head)
         acceptor = self.acceptor
         if (
             last is not None
@@ -315,6 +308,21 @@ class AppConnection(ConnectionStream):
         ):
             return last
         return acceptor.admit(self, head)
+
+    def _take_turns(self, last: Plan, head: RequestHead) -> Plan | None:
+        """The plan of those before with this method and authority; `last` is kept in its place."""
+        plans = self._plans
+        if plans is None:
+            plans = self._plans = []
+        for at in range(len(plans)):
+            plan = plans[at]
+            if plan.head.method == head.method and plan.head.authority == head.authority:
+                plans[at] = last
+                return plan
+        if len(plans) == PLANS:
+            del plans[0]
+        plans.append(last)
+        return None
 
     def _await_head(self) -> None:
         if self.since == 0.0:
@@ -447,24 +455,18 @@ class AppConnection(ConnectionStream):
         transport = self.transport
         if transport is None:
             return
-        if end and self._body is None and not (self._close or self._means.draining):  # what nearly every one is
-            first = None if self.plan is None else self.plan.first
-            if head.raw == self._like and add is self._like_add and first is self._like_request:
-                transport.write(self._rendered + data)  # heads that have met before, on whichever connection
-                return
-            if (
-                head.simple
-                and not head.chunked
-                and self.head.minor
-                and b"date" in head.specials
-                and self.head.method not in _BODILESS
-            ):
-                rendered = head.render(drop=drop, add=add)
-                if not drop:
-                    self._like, self._like_add, self._like_request = head.raw, add, first
-                    self._rendered = rendered
-                transport.write(rendered + data)
-                return
+        if (
+            end
+            and head.simple
+            and not head.chunked
+            and self._body is None
+            and not (self._close or self._means.draining)
+            and self.head.minor
+            and b"date" in head.specials
+            and self.head.method not in _BODILESS
+        ):  # what nearly every one is
+            transport.write(head.render(drop=drop, add=add) + data if drop else head.message(add, data))
+            return
         size = head.body_size(self.head.method)
         minor = self.head.minor
         if self.head.method == "HEAD" and head.version == "2.0" and b"content-length" not in head.specials:

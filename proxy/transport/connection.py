@@ -109,14 +109,14 @@ class Connection:
             self.transport.write(text + body if body else text)
             return
         self._chunked = request.chunked
-        self._upgrade = request.upgrade
+        self._upgrade = None if request.scanned else request.upgrade
         self._sent_all = end
         if request.chunked:
             if body:
                 text += chunk(body)
             if end:
                 text += end_chunked(trailers.lines if trailers is not None else b"")
-        else:
+        elif body:
             text += body
         self.transport.write(text)
 
@@ -132,8 +132,11 @@ class Connection:
             path = head.path if target is None else target
             target = b"http://" + origin.host + (b"" if path == b"*" else path)
             add += origin.credentials
-        text = head.render(target=target, host=asked.authority, drop=asked.drop, add=add)
-        if head.common and not head.chunked:
+        if asked.drop:
+            text = head.render(target=target, host=asked.authority, drop=asked.drop, add=add)
+        else:
+            text = head.message(target, asked.authority, add, b"")
+        if not head.chunked and (head.scanned or head.common):
             asked.text = text
         return text
 

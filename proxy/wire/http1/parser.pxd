@@ -1,5 +1,6 @@
-from proxy.wire.http1.request cimport RequestHead, scanned_request
-from proxy.wire.http1.response cimport ResponseHead, scanned_answer
+from proxy.wire.http1.request cimport RequestHead
+from proxy.wire.http1.response cimport ResponseHead
+from proxy.wire.http1.scan cimport scan_answer, scan_request
 
 
 cdef class HeadParser:
@@ -12,19 +13,19 @@ cdef class HeadParser:
     cdef public Py_ssize_t _line_end
     cdef public bint _skipped
 
-    cdef bytes _hold_behind(self, bytes data, Py_ssize_t end)
+    cdef _hold_behind(self, bytes data, Py_ssize_t end)
     cpdef bytes leftover(self)
 
 
 cdef class RequestParser(HeadParser):
-    cdef public object _scan
+    cdef bint _compiled
     cdef public RequestHead _last
 
     cpdef RequestHead feed(self, bytes data)
 
 
 cdef class ResponseParser(HeadParser):
-    cdef public object _scan
+    cdef bint _compiled
     cdef public ResponseHead _last
 
     cpdef ResponseHead feed(self, bytes data)

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from proxy.wire.errors import BadAnswer, BadMessage, Refused, malformed
-from proxy.wire.http1.compiled import ScanAnswer, ScanRequest, scan_answer, scan_request
-from proxy.wire.http1.request import RequestHead, scanned_request
-from proxy.wire.http1.response import ResponseHead, scanned_answer
+from proxy.wire.http1.compiled import CORE
+from proxy.wire.http1.request import RequestHead
+from proxy.wire.http1.response import ResponseHead
 from proxy.wire.http1.syntax import (
     REQUEST,
     REQUEST_LINE,
@@ -26,6 +26,9 @@ from proxy.wire.http1.syntax import (
     check_status_line,
     forbidden_octet,
 )
+
+if CORE == "compiled":
+    from proxy.wire.http1.scan import scan_answer, scan_request
 
 #: The contract's limits (section 3).
 HEADER_BYTES = 64 * 1024
@@ -63,13 +66,11 @@ class HeadParser:
         self._line_end = -1  # where its first line ends, once that was checked
         self._skipped = False  # an empty line in front of it
 
-    def _hold_behind(self, data: bytes, end: int) -> bytes:
-        """A head's bytes; what stands behind them is held."""
+    def _hold_behind(self, data: bytes, end: int) -> None:
+        """Hold what stands behind a head that ends there."""
         self._skipped = False
-        if end == len(data):
-            return data
-        self._rest, self._at = data, end
-        return data[:end]
+        if end != len(data):
+            self._rest, self._at = data, end
 
     def _read(self, data: bytes) -> Any:
         """The next head where bytes are held, `data` behind them."""
@@ -179,13 +180,13 @@ class RequestParser(HeadParser):
     section 2.2).
     """
 
-    __slots__ = ("_last", "_scan")
+    __slots__ = ("_compiled", "_last")
 
     def __init__(
-        self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS, scan: ScanRequest | None = scan_request
+        self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS, *, compiled: bool = CORE == "compiled"
     ) -> None:
         super().__init__(header_bytes, headers)
-        self._scan = scan
+        self._compiled = compiled
         self._last: RequestHead | None = None
 
     def feed(self, data: bytes) -> RequestHead | None:
@@ -201,14 +202,17 @@ class RequestParser(HeadParser):
                 if len(data) != len(last.raw):  # a body behind it
                     self._rest, self._at = data, len(last.raw)
                 return last
-            if self._scan is None:
+            if not self._compiled:
                 head = self._alike(last, data)
                 if head is not None:
                     return head
-        if self._scan is not None and (scanned := self._scan(data, self.header_bytes, self.headers)) is not None:
-            head = scanned_request(self._hold_behind(data, scanned[0]), scanned)
-            self._last = head if len(head.raw) <= REPEATABLE else None
-            return head
+        if self._compiled:
+            head = scan_request(data, self.header_bytes, self.headers)
+            if head is not None:
+                end = len(head.raw)
+                self._hold_behind(data, end)
+                self._last = head if end <= REPEATABLE else None
+                return head
         found = REQUEST(data)
         if found is None:
             head = self._go_on(data)
@@ -227,7 +231,9 @@ class RequestParser(HeadParser):
         line = REQUEST_LINE(data, 0, line_end)
         if line is None:
             return None
-        self._last = head = RequestHead.alike(last, self._hold_behind(data, line_end + len(fields)), *line.groups())
+        end = line_end + len(fields)
+        self._hold_behind(data, end)
+        self._last = head = RequestHead.alike(last, data[:end], *line.groups())
         return head
 
     def _too_large(self, in_line: bool) -> Refused:
@@ -245,16 +251,16 @@ class ResponseParser(HeadParser):
     is for the caller to know.
     """
 
-    __slots__ = ("_last", "_scan")
+    __slots__ = ("_compiled", "_last")
     _match, _check_line, _bad = RESPONSE, staticmethod(check_status_line), staticmethod(BadAnswer)
     _make = ResponseHead
     _may_skip = False
 
     def __init__(
-        self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS, scan: ScanAnswer | None = scan_answer
+        self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS, *, compiled: bool = CORE == "compiled"
     ) -> None:
         super().__init__(header_bytes, headers)
-        self._scan = scan
+        self._compiled = compiled
         self._last: ResponseHead | None = None
 
     def feed(self, data: bytes) -> ResponseHead | None:
@@ -270,9 +276,12 @@ class ResponseParser(HeadParser):
                 self._rest = data
                 self._at = end
             return last
-        if self._scan is not None and (scanned := self._scan(data, self.header_bytes, self.headers)) is not None:
-            self._last = head = scanned_answer(self._hold_behind(data, scanned[0]), scanned)
-            return head
+        if self._compiled:
+            head = scan_answer(data, self.header_bytes, self.headers)
+            if head is not None:
+                self._hold_behind(data, len(head.raw))
+                self._last = head
+                return head
         found = RESPONSE(data)
         if found is None:
             head = self._go_on(data)
@@ -284,8 +293,14 @@ class ResponseParser(HeadParser):
 
     def take(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
         """Add bytes; the next head if it is whole, and the bytes behind it (`feed` and `leftover` at once)."""
-        last = self._last
-        if last is not None and data.startswith(last.raw) and not (self._rest or self._partial):
-            return last, data[len(last.raw) :]
+        if not (self._rest or self._partial):
+            last = self._last
+            if last is not None and data.startswith(last.raw):
+                return last, data[len(last.raw) :]
+            if self._compiled:
+                head = scan_answer(data, self.header_bytes, self.headers)
+                if head is not None:
+                    self._last = head
+                    return head, data[len(head.raw) :]
         head = self.feed(data)
         return head, self.leftover() if head is not None else b""

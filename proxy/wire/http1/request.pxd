@@ -1,6 +1,5 @@
-cimport cython
-
 from proxy.wire.http1.slow_path cimport Head
+from proxy.wire.http1.splice cimport splice
 
 
 cdef class RequestHead(Head):
@@ -14,9 +13,6 @@ cdef class RequestHead(Head):
     cdef public tuple _kept
 
     cpdef _locate(self)
+    cpdef bytes message(self, bytes target, bytes host, bytes add, bytes body)
     cpdef bytes _simple_fields(self, bytes host)
     cpdef bytes _fields(self, bytes host, frozenset drop)
-
-
-@cython.locals(head=RequestHead)
-cpdef RequestHead scanned_request(bytes raw, tuple found)

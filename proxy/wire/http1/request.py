@@ -23,8 +23,11 @@ from proxy.wire.field_names import (
 )
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, edited, needle
 from proxy.wire.http1 import slow_path
-from proxy.wire.http1.compiled import ScannedRequest, splice
+from proxy.wire.http1.compiled import CORE
 from proxy.wire.http1.slow_path import Head
+
+if CORE == "compiled":
+    from proxy.wire.http1.splice import splice
 
 #: The recipient's maximum supported value for Max-Forwards, as RFC 9110 section 7.6.2 calls it.
 MOST_HOPS = 10**18
@@ -46,6 +49,7 @@ class RequestHead(Head):
     chunked: bool         the body comes chunked
     simple: bool          nothing to cut but `Connection: keep-alive`, nothing of redrive's own in it
     specials: dict[bytes, bytes]   the names that matter which came (lower case) -> last value, in LOWER CASE
+                          (b"" for Content-Length where compiled code read the head: heads share them, lengths differ)
     """
 
     __slots__ = ("_host", "_kept", "authority", "form", "method", "path", "scheme", "target")
@@ -67,7 +71,7 @@ class RequestHead(Head):
         self.chunked = False
         self._slow_path = None
         self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the fields to send with it
-        self._edges = None
+        self.scanned = False
         found: list[tuple[bytes, bytes]] = find_request(lowered)
         self.specials = specials = dict(found)
         if (
@@ -99,7 +103,7 @@ class RequestHead(Head):
         self.keep_alive = True
         self.simple = like.simple
         self._kept = like._kept
-        self._edges = None
+        self.scanned = False
         if like.form == "origin" and target[0] == 0x2F and method != b"CONNECT":  # as the other one is located
             self.form = "origin"
             self.path = target
@@ -201,9 +205,8 @@ class RequestHead(Head):
         if host is None:
             host = self._host
         if drop <= REQUEST_CUT:
-            if self._edges is not None and self.simple and splice is not None:
-                line = b"" if target is self.target else b"%b %b HTTP/1.1\r\n" % (self.method.encode("ascii"), target)
-                return splice(line, self.raw, self._edges, host, add)
+            if self.scanned and self.simple:
+                return splice(self.raw, self.edges, None if target is self.target else target, host, add, b"")
             kept = self._kept
             if kept is None or kept[0] != host:
                 fields = self._simple_fields(host) if self.simple else self._fields(host, NO_NAMES)
@@ -212,6 +215,14 @@ class RequestHead(Head):
         else:
             fields = self._fields(host, drop)
         return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (self.method.encode("ascii"), target, fields, add)
+
+    def message(self, target: bytes | None, host: bytes | None, add: bytes, body: bytes) -> bytes:
+        """The same with nothing else left out, and `body` behind it."""
+        if not (self.scanned and self.simple):
+            return self.render(target=target, host=host, add=add) + body
+        if target is None and self.form == "absolute":
+            target = self.path
+        return splice(self.raw, self.edges, target, self._host if host is None else host, add, body)
 
     def _simple_fields(self, host: bytes | None) -> bytes:
         """The field lines of a simple head to send on, with this Host if there is one."""
@@ -246,17 +257,3 @@ class RequestHead(Head):
         if hops is not None and b"max-forwards" not in cut:
             put[b"max-forwards"] = b"Max-Forwards: %d\r\n" % max(hops - 1, 0)
         return edited(self, self.raw.find(b"\n") + 1, cut, put)
-
-
-def scanned_request(raw: bytes, found: ScannedRequest) -> RequestHead:
-    """The head `raw`, a `common` one, as compiled code read it."""
-    head = RequestHead.__new__(RequestHead)
-    head.raw = raw
-    head._lowered = None
-    _, head.method, head.target, head.specials, head.content_length, head.chunked, head.simple, head._edges = found
-    head.minor = 1
-    head._slow_path = None
-    head._kept = None
-    head.keep_alive = True
-    head._locate()
-    return head

@@ -17,8 +17,11 @@ from proxy.wire.field_names import (
 )
 from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, UNTIL_CLOSE, Trailers, edited
 from proxy.wire.http1 import slow_path
-from proxy.wire.http1.compiled import ScannedAnswer, splice
+from proxy.wire.http1.compiled import CORE
 from proxy.wire.http1.slow_path import Head
+
+if CORE == "compiled":
+    from proxy.wire.http1.splice import splice
 
 
 class ResponseHead(Head):
@@ -33,6 +36,7 @@ class ResponseHead(Head):
     simple: bool          HTTP/1.1, final, may have a body, framed by Content-Length or chunked, nothing to cut but one
                           `Connection: keep-alive`
     specials: dict[bytes, bytes]   the names that matter which came (lower case) -> last value, in LOWER CASE
+                          (b"" for Content-Length where compiled code read the head: heads share them, lengths differ)
     """
 
     __slots__ = ("_kept", "_length_line", "status")
@@ -45,7 +49,7 @@ class ResponseHead(Head):
         self.status = code = int(status)
         self.minor = 1
         self._slow_path = None
-        self._edges = None
+        self.scanned = False
         self._kept: bytes | None = None  # the head to hand on, without the empty line
         found: list[tuple[bytes, bytes]] = find_answer(lowered)
         self.specials = specials = dict(found)
@@ -65,9 +69,11 @@ class ResponseHead(Head):
         else:
             self._settle(found, minor)
 
-    def is_same(self, other: ResponseHead) -> bool:
-        """Whether the same came as another head; False where that would cost more than it is worth."""
-        return self.raw == other.raw
+    def says_same(self, other: ResponseHead) -> bool:
+        """Whether status and the names that matter say the same in both, but for how long the body is; False where it
+        would cost more to find out than it is worth.
+        """
+        return self.raw == other.raw or (self.specials is other.specials and self.status == other.status)
 
     def _settle(self, found: slow_path.Found, minor: bytes) -> None:
         """Decide what is unusual about connection and framing; BadAnswer where it cannot be trusted."""
@@ -109,14 +115,20 @@ class ResponseHead(Head):
         have neither (RFC 9110 section 8.6, RFC 9112 section 6.1). A 101 or 426 keeps its upgrade.
         """
         if drop <= ANSWER_CUT:
-            if self._edges is not None and self.simple and splice is not None:
-                return splice(b"", self.raw, self._edges, None, add)
+            if self.scanned and self.simple:
+                return splice(self.raw, self.edges, None, None, add, b"")
             kept = self._kept
             if kept is None:
                 self._kept = kept = self._simple_lines() if self.simple else self._lines(NO_NAMES)
         else:
             kept = self._lines(drop)
         return b"%b%b\r\n" % (kept, add)
+
+    def message(self, add: bytes, body: bytes) -> bytes:
+        """The same with nothing else left out, and `body` behind it."""
+        if self.scanned and self.simple:
+            return splice(self.raw, self.edges, None, None, add, body)
+        return self.render(add=add) + body
 
     def _simple_lines(self) -> bytes:
         """A simple head to hand on, without the empty line."""
@@ -143,16 +155,3 @@ class ResponseHead(Head):
         # A status line without a reason lacks the space that RFC 9112 section 4 asks of who writes one.
         reason = self.raw[12 : start - 2] or b" "
         return b"HTTP/1.1 %d%b\r\n%b" % (self.status, reason, edited(self, start, cut, put))
-
-
-def scanned_answer(raw: bytes, found: ScannedAnswer) -> ResponseHead:
-    """The head `raw`, a `common` one, as compiled code read it."""
-    head = ResponseHead.__new__(ResponseHead)
-    head.raw = raw
-    head._lowered = None
-    _, head.status, head.specials, head.content_length, head.chunked, head.simple, head._edges = found
-    head.minor = 1
-    head._slow_path = None
-    head._kept = None
-    head.keep_alive = True
-    return head

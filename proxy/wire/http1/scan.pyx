@@ -4,12 +4,18 @@
 Law: what this reads of a head is what the Python reader reads of it; of whatever it is not sure it says None, and the
 Python reader decides. So nothing is refused here, and refusals have one source. The grammar is that of
 `wire.http1.syntax`; the names that matter are taken from `wire.field_names` when the module is loaded.
+
+Most heads differ in their targets, and in fields that nothing is decided by. What the names that matter say comes again
+and again, on all connections, so heads that say the same share it (`Said`).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItem, PyDict_SetItem
+from cpython.dict cimport PyDict_SetItem
+from cpython.list cimport PyList_GET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.string cimport memcmp, memcpy
+
+from proxy.wire.http1.splice cimport Edges
 
 from proxy.wire import field_names
 
@@ -19,6 +25,9 @@ cdef enum:
     TARGET = 4  # an octet of a request target
     LONGEST_NAME = 40
     MOST_NAMES = 8  # of one length
+    MOST_SPECIALS = 64
+    SAID = 128  # what is remembered of each direction; a power of two
+    LONGEST_SAID = 512  # octets of what is remembered
 
 cdef unsigned char KIND[256]
 cdef unsigned char LOWER[256]
@@ -41,17 +50,25 @@ cdef struct Name:
 
 
 cdef class Names:
-    """The names that matter in one direction, by their length."""
+    """The names that matter in one direction, by their length, and what heads lately said by them."""
 
     cdef Name by_length[LONGEST_NAME][MOST_NAMES]
     cdef int count[LONGEST_NAME]
+    cdef unsigned int begins[LONGEST_NAME]  # the letters that they begin with, a bit each
     cdef list names  # keeps the text alive; their numbers index it
+    cdef list said  # by the hash of what was said
+    cdef unsigned int once[SAID]  # hashes of what was said once
+    cdef int length  # the number of Content-Length
 
     def __cinit__(self, names, slow, cut, logins):
         cdef int length
         self.names = sorted(names.union(logins))
+        self.said = [None] * SAID
+        for length in range(SAID):
+            self.once[length] = 0
         for length in range(LONGEST_NAME):
             self.count[length] = 0
+            self.begins[length] = 0
         for number, name in enumerate(self.names):
             length = len(name)
             does = PLAIN
@@ -61,6 +78,7 @@ cdef class Names:
                 does = CONNECTION
             elif name == b"content-length":
                 does = LENGTH
+                self.length = number
             elif name == b"transfer-encoding":
                 does = CODING
             elif name == b"host":
@@ -69,16 +87,17 @@ cdef class Names:
                 does = LOGIN
             elif name in cut:
                 does = CUT
-            if length >= LONGEST_NAME or self.count[length] >= MOST_NAMES or number >= 64:
+            if length >= LONGEST_NAME or self.count[length] >= MOST_NAMES or number >= MOST_SPECIALS:
                 raise ImportError("more names matter than the compiled reader has room for")
             self.by_length[length][self.count[length]] = Name(PyBytes_AS_STRING(name), does, number)
             self.count[length] += 1
+            self.begins[length] |= 1U << (name[0] & 31)
 
-    cdef const Name *find(self, const unsigned char *at, Py_ssize_t length) noexcept:
+    cdef inline const Name *find(self, const unsigned char *at, Py_ssize_t length) noexcept:
         """The name that stands there in any case; NULL: none that matters."""
         cdef int n, i
         cdef const unsigned char *text
-        if length >= LONGEST_NAME:
+        if length >= LONGEST_NAME or not self.begins[length] >> (at[0] & 31) & 1:
             return NULL
         for n in range(self.count[length]):
             text = <const unsigned char *>self.by_length[length][n].text
@@ -90,6 +109,15 @@ cdef class Names:
             else:
                 return &self.by_length[length][n]
         return NULL
+
+
+cdef class Said:
+    """What the names that matter said in a head, but for how long the body is, and what follows from it alone."""
+
+    cdef bytes signature  # their numbers and values, in order
+    cdef dict specials  # with no value of Content-Length
+    cdef str authority  # of a request in origin form; None: not known yet
+    cdef bytes host  # and the Host to send with it, where that is another than came
 
 
 cdef void make_tables():
@@ -112,38 +140,64 @@ cdef Names REQUEST = Names(
 cdef Names ANSWER = Names(
     field_names.ANSWER_NAMES, field_names.ANSWER_SLOW, field_names.ANSWER_CUT, field_names.ANSWER_LOGINS
 )
-cdef dict METHODS = {m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")}
+cdef struct Method:
+    const char *text
+    Py_ssize_t length
 
+cdef list METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
+cdef list METHODS_AS_BYTES = [name.encode() for name in METHODS]  # keeps the text alive
+cdef Method METHOD[7]
+for _number, _name in enumerate(METHODS_AS_BYTES):
+    METHOD[_number] = Method(PyBytes_AS_STRING(_name), len(_name))
+
+
+cdef struct Special:
+    int number
+    Py_ssize_t start, stop
 
 cdef struct Scanned:
     Py_ssize_t end  # behind the empty line
-    Py_ssize_t first  # where the first field line begins
-    Py_ssize_t cut, cut_end  # the line of Connection; 0: there is none
-    Py_ssize_t host, host_end  # the line of Host; 0: there is none
+    Edges edges
     long long length  # Content-Length; -1: none
     bint chunked
     bint simple
+    int count  # of the names that matter which came
+    Special specials[MOST_SPECIALS]
 
 
-cdef object fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, Names names, Scanned *head):
-    """The names that matter in the field lines from `at` on, lower case, with their values, lower case; the rest of what
-    they say goes to `head`. None: not a whole head, or not a common one.
+cdef inline Py_ssize_t behind_value(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+    """Where the octets of a value that begin at `at` end; `text` has `size` octets, and then a NUL.
+
+    Eight at a time while none of them is a control octet or DEL: the sums are those of
+    https://graphics.stanford.edu/~seander/bithacks.html#HasLessInWord
     """
+    cdef unsigned long long word, deleted
+    while at + 8 <= size:
+        memcpy(&word, text + at, 8)
+        deleted = word ^ 0x7F7F7F7F7F7F7F7FULL
+        if ((word - 0x2020202020202020ULL) & ~word | (deleted - 0x0101010101010101ULL) & ~deleted) & 0x8080808080808080ULL:
+            break
+        at += 8
+    while KIND[text[at]] & VALUE:
+        at += 1
+    return at
+
+
+cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, Names names, Scanned *head) except -1:
+    """Read the field lines from `at` on. False: not a whole head, or not a common one."""
     cdef const unsigned char *text = <const unsigned char *>PyBytes_AS_STRING(data)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+    cdef Py_ssize_t whole = PyBytes_GET_SIZE(data), size = whole
     cdef Py_ssize_t line, name_end, begin, n, lines = 0, stop
     cdef const Name *name
+    cdef Special *special
     cdef unsigned long long seen = 0
-    cdef unsigned char *low
-    cdef bytes value
-    cdef dict found = {}
     if size - at > most:
         size = at + most
-    head.first = at
-    head.cut = head.cut_end = head.host = head.host_end = 0
+    head.edges = Edges(at, 0, 0, 0, 0)
     head.length = -1
     head.chunked = False
     head.simple = True
+    head.count = 0
     while True:
         # The bytes object ends with a NUL, which is neither a token's nor a value's: no loop passes its end.
         line = at
@@ -152,81 +206,150 @@ cdef object fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count,
         name_end = at
         if name_end == line:
             if text[at] != 0x0D or text[at + 1] != 0x0A:
-                return None
+                return False
             at += 2
             if at > size:
-                return None
+                return False
             break
         if text[at] != 0x3A:
-            return None
+            return False
         at += 1
         begin = at
-        while KIND[text[at]] & VALUE:
-            at += 1
+        at = behind_value(text, at, whole)
         if text[at] != 0x0D or text[at + 1] != 0x0A:
-            return None
+            return False
         stop = at
         at += 2
         lines += 1
         if at > size or lines > count:
-            return None
+            return False
         name = names.find(text + line, name_end - line)
         if name == NULL:
             continue
         if name.does == UNKNOWN or seen >> name.number & 1:
-            return None
+            return False
         n = begin
         while text[n] == 0x20 or text[n] == 0x09:
             n += 1
         if name.does == LOGIN:
             if LOWER[text[n]] == 0x6E:  # NTLM, Negotiate
-                return None
+                return False
             continue
         seen |= 1ULL << name.number
-        value = PyBytes_FromStringAndSize(NULL, stop - n)
-        low = <unsigned char *>PyBytes_AS_STRING(value)
-        for n in range(n, stop):
-            low[0] = LOWER[text[n]]
-            low += 1
-        low -= PyBytes_GET_SIZE(value)
+        special = &head.specials[head.count]
+        head.count += 1
+        special.number = name.number
+        special.start = n
+        special.stop = stop
         if name.does == CONNECTION:
-            if PyBytes_GET_SIZE(value) != 10 or memcmp(low, b"keep-alive", 10):
-                return None
-            head.cut = line
-            head.cut_end = at
+            if stop - n != 10 or not is_keep_alive(text + n):
+                return False
+            head.edges.cut = line
+            head.edges.cut_end = at
         elif name.does == LENGTH:
-            if head.chunked or not 1 <= PyBytes_GET_SIZE(value) <= 18:
-                return None
+            if head.chunked or not 1 <= stop - n <= 18:
+                return False
             head.length = 0
-            for n in range(PyBytes_GET_SIZE(value)):
-                if not 0x30 <= low[n] <= 0x39:
-                    return None
-                head.length = head.length * 10 + (low[n] - 0x30)
+            for n in range(n, stop):
+                if not 0x30 <= text[n] <= 0x39:
+                    return False
+                head.length = head.length * 10 + (text[n] - 0x30)
         elif name.does == CODING:
-            if head.length >= 0 or PyBytes_GET_SIZE(value) != 7 or memcmp(text + stop - 7, b"chunked", 7):
-                return None
+            if head.length >= 0 or stop - n != 7 or memcmp(text + n, b"chunked", 7):
+                return False
             if stop - begin > 8 or (stop - begin == 8 and text[begin] != 0x20):
-                return None  # `FieldBlock.coded_plainly`
+                return False  # `FieldBlock.coded_plainly`
             head.chunked = True
         elif name.does == HOST:
-            head.host = line
-            head.host_end = at
+            head.edges.host = line
+            head.edges.host_end = at
         elif name.does == CUT:
             head.simple = False
-        PyDict_SetItem(found, <object>names.names[name.number], value)
     head.end = at
-    return found
+    return True
 
 
-def scan_request(bytes data not None, Py_ssize_t header_bytes, Py_ssize_t headers):
-    """Read the head of a request that begins `data`, of at most so many bytes and fields.
+cdef inline bint is_keep_alive(const unsigned char *at) noexcept:
+    cdef int n
+    cdef const char *option = "keep-alive"
+    for n in range(10):
+        if LOWER[at[n]] != <unsigned char>option[n]:
+            return False
+    return True
 
-    Returns None where it isn't whole or isn't common, else (end, method, target, specials, content_length, chunked,
-    simple, edges): where the head ends, then what `RequestHead` calls so; `edges` is for `splice`.
+
+cdef Said said_by(Names names, const unsigned char *text, Scanned *head):
+    """What the names that matter say in a head: as another said it, or read now.
+
+    What was said for the second time takes the place of what was said with the same remainder of its hash, so that
+    numbers and keys that never come again put nothing out.
     """
+    cdef unsigned char signature[LONGEST_SAID]
+    cdef unsigned int hash = 2166136261  # FNV-1a
+    cdef int used = 0, n
+    cdef unsigned int slot
+    cdef Py_ssize_t at, size
+    cdef Special *special
+    cdef Said said
+    cdef bytes value
+    cdef unsigned char *low
+    for n in range(head.count):
+        special = &head.specials[n]
+        if special.number == names.length:
+            special.stop = special.start
+        size = special.stop - special.start
+        if used + size + 3 > LONGEST_SAID:
+            used = -1
+            break
+        signature[used] = special.number
+        signature[used + 1] = size & 0xFF
+        signature[used + 2] = size >> 8
+        hash = (hash ^ special.number) * 16777619
+        used += 3
+        for at in range(special.start, special.stop):
+            signature[used] = LOWER[text[at]]
+            hash = (hash ^ signature[used]) * 16777619
+            used += 1
+    hash ^= hash >> 15
+    slot = hash & (SAID - 1)
+    if used >= 0:
+        said = <Said>PyList_GET_ITEM(names.said, slot)
+        if (
+            said is not None
+            and PyBytes_GET_SIZE(said.signature) == used
+            and not memcmp(PyBytes_AS_STRING(said.signature), signature, used)
+        ):
+            return said
+    said = Said.__new__(Said)
+    said.specials = {}
+    for n in range(head.count):
+        special = &head.specials[n]
+        value = PyBytes_FromStringAndSize(NULL, special.stop - special.start)
+        low = <unsigned char *>PyBytes_AS_STRING(value)
+        for at in range(special.start, special.stop):
+            low[0] = LOWER[text[at]]
+            low += 1
+        PyDict_SetItem(said.specials, <object>PyList_GET_ITEM(names.names, special.number), value)
+    if used >= 0:
+        if names.once[slot] == hash:
+            said.signature = PyBytes_FromStringAndSize(<char *>signature, used)
+            names.said[slot] = said
+        names.once[slot] = hash
+    return said
+
+
+cpdef RequestHead scan_request(bytes data, Py_ssize_t header_bytes, Py_ssize_t headers):
+    """Read the head of a request that begins `data`, of at most so many bytes and fields: as `RequestHead` reads it,
+    and raises what that raises of its target and Host. None: it isn't whole, or isn't common.
+    """
+    if data is None:
+        raise TypeError("a head is read from bytes")
     cdef const unsigned char *text = <const unsigned char *>PyBytes_AS_STRING(data)
     cdef Py_ssize_t at = 0, method_end, target_end
-    cdef Scanned head
+    cdef Scanned scanned
+    cdef Said said
+    cdef RequestHead head
+    cdef int n
     while KIND[text[at]] & TOKEN:
         at += 1
     method_end = at
@@ -239,35 +362,59 @@ def scan_request(bytes data not None, Py_ssize_t header_bytes, Py_ssize_t header
     if target_end == method_end + 1 or PyBytes_GET_SIZE(data) - at < 13 or memcmp(text + at, b" HTTP/1.1\r\n", 11):
         return None
     at += 11
-    found = fields(data, at, header_bytes - at, headers, REQUEST, &head)
-    if found is None:
+    if not fields(data, at, header_bytes - at, headers, REQUEST, &scanned):
         return None
-    key = PyBytes_FromStringAndSize(<const char *>text, method_end)
-    method = METHODS.get(key)
-    if method is None:
-        method = PyUnicode_DecodeASCII(<const char *>text, method_end, NULL)
-    return (
-        head.end,
-        method,
-        PyBytes_FromStringAndSize(<const char *>text + method_end + 1, target_end - method_end - 1),
-        found,
-        head.length if head.length >= 0 else None,
-        head.chunked,
-        head.simple,
-        (head.first, head.cut, head.cut_end, head.host, head.host_end),
-    )
+    head = RequestHead.__new__(RequestHead)
+    head.raw = data if scanned.end == PyBytes_GET_SIZE(data) else data[: scanned.end]
+    for n in range(7):
+        if METHOD[n].length == method_end and not memcmp(METHOD[n].text, text, method_end):
+            head.method = <str>PyList_GET_ITEM(METHODS, n)
+            break
+    else:
+        head.method = PyUnicode_DecodeASCII(<const char *>text, method_end, NULL)
+    head.target = PyBytes_FromStringAndSize(<const char *>text + method_end + 1, target_end - method_end - 1)
+    said = said_by(REQUEST, text, &scanned)
+    head.specials = said.specials
+    if scanned.length >= 0:
+        head.content_length = scanned.length
+    head.chunked = scanned.chunked
+    head.simple = scanned.simple
+    head.minor = 1
+    head.keep_alive = True
+    head.scanned = True
+    head.edges = scanned.edges
+    if said.authority is not None and text[method_end + 1] == 0x2F and not is_connect(text, method_end):
+        head.form = ORIGIN
+        head.path = head.target
+        head.scheme = NOTHING
+        head.authority = said.authority
+        head._host = said.host
+    else:
+        head._locate()
+        if head.form == ORIGIN:
+            said.authority = head.authority
+            said.host = head._host
+    return head
 
 
-def scan_answer(bytes data not None, Py_ssize_t header_bytes, Py_ssize_t headers):
-    """Read the head of an answer that begins `data`, of at most so many bytes and fields.
+cdef str ORIGIN = "origin"
+cdef str NOTHING = ""
 
-    Returns None where it isn't whole or isn't common, else (end, status, specials, content_length, chunked, simple,
-    edges): as `scan_request` does.
-    """
+
+cdef inline bint is_connect(const unsigned char *text, Py_ssize_t size) noexcept:
+    return size == 7 and not memcmp(text, b"CONNECT", 7)
+
+
+cpdef ResponseHead scan_answer(bytes data, Py_ssize_t header_bytes, Py_ssize_t headers):
+    """Read the head of an answer that begins `data`, as `scan_request` does."""
+    if data is None:
+        raise TypeError("a head is read from bytes")
     cdef const unsigned char *text = <const unsigned char *>PyBytes_AS_STRING(data)
     cdef Py_ssize_t at = 13
     cdef int status
-    cdef Scanned head
+    cdef Scanned scanned
+    cdef Said said
+    cdef ResponseHead head
     if PyBytes_GET_SIZE(data) < 17 or memcmp(text, b"HTTP/1.1 ", 9) or text[12] != 0x20:
         return None
     if not (0x32 <= text[9] <= 0x39 and 0x30 <= text[10] <= 0x39 and 0x30 <= text[11] <= 0x39):
@@ -275,68 +422,25 @@ def scan_answer(bytes data not None, Py_ssize_t header_bytes, Py_ssize_t headers
     status = (text[9] - 0x30) * 100 + (text[10] - 0x30) * 10 + (text[11] - 0x30)
     if status == 204 or status == 304:
         return None
-    while KIND[text[at]] & VALUE:
-        at += 1
+    at = behind_value(text, at, PyBytes_GET_SIZE(data))
     if text[at] != 0x0D or text[at + 1] != 0x0A:
         return None
     at += 2
-    found = fields(data, at, header_bytes - at, headers, ANSWER, &head)
-    if found is None or (head.length < 0 and not head.chunked):
+    if not fields(data, at, header_bytes - at, headers, ANSWER, &scanned):
         return None
-    return (
-        head.end,
-        status,
-        found,
-        head.length if head.length >= 0 else None,
-        head.chunked,
-        head.simple,
-        (head.first, head.cut, head.cut_end, head.host, head.host_end),
-    )
-
-
-def splice(bytes line not None, bytes raw not None, tuple edges not None, bytes host, bytes add not None):
-    """A simple head to send on: a first line (b"": the one that came), the fields of `raw` without Connection, with this
-    Host if there is one, then `add`, ready-made lines, and the empty line.
-    """
-    cdef Py_ssize_t first, cut, cut_end, at, at_end, size, start = 0, end = PyBytes_GET_SIZE(raw) - 2
-    cdef const char *text = PyBytes_AS_STRING(raw)
-    cdef Py_ssize_t length = PyBytes_GET_SIZE(line)
-    cdef Py_ssize_t more = PyBytes_GET_SIZE(add)
-    cdef bytes out
-    cdef char *to
-    first, cut, cut_end, at, at_end = edges
-    if host is None:
-        at = at_end = 0
-    if length:
-        start = first
-    size = length + (end - start) - (cut_end - cut) + more + 2
-    if at:
-        size += 8 + PyBytes_GET_SIZE(host) - (at_end - at)
-    out = PyBytes_FromStringAndSize(NULL, size)
-    to = PyBytes_AS_STRING(out)
-    memcpy(to, PyBytes_AS_STRING(line), length)
-    to += length
-    if cut and (not at or cut < at):
-        to = copied(to, text, start, cut)
-        start = cut_end
-    if at:
-        to = copied(to, text, start, at)
-        memcpy(to, b"Host: ", 6)
-        to += 6
-        memcpy(to, PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
-        to += PyBytes_GET_SIZE(host)
-        memcpy(to, b"\r\n", 2)
-        to += 2
-        start = at_end
-        if cut > at:
-            to = copied(to, text, start, cut)
-            start = cut_end
-    to = copied(to, text, start, end)
-    memcpy(to, PyBytes_AS_STRING(add), more)
-    memcpy(to + more, b"\r\n", 2)
-    return out
-
-
-cdef inline char *copied(char *to, const char *text, Py_ssize_t start, Py_ssize_t end) noexcept:
-    memcpy(to, text + start, end - start)
-    return to + (end - start)
+    if scanned.length < 0 and not scanned.chunked:
+        return None
+    head = ResponseHead.__new__(ResponseHead)
+    head.raw = data if scanned.end == PyBytes_GET_SIZE(data) else data[: scanned.end]
+    head.status = status
+    said = said_by(ANSWER, text, &scanned)
+    head.specials = said.specials
+    if scanned.length >= 0:
+        head.content_length = scanned.length
+    head.chunked = scanned.chunked
+    head.simple = scanned.simple
+    head.minor = 1
+    head.keep_alive = True
+    head.scanned = True
+    head.edges = scanned.edges
+    return head

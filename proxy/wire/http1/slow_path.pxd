@@ -1,9 +1,11 @@
 from proxy.wire.fields cimport FieldBlock
+from proxy.wire.http1.splice cimport Edges
 
 
 cdef class Head(FieldBlock):
     cdef public object _slow_path  # a named tuple
-    cdef public tuple _edges
+    cdef public bint scanned
+    cdef Edges edges
     cdef public int minor
     cdef public dict specials
     cdef public object content_length

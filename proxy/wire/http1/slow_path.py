@@ -8,13 +8,12 @@ lower-case value, in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from proxy.wire.authority import read_authority, without_empty_port
 from proxy.wire.errors import BadAnswer, BadMessage, Refused, malformed
 from proxy.wire.field_names import FRAMING, KEEP_ALIVE
 from proxy.wire.fields import NO_NAMES, FieldBlock, Trailers, needle
-from proxy.wire.http1.compiled import Edges
 from proxy.wire.http1.syntax import TOKENS
 
 Found = list[tuple[bytes, bytes]]
@@ -155,10 +154,11 @@ class SlowPath(NamedTuple):
 class Head(FieldBlock):
     """What the heads of requests and of answers have in common."""
 
-    __slots__ = ("_edges", "_slow_path", "chunked", "content_length", "keep_alive", "minor", "simple", "specials")
+    __slots__ = ("_slow_path", "chunked", "content_length", "keep_alive", "minor", "scanned", "simple", "specials")
 
     _slow_path: SlowPath | None
-    _edges: Edges | None  # what `splice` needs, where compiled code read the head
+    scanned: bool  # compiled code read the head, and `splice` may render it
+    edges: Any  # where its lines stand, in C alone
     minor: int
     specials: dict[bytes, bytes]
     content_length: int | None

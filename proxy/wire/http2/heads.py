@@ -194,6 +194,7 @@ class Request2(RequestHead):
         self._text: RequestHead | None = None
         self._wired: tuple[bytes, bytes | None, bytes | None, bytes] | None = None
         self._slow_path = None
+        self.scanned = False
         self._kept = None
         self._host = None
         self._locate2()
@@ -412,6 +413,7 @@ class Response2(ResponseHead):
         self._text: ResponseHead | None = None
         self._wired: bytes | None = None
         self._slow_path = None
+        self.scanned = False
         self._kept = None
         length = specials.get(b"content-length")
         self.content_length = (0 if whole else None) if length is None else _length(length)
@@ -430,7 +432,7 @@ class Response2(ResponseHead):
         self._written = b"HTTP/1.1 %d \r\n%b%b\r\n" % (self.status, _lines(self.fields), framing)
         return self._written
 
-    def is_same(self, other: ResponseHead) -> bool:
+    def says_same(self, other: ResponseHead) -> bool:
         """False: one block makes one head."""
         return False
 
