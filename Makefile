@@ -10,8 +10,8 @@ DOCS := $(VENV)/.docs
 CONFIG ?= config/redrive.yaml
 FUZZ_SECONDS ?= 60
 CHAOS_SECONDS ?= 120
-# Tests wait for processes and clocks more than they compute: one runs beside those that keep the processors busy.
-TESTERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n + 1)))
+# Tests wait for processes and clocks as long as they compute: two for each processor keep it busy.
+TESTERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((2 * n)))
 # Where Python shall write nothing beside its sources: else each process would compile pytest and its plugins anew, which
 # are imported before tests/conftest.py sees to this.
 COMPILED_ONCE := $(if $(PYTHONDONTWRITEBYTECODE),env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.pytest_cache/bytecode" )

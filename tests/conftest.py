@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,12 @@ from hypothesis import settings
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+#: Folders whose tests begin processes, browsers and servers, and wait for them.
+WAITING = frozenset({"browser", "chaos", "e2e", "lab", "observe", "top"})
+TESTS = Path(__file__).parent
 #: Compiled modules, where the environment wants none beside their sources. Hundreds of tests start the command, and
 #: each start would compile a few hundred modules anew.
-BYTECODE = Path(__file__).parent.parent / ".pytest_cache" / "bytecode"
+BYTECODE = TESTS.parent / ".pytest_cache" / "bytecode"
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(BYTECODE)
     sys.dont_write_bytecode = False
@@ -30,6 +34,33 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep nothing of modules that tests wrote into folders of their own."""
     if not hasattr(session.config, "workerinput"):
         shutil.rmtree(BYTECODE / Path(tempfile.gettempdir()).relative_to("/"), ignore_errors=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes share the tests: give each a part that begins with files whose tests wait, and ends with
+    quick ones. xdist deals out equal parts in order, and who has done his takes from the end of another's: so all are
+    busy until the last moment, and none waits for one that came last to a long file. Files stay in one piece.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if processes > 1:
+        items[:] = dealt(items, processes)
+
+
+def dealt(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting = [file for file in files if file.relative_to(TESTS).parts[0] in WAITING]
+    waiting.sort(key=lambda file: len(files[file]), reverse=True)
+    shares = [[item for file in waiting[nth::processes] for item in files[file]] for nth in range(processes)]
+    quick = iter([item for file in files if file not in waiting for item in files[file]])
+    left, parts = len(items), []
+    for nth, share in enumerate(shares):
+        size = left // (processes - nth)  # as xdist divides them
+        parts += [*share, *islice(quick, max(0, size - len(share)))]
+        left -= size
+    return [*parts, *quick]
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
