@@ -16,7 +16,7 @@ from proxy.config.problems import did_you_mean
 from proxy.config.settings import LONGEST_SOCKET, MOST_WORKERS, Address, Network
 from proxy.config.units import checked, is_off, or_off, scalar, text, word, written
 from proxy.retry.routing import Endpoint, HostPattern
-from proxy.wire.field_names import NOT_EDITED
+from proxy.wire.field_names import NOT_EDITED, REQUEST_CUT
 
 _REDIS_URL = re.compile(
     r"(redis|valkey)s?://[^/?#]+(/\d*)?(\?.*)?|unix:///[^?]+(\?.*)?"
@@ -26,6 +26,8 @@ _REDIS_URL = re.compile(
 TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 #: Fields that frame a message or steer the proxy itself; editing them would break the exchange.
 _OURS = NOT_EDITED | {"x-attempt-count"}
+#: Fields of a request that are cut or written by the proxy: what an app says in one of them, no upstream sees.
+_NOT_THE_APPS = _OURS | {"via"} | {name.decode() for name in REQUEST_CUT}
 #: A fully qualified protobuf name, in which `*` stands for any run.
 _SERVICE = re.compile(r"[A-Za-z_*][\w*-]*(\.[\w*-]+)*", re.ASCII)
 
@@ -53,6 +55,14 @@ def editable_header(value: Any) -> str:
     found = header_name(value)
     if found.lower() in _OURS:
         raise ValueError(f"{found} is written by the proxy itself and cannot be changed")
+    return found
+
+
+def key_header(value: Any) -> str:
+    """The name of the field that carries an idempotency key: not one that never reaches the upstream as it came."""
+    found = header_name(value)
+    if found.lower() in _NOT_THE_APPS:
+        raise ValueError(f"{found} never reaches an upstream as the app sent it; name a field of its own")
     return found
 
 

@@ -149,8 +149,7 @@ class Policies:
             concurrency=self._one(self._concurrency(tree, typed["concurrency"], place)),
             credentials=place.credentials,
         )
-        if place.credentials is not None:
-            self._told_twice(tree, place.credentials, path)
+        self._edited(tree, key, place, path)
         if found is None:
             return None
         shown: list[tuple[str, str | None, Map | None]] = [("strategy", strategy.name, whole)]
@@ -158,17 +157,33 @@ class Policies:
         self.trees[place.upstream, place.route] = _effective(tree, shown)
         return policy
 
-    def _told_twice(self, tree: Map, credentials: Credentials, path: KeyPath) -> None:
-        """Refuse a field that credentials carry and `headers` sets or removes as well."""
-        edits = tree.sub("headers").sub("request")
+    def _edited(self, tree: Map, key: IdempotencyKey, place: PolicyPlace, path: KeyPath) -> None:
+        """Refuse a field that `headers` sets or removes, where credentials carry it or the app's idempotency key comes
+        in it: a call is repeated on the word of that key, which the upstream then never saw.
+        """
+        credentials, edits = place.credentials, tree.sub("headers").sub("request")
         written, removed = edits.sub("set"), edits.get("remove")
         marks = {name: written.keys_at[name] for name in written}
         marks |= dict(zip(removed, removed.marks, strict=True)) if isinstance(removed, Seq) else {}
         for name, mark in marks.items():
-            if name.lower() == credentials.name and mark not in self._told:  # routes inherit it
-                self._told.add(mark)
+            if mark in self._told:  # routes inherit it
+                continue
+            if credentials is not None and name.lower() == credentials.name:
                 message = f"credentials already carry {name}: remove one of the two"
-                self._problems.add(mark, (*path, "headers", "request", name), message)
+            elif name.lower() == key.header.lower():
+                message = f"calls are repeated for their {name}: leave it, or name another in idempotency_key.header"
+            else:
+                continue
+            self._told.add(mark)
+            self._problems.add(mark, (*path, "headers", "request", name), message)
+        if credentials is not None and credentials.name == key.header.lower():
+            mark = tree.sub("idempotency_key").values_at.get("header", place.at)
+            if mark.line == 0 and not place.route:  # its default, which routes inherit
+                mark = place.at
+            if mark.line and mark not in self._told:
+                self._told.add(mark)
+                message = f"credentials replace {key.header}: calls would be repeated for a key that is never sent"
+                self._problems.add(mark, (*path, "idempotency_key", "header"), message)
 
     def _one(self, part: Part) -> Part:
         """The first that was equal to this: thousands of routes differ in little."""

@@ -94,6 +94,7 @@ text = Word(units.text, ANY)
 glob = Word(units.text, ANY)
 header_value = Word(addresses.header_value, ANY)
 header_name = Word(addresses.header_name, TEXT)
+key_header = Word(addresses.key_header, TEXT)
 token = Word(addresses.token, TEXT)
 address = Word(addresses.address, TEXT)
 address_or_off = Word(addresses.address_or_off, {"anyOf": [TEXT, {"const": False}]})
@@ -335,7 +336,7 @@ CLASSIFY = section(
 IDEMPOTENCY_KEY = section(
     "idempotency_key",
     "A call that carries this header is idempotent.",
-    header=Key(header_name, "Idempotency-Key"),
+    header=Key(key_header, "Idempotency-Key"),
     inject=Key(flag, False, "a POST or PATCH without a key gets one"),
 )
 

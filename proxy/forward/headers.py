@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
-from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first
+from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first, forwarded
 from proxy.retry.machine import Call
 from proxy.retry.policy import HeaderEdits, Policy
 from proxy.retry.pushback import MILLISECONDS
@@ -86,7 +86,7 @@ def attempt_fields(
             changes.put("grpc-timeout", format_grpc_timeout(left - elapsed))
     name = policy.idempotency_key.header
     if key is not None and wants_key(request, policy):
-        changes.add.append((name, key))
+        changes.put(name, key)
     return changes
 
 
@@ -95,7 +95,7 @@ def wants_key(request: Request, policy: Policy) -> bool:
     rules = policy.idempotency_key
     if not rules.inject or request.method not in ("POST", "PATCH"):
         return False
-    return not first(request.fields, rules.header.lower())
+    return not forwarded(request.fields, rules.header.lower())
 
 
 def format_grpc_timeout(seconds: float) -> str:

@@ -49,6 +49,7 @@ from proxy.retry.facts import (
     Reply,
     Request,
     Verdict,
+    forwarded,
     grpc_status_of_http,
 )
 from proxy.retry.policy import Classify, Repeats, Rule
@@ -379,7 +380,9 @@ def _repeats_name(repeats: Repeats, dialect: str, request: Request, reply: Reply
 def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool:
     """Whether the request is one that the client would repeat."""
     fields = request.fields
-    if not all(any_matches(list(fields.get_all(name)), glob) for name, glob in repeats.headers):
+    if not all(
+        any_matches(list(fields.get_all(name)), glob) and forwarded(fields, name) for name, glob in repeats.headers
+    ):
         return False
     if repeats.keyed and not request.is_idempotent(rules.key_header, rules.keys_injected):
         return False

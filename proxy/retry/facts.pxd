@@ -30,4 +30,5 @@ cdef class Failure:
 
 
 cpdef first(fields, name)
+cpdef forwarded(fields, name)
 cpdef bint is_grpc_media(content_type) except -1

@@ -159,6 +159,19 @@ def first(fields: Fields, name: str) -> str | None:
     return values[0] if values else None
 
 
+def forwarded(fields: Fields, name: str) -> str | None:
+    """The first value of a request's field that the upstream will see: None where `Connection` names it, too, for what
+    that names ends at the proxy (RFC 9110, section 7.6.1).
+    """
+    value = first(fields, name)
+    if value is not None:
+        for options in fields.get_all("connection"):
+            for option in options.lower().split(","):
+                if option.strip(" \t") == name:
+                    return None
+    return value
+
+
 def is_grpc(fields: Fields) -> bool:
     """Whether a request is a gRPC call: by its content type (contract, section 4)."""
     value = first(fields, "content-type")
@@ -205,10 +218,12 @@ class Request:
         return is_grpc(self.fields)
 
     def is_idempotent(self, key_header: str, injected: bool) -> bool:
-        """By its method (RFC 9110, 9.2.2) or a key in this lower-case field, or one `injected` (contract, Safety 3)."""
+        """By its method (RFC 9110, 9.2.2) or a key in this lower-case field, or one `injected` (contract, Safety 3).
+        A key that ends at the proxy makes nothing safe.
+        """
         if self.method in IDEMPOTENT_METHODS or (injected and self.method in ("POST", "PATCH")):
             return True
-        return bool(first(self.fields, key_header))
+        return bool(forwarded(self.fields, key_header))
 
 
 class Reply:

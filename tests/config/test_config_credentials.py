@@ -90,6 +90,11 @@ WRONG: dict[str, tuple[str, str]] = {
         " credentials: {header: x-api-key, values: [%(s)s]}}}",
         "upstreams.a.headers.request.X-Api-Key: credentials already carry X-Api-Key: remove one of the two",
     ),
+    "the field of the idempotency key": (
+        "upstreams: {a: {url: http://x, credentials: {header: idempotency-key, values: [%(s)s]},"
+        " routes: [{match: {path: /a}}]}}",
+        "upstreams.a.idempotency_key.header: credentials replace Idempotency-Key",
+    ),
     "an unknown pick": (
         "upstreams: {a: {url: http://x, credentials: {header: k, pick: random, values: [%(s)s]}}}",
         "credentials.pick: 'random' must be one of next, first",

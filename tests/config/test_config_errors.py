@@ -49,6 +49,24 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "redrive.yaml:8:29: upstreams.c.routes[0].circuit_breaker: unknown key (did you mean upstreams.NAME.",
         ],
     ),
+    "what would part a call from its idempotency key": (
+        "upstreams:\n"
+        "  a: {url: http://a.test, idempotency_key: {header: Content-Length, inject: true}}\n"
+        "  b: {url: http://b.test, idempotency_key: {header: via}}\n"
+        "  c: {url: http://c.test, idempotency_key: {header: X-Retry-Timeout}}\n"
+        "  d: {url: http://d.test, headers: {request: {remove: [idempotency-key]}}, routes: [{match: {path: /x}}]}\n"
+        "  e: {url: http://e.test, headers: {request: {set: {X-Key: a}}}, idempotency_key: {header: x-key}}\n"
+        "  f: {url: http://f.test, headers: {request: {set: {Idempotency-Key: a}}}, idempotency_key: {header: x-key}}\n"
+        "  g: {url: http://g.test, credentials: {header: x-key, values: [a]}, idempotency_key: {header: X-Key}}\n",
+        [
+            "redrive.yaml:2:53: upstreams.a.idempotency_key.header: Content-Length never reaches an upstream as the",
+            "redrive.yaml:3:53: upstreams.b.idempotency_key.header: via never reaches an upstream as the app sent it",
+            "redrive.yaml:4:53: upstreams.c.idempotency_key.header: X-Retry-Timeout never reaches an upstream as the",
+            "redrive.yaml:5:56: upstreams.d.headers.request.idempotency-key: calls are repeated for their idempotency-",
+            "redrive.yaml:6:53: upstreams.e.headers.request.X-Key: calls are repeated for their X-Key: leave it, or na",
+            "redrive.yaml:8:96: upstreams.g.idempotency_key.header: credentials replace X-Key: calls would be repeated",
+        ],
+    ),
     "unknown key": (
         "upstreams:\n  a:\n    url: http://x\n    timeout: {total: 5s}\n",
         ["redrive.yaml:4:5: upstreams.a.timeout: unknown key (did you mean timeouts?)"],

@@ -8,6 +8,7 @@ import socket
 from dataclasses import replace
 from random import Random
 
+import pytest
 from support.front import FAST, STANDARD, CutError, Front, chunked, request, to
 from support.scripted import Turn, Upstream, answer, close, hang, reset
 
@@ -254,6 +255,27 @@ async def test_an_idempotency_key_is_the_same_on_every_attempt() -> None:
             assert first == second is not None
             await app.ask("POST", "/api/", "Idempotency-Key: mine", body=b"x")
             assert upstream.requests[2].all("idempotency-key") == ["mine"]
+
+
+@pytest.mark.parametrize("none", [("Idempotency-Key:",), ("Idempotency-Key: mine", "Connection: idempotency-key")])
+async def test_a_key_that_the_upstream_would_not_see_is_replaced(none: tuple[str, ...]) -> None:
+    """An empty one, and one that Connection ends here: with nothing injected each attempt would go without."""
+    key = IdempotencyKey(inject=True)
+    async with Upstream(answer(500), answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url, idempotency_key=key)) as front, front.app() as app:
+            assert (await app.ask("POST", "/api/", *none, body=b"x")).status == 200
+            keys = [r.all("idempotency-key") for r in upstream.requests]
+            assert len(keys) == 2
+            assert keys[0] == keys[1]
+            assert len(keys[0]) == 1
+            assert keys[0][0] not in ("", "mine")
+
+
+async def test_a_key_that_connection_ends_here_repeats_nothing() -> None:
+    async with Upstream(reset) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        fields = ("Idempotency-Key: mine", "Connection: idempotency-key")
+        assert (await app.ask("POST", "/api/", *fields, body=b"x")).status == 502
+        assert [r.all("idempotency-key") for r in upstream.requests] == [[]]
 
 
 async def test_a_post_takes_no_connection_that_has_rested_for_long() -> None:

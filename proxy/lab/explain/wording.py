@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from proxy.config.advice import draining_share
 from proxy.lab.policy_tests.playing import duration
 from proxy.retry.classification import KNOWN_BY_KEY
-from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, first
+from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, forwarded
 from proxy.retry.fallback import SAFE_METHODS, stays
 from proxy.retry.hedges import FEWEST
 from proxy.retry.machine import Call
@@ -266,6 +266,6 @@ def why_idempotent(call: Call) -> str:
         return ""
     if call.request.method in IDEMPOTENT_METHODS:
         return f"{call.request.method} is idempotent"
-    if first(call.request.fields, key.header.lower()):
+    if forwarded(call.request.fields, key.header.lower()):
         return f"the request carries {key.header}"
     return f"a {key.header} is injected"
