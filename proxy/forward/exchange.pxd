@@ -10,6 +10,7 @@ from proxy.retry.registry cimport ScopeState
 from proxy.transport.clock cimport monotonic
 from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Origin
+from proxy.wire.head cimport Asked
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
@@ -46,7 +47,7 @@ cdef class Exchange(AttemptOwner):
     cdef public double started
     cdef public ScopeState _scope
 
-    @cython.locals(connection=Connection, lane=ScopeState, origin=Origin)
+    @cython.locals(asked=Asked, connection=Connection, lane=ScopeState, origin=Origin, request=Request)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
     cpdef bint hand_on_success(self, Attempt attempt, Answered head, bytes data, bint end) except -1
     cpdef bint hand_on_whole(self, Attempt attempt, Answered head, bytes data, trailers) except -1

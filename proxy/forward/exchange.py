@@ -786,7 +786,7 @@ class Exchange(AttemptOwner):
         means, body = self.means, self._body
         self.over = True
         self._scope.succeeded(now)
-        if means.watch.has_alarms:
+        if means.watch.alarms:
             means.watch.remove(self)
         if means.app_repeats:
             self._look_for_a_repeat(given_up=False, now=now)
@@ -813,7 +813,7 @@ class Exchange(AttemptOwner):
         means, call = self.means, self.call
         self.over = True
         outcome = self._verdict or outcome
-        if means.watch.has_alarms:
+        if means.watch.alarms:
             means.watch.remove(self)
         if self._alarm is not None:
             self._alarm.stop()

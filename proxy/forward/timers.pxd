@@ -16,7 +16,7 @@ cdef class Watch:
     cdef public object _timer
     cdef public double next
     cdef public set busy
-    cdef public dict _alarms
+    cdef public dict alarms
     cdef public dict _glanced
 
     cpdef enter(self, connection, double now)

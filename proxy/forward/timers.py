@@ -89,16 +89,16 @@ class Busy(Protocol):
 
 
 class Watch:
-    """Looks after calls. `next`: when the timer comes again."""
+    """Looks after calls. `next`: when the timer comes again; `alarms`: those of calls that have one of their own."""
 
-    __slots__ = ("_alarms", "_glanced", "_loop", "_timer", "busy", "next")
+    __slots__ = ("_glanced", "_loop", "_timer", "alarms", "busy", "next")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self.next = 0.0
         self.busy: set[Busy] = set()
-        self._alarms: dict[Timed, Alarm] = {}
+        self.alarms: dict[Timed, Alarm] = {}
         self._glanced: dict[Busy, None] = {}
 
     def enter(self, connection: Busy, now: float) -> None:
@@ -118,14 +118,9 @@ class Watch:
         """Have it glance every tick, until its call is over."""
         self._glanced[connection] = None
 
-    @property
-    def has_alarms(self) -> bool:
-        """Whether any call has an alarm of its own."""
-        return bool(self._alarms)
-
     def remove(self, call: Timed) -> None:
         """It is over: it needs no alarm."""
-        alarm = self._alarms.pop(call, None)
+        alarm = self.alarms.pop(call, None)
         if alarm is not None:
             alarm.stop()
 
@@ -139,9 +134,9 @@ class Watch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for alarm in self._alarms.values():
+        for alarm in self.alarms.values():
             alarm.stop()
-        self._alarms.clear()
+        self.alarms.clear()
 
     def _tick(self) -> None:
         self._timer = None
@@ -170,20 +165,20 @@ class Watch:
             self._timer = self._loop.call_later(TICK, self._tick)
 
     def _see_to(self, call: Timed, now: float, horizon: float) -> None:
-        if call in self._alarms or call.over:
+        if call in self.alarms or call.over:
             return
         call.due = call.attend(now)
         if call.due <= horizon and not call.over:
             self._alarm(call)
 
     def _alarm(self, call: Timed) -> None:
-        alarm = self._alarms.get(call)
+        alarm = self.alarms.get(call)
         if alarm is None:
-            alarm = self._alarms[call] = Alarm(self._loop, partial(self._ring, call))
+            alarm = self.alarms[call] = Alarm(self._loop, partial(self._ring, call))
         alarm.set(call.due)
 
     def _ring(self, call: Timed, now: float) -> None:
-        self._alarms.pop(call, None)
+        self.alarms.pop(call, None)
         if call.over:
             return
         call.due = call.attend(now)

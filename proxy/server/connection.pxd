@@ -48,6 +48,7 @@ cdef class AppConnection(ConnectionStream):
     cpdef respond(self, Answer head, frozenset drop, bytes add, bytes data, bint end, trailers)
     cpdef write(self, bytes data)
     cpdef done(self)
+    @cython.locals(done=bint, size="long long")
     cdef _begin(self, bytes data)
     @cython.locals(exchange=Exchange, means=Context)
     cdef _start(self, Asking head, bytes payload, bint done, trailers)

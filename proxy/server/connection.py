@@ -257,8 +257,8 @@ class AppConnection(ConnectionStream):
             if head is None:
                 self._await_head()
                 return
-            rest = parser.leftover() if parser.pending else b""
-            size = head.body_size
+            rest = parser.leftover()
+            size = 0 if head.content_length is None and not head.chunked else head.body_size
             if size == 0:
                 self._buffer = rest
                 self._start(head, b"", True, None)

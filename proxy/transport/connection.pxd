@@ -1,9 +1,14 @@
+cimport cython
+
 from proxy.transport.clock cimport monotonic
 from proxy.transport.origins cimport Origin
 from proxy.transport.streams cimport Listener
 from proxy.wire.head cimport Asked
 from proxy.wire.http1.parser cimport ResponseParser
 from proxy.wire.http1.response cimport ResponseHead as Answer
+
+
+cdef double JUST_USED
 
 
 cdef class Connection
@@ -48,6 +53,8 @@ cdef class Connection:
     cpdef pause(self)
     cpdef resume(self)
     cdef bint _is_usual(self, bytes data) except -1
+    @cython.locals(text="const char *")
+    cdef bytes _usual_body(self, bytes data)
     cdef _read_head(self, bytes data, Listener listener)
     cdef _read_body(self, bytes data, Listener listener, Answer head=*)
     cdef _over(self, bytes rest)

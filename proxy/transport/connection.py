@@ -251,7 +251,7 @@ class Connection:
         elif len(data) == self._usual_size and self._is_usual(data):
             self._listener = None
             self._keeper.rest(self)
-            listener.on_head(self._usual, data[len(self._usual.raw) :], True, None)
+            listener.on_head(self._usual, self._usual_body(data), True, None)
         elif self._body is not None:
             self._read_body(data, listener)
         elif self._tunnel:
@@ -270,6 +270,11 @@ class Connection:
             and self._method != "HEAD"
             and data.startswith(self._usual.raw)
         )
+
+    def _usual_body(self, data: bytes) -> bytes:
+        """What such an answer has behind its head. Both ends are given: compiled, `text` is a pointer."""
+        text = data
+        return text[len(self._usual.raw) : self._usual_size]
 
     def eof_received(self) -> bool:
         """The upstream sends no more. True keeps our own direction open, which only a tunnel wants.
@@ -341,7 +346,9 @@ class Connection:
             self._begin_tunnel(head, data, listener)
         elif size == len(data):
             if head.status < 400 and head.simple and not head.chunked and self._method != "HEAD":
-                self._usual = head  # of what succeeds: a failure in between does not make it unusual
+                head = self._usual = self.origin.as_usual(
+                    head
+                )  # of what succeeds: a failure in between changes nothing
                 self._usual_size = len(head.raw) + size
             self._over(b"")
             listener.on_head(head, data, True, None)

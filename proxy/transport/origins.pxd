@@ -1,3 +1,6 @@
+from proxy.wire.http1.response cimport ResponseHead as Answer
+
+
 cdef class DialQueue:
     cdef public object waiting
     cdef public int _dialling
@@ -21,10 +24,13 @@ cdef class Origin:
     cdef public dict awaiting
     cdef public bint selected_http1
     cdef public int open
+    cdef Answer _usual
     cdef public double penalty
     cdef public double refused_until
     cdef public bint absolute
     cdef public bytes credentials
+
+    cdef Answer as_usual(self, Answer head)
 
 
 cdef class Destination:

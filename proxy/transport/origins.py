@@ -24,6 +24,7 @@ from proxy.retry.routing import Endpoint
 from proxy.transport.clock import monotonic
 from proxy.transport.dial import Way, parent_credentials
 from proxy.transport.streams import Resting, SharedConnection
+from proxy.wire.head import ResponseHead
 
 #: Dials of one endpoint under way at a time, in one worker. Servers with a short listen queue hold 100 (asyncio,
 #: Tomcat) or 128 (Linux's SOMAXCONN before 5.4), so that none of these is dropped unseen.
@@ -146,10 +147,21 @@ class Origin:
         self.awaiting: dict[object, asyncio.Future[None]] = {}
         self.selected_http1 = False
         self.open = 0
+        self._usual: ResponseHead | None = None
         self.penalty = self.refused_until = 0.0
         #: Whether requests go in absolute form, to a parent proxy; and field lines for it.
         self.absolute = way.parent is not None and endpoint.scheme == "http" and endpoint.unix is None
         self.credentials = parent_credentials(way.parent) if way.parent and self.absolute else b""
+
+    def as_usual(self, head: ResponseHead) -> ResponseHead:
+        """The head of an answer, or the same one as it came on another connection: what is remembered of that one
+        holds without a look at it.
+        """
+        usual = self._usual
+        if usual is not None and usual.raw == head.raw:
+            return usual
+        self._usual = head
+        return head
 
     def freed(self, places: int) -> None:
         """So many places of a shared connection are free: they are for those that have waited longest."""

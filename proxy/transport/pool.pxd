@@ -5,6 +5,9 @@ from proxy.transport.connection cimport Connection, Keeper
 from proxy.transport.origins cimport Origin
 
 
+cdef double FRESH_ENOUGH
+
+
 cdef class Pool(Keeper):
     cdef public object _loop
     cdef public object dialer
