@@ -9,7 +9,7 @@ policy.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -237,8 +237,8 @@ class Upstreams:
             for end in (each["url"] for each in placed)
         )
         shares = tuple(
-            EndpointShare(end.label, each.get("weight", 1), each.get("priority", 0))
-            for end, each in zip(endpoints, placed, strict=True)
+            EndpointShare(label, each.get("weight", 1), each.get("priority", 0))
+            for label, each in zip(_endpoint_labels(endpoints), placed, strict=True)
         )
         credentials = self._credentials(merged, typed.get("credentials"), endpoints, path)
         made = self._routed(merged, name, endpoints, path, at, shares, credentials)
@@ -423,6 +423,15 @@ def _label(match: Match, path: Any, number: int) -> str:
     if match.headers and not parts:
         return f"header {', '.join(dict.fromkeys(name for name, _ in match.headers))} #{number + 1}"
     return printable(" ".join(parts)) or f"route {number + 1}"
+
+
+def _endpoint_labels(endpoints: Sequence[Endpoint]) -> list[str]:
+    """What each endpoint's circuit breaker is called: host:port, with the path behind it where several have that."""
+    labels, taken = [end.label for end in endpoints], dict[str, int]()
+    return [
+        _unique(label if labels.count(label) == 1 else label + end.shown_path, taken)
+        for label, end in zip(labels, endpoints, strict=True)
+    ]
 
 
 def _unique(label: str, taken: dict[str, int]) -> str:

@@ -15,6 +15,7 @@ from proxy.retry.facts import MappingFields, Outcome, Request, first, is_grpc_me
 from proxy.retry.policy import Policy
 from proxy.retry.routing import ClimbsOut, Upstream, split_authority
 from proxy.server.routing import may_be_a_pages
+from proxy.wire.authority import read_authority
 
 _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
 
@@ -67,8 +68,8 @@ def choose(settings: Settings, ask: AppRequest) -> Chosen | RefusedCall:
     authority = match[2].rpartition("@")[2].lower().removesuffix(":")
     default_port = 443 if match[1].lower() == "https" else 80
     place = split_authority(authority, default_port)
-    if place is None:
-        return RefusedCall(Outcome.BAD_REQUEST, 400, "the url has no valid place")
+    if place is None or not read_authority(authority.encode(errors="surrogateescape")):
+        return RefusedCall(Outcome.BAD_REQUEST, 400, "the url's host or port is not valid")
     path = match[3] if match[3].startswith("/") else f"/{match[3]}"
     if ask.method == "OPTIONS" and not match[3]:
         path = "*"  # RFC 9112 section 3.2.4

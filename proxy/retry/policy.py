@@ -425,7 +425,9 @@ class BreakerSpec:
 
 @dataclass(frozen=True, slots=True)
 class EndpointShare:
-    """An endpoint as the core chooses it. `label` is what records and metrics call it: host:port."""
+    """An endpoint as the core chooses it. `label` is what its circuit breaker is called: host:port, with the path where
+    several endpoints of the upstream have that.
+    """
 
     label: str
     weight: int = 1

@@ -426,6 +426,15 @@ def test_included_files(tmp_path: Path) -> None:
     ]
 
 
+def test_endpoints_of_one_host_and_port_are_told_apart(tmp_path: Path) -> None:
+    urls = (
+        "'https://h.test/a/', 'https://h.test/b', 'http://h.test:443/b', 'https://h.test/${SECRET}', 'https://i.test/'"
+    )
+    found = settings(tmp_path, f"upstreams: {{a: {{url: [{urls}], circuit_breaker: {{}}}}}}\n", {"SECRET": "s3cret"})
+    labels = [share.label for share in policy(found).endpoints]
+    assert labels == ["h.test:443/a", "h.test:443/b", "h.test:443/b #2", "h.test:443/***", "i.test:443"]
+
+
 def test_merge_keys_and_anchors(tmp_path: Path) -> None:
     found = settings(
         tmp_path,

@@ -286,7 +286,12 @@ def test_a_connect(explain) -> None:  # type: ignore[no-untyped-def]
 def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
     assert "refused: 404, outcome bad_request" in explain("GET", "/nobody/x")
     assert "refused: 400, outcome bad_request" in explain("GET", "/payments/../../x")
-    assert "refused: 400, outcome bad_request" in explain("CONNECT", "inside.example:")
+    for place in ("inside.example:", "inside.example", "[::1:443", "x]:443", "inside.example:0"):
+        assert "refused: 400, outcome bad_request (this is not host:port)" in explain("CONNECT", place)
+    for host in ("[::1", "x]", "[zz]", "a:x", "a:99999", ":80"):
+        assert "refused: 400, outcome bad_request (the url's host or port is not valid)" in explain(
+            "GET", f"http://{host}/"
+        )
     assert "refused: 403, outcome denied (the address is on the deny list)" in explain("GET", "http://169.254.169.254/")
     assert "refused: 403, outcome denied (the address is the proxy's own)" in explain("GET", "http://127.0.0.1:9901/")
 

@@ -14,6 +14,8 @@ from proxy.lab.routing import AppRequest, Chosen
 from proxy.observe import masking
 from proxy.retry.routing import Upstream, split_authority
 from proxy.transport.egress_guard import Guard
+from proxy.wire.authority import read_connect
+from proxy.wire.errors import BadMessage
 from proxy.wire.first_bytes import HTTP1, HTTP2
 
 _CONNECT = {
@@ -127,7 +129,11 @@ def _pattern(upstream: Upstream, host: str, port: int) -> str:
 def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
     """What happens to a CONNECT to this host:port: rows of a name and a text."""
     place = split_authority(authority, 443)
-    if place is None or authority.endswith(":"):
+    try:
+        read_connect(authority.encode(errors="surrogateescape"))
+    except BadMessage:
+        place = None
+    if place is None:
         return [("refused", "400, outcome bad_request (this is not host:port)")]
     router, loopback = settings.router, settings.listen[0].is_loopback
     ports = settings.connect_ports_on(loopback=loopback)
