@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from configs import lines, loaded
-from support.process import redrive
+from support.process import verb
 
 from proxy.config.load import load
 from proxy.config.problems import printable
@@ -25,11 +25,13 @@ DEEP = {
 
 
 @pytest.mark.parametrize("name", DEEP)
-@pytest.mark.parametrize("verb", ["check", "test"])
-async def test_a_deep_file_is_told_in_one_line(tmp_path: Path, name: str, verb: str) -> None:
+@pytest.mark.parametrize("asked", [("check", "-c"), ("test",)], ids=["check", "test"])
+def test_a_deep_file_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, asked: tuple[str, ...]
+) -> None:
     file = tmp_path / "redrive.yaml"
     file.write_text(DEEP[name])
-    status, _, err = await redrive(verb, *(("-c", str(file)) if verb == "check" else (str(file),)))
+    status, _, err = verb(capsys, *asked, str(file))
     assert status == 2
     (told,) = [line for line in err.splitlines() if "redrive.yaml:" in line]
     assert "nested more than 60 levels deep" in told
@@ -44,8 +46,8 @@ def test_a_file_without_an_end_is_refused(tmp_path: Path, text: str) -> None:
     assert "larger than 64 MiB" in told
 
 
-async def test_policy_tests_without_an_end_are_refused() -> None:
-    status, _, err = await redrive("test", "/dev/zero")
+def test_policy_tests_without_an_end_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = verb(capsys, "test", "/dev/zero")
     assert (status, "larger than 64 MiB" in err) == (2, True)
 
 

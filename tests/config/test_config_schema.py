@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ PACKS = sorted((ROOT / "proxy" / "config" / "dialects").glob("*.yaml"))
 VECTORS = sorted((ROOT / "tests" / "vectors").glob("*.yaml"))
 
 
+@cache
 def checker(part: str | None = None) -> jsonschema.Draft202012Validator:
     whole = schema.schema()
     jsonschema.Draft202012Validator.check_schema(whole)

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from clients import with_aiohttp
 from prometheus_client.parser import text_string_to_metric_families
-from support.process import COMMAND, Redrive, environment
+from support.process import COMMAND, Redrive, environment, verb
 from support.scripted import Turn, Upstream, answer
 
 LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nworkers: {}\n"
@@ -64,9 +64,12 @@ def shown(text: str) -> list[str]:
     return [secret for secret in SECRETS if secret in text]
 
 
-def run(folder: Path, *arguments: str) -> str:
-    env = environment(KEY_A=SECRETS[0])
-    done = subprocess.run([*COMMAND, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What is said, on standard output and standard error."""
+    if arguments[0] != "simulate":
+        return "".join(verb(capsys, *arguments, KEY_A=SECRETS[0])[1:])
+    env = environment(KEY_A=SECRETS[0])  # it has processes of its own, which a log could be of
+    done = subprocess.run([*COMMAND, *arguments], env=env, capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
 
@@ -123,7 +126,10 @@ async def test_no_output_shows_a_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-async def test_no_command_shows_one(wrong: bool, tmp_path: Path) -> None:
+def test_no_command_shows_one(
+    wrong: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     config = write(tmp_path, "http://127.0.0.1:9")
     if wrong:
         (tmp_path / "more" / "llm.yaml").write_text(
@@ -133,8 +139,8 @@ async def test_no_command_shows_one(wrong: bool, tmp_path: Path) -> None:
     (tmp_path / "tests.yaml").write_text(TESTS)
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
     told = {
-        verb: run(tmp_path, *verb.split())
-        for verb in (
+        words: run(capsys, *words.split())
+        for words in (
             *(
                 "check",
                 "explain GET /llm/x",
@@ -145,7 +151,7 @@ async def test_no_command_shows_one(wrong: bool, tmp_path: Path) -> None:
             "simulate --scenario scenario.yaml --json",
         )
     }
-    assert {verb: shown(text) for verb, text in told.items() if shown(text)} == {}
+    assert {words: shown(text) for words, text in told.items() if shown(text)} == {}
     if not wrong:
         assert "with key 1" in told["explain GET /llm/x --status 429 -H Retry-After:5 --json"]
         assert '"authorization": "***"' in told["test tests.yaml --json"]

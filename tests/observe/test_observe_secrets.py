@@ -12,7 +12,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 from support.ports import free_port
-from support.process import Redrive, redrive
+from support.process import Redrive, redrive, verb
 from support.scripted import Turn, Upstream, answer, close
 
 #: Every secret begins so; what follows tells where it was planted.
@@ -320,9 +320,11 @@ class Telling:
         ("GET", "http://x.example/", "-H", f"X-Retry-Timeout: {planted('field')}"),
     ],
 )
-async def test_explain_repeats_no_secret(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_explain_repeats_no_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
     (tmp_path / "redrive.yaml").write_text("upstreams: {x: {url: 'http://x.example'}}\n")
-    status, out, err = await redrive("explain", "-c", str(tmp_path / "redrive.yaml"), *arguments)
+    status, out, err = verb(capsys, "explain", "-c", str(tmp_path / "redrive.yaml"), *arguments)
     assert status in (0, 2)
     assert out + err
     assert S not in out + err

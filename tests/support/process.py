@@ -18,7 +18,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+from unittest import mock
+
+from proxy.cli import main
+
+if TYPE_CHECKING:
+    import pytest
 
 LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n"
 COMMAND = (sys.executable, "-m", "proxy")
@@ -134,3 +140,10 @@ async def run(*arguments: str, stdin: bytes | None = None, **env: str) -> tuple[
 async def redrive(*arguments: str, **env: str) -> tuple[int, str, str]:
     """One verb to its end."""
     return await run(*COMMAND, *arguments, **env)
+
+
+def verb(capsys: pytest.CaptureFixture[str], *arguments: str, **env: str) -> tuple[int, str, str]:
+    """One verb to its end in this process, which need not import the program anew."""
+    with mock.patch.dict(os.environ, environment(**env), clear=True):
+        status = main(arguments)
+    return status, *capsys.readouterr()
