@@ -108,6 +108,8 @@ cdef unicode end(Line *line):
 cdef int write_call(Line *line, CallRecord call) except -1:
     cdef AttemptRecord record
     cdef double started = call.started, seconds = call.ended - started
+    cdef Py_ssize_t told, told_size  # where the duration stands
+    cdef char *at
     cdef bint is_first = True
     put(line, b'{"time":"')
     time(line, call.wall_started)
@@ -131,7 +133,9 @@ cdef int write_call(Line *line, CallRecord call) except -1:
     put(line, b'","attempts":')
     number(line, call.attempts)
     put(line, b',"duration":')
+    told = line.size
     duration(line, seconds)
+    told_size = line.size - told
     put(line, b',"bytes_in":')
     number(line, call.bytes_in)
     put(line, b',"bytes_out":')
@@ -160,7 +164,9 @@ cdef int write_call(Line *line, CallRecord call) except -1:
             write_attempt(line, record, started)
     elif call.attempts == 1 and call.outcome is SUCCESS:
         put(line, b'{"attempt":1,"start":0.0,"duration":')
-        duration(line, seconds)
+        at = space(line, told_size)
+        memcpy(at, line.text + told, told_size)
+        line.size += told_size
         protocol(line, call.sent_by)
         put(line, b',"status":')
         number(line, call.status)
@@ -216,15 +222,15 @@ cdef int write_attempt(Line *line, AttemptRecord record, double started) except 
     return put(line, b'}')
 
 
-cdef int named(Line *line, const char *name, object value) except -1:
+cdef inline int named(Line *line, const char *name, object value) except -1:
     """A name and a text, where there is one."""
     if value is not None and size_of(value):
         put(line, name)
-        text(line, value)
+        return text(line, value)
     return 0
 
 
-cdef int protocol(Line *line, object value) except -1:
+cdef inline int protocol(Line *line, object value) except -1:
     if size_of(value):
         put(line, b',"protocol":"')
         plain(line, value)
@@ -374,6 +380,7 @@ cdef int fixed(Line *line, double seconds) except -1:
     """
     cdef double millionths = seconds * 1e6
     cdef long long whole
+    cdef unsigned int units, rest
     cdef double beyond
     cdef char *at
     cdef int n
@@ -383,13 +390,20 @@ cdef int fixed(Line *line, double seconds) except -1:
         if not 0.499 < beyond < 0.501:
             if beyond > 0.5:
                 whole += 1
-            number(line, whole // 1000000)
-            whole %= 1000000
-            at = space(line, 7)
+            units = <unsigned int>(whole // 1000000)
+            rest = <unsigned int>(whole % 1000000)
+            if units < 10:
+                at = space(line, 8)
+                at[0] = 0x30 + units
+                at += 1
+                line.size += 1
+            else:
+                number(line, units)
+                at = space(line, 7)
             at[0] = 0x2E
             for n in range(6, 0, -1):
-                at[n] = 0x30 + <char>(whole % 10)
-                whole //= 10
+                at[n] = 0x30 + rest % 10
+                rest //= 10
             line.size += 7
             return 0
     return plain(line, f"{seconds:.6f}")
@@ -399,13 +413,19 @@ cdef int number(Line *line, long long value) except -1:
     """An integer."""
     cdef char digits[24]
     cdef int at = 24
+    cdef unsigned int rest
     if value < 0:
         return plain(line, str(value))
-    while True:
+    while value > 0xFFFFFFFF:
         at -= 1
         digits[at] = 0x30 + <char>(value % 10)
         value //= 10
-        if value == 0:
+    rest = <unsigned int>value
+    while True:
+        at -= 1
+        digits[at] = 0x30 + rest % 10
+        rest //= 10
+        if rest == 0:
             break
     memcpy(space(line, 24 - at), &digits[at], 24 - at)
     line.size += 24 - at

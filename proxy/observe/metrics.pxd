@@ -5,10 +5,33 @@ from proxy.retry.attempt_record cimport AttemptRecord
 
 
 cdef class Durations:
-    cdef public list slots
+    cdef public long long[17] _slots
     cdef public double total
 
     cpdef add(self, double seconds)
+
+
+cdef class Series:
+    cdef public object upstream
+    cdef public object route
+    cdef public list at_once
+    cdef public object outcomes
+    cdef public object results
+    cdef public object reasons
+    cdef public object denied
+    cdef public object grpc
+    cdef public object fallbacks
+    cdef public list ge
+    cdef public long long retries_failed
+    cdef public long long hedges
+    cdef public long long transparent
+    cdef public long long app_retries
+    cdef public long long likely_app_retries
+    cdef public long long stream_errors
+    cdef public double backoff_seconds
+    cdef public Durations call_seconds
+    cdef public Durations attempt_seconds
+    cdef public Durations first_byte_seconds
 
 
 cdef class Metrics:
@@ -18,14 +41,20 @@ cdef class Metrics:
     cdef public long long lines_lost
     cdef public dict reloads
 
-    @cython.locals(call=CallRecord, seconds=double, slot=Py_ssize_t, histogram=Durations)
+    @cython.locals(found=Series)
+    cpdef Series series(self, policy)
+    @cython.locals(call=CallRecord, series=Series, seconds=double, at=Py_ssize_t, histogram=Durations)
     cpdef add(self, calls)
 
 
+@cython.locals(bound=double, slot=Py_ssize_t)
+cdef Py_ssize_t _slot(double seconds) except -1
+
+
 @cython.locals(record=AttemptRecord, last=AttemptRecord, before=long, ended=long)
-cdef _count_history(series, CallRecord call, records, bint is_over=*)
-cdef _count_first_byte(series, AttemptRecord record)
+cdef _count_history(Series series, CallRecord call, records, bint is_over=*)
+cdef _count_first_byte(Series series, AttemptRecord record)
 @cython.locals(other=AttemptRecord)
-cdef _count_retry(series, AttemptRecord record, AttemptRecord before, records)
-cdef _count(series, AttemptRecord record, reason)
+cdef _count_retry(Series series, AttemptRecord record, AttemptRecord before, records)
+cdef _count(Series series, AttemptRecord record, reason)
 cpdef result(AttemptRecord record)

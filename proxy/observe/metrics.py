@@ -71,22 +71,37 @@ class Wires:
 class Durations:
     """A histogram: `slots` has a count for each bound and one beyond; `total` is the sum in seconds."""
 
-    __slots__ = ("slots", "total")
+    __slots__ = ("_slots", "total")
 
     def __init__(self) -> None:
-        self.slots = [0] * (len(BOUNDS) + 1)
+        self._slots = [0 for _ in range(len(BOUNDS) + 1)]
         self.total = 0.0
+
+    @property
+    def slots(self) -> list[int]:
+        """The counts, as they are now."""
+        return list(self._slots)
 
     def __add__(self, other: Durations) -> Durations:
         made = Durations()
-        made.slots = [a + b for a, b in zip(self.slots, other.slots, strict=True)]
+        made._slots = [a + b for a, b in zip(self._slots, other._slots, strict=True)]
         made.total = self.total + other.total
         return made
 
     def add(self, seconds: float) -> None:
         """Count one duration."""
-        self.slots[bisect_left(BOUNDS, seconds)] += 1
+        self._slots[_slot(seconds)] += 1
         self.total += seconds
+
+
+def _slot(seconds: float) -> int:
+    """The slot of a duration: the first bound that it does not exceed. Most are short, and found before a bisection."""
+    slot = 0
+    for bound in BOUNDS:
+        if seconds <= bound:
+            break
+        slot += 1
+    return slot
 
 
 class Series:
@@ -205,9 +220,9 @@ class Metrics:
                 series.outcomes[call.outcome, call.status // 100] += 1
                 continue
             seconds = call.ended - call.started
-            slot = bisect_left(BOUNDS, seconds)
+            at = _slot(seconds)
             histogram = series.call_seconds
-            histogram.slots[slot] += 1
+            histogram._slots[at] += 1
             histogram.total += seconds
             if call.app_retry:
                 series.app_retries += 1
@@ -224,7 +239,7 @@ class Metrics:
             else:
                 series.at_once[call.status // 100] += 1
                 histogram = series.attempt_seconds
-                histogram.slots[slot] += 1
+                histogram._slots[at] += 1
                 histogram.total += seconds
 
     def _count_journey(self, series: Series, call: CallRecord) -> None:

@@ -9,5 +9,5 @@ cdef class RecentCalls:
     cdef public long long _seen
     cdef public object catch_up
 
-    @cython.locals(call=CallRecord, kept=CallRecord)
+    @cython.locals(call=CallRecord, kept=CallRecord, number=cython.longlong)
     cpdef add(self, calls)

@@ -58,10 +58,16 @@ class RecentCalls:
 
     def add(self, calls: Iterable[CallRecord]) -> None:
         """Keep calls, and number them."""
+        keep_plain, keep_notable, number = self._plain.append, self._notable.append, self._seen
         for call in calls:
-            call.number = self._seen = self._seen + 1
+            number += 1
+            call.number = number
             kept = call if len(call.path) <= _PATH else call.with_path(call.path[:_PATH] + "…")
-            (self._plain if kept.was_sent_once else self._notable).append(kept)
+            if kept.was_sent_once:
+                keep_plain(kept)
+            else:
+                keep_notable(kept)
+        self._seen = number
 
     def since(self, number: int, limit: int = KEPT) -> list[NumberedCall]:
         """The calls after this number, oldest first, at most the last `limit`, as they are shown."""

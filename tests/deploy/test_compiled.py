@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 MODULES = re.findall(r'^    "(proxy[\w.]+)",$', (ROOT / "setup.py").read_text(), re.M)
 TYPED = [module for module in MODULES if (ROOT / module.replace(".", "/")).with_suffix(".pxd").exists()]
 _CLASS = re.compile(r"^cdef class (\w+)(?:\((\w+)\))?:$")
-_ATTRIBUTES = re.compile(r"^    cdef (?:public |readonly )?[\w ]+? (\w+(?:, \w+)*)(?:  #.*)?$")
+_ATTRIBUTES = re.compile(r"^    cdef (?:public |readonly )?[\w ]+?(?:\[\d+\])? (\w+(?:, \w+)*)(?:  #.*)?$")
 
 
 def declared() -> dict[str, tuple[str, set[str], str]]:

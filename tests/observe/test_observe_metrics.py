@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import pytest
 from observed import POLICY, STANDARD, WALL, ended, retried
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.observe.call_record import refused
 from proxy.observe.exposition import Gauges, render
-from proxy.observe.metrics import GE, Metrics, ge_class
+from proxy.observe.metrics import BOUNDS, GE, Durations, Metrics, ge_class
 from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Policy
@@ -250,3 +252,11 @@ def test_attempts_count_where_they_went_and_all_else_where_the_call_began() -> N
     assert seen.value("redrive_retries_denied_total", upstream="payments", why="attempts_exhausted") == 0
     assert seen.value("redrive_call_duration_seconds_count", **first) == 1
     assert seen.value("redrive_call_duration_seconds_count", **other) == 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, *BOUNDS, *(bound * 1.0001 for bound in BOUNDS), 1e9])
+def test_a_duration_counts_in_the_first_slot_whose_bound_it_does_not_exceed(seconds: float) -> None:
+    durations = Durations()
+    durations.add(seconds)
+    assert durations.slots.index(1) == bisect_left(BOUNDS, seconds)
+    assert sum(durations.slots) == 1
