@@ -62,7 +62,7 @@ class AccessLog:
     def add(self, calls: Iterable[CallRecord]) -> None:
         """Write the lines of calls."""
         has_successes = self._level in ("debug", "info")
-        wanted = []
+        wanted: list[CallRecord] = []
         for call in calls:
             if has_successes if call.outcome is SUCCESS else self._is_wanted(call):
                 wanted.append(call)

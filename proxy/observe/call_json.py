@@ -11,7 +11,6 @@ Law: `json_line.pyx` writes the same letters, where it was built (`proxy.observe
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
 
@@ -33,7 +32,7 @@ _MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))
 _SPOKEN = {"": "", HTTP1: f'"protocol":"{HTTP1}",', HTTP2: f'"protocol":"{HTTP2}",'}
 
 
-def call_lines(calls: Sequence[CallRecord]) -> str:
+def call_lines(calls: list[CallRecord]) -> str:
     """Calls as JSON, each in one line with its line end."""
     return "".join([call_json(call) + "\n" for call in calls])
 

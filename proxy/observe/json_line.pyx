@@ -31,6 +31,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     ROOM = 2048  # octets that a line has without asking for memory
+    USUAL = 512  # octets of a line, for which memory is asked at once where there are several
     PARTS = 32  # of a query, which are masked here
     KEPT = 4096  # policies whose part is remembered at most: reloads leave old ones behind
 
@@ -56,11 +57,12 @@ cdef long long second_told = -1  # the second of the latest timestamp, and its t
 cdef char second_text[19]
 
 
-def call_lines(calls):
+def call_lines(list calls not None):
     """Calls as JSON, each in one line with its line end."""
     cdef Line line
     cdef CallRecord call
     begin(&line)
+    grow(&line, USUAL * len(calls))
     try:
         for call in calls:
             write_call(&line, call)
@@ -394,7 +396,7 @@ cdef int fixed(Line *line, double seconds) except -1:
             rest = <unsigned int>(whole % 1000000)
             if units < 10:
                 at = space(line, 8)
-                at[0] = 0x30 + units
+                at[0] = 0x30 + <char>units
                 at += 1
                 line.size += 1
             else:
@@ -402,7 +404,7 @@ cdef int fixed(Line *line, double seconds) except -1:
                 at = space(line, 7)
             at[0] = 0x2E
             for n in range(6, 0, -1):
-                at[n] = 0x30 + rest % 10
+                at[n] = 0x30 + <char>(rest % 10)
                 rest //= 10
             line.size += 7
             return 0
@@ -413,17 +415,12 @@ cdef int number(Line *line, long long value) except -1:
     """An integer."""
     cdef char digits[24]
     cdef int at = 24
-    cdef unsigned int rest
+    cdef unsigned long long rest = <unsigned long long>value
     if value < 0:
         return plain(line, str(value))
-    while value > 0xFFFFFFFF:
-        at -= 1
-        digits[at] = 0x30 + <char>(value % 10)
-        value //= 10
-    rest = <unsigned int>value
     while True:
         at -= 1
-        digits[at] = 0x30 + rest % 10
+        digits[at] = 0x30 + <char>(rest % 10)
         rest //= 10
         if rest == 0:
             break
@@ -448,7 +445,7 @@ cdef inline char *space(Line *line, Py_ssize_t more) except NULL:
 
 
 cdef int grow(Line *line, Py_ssize_t more) except -1:
-    cdef Py_ssize_t room = 2 * line.room + more
+    cdef Py_ssize_t room = line.room + (line.room >> 1) + more
     cdef char *grown = <char *>PyMem_Malloc(room)
     if grown == NULL:
         raise MemoryError
