@@ -91,12 +91,12 @@ def test_it_keeps_fifteen_minutes_and_then_lets_a_quiet_upstream_go() -> None:
     at = Sampler()
     at.sample(row("a", 0))
     at.sample(row("a", 1))
-    assert at.timeline.rings == 1
+    assert len(at.timeline._rings) == 1
     for _ in range(SAMPLES - 1):
         at.sample(row("a", 1))
     assert at.shown("a", "calls") == [1] + [0] * (SAMPLES - 1)
     at.sample(row("a", 1))
-    assert at.timeline.rings == 0
+    assert len(at.timeline._rings) == 0
     assert at.shown("a", "calls") == [0] * SAMPLES
     at.sample(row("a", 3))
     assert at.shown("a", "calls") == [0] * (SAMPLES - 1) + [2]
@@ -115,7 +115,7 @@ def test_its_memory_is_bounded() -> None:
     names = [f"u{number}" for number in range(MOST + 5)]
     at.sample(*(row(name, 0) for name in names))
     at.sample(*(row(name, 1) for name in names), levels=((name, 1.0) for name in names))
-    assert at.timeline.rings == len(at.timeline.labels()) == MOST
+    assert len(at.timeline._rings) == len(at.timeline.labels()) == MOST
     assert at.shown(None, "calls") == [MOST + 5]  # those without a ring are in the sum
     assert MOST * RING < 8 * 1024 * 1024
 

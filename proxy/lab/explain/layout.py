@@ -20,13 +20,13 @@ _WIDTH = 80
 _NARROWEST = 24
 
 
-def columns(rows: Iterable[Row], *, indent: str = "  ") -> Iterator[str]:
+def columns(rows: Iterable[Row]) -> Iterator[str]:
     """Rows as lines, each column as wide as its widest cell."""
     table = [tuple(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield (indent + "  ".join(cells)).rstrip()
+        yield ("  " + "  ".join(cells)).rstrip()
 
 
 def masked(found: Sequence[EffectiveValue]) -> list[tuple[str, str, str]]:

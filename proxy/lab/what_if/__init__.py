@@ -18,8 +18,6 @@ from proxy.retry.facts import Outcome
 
 __all__ = ["shown", "tried"]
 
-_ONLY_NAMED = "only an upstream that the configuration file names can be tried"
-
 
 def shown(file: str | None, upstream: str) -> dict[str, Any] | None:
     """What may be tried of an upstream, as the file has it; None where the file has no such upstream."""

@@ -192,11 +192,6 @@ class Timeline:
         found = (levels[number % _PLACES] for number in numbers)
         return [None if math.isnan(level) else _short(level) for level in found]
 
-    @property
-    def rings(self) -> int:
-        """How many upstreams have a ring."""
-        return len(self._rings)
-
     def labels(self) -> list[str]:
         """The labels of the buckets whose levels are kept."""
         return list(self._levels)
