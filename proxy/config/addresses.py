@@ -300,5 +300,5 @@ def _is_host(host: str) -> bool:
 
 def _masked(value: Any) -> str:
     """A url for a message, without its credentials and what stands in its query, however it is misspelt."""
-    hidden = re.sub(r"://[^\s'\"]*@", "://…@", written(value))  # a password may hold a slash that nobody escaped
+    hidden = re.sub(r"://[^\s'\"]*@", "://…@", written(value))  # a password may hold a slash that is not escaped
     return re.sub(r"[?#][^\s'\"]*", "?…", re.sub(r"(?<![^/\s'\"])[^/\s'\"]*@", "…@", hidden))

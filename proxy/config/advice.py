@@ -43,7 +43,7 @@ MOST_WAITS = 1000
 MOST_TERMS = 1_000_000
 #: Seconds from which a `max_delay` is longer than any app's patience.
 LONG_DELAY = 3600.0
-#: Shares of failures below this are written by who means `0.5` to be a half.
+#: A share of failures below this comes from a user who means `0.5` to be a half.
 SMALL_RATIO = 0.01
 #: What stands in regular expressions and hardly ever in a path.
 _REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$")
@@ -51,7 +51,7 @@ _REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$
 #: Keys of a file, an error in which changes nothing of its policies.
 _APART = FILE.keys.keys() - {"include", "buckets", "strategies", "defaults", "upstreams", "via_proxy", "redis"}
 
-#: Earlier routes that each is compared with: more than anybody writes by hand, and no square of thousands.
+#: Earlier routes that each is compared with: more than a file by hand has, and no square of thousands.
 MOST_EARLIER = 200
 
 
@@ -388,7 +388,7 @@ class _Advice:
                 yield tree.values_at["services"], (*path, "services"), f"{owners} already has {names}: it comes first"
 
     def _redis(self) -> _Placed:
-        """Buckets in Redis, and nobody who speaks to it."""
+        """Report buckets in Redis where no client for Redis is installed."""
         if not self._settings.uses_redis or is_installed("redis"):
             return
         stores: Iterator[tuple[Mark, KeyPath]] = (
@@ -415,7 +415,7 @@ class _Advice:
         return self._settings.provenance.policies[policy.upstream, policy.route]
 
     def _tell(self, policy: Policy, at: Mark, path: KeyPath, key: KeyPath, message: str, severity: Severity) -> None:
-        """Where the key was written; where nobody wrote it, at the upstream or route. The same is told once."""
+        """Report at the key; where the file does not have it, at the upstream or route. The same is reported once."""
         mark = place(self._tree_of(policy), key)
         mark = mark if mark.line else at
         if mark.line and (mark, key, message) not in self._told:

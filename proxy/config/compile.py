@@ -275,7 +275,7 @@ class Upstreams:
 
     def fallback(self) -> Upstream | None:
         """The pattern of upstreams for hosts that none names. Their cooldown is off unless `defaults` sets it."""
-        tree = lay(Map.of({"fallback": []}), self._defaults)  # what asks for any host is nobody else's to answer
+        tree = lay(Map.of({"fallback": []}), self._defaults)  # no other upstream may answer a call for any host
         if not tree.sub("pushback").values_at["cooldown"].line:
             tree = lay(Map.of({"pushback": {"cooldown": "off"}}), tree)
         made = self._routed(tree, UNMATCHED, (), ("defaults",), tree.mark)

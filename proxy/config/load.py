@@ -237,7 +237,7 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
             for key, item in list(tree.items()):
                 tree[key] = value(item, tree.values_at[key], (*path, key))
                 if tree[key] is None and item is not None:
-                    del tree[key]  # told: nobody is to ask for it again
+                    del tree[key]  # reported: it is not to be asked for again
         else:
             kept = Seq(tree.mark)
             for number, (item, at) in enumerate(zip(tree, tree.marks, strict=True)):

@@ -1,7 +1,7 @@
 """One policy made from its merged tree: what applies to a call, frozen.
 
 Every key is read by the form that the file was checked against, so a policy cannot contain what a file could not say.
-Sections that nobody changed are the same object everywhere and are read once.
+Sections that no layer changes are the same object everywhere and are read once.
 """
 
 from __future__ import annotations

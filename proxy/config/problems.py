@@ -40,7 +40,7 @@ MOST_KNOWN = 1000
 #: Words beyond this are cut in messages: they are a mistake themselves, or a path that its ends tell.
 _LONGEST = 240
 _TOO_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}+")  # looked for at the beginning of a word alone
-#: Where a value comes from that nobody wrote.
+#: The place of a value that no file contains.
 DEFAULT = Mark("default")
 
 #: The parts of a key's path: `upstreams`, `github`, `routes`, 0, `match`.

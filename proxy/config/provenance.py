@@ -70,7 +70,7 @@ class Provenance:
         return Provenance(self.top, folded)
 
     def parts(self) -> list[object]:
-        """What it is made of, for who lets it go a little at a time."""
+        """The parts that it is made of, for a caller that frees them a little at a time."""
         return list(self.policies.pages.values() if isinstance(self.policies, Folded) else self.policies.values())
 
 
@@ -79,7 +79,7 @@ Page = tuple[str, tuple[str, ...], bytes]
 
 
 class Folded(Mapping[tuple[str, str], Map]):
-    """The merged trees of all policies in some hundred bytes each, by upstreams; unfolded where somebody asks."""
+    """The merged trees of all policies in some hundred bytes each, by upstreams; unfolded when a caller asks."""
 
     def __init__(self, pages: Iterable[Page]) -> None:
         self.pages = {page[0]: page for page in pages}
@@ -154,7 +154,7 @@ def uncollected() -> Iterator[None]:
 
 
 def let_go(parts: list[Any] | dict[Any, Any]) -> None:
-    """Empty a container whose parts nobody else holds, one after the other."""
+    """Empty a container whose parts no other object holds, one after the other."""
     drop = parts.pop if isinstance(parts, list) else parts.popitem
     while parts:
         drop()

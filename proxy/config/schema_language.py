@@ -259,7 +259,7 @@ class Section:
 
     @cached_property
     def defaults(self) -> Map:
-        """The defaults of all keys, as a user would spell them, which nobody changes; keys without one are left out."""
+        """The defaults of all keys, as a user would spell them, not to be changed; keys without one are left out."""
         tree = Map()
         for name, key in self.keys.items():
             inner = self._sections[name].defaults if name in self._sections else None
@@ -270,7 +270,7 @@ class Section:
 
     @cached_property
     def default_values(self) -> dict[str, Any]:
-        """The same as they are read; nobody changes them either."""
+        """The same as they are read; not to be changed either."""
         tree = self.defaults
         return {name: self.keys[name].form.read(tree[name], DEFAULT, (name,), told_already) for name in tree}
 

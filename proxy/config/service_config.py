@@ -141,7 +141,7 @@ class _Object:
             _put(into, key, repr(value) if reader is _as_float else _spelled_seconds(value), self.at(name))
 
     def known(self, names: tuple[str, ...], ignored: tuple[str, ...] = ()) -> None:
-        """Warn of fields that gRPC knows and we do not act on, and of those that nobody knows."""
+        """Warn of fields that gRPC knows and we do not act on, and of those that nothing knows."""
         published = {_plain(name): name for name in names}
         for short, key in self._spelled.items():
             name = published.get(short)
@@ -325,7 +325,7 @@ _NUMBER = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 #: proto3's JSON form of a Duration; grpc-go takes the leading zero as said.
 _DURATION = re.compile(r"(-?)([0-9]*)(\.[0-9]{1,9})?s")
 _LONGEST = 315_576_000_000  # seconds, as proto3 has it
-#: The longest that our own durations take (units.py): nobody lives to see the difference.
+#: The longest that our own durations take (units.py): no call lasts long enough to show the difference.
 _LONGEST_SPELLED = 1000 * 365 * 24 * 3600
 
 

@@ -53,7 +53,7 @@ class Address:
 
     @property
     def nearby(self) -> Address:
-        """The same as somebody on this machine reaches it: a wildcard address is loopback's."""
+        """The same as a program on this machine reaches it: a wildcard address is loopback's."""
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         return Address(host, self.port, self.unix)
 
@@ -140,8 +140,8 @@ class Settings:
     """Every top-level key of the file. `workers`: None is one a core (`auto`). `deny_destinations` includes the
     built-in ones. `buckets` are the named ones. `files` are what a watcher has to watch: every file that was read.
     `uses_redis`: whether any bucket lives in Redis; `redis_upstreams` are the upstreams that use one: the fleet shares
-    their cooldowns too. `unmatched`, where nobody set it (`unmatched_set`), is the strictest listener's; `unmatched_on`
-    tells for each.
+    their cooldowns too. `unmatched`, where the file does not set it (`unmatched_set`), is the strictest listener's;
+    `unmatched_on` tells for each.
     """
 
     file: str | None

@@ -96,7 +96,7 @@ def _spelled(key: str, value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def spelled(strategy: Strategy) -> Map:
-    """A built-in kind's keys and defaults as a mapping, which nobody changes."""
+    """A built-in kind's keys and defaults as a mapping that is not to be changed."""
     values = {key: getattr(strategy, key, None) for key in ("kind", *STRATEGY_KEYS[strategy.kind])}
     return Map.of({key: _spelled(key, value) for key, value in values.items() if value is not None})
 
@@ -298,7 +298,7 @@ class Kinds:
     def bucket(
         self, what: str, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None
     ) -> FoundBucket:
-        """A worked-out `bucket` or `rate` (`what`). A bucket that nobody wrote is the strategy's own."""
+        """A worked-out `bucket` or `rate` (`what`). A bucket that the file does not write is the strategy's own."""
         own = strategy.own_bucket if what == "bucket" else None
         if value is None:
             return (None, None) if own is None else (BucketRef(own), spelled_bucket(own))

@@ -102,7 +102,7 @@ class Watcher:
 
 
 def load_beside_calls(file: str | None, environ: Mapping[str, str]) -> LoadResult:
-    """What `load` gives, laid out for calls and folded, made so that a thread holds nobody up."""
+    """What `load` gives, laid out for calls and folded, made in a thread so that it holds no call up."""
     with uncollected():
         result = load(file, environ)
         settings = result.settings

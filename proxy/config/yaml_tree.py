@@ -84,7 +84,7 @@ class Map(dict[str, Any]):
         return new
 
     def sub(self, key: str) -> Map:
-        """A mapping inside this one; an empty one where there is none."""
+        """The mapping inside this one; an empty one where the key is missing."""
         found = self.get(key)
         return found if isinstance(found, Map) else Map(self.mark)
 
@@ -442,7 +442,7 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
 
 
 def _alias(message: str, rest: str) -> str:
-    """What to do where `*name` was read as an alias and is none; "" otherwise. `rest` is the line from there on."""
+    """What to do where `*name` was read as an alias but is not one; "" otherwise. `rest` is the line from there on."""
     found = re.match(r"\*[^\s,\]}]*", rest)
     undefined = "undefined alias" in message
     if found is None or not (undefined or "scanning an alias" in message):

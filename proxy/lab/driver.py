@@ -369,7 +369,7 @@ class Recorder(Driver):
     """
 
     scope: ScopeState
-    #: The request's body, as far as it matters: one that asks for a stream, where nobody says more.
+    #: The request's body, as far as it matters: one that asks for a stream, where the call does not say more.
     asked: Sequence[bytes] = (ASKS_FOR_STREAM,)
 
     @property

@@ -98,7 +98,7 @@ def _asks(settings: Settings, kept: Kept) -> Iterator[AppRequest]:
 
 
 def result_of(attempt: Kept) -> Fate | None:
-    """What the upstream did to an attempt; None where nobody saw the end of it."""
+    """What the upstream did to an attempt; None where its end was not seen."""
     took = attempt.get("duration")
     if "fault" in attempt:
         code = f":{attempt['rst_code']}" if "rst_code" in attempt else ""
@@ -119,7 +119,7 @@ def result_of(attempt: Kept) -> Fate | None:
 
 
 def gave_up(attempt: Kept) -> bool:
-    """Whether the attempt ended because nobody waited for it any longer: what would have come is not known."""
+    """Whether the attempt ended because its call no longer waited for it: what would have come is not known."""
     return attempt.get("fault") == FaultKind.ATTEMPT_TIMEOUT or attempt.get("decision") == "cancelled"
 
 

@@ -45,10 +45,10 @@ _GRPC_PUSHBACK = frozenset({"grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStep:
-    """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where nobody said it.
-    `code`: the HTTP/2 error code of a reset. `ends_bare`: the answer's head is all of it, and has no grpc-status; else
-    a status below 400 is a success of a gRPC call too. `key`: the number of the credential, from 1, whose attempts
-    it is for, and `endpoint` the one that those go to (host:port); None for any. `first_byte`: seconds until its body
+    """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where the script does not
+    say it. `code`: the HTTP/2 error code of a reset. `ends_bare`: the answer's head is all of it, and has no
+    grpc-status; else a status below 400 is a success of a gRPC call too. `key`: the number of the credential, from 1,
+    whose attempts it is for, and `endpoint` the label of the one that those go to; None for any. `first_byte`: seconds until its body
     begins, from the sending as `after` is; `events`: its body, where it is a stream of events, each with the seconds
     behind what came before it.
     """

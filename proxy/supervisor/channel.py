@@ -3,7 +3,7 @@
 Law: a message arrives whole and in order, or not at all; when one side ends, the other learns of it at once, whatever
 the process died of. Nothing waits: what the other side does not accept yet is kept here.
 
-Messages are pickled: both ends are this program, over a pair of sockets that nobody else has.
+Messages are pickled: both ends are this program, over a pair of sockets that no other process has.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Listen(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """Accept no more on these. Where they are gone, nobody will: keep them until Shut."""
+    """Accept no more on these sockets. Where their places are gone, no worker will: keep them until Shut."""
 
     numbers: Sequence[int]
     gone: bool = False

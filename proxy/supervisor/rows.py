@@ -82,7 +82,7 @@ class Rows:
         self._clear(row)
 
     def take(self) -> int:
-        """A free row for a new worker, which nobody else gets until it is freed. Only the parent asks."""
+        """A free row for a new worker, which no other worker gets until it is freed. Only the parent asks."""
         row = next(row for row in range(1, WORKERS) if row not in self._taken)
         self._taken.add(row)
         self._clear(row)

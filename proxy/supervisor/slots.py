@@ -1,4 +1,4 @@
-"""Worker processes as their parent sees them, and their places: what each listens on, and who stands in for whom.
+"""Worker processes as their parent sees them, and their places: what each listens on, and which stands in for which.
 
 The parent knows of a worker what it reported, and that it lives. The sockets of a place live as long as the parent; the
 processes in it come and go. While the process in a place is not ready, another accepts on its sockets, so that no
@@ -274,7 +274,7 @@ class Slots:
                 sock.close()
 
     def adopt(self) -> None:
-        """Have somebody accept on the sockets of every place whose worker is not ready."""
+        """Have another worker accept on the sockets of every place whose worker is not ready."""
         able = [slot.worker for slot in self.every if slot.worker is not None and slot.worker.is_ready]
         waiting = [slot for slot in self.every if not slot.is_served and slot.adopter is None]
         if able:
@@ -290,7 +290,7 @@ class Slots:
             await adopter.leave(slot.sockets)
 
     def forget(self, worker: WorkerProcess) -> None:
-        """A worker is no more, and stands in for nobody."""
+        """A worker has ended, and stands in for no other."""
         for slot in self.every:
             if slot.adopter is worker:
                 slot.adopter = None

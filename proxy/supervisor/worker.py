@@ -62,7 +62,7 @@ _SELDOM = 10
 
 def main(channel: int, memory: int, release: str) -> None:
     """Serve as a worker, with these inherited descriptors, until told to end. `release` is the parent's: messages and
-    shared memory are nobody's but one release's, so another one ends at once. A parent calls whatever is installed by
+    shared memory belong to one release, so another one ends at once. A parent calls whatever is installed by
     now: these arguments stay in this order in every release.
     """
     if release != __version__:
@@ -88,7 +88,7 @@ class Worker:
         self._rows = Rows(memory)
         self._factory = SharedFactory(memory)
         self._opened: dict[int, web.SockSite] = {}
-        self._left: dict[int, socket.socket] = {}  # nobody accepts there any more, but connections may wait
+        self._left: dict[int, socket.socket] = {}  # no worker accepts there any more, but connections may wait
         self._metrics, self._recent = Metrics(), RecentCalls()
         self._path: DataPath  # from Begin on
         self._has_begun = False
@@ -99,7 +99,7 @@ class Worker:
         self._retiring = self._ending = False
         self.ended = asyncio.Event()
         self._beside = Background(_defect)
-        # Where the parent is dead, by whatever, nobody watches over us any more: the end.
+        # Without its parent, however that died, no process watches over this one: it ends.
         self._channel = Channel(self._loop, sock, self._told, lambda: self._beside.begin(self._end()))
         self._beside.begin(self._follow())
 

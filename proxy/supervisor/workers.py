@@ -58,7 +58,7 @@ class Workers:
         self._outages = Outages()
         self.registry = Registry(self._fleet)
         self.registry.forget_policies(policies_of(settings), settings.buckets)
-        self.room: WaitingRoom = SharedWaitingRoom(memory, 0)  # nobody waits here: it is looked at
+        self.room: WaitingRoom = SharedWaitingRoom(memory, 0)  # no call waits here: it is looked at
         self._generation = 1
         self._packed = pack(settings)
         self._numbers = 0
@@ -339,5 +339,5 @@ class Workers:
 
     @property
     def is_ready(self) -> bool:
-        """Whether somebody serves."""
+        """Whether a worker serves."""
         return any(worker.is_ready for worker in self._all.values())

@@ -21,7 +21,7 @@ from proxy.top.screen import Selection, picture, summary
 
 __all__ = ["AdminError", "AdminPort", "Selection", "admin_port", "named_port", "top"]
 
-#: Columns of what is written where there is no terminal: more than any table has, since nobody there is to be spared.
+#: Columns of what is written where there is no terminal: more than any table has: nothing is to be cut there.
 _NO_TERMINAL = 10_000
 
 

@@ -45,7 +45,7 @@ class AdminPort:
 
 
 def admin_port(settings: Settings) -> AdminPort:
-    """The admin port of a configuration, as somebody on this machine reaches it. Raises AdminError where it is off, or
+    """The admin port of a configuration, as a program on this machine reaches it. Raises AdminError where it is off, or
     where the system chooses its port.
     """
     admin = settings.admin

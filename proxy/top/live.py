@@ -114,7 +114,7 @@ class LiveTop:
         self._terminal.close()
 
     def _suspend(self) -> None:
-        """Ctrl-Z: give the terminal back, stop as everybody does, and take it again when told to go on."""
+        """Ctrl-Z: give the terminal back, stop as any program does, and take it again when told to go on."""
         self._close()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._open()

@@ -27,7 +27,7 @@ PATIENCE = 1.0
 KEPT, EVERY = 120, 0.5
 #: Calls a second that each app begins.
 CALLS_PER_SECOND = 20.0
-#: Seconds of one round of weather, where nobody asks for less.
+#: Seconds of one round of weather, where the command does not ask for less.
 ROUND = 36.0
 #: Seconds that calls in flight get when a bounded run is over.
 _END = 8.0

@@ -112,7 +112,7 @@ def _below(play: DemoRun, over: bool) -> RenderableType:
         bucket,
         Text.assemble(("its cooldown    ", "dim"), (cooling, "magenta" if watched.cooldown else "dim")),
     ]
-    if not over:  # then nobody is there any more
+    if not over:  # then the dashboard is gone
         inside = (play.sidecar.admin + "/", "underline")
         lines.append(Text.assemble(("its dashboard   ", "dim"), inside, ("   end: Ctrl-C", "dim")))
     return Group(*lines)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 HOST = "127.0.0.1"
-#: Seconds that a request hangs: longer than anybody waits.
+#: Seconds that a request hangs: longer than any caller waits.
 _HANGS = 5.0
 _RETRY_AFTER = 1
 #: Seconds that answers under way get at the end: those that hang are not waited for.

@@ -65,7 +65,7 @@ class Explanation:
     """What is said about one request, as text or as data (docs/reference/commands/explain.md has its shape).
 
     `refused` is status, outcome and reason; `applies` are rows of a name and a text; `values` are key, value and place;
-    `usual`: nobody asked for a certain end, and the ends are those that upstreams come to.
+    `usual`: the question names no end, and the ends are those that upstreams come to.
     """
 
     request: str
@@ -90,7 +90,7 @@ class Explanation:
         }
 
     def as_lines(self) -> Iterator[str]:
-        """For people; a line that is too long for a terminal is cut by who prints it."""
+        """The lines for people; what prints them cuts those that are too long for a terminal."""
         yield self.request
         yield ""
         if self.applies and self.applies[0][0] == "refused":

@@ -62,7 +62,7 @@ def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: floa
     env = Env(FixedDraws(draw), wall, WaitingRoom(settings.limits.waiting))
     registry, others = Registry(), None
     if policy.fallback:
-        has_body = chosen.request.method in ("POST", "PUT", "PATCH")  # nobody says what is in it
+        has_body = chosen.request.method in ("POST", "PUT", "PATCH")  # the question does not say what is in it
         others = ConfiguredUpstreams(settings, registry, fresh, AppRequest(), chosen, has_body=has_body)
     play.enter(chosen.request, policy, registry.scope(policy, chosen.request), env, others)
     play.clock.run()

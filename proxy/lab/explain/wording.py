@@ -71,7 +71,7 @@ def strategy(made: Strategy) -> str:
 
 
 def _hedging(made: Strategy) -> str:
-    """When hedges go, and what bounds them. A percentile is what was measured, which nobody has here."""
+    """When hedges go, and what bounds them. A percentile is measured on calls, which do not exist here."""
     when = f"every {span(made.hedging_delay)}"
     if made.hedging_percentile is not None:
         when = (
@@ -132,7 +132,7 @@ def concurrency(limit: Concurrency | None) -> str:
 
 
 def drains(policy: Policy) -> str:
-    """The share of failures at which a quota empties, "" where there is none to speak of."""
+    """The share of failures at which a quota empties, "" where it empties at none."""
     made, spec = policy.strategy, policy.bucket.spec if policy.bucket is not None else None
     if not isinstance(spec, QuotaSpec) or made.custom is not None or made.hedging_delay is not None:
         return ""

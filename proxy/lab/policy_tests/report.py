@@ -1,7 +1,7 @@
 """What `redrive test` prints: a table for people, an array for programs.
 
 A test that passes is one line; a test that fails shows, attempt by attempt, what happened next to what was expected, so
-that nobody has to guess which wait was wrong.
+that the reader does not have to guess which wait was wrong.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _fitted(scenario: Scenario, policy: Policy) -> Policy:
 
 
 def _plain(chosen: Column) -> list[Column]:
-    """No retries; and as many as the policy would make, at once, of everything, without asking anybody."""
+    """Two more columns: no retries; and as many retries as the policy allows, at once, after every failure, unpaid."""
     policy = chosen.policy
     alone = replace(policy.pushback, cooldown="off")
     none = replace(

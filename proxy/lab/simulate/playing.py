@@ -45,7 +45,7 @@ class World:
 
     Theory. It answers after a latency drawn from a log-normal distribution about its median. With a capacity it is one
     queue: each request takes 1/capacity of its time, waits for those before it, and is refused where it would wait
-    longer than `queue`. Work once begun is done, whether anybody still waits for the answer or not, so that retries
+    longer than `queue`. Work once begun is done, whether a caller still waits for the answer or not, so that retries
     which come too early cost capacity as in life. An outage's failures cost it nothing. Each endpoint has its share of
     the capacity. A limit is counted for each key in windows that begin with the play, as APIs that allow so many
     requests a minute do, or so many tokens: then each call takes a number of them that is drawn as latencies are.

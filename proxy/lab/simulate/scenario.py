@@ -23,7 +23,7 @@ from proxy.retry.facts import FaultKind
 STALL: Literal["stall"] = "stall"
 Kind = int | FaultKind | Literal["stall"]
 
-#: Calls in all columns, beyond which nobody would wait for the end.
+#: Calls in all columns, beyond which the end would take too long.
 MOST_CALLS = 5_000_000
 
 

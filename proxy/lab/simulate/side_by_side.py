@@ -109,7 +109,7 @@ class _Apart:
 
 
 def _play_here(scenario: Scenario, column: Column, sending: Connection) -> None:
-    """What a process does. Ctrl-C is its parent's to heed; where that is gone nobody wants the figures."""
+    """What a process does. Ctrl-C is its parent's to heed; where that is gone the figures are not wanted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         sending.send(_play(scenario, column, sending.send))

@@ -1,4 +1,4 @@
-"""The policy of one upstream as somebody edits it: what of the file may be tried, and the file checked with it.
+"""The policy of one upstream as a user edits it: what of the file may be tried, and the file checked with it.
 
 A draft comes from a web page, so it must not get more out of the process than the file does by itself. Only the keys of
 TRIED may stand in it: addresses, credentials, headers and files stay as the file has them, and are not shown. A

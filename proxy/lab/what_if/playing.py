@@ -1,7 +1,7 @@
 """Kept calls of one upstream, played again under a policy: the same `Call` that serves traffic, on the virtual clock.
 
 Each attempt meets the results that the call's attempts met, in order. Where a policy makes an attempt more than was
-made, or waits for one longer than anybody did, nothing is known of its result: the call is told as far as it is known,
+made, or waits for one longer than the call did, nothing is known of its result: the call is told as far as it is known,
 and nothing is made up. All calls are played together, from when they came, so that they share buckets and cooldowns.
 No cooldown is in force when they begin, and buckets are full or, to play an outage that has lasted, empty. Jitter is
 drawn in the middle.
@@ -31,7 +31,7 @@ from proxy.retry.waiting_room import WaitingRoom
 MOST_STEPS = 50_000
 #: Seconds by which a clock's reading may miss the limit that ended an attempt.
 _SLACK = 0.05
-#: Seconds after which what nobody saw the end of would come.
+#: Seconds after which the end of an attempt would come that was not seen.
 _NEVER = 1e9
 
 
@@ -140,7 +140,7 @@ class _Player(Recorder):
         stage, chosen = self._stage, self._chosen
         policy, others = stage.fresh.policy(chosen.policy), None
         if policy.fallback:
-            has_body = chosen.request.method in ("POST", "PUT", "PATCH")  # nobody says what is in it
+            has_body = chosen.request.method in ("POST", "PUT", "PATCH")  # the record does not say what is in it
             nothing = AppRequest()
             others = ConfiguredUpstreams(
                 stage.settings, stage.registry, stage.fresh, nothing, chosen, has_body=has_body

@@ -3,7 +3,7 @@
 Start here: what is served stands in `admin_app`, by whom in `handlers`, what pages show in `views`. What a reader of
 these ports can take at most is bounded by `connections`.
 
-A web page that somebody happens to look at must reach nothing here (contract, section 10). A name that is made to
+A web page in a user's browser must reach nothing here (contract, section 10). A name that is made to
 resolve to loopback (DNS rebinding) fails on Host; a form or a script of another site fails on Sec-Fetch-Site or Origin;
 what names neither is no browser, and is let through. A token, where one is set, is asked of everybody, for everything
 but the dashboard's own files: a browser can't send one for a page, and they say nothing.
@@ -239,7 +239,7 @@ def _last(status: int, detail: str) -> web.Response:
 
 
 async def _add_fields(request: web.Request, response: web.StreamResponse) -> None:
-    """Add what every answer says; who serves, and in which version, is nobody's business."""
+    """Add the fields of every answer. None names the server or its version."""
     for name, value in _FIELDS.items():
         response.headers.setdefault(name, value)
     response.headers.popall("Server", None)

@@ -1,6 +1,6 @@
 """What the pages of the admin port and of the probe answer.
 
-A page says what its view says; nothing is computed for pages that nobody asks for, and what takes long is made in
+A page says what its view says; nothing is computed for pages that no client asks for, and what takes long is made in
 stretches (`turns`) or in a thread. The dashboard's files, one page with its style and its scripts, lie beside this
 module, and are read once, when first asked for. They hold nothing of this process, so they need no token; what they
 show, they ask for.

@@ -1,7 +1,7 @@
 """`/events`: calls as they end, and the dashboard's board: figures of upstreams and buckets, and only those that moved.
 
-A reader costs little, and a slow one costs nobody else anything. Calls are shown as they end; who asks for the board
-(`?board`) is told what moved there as well, and at most so many calls a look (`?most`), those that were retried or
+A reader costs little, and a slow one costs no other reader anything. Calls are shown as they end; a reader of the board
+(`?board`) is sent what changed there as well, and at most so many calls a look (`?most`), those that were retried or
 failed before those that simply succeeded.
 
 A look at a thousand upstreams costs what it costs once, however many people watch, and never more than a fiftieth of a
@@ -120,7 +120,7 @@ class LiveBoard:
             )
             await self._take(version, self._rows, rows)
             await self._take(version, self._buckets, ((each["bucket"], each) for each in lowest))
-            self._version = version  # of rows that somebody is told of before that, it is told again
+            self._version = version  # a row that a reader is sent before this is sent again
             self.wait = max(_LOOK, (self._clock() - began) / _SHARE)
 
     def since(self, version: int, **more: Any) -> tuple[str, int]:

@@ -37,9 +37,9 @@ from proxy.server.resources import Usage, enough_for, processes
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.http1.compiled import CORE
 
-#: In which nobody waits.
+#: A waiting room in which no call waits.
 NO_ROOM = WaitingRoom()
-#: In which no cooldown stands.
+#: A log without cooldowns.
 NO_COOLDOWNS = CooldownLog()
 
 
@@ -405,7 +405,7 @@ def endpoint_url(endpoint: Endpoint) -> str:
 
 
 async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
-    """Every bucket: those in use, the named ones that nobody has used yet, the adaptive limiters, and the limits of
+    """Every bucket: those in use, the named ones that no call has used yet, the adaptive limiters, and the limits of
     attempts under way, and the bounds on hedges.
     """
     shown = await in_turns(
@@ -549,7 +549,7 @@ def _credentials(upstream: Upstream, registry: Registry, now: float, held: Seque
 
 
 def credentials_aside(router: Router, registry: Registry, now: float) -> list[dict[str, Any]]:
-    """Those that are put aside, for who asks whether all is well."""
+    """The credentials that are put aside, for /readyz."""
     return [
         {"upstream": upstream.name, "key": each.key, "seconds_left": round(each.left, 3)}
         for upstream in router.upstreams

@@ -21,7 +21,7 @@ from proxy.retry.registry import Key
 FRESH = 0.1
 #: Seconds after which changes are sent: half of that, so that what others act on is no older either.
 PROMPT = 0.05
-#: Milliseconds that Redis keeps a bucket nobody uses: long enough for a weekend, short enough for old definitions.
+#: Milliseconds that Redis keeps a bucket that is not used: long enough for a weekend, short enough for old definitions.
 FORGET = 3 * 24 * 3600 * 1000
 
 
@@ -32,13 +32,13 @@ class Store(Protocol):
     out: bool  # Redis is not available at the moment,
     denies: bool  # and then nothing is granted; else a bucket of one's own carries on
     dead: float  # seconds after which a silent holder's lease comes back
-    observes: bool  # this process only looks at levels: what it knows is of no concern to anybody
+    observes: bool  # this process only looks at levels: it reports nothing
 
     def soon(self, bucket: RedisBucket, at: float) -> None:
         """Have this bucket say what it has to say, at that time or before."""
 
     def draw(self) -> str:
-        """A name that nobody else draws."""
+        """A random name, which no other process has."""
 
 
 #: The form of what is kept: part of every key and channel, so that processes which would not understand each other's

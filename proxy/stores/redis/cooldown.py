@@ -102,5 +102,5 @@ class RedisPlaces(RedisBucket):
             self._soon(now)
         elif self._wanted or self._group.wanted():
             self._soon(now + PROMPT)
-        elif self._group.elsewhere:  # who comes is held as long as anybody is
+        elif self._group.elsewhere:  # a newcomer is held as long as any caller is
             self._soon(max(now + FRESH, self._group.until))

@@ -55,7 +55,7 @@ class Lease:
         self.spent += amount
 
     def put_back(self, amount: float) -> float:
-        """Into the lease, as far as nobody was told that it was spent; what remains is to be reported as earned."""
+        """Put tokens back into the lease, where their spending was not reported. The rest, to be reported as earned."""
         back = min(amount, max(0.0, self.spent - self.spent_told))
         self.left += back
         self.spent -= back
@@ -148,7 +148,7 @@ class LeasedBucket(RedisBucket):
 
     @property
     def _knows(self) -> bool:
-        """Whether a level is known, be it from before."""
+        """Whether a level is known, even if it is an earlier one."""
         return self._has_heard or self._known is not None
 
     def _need(self, now: float) -> float:
@@ -296,8 +296,8 @@ class RedisQuota(LeasedBucket, Bucket):
 
 
 class RedisRate(LeasedBucket, RateBucket):
-    """A rate of the fleet. What waits at its gate waits as at any other, and is told when tokens have come. Nobody is
-    turned away, and nobody let through, before it is known whether there is a token.
+    """A rate of the fleet. What waits at its gate waits as at any other, and is told when tokens have come. No call
+    is refused, and none let through, before it is known whether there is a token.
     """
 
     def __init__(self, spec: RateSpec, store: Store, key: str, known: float | None, now: float) -> None:
@@ -341,7 +341,7 @@ class RedisRate(LeasedBucket, RateBucket):
                 self._soon(now)
             return True
         if now - self.heard_at > TELL or self._pool_heard + self.rate * TELL >= 1:
-            self.gate.asking = True  # nobody is turned away before the answer is there
+            self.gate.asking = True  # no call is refused before the answer is there
             self._soon(now)
         return False
 
@@ -361,7 +361,7 @@ class RedisRate(LeasedBucket, RateBucket):
         self._wake(now)
 
     def _wake(self, now: float) -> None:
-        """Those in line ask again: now where there are tokens, or where nobody may wait; else when they have come."""
+        """Those in line ask again: now where there are tokens, or where no call may wait; else when they have come."""
         gate = self.gate
         gate.asking = False
         if gate.rejects:

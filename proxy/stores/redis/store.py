@@ -33,7 +33,7 @@ _BATCH = 500
 #: Seconds between tries while Redis is out: the first, and the longest. One that comes and goes, and was there for less
 #: than so many seconds, counts as one that did not come at all: it is not reported ten times a second.
 _AGAIN, _SELDOM, _STEADY = 0.1, 1.0, 10.0
-#: Seconds that a new connection may take when nobody waits for it: TLS and a look-up take more than a round trip.
+#: Seconds that a new connection may take when no call waits for it: TLS and a look-up take more than a round trip.
 CONNECTING = 2.0
 
 _USER_INFO = re.compile(r"//[^/@\s]*@")
@@ -88,7 +88,7 @@ class Schedule:
 
 
 class RedisStore:
-    """`clock` is the driver's; `tell(event, lines, **facts)` takes what is to be said to who runs this."""
+    """`clock` is the driver's; `tell(event, lines, **facts)` takes what the operator is to be told."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class RedisStore:
             self._plan()
 
     def draw(self) -> str:
-        """A name that nobody else draws."""
+        """A random name, which no other process has."""
         return secrets.token_hex(6)
 
     def send(self, command: Command) -> None:
@@ -222,7 +222,7 @@ class RedisStore:
 
     async def round_trip(self) -> None:
         """Send what is due, and hand on the replies. Never raises."""
-        if self.out:  # whoever has anything to say says it: that is how it is found out whether Redis is back
+        if self.out:  # not only what is due: an answer shows that Redis is back
             self._schedule.clear()
             buckets = list(self._known)[:_BATCH]
         else:
@@ -289,7 +289,7 @@ class RedisStore:
         raise TooSlowError(f"no reply within {seconds * 1000:g} ms")
 
     def _leave_beside(self, task: asyncio.Task[Any]) -> None:
-        """Nobody waits for it any more; how it ends is of no interest."""
+        """Let a trip end by itself: no call waits for it any more."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -88,7 +88,7 @@ class SharedPlaces(Places):
             words[directory + free] = self._key
 
     def _is_unused(self, slot: int) -> bool:
-        """Whether no worker has anything under way there, nor anybody who waits."""
+        """Whether no worker has an attempt under way there, or a call that waits."""
         memory, words = self.memory, self.memory.words
         pages = (memory.under_way(row) + slot * SLOT for row in range(1, memory.rows + 1))
         return not any(words[at + _IN_USE] or words[at + _WAITING] for at in pages)

@@ -30,7 +30,7 @@ GENERATIONS, _BASE = 3, 65536
 
 _NEVER = float("inf")
 
-#: The state of a group that nobody has asked to wait, as `state` has it.
+#: The state of a group that no answer has asked to wait, as `state` has it.
 QUIET = (-_NEVER, 0.0, 503.0, 1.0, _NEVER, -_NEVER, -_NEVER, -_NEVER, 0.0, 0.0, 0.0)
 
 
@@ -94,7 +94,7 @@ class SharedSlowStart(SlowStart):
         return super().ask(waiter, now)
 
     def is_over(self, now: float) -> bool:
-        """Whether nobody is held in any worker."""
+        """Whether no call is held in any worker."""
         return now >= self.held and super().is_over(now)
 
     def in_use(self) -> int:
@@ -145,7 +145,7 @@ class SharedSlowStart(SlowStart):
 
 
 class SharedCooldown(Cooldown):
-    """The cooldown of one scope in shared memory. `quiet` has the moment from which on nobody is held."""
+    """The cooldown of one scope in shared memory. `quiet` has the moment from which no call is held."""
 
     __slots__ = ("_attach", "_quiet")
 
@@ -157,7 +157,7 @@ class SharedCooldown(Cooldown):
 
     @property
     def quiet_from(self) -> float:
-        """From when on nobody is held: one value, read without a lock."""
+        """The moment from which no call is held: one value, read without a lock."""
         return self._quiet.peek()
 
     @quiet_from.setter
@@ -166,7 +166,7 @@ class SharedCooldown(Cooldown):
             self._quiet.raise_to(value)
 
     def seconds_left(self, now: float) -> float:
-        """The longest delay that is left for anybody, in any worker; 0 when none is."""
+        """The longest delay that is left for any call, in any worker; 0 when none is."""
         return max(0.0, self.quiet_from - now)
 
     def left_of(self, name: bytes, now: float) -> float:

@@ -42,9 +42,9 @@ def open_memory(descriptor: int) -> Memory:
 
 class SharedFactory(Factory):
     """Makes what calls share, in shared memory. `generation` is the configuration's, counted by the parent; `row` the
-    worker's row of the memory, 0 for who only looks.
+    worker's row of the memory, 0 for a process that only looks.
 
-    `made` are the keys that were asked for since it was last emptied, for who adds workers up.
+    `made` are the keys that were asked for since it was last emptied, for the process that adds workers up.
     """
 
     def __init__(self, memory: Memory, generation: int = 0, row: int = 0) -> None:

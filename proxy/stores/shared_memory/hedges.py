@@ -100,7 +100,7 @@ class SharedHedges(Hedges):
 
     @exclusive
     def _add(self, box: int, number: int) -> None:
-        """Count a time in the slice of this number. Slices are numbered from 1: 0 is one that nobody has used."""
+        """Count a time in the slice of this number. Slices are numbered from 1: 0 is one that was never used."""
         words, slice_ = self._memory.words, self._at + 1 + number % SLICES
         boxes = self._at + 1 + SLICES + number % SLICES * BOXES
         if words[slice_] > number:  # this worker was held up for longer than the window, with its clock read

@@ -29,7 +29,7 @@ from functools import partial
 MUTEX_BYTES = 64
 _PROCESS_SHARED = 1  # PTHREAD_PROCESS_SHARED, on Linux with every libc
 _ROBUST = 1  # PTHREAD_MUTEX_ROBUST
-#: Tries before somebody else is let run, and before the processor is left alone for a while.
+#: Tries before another process is let run, and before the processor is left alone for a while.
 _TRIES, _YIELDS, _NAP = 8, 64, 50  # _NAP: microseconds
 
 _libc = ctypes.PyDLL(None)
@@ -50,7 +50,7 @@ class Mutex:
         self.free: Callable[[], int] = partial(_libc.pthread_mutex_unlock, self._place)
 
     def make(self) -> None:
-        """Make it, unlocked, in MUTEX_BYTES. Nobody may hold the one that was there."""
+        """Make the lock, free, in MUTEX_BYTES. No process may hold the one that was there."""
         attributes = ctypes.create_string_buffer(MUTEX_BYTES)
         _sure(_libc.pthread_mutexattr_init(attributes))
         _sure(_libc.pthread_mutexattr_setpshared(attributes, _PROCESS_SHARED))
@@ -59,7 +59,7 @@ class Mutex:
         _sure(_libc.pthread_mutexattr_destroy(attributes))
 
     def wait(self, answer: int) -> None:
-        """`take` did not answer 0: somebody holds the lock, or died while holding it. On return it is ours."""
+        """`take` did not answer 0: a process holds the lock, or died while holding it. On return it is ours."""
         tries = 0
         while answer == errno.EBUSY:
             tries += 1
@@ -79,7 +79,7 @@ class Mutex:
         return answer != errno.EBUSY
 
     def _own(self, answer: int) -> None:
-        """It was neither free nor held: the holder died, and the lock is ours. Raises OSError for anything else."""
+        """Take over the lock of a holder that died. Raises OSError for anything else."""
         if answer != errno.EOWNERDEAD:
             raise OSError(answer, os.strerror(answer))
         _sure(_libc.pthread_mutex_consistent(self._place))

@@ -3,7 +3,7 @@
 Law: a record is changed under its lock, and the change takes effect by one aligned store: a value of eight bytes in
 place, larger ones in the spare one of two copies, which the sequence number's store then makes the current one. So a
 process that is killed at any instruction leaves every record whole, and the kernel frees its locks (`mutex`). A process
-knows a record by its place and its stamp; between `open` and `close` nobody else changes it.
+knows a record by its place and its stamp; between `open` and `close` no other process changes it.
 
 Theory. A parent and its workers map a memfd. After a header come tables of records of one size. A key's record is found
 by probing from its hash; that, and making one, happens under one lock, and rarely: a process that has found a record
@@ -46,8 +46,8 @@ _WAITING = _ROWS + WORKERS * ROW
 _UNDER_WAY = _WAITING + MUTEX
 _HEADER = 8192
 
-#: Each worker's page of the waiting room (`waiting_room`): a number, and a table of pairs. What nobody has written to
-#: takes no memory.
+#: Each worker's page of the waiting room (`waiting_room`): a number, and a table of pairs. What no process has written
+#: to takes no memory.
 PAGE_PAIRS = 4096
 _PAGE = 1 + 2 * PAGE_PAIRS
 #: And its page of attempts under way (`concurrency`): so many slots of so many words, which one directory gives out.
@@ -123,7 +123,7 @@ class Memory:
         return self.slots + SLOTS + worker * SLOTS * SLOT
 
     def wipe_pages(self, worker: int) -> None:
-        """A worker is no more, or not yet: nobody waits there, and nothing is under way."""
+        """Wipe a worker's pages, after its end or before its start: no call waits there, and nothing is under way."""
         at = self.page(worker)
         self.words[at] = 0
         self.map[at * 8 : (at + _PAGE) * 8] = bytes(_PAGE * 8)
@@ -255,8 +255,8 @@ class Table:
 
 class Record:
     """A record as a process uses it. Its state is so many numbers (`size`), which a bucket has as `state`, and is made
-    to know by `restore`. Between `open` and `close` nobody else changes it: `load` gives a bucket the state, `save`
-    publishes the bucket's.
+    to know by `restore`. Between `open` and `close` no other process changes it: `load` gives a bucket the state,
+    `save` publishes the bucket's.
     """
 
     __slots__ = (

@@ -4,7 +4,7 @@ A method call is one step for every other reader, even if its process is killed 
 the lock of the record that contains the ring.
 
 Theory. The newest slice is open and is part of the header, of which there are two copies; the closed ones are in the
-ring, from `head` to before `tail`. A slice is closed by writing it after the others, where nobody reads, and then
+ring, from `head` to before `tail`. A slice is closed by writing it after the others, where no process reads, and then
 publishing a header with a higher tail. If an event of a closed slice is undone, this is written into the header
 (`amended`, and the count that results) before it is carried out; the next process to open the header carries it out
 again.
