@@ -176,7 +176,7 @@ class _Advice:
             yield ("bucket",), "grants no retry: percent and min_per_second are both 0"
 
     def _drains(self, policy: Policy) -> _Said:
-        """From how many failures on a quota sinks: a note."""
+        """A note that says at which share of failures a quota sinks."""
         bucket, attempts = policy.bucket, policy.strategy.max_attempts
         if bucket is None or policy.strategy.custom is not None or policy.strategy.hedging_delay is not None:
             return

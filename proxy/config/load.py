@@ -73,7 +73,7 @@ def _parsed(file: str, problems: Problems) -> Map | None:
 
 
 def load_tree(tree: Any, file: str, environ: Mapping[str, str]) -> LoadResult:
-    """The same for a configuration that stands inside another file, where relative paths then start; or Python data."""
+    """Load a configuration that stands inside another file, where relative paths then start; or Python data."""
     problems = Problems()
     return _finished(_checked(adopt(tree, Mark(file, 1, 1)), file, FILE, environ, problems), file, environ, problems)
 

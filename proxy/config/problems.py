@@ -96,7 +96,7 @@ class Problems:
 
     @property
     def errors(self) -> list[Problem]:
-        """Those that refuse the configuration."""
+        """The problems that refuse the configuration."""
         return [problem for problem in self._found if problem.severity == "error"]
 
     @property

@@ -63,7 +63,7 @@ class Provenance:
         return plain
 
     def folded(self) -> Provenance:
-        """The same with the trees of all policies folded; those that stand here are used up."""
+        """This provenance with the trees of all policies folded; its own trees are used up."""
         folded = Folded(fold(self.policies))
         if isinstance(self.policies, dict):
             let_go(self.policies)

@@ -270,7 +270,7 @@ class Section:
 
     @cached_property
     def default_values(self) -> dict[str, Any]:
-        """The same as they are read; not to be changed either."""
+        """The typed values of `defaults`, not to be changed either."""
         tree = self.defaults
         return {name: self.keys[name].form.read(tree[name], DEFAULT, (name,), told_already) for name in tree}
 

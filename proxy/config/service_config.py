@@ -89,7 +89,7 @@ class _Object:
         return None if key is None else self.tree[key]
 
     def at(self, name: str) -> Mark:
-        """Where a field's value stands; the object, where it is absent."""
+        """The place of a field's value; the object's, where the field is absent."""
         key = self._spelled.get(_plain(name))
         return self.tree.mark if key is None else self.tree.values_at[key]
 

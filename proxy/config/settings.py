@@ -53,7 +53,7 @@ class Address:
 
     @property
     def nearby(self) -> Address:
-        """The same as a program on this machine reaches it: a wildcard address is loopback's."""
+        """The address by which a program on this machine reaches it: loopback's for a wildcard address."""
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         return Address(host, self.port, self.unix)
 

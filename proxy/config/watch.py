@@ -113,7 +113,7 @@ def load_beside_calls(file: str | None, environ: Mapping[str, str]) -> LoadResul
 
 
 def _watched(files: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """These files and those that the patterns find."""
+    """The files to watch: these, and those that the patterns find."""
     matched = (each for pattern in patterns for each in glob.glob(pattern, recursive=True))  # noqa: PTH207
     return sorted({*files, *matched})
 

@@ -122,7 +122,7 @@ def adopt(value: Any, mark: Mark = DEFAULT) -> Any:
 
 
 def place(tree: Any, path: Path) -> Mark:
-    """Where the value at a path stands; the nearest thing around it where there is no such value."""
+    """The place of the value at a path; that of the nearest thing around it where there is no such value."""
     found: Mark = getattr(tree, "mark", DEFAULT)
     for part in path:
         if isinstance(tree, Map) and part in tree:

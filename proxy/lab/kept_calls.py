@@ -63,7 +63,7 @@ def kept_call(settings: Settings, kept: Kept) -> KeptCall:
 
 
 def _on_its_route(settings: Settings, chosen: Chosen, kept: Kept, notes: list[str]) -> Chosen:
-    """The same on the route that the call took, which may have been chosen by header fields."""
+    """The choice with the route that the call took, which may have been chosen by header fields."""
     upstream = settings.router.by_name.get(kept["upstream"])
     routes = () if upstream is None else upstream.routes
     policies = {route.policy.route: route.policy for route in routes}

@@ -48,9 +48,9 @@ class UpstreamStep:
     """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where the script does not
     say it. `code`: the HTTP/2 error code of a reset. `ends_bare`: the answer's head is all of it, and has no
     grpc-status; else a status below 400 is a success of a gRPC call too. `key`: the number of the credential, from 1,
-    whose attempts it is for, and `endpoint` the label of the one that those go to; None for any. `first_byte`: seconds until its body
-    begins, from the sending as `after` is; `events`: its body, where it is a stream of events, each with the seconds
-    behind what came before it.
+    whose attempts it is for, and `endpoint` the label of the one that those go to; None for any. `first_byte`: seconds
+    until its body begins, from the sending as `after` is; `events`: its body, where it is a stream of events, each
+    with the seconds behind what came before it.
     """
 
     status: int = 200
@@ -73,8 +73,8 @@ class UpstreamStep:
         return self.first_byte is not None or self.events is not None
 
     def sending(self, attempt_timeout: float | None) -> Sending:
-        """The same for the virtual clock: at once, but for a timeout (`attempt_timeout`, seconds), unless `after` says
-        otherwise.
+        """What the step does on the virtual clock: at once, but for a timeout (`attempt_timeout`, seconds), unless
+        `after` says otherwise.
         """
         if self.fail is not None:
             timeout = (attempt_timeout or 0.0) if self.fail is FaultKind.ATTEMPT_TIMEOUT else 0.0

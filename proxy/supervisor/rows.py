@@ -25,11 +25,11 @@ class Neighbours(Others):
         self._first, self._apart = memory.row(1), memory.row(2) - memory.row(1)
 
     def tell(self, held: int, surplus: int) -> None:
-        """So many are held open here, and so many of them only to be told that there is no room."""
+        """Publish how many connections are open here, and how many of them only to be told that there is no room."""
         self._words[self._mine + _CONNECTIONS], self._words[self._mine + _SURPLUS] = held, surplus
 
     def count(self) -> tuple[int, int]:
-        """The same of the others."""
+        """The same two counts, of all other workers together."""
         held = surplus = 0
         words = self._words
         for row in range(words[self._count]):

@@ -221,7 +221,7 @@ class Board:
 
 
 def chosen(rows: Iterable[Row], text: str) -> list[Row]:
-    """Those whose name has this text in it, in either case."""
+    """The rows whose name has this text in it, in either case."""
     return [row for row in rows if text.lower() in (row.name or "(refused)").lower()]
 
 
@@ -284,7 +284,7 @@ _ADDED = (
 
 
 def total_as_data(rows: Sequence[Row], window: float) -> dict[str, Any]:
-    """The same for JSON, with how many upstreams there are, and how many are in trouble."""
+    """The totals for JSON, with how many upstreams there are, and how many are in trouble."""
     added = total(rows, window).as_data()
     counted = {"upstreams": sum(bool(row.name) for row in rows), "in_trouble": sum(row.rank > 0 for row in rows)}
     return counted | {name: added[name] for name in _ADDED}

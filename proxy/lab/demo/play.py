@@ -96,7 +96,7 @@ class App:
         self._last = now
 
     def quantile(self, share: float) -> float:
-        """Of the seconds that calls took."""
+        """The seconds that this share of the calls did not exceed."""
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 

@@ -32,7 +32,7 @@ _END = 5.0
 
 
 class SidecarError(Exception):
-    """It did not come up; the message is what it said."""
+    """The sidecar did not come up; the message is what it said."""
 
 
 class Sidecar:

@@ -69,5 +69,5 @@ def _draw(file: str, svg: str) -> int:
 
 
 def run_scenario(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> list[Figures]:
-    """The same in one step and one process, for tests."""
+    """The figures of every column, played in one process, for tests."""
     return [figures(scenario, play(scenario, column)) for column in columns(config, scenario, environ)[0]]

@@ -36,12 +36,12 @@ class Figures:
 
     @property
     def success_rate(self) -> float:
-        """Of all calls."""
+        """The share of all calls that succeeded, 0 to 1."""
         return self.succeeded / self.calls if self.calls else 0.0
 
     @property
     def attempts_per_call(self) -> float:
-        """As the calls count them."""
+        """Attempts for each call, as the calls count them."""
         return self.attempts / self.calls if self.calls else 0.0
 
     @property

@@ -279,7 +279,7 @@ class _Run:
         self._number = 0
 
     def play(self) -> Played:
-        """From the first call's beginning to the last one's end."""
+        """Play from the first call's beginning to the last one's end."""
         self.clock.at(self._next(0.0), BEGIN, self._arrive)
         self.clock.at(_SWEEP, BEGIN, self._sweep)
         self.clock.run()

@@ -261,5 +261,5 @@ def _other(found: dict[str, Any]) -> Other:
 
 
 def _seconds(delay: float) -> int:
-    """As Retry-After has it."""
+    """A delay in whole seconds, as Retry-After has it; at least 1 unless it is 0."""
     return round(delay) if delay >= 1 or delay == 0 else 1

@@ -175,7 +175,7 @@ class _Player(Recorder):
         return Sending(_NEVER)
 
     def _stop(self, at: float, why: str, attempt: int | None = None) -> None:
-        """From then on nothing is known, unless `attempt` has ended by then."""
+        """End what is known of the call at this time, unless `attempt` has ended by then."""
 
         def stop() -> None:
             if self.finished is None and (attempt is None or attempt in self._flying):

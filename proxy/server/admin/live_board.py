@@ -231,7 +231,7 @@ def _upstream(
 
 
 def _least(buckets: Mapping[str, Mapping[str, Any]], labels: Iterable[str]) -> Mapping[str, Any] | None:
-    """Of the buckets with these labels, the one with the least left of its capacity; None where none is in use."""
+    """The bucket with these labels that has the least left of its capacity; None where none is in use."""
     found = (buckets[label] for label in labels if label in buckets)
     return min(found, key=lambda bucket: bucket["level"] / (bucket["capacity"] or 1), default=None)
 

@@ -565,7 +565,7 @@ def usable_credentials(found: Mapping[str, Sequence[Credential]]) -> list[tuple[
 
 
 async def under_way(router: Router, registry: Registry, now: float) -> dict[str, tuple[int, int]]:
-    """Of each upstream that limits its attempts: how many are under way, and how many calls wait for a place; those of
+    """How many attempts are under way, and how many calls wait for a place, of each upstream that limits them; those of
     all scopes together.
     """
     upstreams = (*router.upstreams, router.fallback)
@@ -580,7 +580,7 @@ async def under_way(router: Router, registry: Registry, now: float) -> dict[str,
 
 
 async def copied(metrics: Metrics) -> Metrics:
-    """The same numbers, which stay as they are: for a thread to read."""
+    """A copy of the numbers, which stays as it is: for a thread to read."""
     copy = Metrics()
     for series in await in_turns(series.copy() for series in metrics.all()):
         copy.put(series)

@@ -141,7 +141,7 @@ class RedisBucket:
         """Redis is not available any more: what is known now is what an own bucket carries on from."""
 
     def parted(self, now: float) -> None:
-        """It is not available (`store.out` says so now): waiting callers are answered from what is here."""
+        """Redis is not available (`store.out` says so now): waiting callers are answered from what is here."""
         self._answer(len(self._asks), now)
 
     def leave(self) -> None:

@@ -50,7 +50,7 @@ class Lease:
         return amount <= self.left and now <= self.until
 
     def spend(self, amount: float) -> None:
-        """It was there."""
+        """Take so much from the lease, which has it."""
         self.left -= amount
         self.spent += amount
 
@@ -236,7 +236,7 @@ class RedisQuota(LeasedBucket, Bucket):
             self._soon(now)
 
     def affords(self, price: float, now: float) -> Affords:
-        """From the lease; or it has to be asked, unless it is known well enough that there is not so much."""
+        """Whether the lease has the price; ASK where Redis may have it, unless too little is known to be there."""
         if self.store.out:
             return not price or (not self.store.denies and self._own.affords(price, now))
         if not price or self.lease.has(price, now):
@@ -245,7 +245,7 @@ class RedisQuota(LeasedBucket, Bucket):
         return False if fresh and self._level_now(now) < price else ASK
 
     def take(self, price: float, now: float) -> bool:
-        """From the lease, the whole price or nothing."""
+        """Take the whole price from the lease, or nothing."""
         if not price:
             return True
         if self.store.out:
@@ -311,7 +311,7 @@ class RedisRate(LeasedBucket, RateBucket):
         self._level, self._at = self._level_now(now), now
 
     def parted(self, now: float) -> None:
-        """Those in line ask the own bucket."""
+        """Let the calls in line ask the own bucket."""
         super().parted(now)
         self._wake(now)
 
@@ -361,7 +361,7 @@ class RedisRate(LeasedBucket, RateBucket):
         self._wake(now)
 
     def _wake(self, now: float) -> None:
-        """Those in line ask again: now where there are tokens, or where no call may wait; else when they have come."""
+        """Let the calls in line ask again: now where there are tokens or no call may wait, else when they have come."""
         gate = self.gate
         gate.asking = False
         if gate.rejects:

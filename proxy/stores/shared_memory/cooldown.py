@@ -38,7 +38,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 def timed(place: int) -> Callable[[M], M]:
-    """As `exclusive`, for a method of SlowStart whose argument at this place is the time."""
+    """Decorate as `exclusive` does a method of SlowStart whose argument at this place is the time."""
 
     def wrap(method: M) -> M:
         @exclusive
