@@ -88,7 +88,7 @@ def credential(value: Any) -> str:
 
 
 def credential_format(value: Any) -> str:
-    """How a header field carries a credential: {} stands for it, once. No message repeats it: it may hold one."""
+    """The form in which a header field carries a credential: {} stands for it, once. No message repeats it."""
     if not isinstance(value, str) or value.count("{}") != 1:
         raise ValueError("must contain {} once, where the value goes, as in 'Bearer {}'")
     if value != value.strip() or not all(" " <= character <= "~" for character in value):

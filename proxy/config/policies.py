@@ -50,7 +50,7 @@ _ELSEWHERE = frozenset({*_KINDS, "service_config", "routes", "url", "hosts", "pr
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlace:
-    """Which policy is made: its labels, where it was written, and the buckets that are its own and not inherited.
+    """The policy that is made: its labels, its place in the file, and the buckets that are its own and not inherited.
     `shares`: the endpoints' weights and priorities.
     """
 

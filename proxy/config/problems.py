@@ -86,11 +86,11 @@ class Problems:
             self._found.append(Problem(mark.file, mark.line, mark.column, where, message, severity))
 
     def warn(self, mark: Mark, path: Path | str, message: str) -> None:
-        """Note a setting without effect."""
+        """Add a warning about a setting without effect."""
         self.add(mark, path, message, "warning")
 
     def take(self, others: Iterable[Problem]) -> None:
-        """Note what was found apart."""
+        """Add the problems that were collected elsewhere."""
         for each in others:
             self.add(Mark(each.file, each.line, each.column), each.path, each.message, each.severity)
 
@@ -105,7 +105,7 @@ class Problems:
         return bool(self.errors)
 
     def sorted(self) -> list[Problem]:
-        """All of them: file by file in the order of their first problem, from top to bottom."""
+        """All problems, file by file in the order of their first problem, from top to bottom."""
         files = {file: order for order, file in enumerate(dict.fromkeys(each.file for each in self._found))}
         return sorted(self._found, key=lambda each: (files[each.file], each.line, each.column))
 

@@ -40,7 +40,7 @@ class Form(Protocol):
         """The typed value, or BAD where something was told. What is bad in a mapping is dropped from the tree too."""
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        """The JSON Schema of it."""
+        """The JSON Schema of the value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ def refill(value: Any) -> float:
 
 
 def rate(value: Any) -> float:
-    """A second: `100/s`, `30/m`, `5/h`."""
+    """A rate per second, written as `100/s`, `30/m` or `5/h`."""
     found = scalar(value, "a rate such as 100/s")
     match = _RATE.fullmatch(found)
     per = _SECONDS.get(match[2]) if match else None

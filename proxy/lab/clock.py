@@ -48,7 +48,7 @@ class Clock:
 
 
 def _instant(when: float) -> float:
-    """The number of the nanosecond."""
+    """The time as a whole number of nanoseconds."""
     nanoseconds = when * 1e9
     return int(nanoseconds + 0.5) if nanoseconds < _EXACT else nanoseconds
 

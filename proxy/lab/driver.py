@@ -117,7 +117,7 @@ class Driver:
             self.watch(call.deadline)
 
     def watch(self, deadline: float) -> None:
-        """Mind the call's deadline."""
+        """Watch the call's deadline."""
         self.clock.at(deadline, DEADLINE, self._deadline)
 
     def go_away(self) -> None:
@@ -441,13 +441,13 @@ class Recorder(Driver):
 
 
 class FixedDraws:
-    """Every draw is the same number."""
+    """Random draws that are always the same number."""
 
     def __init__(self, draw: float) -> None:
         self._draw = draw
 
     def random(self) -> float:
-        """The number."""
+        """The number that every draw is."""
         return self._draw
 
 

@@ -37,7 +37,7 @@ class KeptCall:
 
     @property
     def began(self) -> float:
-        """When it came, in seconds since the epoch."""
+        """When the call came, in seconds since the epoch."""
         return datetime.fromisoformat(self.kept["time"]).timestamp()
 
     @property

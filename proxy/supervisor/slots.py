@@ -92,12 +92,12 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process's id."""
         return self._child.pid
 
     @property
     def how(self) -> str:
-        """How it ended, in words."""
+        """How the process ended, in words."""
         if self.status == OTHER_RELEASE:
             return f"another release is installed by now, and this process is redrive {__version__}: restart redrive"
         if self.status is not None and self.status < 0:
@@ -128,7 +128,7 @@ class WorkerProcess:
         await self.until(lambda: self._answered >= number or not self.is_ready, PATIENCE)
 
     async def until(self, reached: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Until it said so, or has ended, or so long; whether it did say so."""
+        """Wait until `reached` says so or the process has ended, at most so long; what `reached` says then."""
         try:
             async with asyncio.timeout(seconds):
                 while not reached() and not self.over:
@@ -139,14 +139,14 @@ class WorkerProcess:
         return reached()
 
     async def ended(self) -> None:
-        """Until the process is no more, and all that it said was heard."""
+        """Wait until the process has ended, and all its messages were taken."""
         self.status = await self._child.wait()
         self._channel.finish()
         self.over = True
         self._closed()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         if self.status is None:
             self._child.kill()
 
@@ -268,7 +268,7 @@ class Slots:
         return new, surplus
 
     def close(self) -> None:
-        """Close all."""
+        """Close the sockets of all places."""
         for slot in self.every:
             for _, sock in slot.sockets.values():
                 sock.close()

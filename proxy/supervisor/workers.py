@@ -117,7 +117,7 @@ class Workers:
         return worker
 
     def _say(self, message: Any) -> None:
-        """Say it to all."""
+        """Send a message to all workers."""
         for worker in self._all.values():
             worker.send(message)
 
@@ -164,7 +164,7 @@ class Workers:
         self._factory.made.clear()
 
     async def _watch(self, worker: WorkerProcess) -> None:
-        """Until a process is no more; then start another, if that was not wanted."""
+        """Wait until a process has ended; then start another, if its end was not wanted."""
         await worker.ended()
         self._all.pop(worker.number, None)
         self._outages.ended(worker.pid)
@@ -208,7 +208,7 @@ class Workers:
         return self.registry.forget_policies(policies_of(settings), settings.buckets, monotonic())
 
     async def settled(self) -> None:
-        """Until all use it, also those that retire. One that can't is ended; its successor begins with it."""
+        """Wait until all workers use the new configuration, those that retire too. One that can't is ended."""
         generation = self._generation
         await asyncio.gather(*(self._settle(worker, generation) for worker in list(self._all.values())))
 
@@ -271,7 +271,7 @@ class Workers:
 
     @staticmethod
     async def _until_over(worker: WorkerProcess, seconds: float = _END) -> None:
-        """Until a worker has ended; after so long it is killed."""
+        """Wait until a worker has ended; after so long it is killed."""
         if not await worker.until(lambda: worker.over, seconds):
             worker.kill()
             await worker.until(lambda: worker.over)

@@ -95,7 +95,7 @@ class Row:
         return self.retries > (self.attempts - self.retries) * 0.1
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON: shares from 0 to 1, seconds, and null where nothing is known."""
+        """The row for JSON: shares from 0 to 1, seconds, and null where nothing is known."""
         return {
             "name": self.name,
             "state": self.state,

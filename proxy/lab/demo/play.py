@@ -35,7 +35,7 @@ _END = 8.0
 
 @dataclass(slots=True)
 class Counts:
-    """How calls went, and what the upstream was asked meanwhile."""
+    """Counts of calls by their results, and of the upstream's requests in the same time."""
 
     calls: int = 0
     succeeded: int = 0
@@ -43,7 +43,7 @@ class Counts:
     requests: int = 0
 
     def __sub__(self, before: Counts) -> Counts:
-        """What came between the two."""
+        """The counts that were added since `before`."""
         return Counts(*map(sub, astuple(self), astuple(before)))
 
 
@@ -62,7 +62,7 @@ class App:
     _last: Counts = field(default_factory=Counts)
 
     async def call(self, session: aiohttp.ClientSession, number: int) -> None:
-        """One call to its end."""
+        """Make one call, to its end."""
         began = asyncio.get_running_loop().time()
         self.in_flight += 1
         attempts = 0
@@ -112,7 +112,7 @@ class Watched:
     levels: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def take(self, level: float, capacity: float, cooldown: float) -> None:
-        """A look at it."""
+        """Note a sample of the upstream's bucket and cooldown."""
         self.level, self.capacity, self.cooldown = level, capacity, cooldown
         self.lowest = min(self.lowest, level)
         self.levels.append(level)

@@ -75,7 +75,7 @@ class Sidecar:
         return bucket["level"], bucket["capacity"], upstream["cooldown_seconds"]
 
     async def close(self) -> None:
-        """End it."""
+        """End the sidecar."""
         process = self._process
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

@@ -55,7 +55,7 @@ def at(elapsed: float, round_seconds: float) -> Weather:
 
 
 def left(elapsed: float, round_seconds: float) -> float:
-    """Seconds until it changes."""
+    """Seconds until the weather changes."""
     return _place(elapsed, round_seconds)[1]
 
 
@@ -88,7 +88,7 @@ class DemoUpstream:
         return int(self._runner.addresses[0][1])
 
     async def close(self) -> None:
-        """Stop at once."""
+        """Stop the upstream at once."""
         await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:

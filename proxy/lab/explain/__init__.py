@@ -78,7 +78,7 @@ class Explanation:
     warnings: Sequence[str] = ()
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON; times in seconds."""
+        """The explanation for JSON; times in seconds."""
         return {
             "request": self.request,
             "refused": self.refused and dict(zip(("status", "outcome", "why"), self.refused, strict=True)),

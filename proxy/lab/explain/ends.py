@@ -162,7 +162,7 @@ class End:
             yield f"  cooldown: {text}"
 
     def as_data(self) -> dict[str, Any]:
-        """All of it. Times in seconds."""
+        """The end for JSON; times in seconds."""
         greatest, verdict = self._greatest, self._verdict
         names = ("attempt", "earliest", "latest", "pays", "bucket_after")
         return {
@@ -275,7 +275,7 @@ class End:
 
 
 def _with_key(record: AttemptRecord) -> str:
-    """Which credential it carried, and why; "" without any."""
+    """The credential that the attempt carried, and why; "" without any."""
     return "" if record.key is None else f"with key {record.key + 1}, since {record.key_why}: "
 
 
@@ -310,5 +310,5 @@ def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
 
 
 def _price(one: Play, attempt: int) -> float:
-    """What this attempt paid."""
+    """The price that the attempt paid."""
     return next((record.price for record in one.call.history if record.attempt == attempt), 0.0)

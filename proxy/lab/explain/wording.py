@@ -50,7 +50,7 @@ def between(least: float, greatest: float, *, to: str = " to ") -> str:
 
 
 def strategy(made: Strategy) -> str:
-    """Kind, attempts and waits."""
+    """A strategy's kind, attempts and waits."""
     named = made.name != made.kind and "(" not in made.name  # an inline mapping is called by what it says
     kind = f"{made.name} ({made.kind})" if named else made.kind
     if made.custom is not None:
@@ -106,7 +106,7 @@ def turns(endpoints: Sequence[EndpointShare]) -> str:
 
 
 def breaker(made: BreakerSpec) -> str:
-    """When it opens, and for how long."""
+    """When a circuit breaker opens, and for how long."""
     many = f"{made.minimum_attempts} attempts have" if made.minimum_attempts > 1 else "one attempt has"
     return (
         f"an endpoint is passed over once {many} ended within {span(made.window)} and "
@@ -115,7 +115,7 @@ def breaker(made: BreakerSpec) -> str:
 
 
 def bucket(ref: BucketRef | None) -> str:
-    """Name, kind and prices."""
+    """A bucket's name, kind and prices."""
     if ref is None:
         return "none: only the number of attempts limits retries"
     return f"{ref.name or 'its own'}: {store(ref.spec)}"
@@ -218,14 +218,14 @@ def store(spec: BucketSpec) -> str:
 
 
 def scope(policy: Policy, value: str) -> str:
-    """By what the own bucket, the limiter and the cooldown are kept."""
+    """The scope that the own bucket, the limiter and the cooldown are kept by."""
     if policy.scope.by == "header":
         return f"each value of {policy.scope.header}"
     return f"host {value}" if policy.scope.by == "host" else "the whole upstream"
 
 
 def credentials(policy: Policy) -> str:
-    """How many there are, in which field, and which is taken; "" without any."""
+    """How many credentials there are, in which field, and which is taken; "" without any."""
     made = policy.credentials
     if made is None:
         return ""

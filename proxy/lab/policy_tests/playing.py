@@ -209,7 +209,7 @@ LEVEL_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One thing that was expected otherwise."""
+    """An expectation that does not hold."""
 
     key: str
     expected: Any

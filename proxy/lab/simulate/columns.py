@@ -41,7 +41,7 @@ class Column:
 
 
 def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> tuple[list[Column], list[Problem]]:
-    """All of them, the policy's first; none where anything is wrong."""
+    """The columns of a scenario, the policy's first; none where anything is wrong."""
     problems: list[Problem] = []
     policies: dict[str, Policy] = {}
     if scenario.policy is None:

@@ -58,7 +58,7 @@ class Figures:
 
 
 def figures(scenario: Scenario, played: Played) -> Figures:
-    """Count it together."""
+    """Add up a column's play."""
     last = max([int(scenario.duration), *played.requests], default=0)
     series = tuple(
         (played.begun.get(second, 0), played.succeeded.get(second, 0), played.requests.get(second, 0))

@@ -171,12 +171,12 @@ class _Fleet(Factory):
         self._rates: dict[Key, RateBucket] = {}
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        """One for each sidecar, or one for all."""
+        """A bucket: one for each sidecar, or one for all."""
         made = super().bucket(key, spec, before, now)
         return made if spec.store == "memory" else self._buckets.setdefault(key, made)
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """Likewise."""
+        """A rate: one for each sidecar, or one for all."""
         made = super().rate(key, spec, before, now)
         return made if spec.store == "memory" else self._rates.setdefault(key, made)
 
@@ -321,7 +321,7 @@ class _Run:
             self.clock.at(self.clock.now + _SWEEP, BEGIN, self._sweep)
 
     def over(self, driver: _Simulated) -> None:
-        """Count it."""
+        """Count a call that has ended."""
         played, began = self.played, driver.began
         assert driver.outcome is not None
         played.attempts += driver.call.attempts

@@ -72,7 +72,7 @@ def _as_they_went(settings: Settings, calls: Sequence[Kept]) -> tuple[bool, list
 
 
 def _compared(calls: Sequence[Kept], before: Sequence[Ending | str], after: Sequence[Ending | str]) -> dict[str, Any]:
-    """Each call under both, the newest first, and sums over those that play as they went."""
+    """Each call under both policies, the newest first, and sums over those that play as they went."""
     rows, sums = [], dict.fromkeys(("played", "otherwise", "unknown", "left_out"), 0)
     attempts, waited = [0, 0], [0.0, 0.0]
     for kept, was, would in zip(calls, before, after, strict=True):

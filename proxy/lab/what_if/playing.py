@@ -53,7 +53,7 @@ class Ending:
     classes: tuple[str | None, ...] = ()
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON; seconds to the millisecond."""
+        """The ending for JSON; seconds to the millisecond."""
         data = {
             "outcome": self.outcome,
             "attempts": self.attempts,
@@ -186,7 +186,7 @@ class _Player(Recorder):
 
     @property
     def ending(self) -> Ending:
-        """What became of it."""
+        """What became of the call."""
         took, history = self.elapsed, self.call.history
         outcome = None if self._unknown or self.outcome is None else self.outcome.value
         if not history and self.starts:  # nothing had to be decided

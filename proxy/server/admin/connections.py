@@ -73,7 +73,7 @@ class Pages:
         self._leaves = leaves
 
     async def open(self, address: Address, sock: socket.socket) -> tuple[Address, AdminRunner]:
-        """Serve pages there."""
+        """Serve pages on this socket."""
         runner = AdminRunner(self._make(), END)
         await runner.open(sock)
         self._opens(address)

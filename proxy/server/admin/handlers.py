@@ -276,7 +276,7 @@ async def _json(request: web.Request, made: Callable[[], Any], status: int = 200
 
 
 def _written(made: Callable[[], Any]) -> bytes:
-    """JSON of what is made."""
+    """The JSON text of what `made` returns."""
     return _uncollected(lambda: f"{json.dumps(made(), indent=2)}\n".encode())
 
 

@@ -61,7 +61,7 @@ class _Row:
 
 
 class LiveBoard:
-    """One for each admin port. `clock` is asked for seconds, to see how long a look takes."""
+    """The board of one admin port. `clock` gives seconds, to measure how long a look takes."""
 
     def __init__(self, view: View, clock: Callable[[], float], name: str) -> None:
         self._view = view
@@ -241,7 +241,7 @@ _SUFFIXES = {"adaptive limiter": " (limiter)", "hedging": " (hedges)"}
 
 
 async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One for each label and kind, the lowest: a definition has a bucket for each of its scopes."""
+    """The lowest bucket of each label and kind: a definition has one for each of its scopes."""
     lowest: dict[str, dict[str, Any]] = {}
     async for bucket in gradually(buckets):
         label = f"{bucket['bucket']}{_SUFFIXES.get(bucket['kind'], '')}"
@@ -256,7 +256,7 @@ async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class EventReader:
-    """One reader: what it has had, and what it gets next. `request` says what it asked for, `most` as it said it."""
+    """One reader: what it was sent, and what it is sent next. `most` is the parameter of its request, as text."""
 
     def __init__(self, request: web.Request, view: View, board: LiveBoard) -> None:
         self._view = view

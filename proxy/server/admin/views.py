@@ -82,7 +82,7 @@ class Live:
         return self.calls - self.at_once - self.after_retries
 
     def figures(self) -> dict[str, int]:
-        """What is counted."""
+        """The counters, by name."""
         counted = ("calls", "at_once", "after_retries", "failed", "attempts", "retries", "arrived")
         return {name: getattr(self, name) for name in counted}
 
@@ -118,7 +118,7 @@ class Credential:
     cooling: float = 0.0
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON."""
+        """The credential for JSON."""
         return {
             "key": self.key,
             "usable": not self.left,

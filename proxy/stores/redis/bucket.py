@@ -133,7 +133,7 @@ class RedisBucket:
         self._plan(now)
 
     def unheard(self, now: float) -> None:
-        """There was no reply. What was said is said again with the next message."""
+        """No reply came: the next message repeats what this one said."""
         self._asked = 0
         self.store.soon(self, now)
 
@@ -189,9 +189,9 @@ class RedisBucket:
         raise NotImplementedError
 
     def _learn(self, values: list[float], now: float) -> None:
-        """The numbers that it answers."""
+        """Take the numbers of the script's answer."""
         raise NotImplementedError
 
     def _plan(self, now: float) -> None:
-        """When to speak again, if nothing happens."""
+        """Plan the next message, if nothing happens before."""
         raise NotImplementedError

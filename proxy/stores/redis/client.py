@@ -96,7 +96,7 @@ class RedisClient:
         return sentinel.master_for(service)
 
     async def connect(self) -> None:
-        """Reach it, or raise."""
+        """Connect to Redis, or raise."""
         if self._cluster:
             await self._client.initialize()
         await self._client.ping()
@@ -158,7 +158,7 @@ class RedisClient:
         return client_library.Redis.from_pool(client_library.ConnectionPool(host=node.host, port=node.port, **options))
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for client in (self._client, *self._closing):
             with contextlib.suppress(Exception):
                 await client.aclose()

@@ -89,7 +89,7 @@ class Lease:
 
 
 class Burn:
-    """How much is spent in a while of so many seconds, forgetting what is past."""
+    """The amount spent in the last so many seconds, older spending fading out."""
 
     def __init__(self, seconds: float) -> None:
         self._while = seconds
@@ -97,7 +97,7 @@ class Burn:
         self._at = -math.inf
 
     def add(self, amount: float, now: float) -> None:
-        """So much was spent."""
+        """Add an amount that was spent."""
         self._amount = self.now(now) + amount
         self._at = now
 
@@ -328,7 +328,7 @@ class RedisRate(LeasedBucket, RateBucket):
         return max(TELL, (short - pool) / self.rate if self.rate > 0 else 0.0)
 
     def take(self, now: float) -> bool:
-        """One token of the lease."""
+        """Take one token of the lease."""
         self._used_at = now
         if self.store.out:
             if self.store.denies or not super().take(now):

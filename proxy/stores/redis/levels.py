@@ -24,7 +24,7 @@ class _Level(RedisBucket, Bucket):
     _decided_at = -math.inf
 
     def affords(self, price: float, now: float) -> Affords:
-        """By one's own bucket where Redis is out, else by the fleet's level, as far as that is fresh."""
+        """Decide by the own bucket where Redis is out, else by the fleet's level, as far as that is fresh."""
         if self.store.out:
             return not self.store.denies and self._own_affords(price, now)
         self._decided_at = now

@@ -46,7 +46,7 @@ class TooSlowError(Exception):
 
 
 class Schedule:
-    """Which buckets have something to say to Redis, and by when: each once, at its earliest time (`RedisBucket.due`).
+    """The buckets that have something to send to Redis, each once, at its earliest time (`RedisBucket.due`).
     What it was put down for before stays in the heap, and is passed over when it comes up.
     """
 
@@ -65,7 +65,7 @@ class Schedule:
 
     @property
     def first(self) -> float:
-        """When the first is due; never: infinity."""
+        """When the first bucket is due; infinity where none is."""
         entries = self._entries
         while entries and entries[0][2].due != entries[0][0]:  # said already, or earlier
             heapq.heappop(entries)
@@ -81,7 +81,7 @@ class Schedule:
         return taken
 
     def clear(self) -> None:
-        """Strike out all."""
+        """Remove all buckets from the schedule."""
         for _, _, bucket in self._entries:
             bucket.due = math.inf
         self._entries.clear()
@@ -130,7 +130,7 @@ class RedisStore:
     # -- for buckets ------------------------------------------------------------------------------------------------
 
     def add(self, bucket: RedisBucket) -> None:
-        """A bucket of this store."""
+        """Add a bucket to this store."""
         self._known.add(bucket)
 
     def soon(self, bucket: RedisBucket, at: float) -> None:
@@ -268,7 +268,7 @@ class RedisStore:
             raise errors[0]
 
     async def reach(self) -> None:
-        """A client, or an error."""
+        """Connect the client, or raise."""
         client = RedisClient(self._url, connecting=CONNECTING)
         try:
             await client.connect()

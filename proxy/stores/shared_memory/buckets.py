@@ -124,7 +124,7 @@ class SharedLimiter(CubicLimiter):
     learn = exclusive(CubicLimiter.learn)
 
     def take(self, now: float) -> bool:
-        """One token for a send; free while the limiter is off, which it is until the first throttling anywhere."""
+        """Take one token for a send; free while the limiter is off, which it is until the first throttling anywhere."""
         return (not self.enabled and not self.record.peek()) or self._take(now)
 
 

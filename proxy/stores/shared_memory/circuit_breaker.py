@@ -51,7 +51,7 @@ class SharedCircuitBreaker(CircuitBreaker):
 
     @property
     def is_open(self) -> bool:
-        """One number, read without a lock."""
+        """Whether the breaker is open: one number, read without a lock."""
         return self._look() > -NEVER
 
     def passes(self, now: float) -> bool:
@@ -80,7 +80,7 @@ class SharedCircuitBreaker(CircuitBreaker):
         return self.until, self._open_for, float(self._probe), float(self._is_out), self._forgotten
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Have these numbers."""
+        """Take over these numbers, a `state`."""
         self.until, self._open_for, probe, is_out, self._forgotten = state
         self._probe, self._is_out = int(probe), bool(is_out)
 

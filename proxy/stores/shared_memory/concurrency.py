@@ -31,7 +31,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 def _locked(method: M) -> M:
-    """This method of Places under the lock. One that another one calls is a part of that one."""
+    """Decorate a method of Places to run under the lock. A method that another one calls is a part of that one."""
 
     def run(self: Any, *arguments: Any) -> Any:
         if self.is_open:

@@ -307,7 +307,7 @@ class Record:
             answer = self._take()
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         self.is_open = False
         self.free()
 
@@ -381,7 +381,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 def exclusive(method: M) -> M:
-    """This method of a pure class, with the state in `self.record`, under its lock; what has changed is published.
+    """Decorate a method of a pure class to run on the state in `self.record`, under its lock, and publish the change.
 
     A method that another one calls is a part of that one. Where one raises, nothing is published.
     """
@@ -404,7 +404,7 @@ def exclusive(method: M) -> M:
 
 
 def reading(method: M) -> M:
-    """This method of a pure class, with the state in `self.record` as it is; what it makes of that is not published."""
+    """Decorate a method of a pure class to run on the state in `self.record` as it is, without publishing a change."""
 
     def run(self: Any, *arguments: Any) -> Any:
         if not self.record.is_open:
