@@ -40,6 +40,7 @@ MODULES = [
     "proxy.observe.observers",
     "proxy.observe.recent_calls",
     "proxy.observe.sink",
+    "proxy.retry.actions",
     "proxy.retry.admission",
     "proxy.retry.attempt_record",
     "proxy.retry.backoff",

@@ -1,3 +1,4 @@
+from proxy.retry.facts cimport Reply
 from proxy.transport.clock cimport monotonic
 from proxy.transport.origins cimport Origin
 from proxy.transport.streams cimport Listener
@@ -12,6 +13,7 @@ cdef class AttemptOwner:
 
     cpdef bint hand_on_success(self, Attempt attempt, Answer head, bytes data, bint end) except -1
     cpdef bint hand_on_whole(self, Attempt attempt, Answer head, bytes data, trailers) except -1
+    cpdef answered(self, Attempt attempt, Reply reply, stream)
     cpdef hand_on(self, Attempt attempt, bytes data)
     cpdef answer_ended(self, Attempt attempt)
 
@@ -40,6 +42,8 @@ cdef class Attempt(Listener):
     cdef public double arrived
     cdef public Py_ssize_t limit
 
+    cpdef send(self, stream, asked, replay, double now)
+    cpdef hold(self)
     cpdef on_head(self, Answer head, bytes data, bint end, trailers)
     cpdef bint on_whole(self, Answer head, bytes data, trailers) except -1
     cpdef on_data(self, bytes data)

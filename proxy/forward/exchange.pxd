@@ -2,10 +2,14 @@ cimport cython
 
 from proxy.forward.attempt cimport Attempt, AttemptOwner
 from proxy.forward.context cimport Context
+from proxy.forward.headers cimport gave_up, handed_on
 from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
+from proxy.forward.timers cimport Alarm
 from proxy.observe.call_record cimport CallRecord
-from proxy.retry.facts cimport Request
+from proxy.retry.actions cimport Deliver, Hold, Launch, WakeAt
+from proxy.retry.facts cimport Reply, Request
+from proxy.retry.machine cimport Call as Decider
 from proxy.retry.registry cimport ScopeState
 from proxy.transport.clock cimport monotonic
 from proxy.transport.connection cimport Connection
@@ -36,11 +40,11 @@ cdef class Exchange(AttemptOwner):
     cdef public bytes _body
     cdef public list _failed
     cdef public list _avoided
-    cdef public object _alarm
+    cdef public Alarm _alarm
     cdef public object _key
     cdef public object _keys
     cdef public object _verdict
-    cdef public object call
+    cdef public Decider call
     cdef public Plan plan
     cdef public object policy
     cdef public Request request
@@ -60,10 +64,12 @@ cdef class Exchange(AttemptOwner):
         self, outcome, double now, long attempts, long long bytes_in, str endpoint, history, bint app_retry, bint once,
         str sent_by, fallbacks
     )
+    cpdef answered(self, Attempt attempt, Reply reply, stream)
+    @cython.locals(launch=Launch, deliver=Deliver, wake=WakeAt, hold=Hold, attempt=Attempt)
     cpdef carry_out(self, tuple actions, double now)
-    cpdef decider(self)
-    cpdef _decide(self)
-    cpdef _launch(self, action, double now)
+    cpdef Decider decider(self)
+    cpdef Decider _decide(self)
+    cpdef _launch(self, Launch action, double now)
     cdef _send(self, Attempt attempt, stream, double now)
     cpdef _begin(self, Attempt attempt, stream, double now)
     cdef _has_sent(self, Attempt attempt)
@@ -71,10 +77,14 @@ cdef class Exchange(AttemptOwner):
     cdef _avoid(self, Attempt attempt)
     cdef list _connections(self)
     cpdef _request_for(self, Attempt attempt, stream, double now)
+    @cython.locals(head=Answered, call=Decider)
     cpdef _deliver(self, Attempt attempt, outcome, double now)
     cpdef _stream_on(self, Attempt attempt, double now)
+    @cython.locals(call=Decider, attempt=Attempt)
     cpdef _finish(self, outcome, double now)
     cpdef _let_go(self, Attempt attempt)
+    cpdef _end_well(self, long number, trailers, double now)
     cpdef wake_at(self, double at)
+    cpdef _ring(self, double now)
     cdef _look_for_a_repeat(self, bint given_up, double now)
     cpdef due_by(self, double at)

@@ -75,8 +75,8 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
 NEVER = float("inf")
-#: To be asked for by this name: of the enumeration it takes ten times as long.
-_SUCCESS_CLASS = Class.SUCCESS
+#: To be asked for by these names: of the enumeration it takes ten times as long.
+_SUCCESS_CLASS, _SUCCESS, _OVERLOADED = Class.SUCCESS, Outcome.SUCCESS, Outcome.OVERLOADED
 _NO_NAMES: frozenset[bytes] = frozenset()
 #: Whom an exchange serves that serves nobody.
 NOBODY = cast(AppStream, None)
@@ -397,7 +397,11 @@ class Exchange(AttemptOwner):
         """A head came, of which something has to be decided."""
         if stream is not None and (attempt.head.login_bound or self.plan.login_bound):
             self.app.pin(stream, attempt.origin)
-        self.tell(attempt.arrived, self.decider().head, attempt.number, reply, attempt.arrived)
+        now = attempt.arrived
+        try:
+            self.carry_out(self.decider().head(attempt.number, reply, now), now)
+        except Exception as error:
+            self.break_down(error, now)
 
     def peeked(self, attempt: Attempt, body: bytes) -> None:
         """So much of an answer's body has come as was to be looked at, or all of it."""
@@ -454,7 +458,7 @@ class Exchange(AttemptOwner):
             attempt.state, attempt.ended, attempt.trailers = FLYING, False, None  # as the next call finds it
             self._succeed(now)
         else:
-            self.tell(now, self.decider().ended, attempt.number, now, trailers)
+            self._end_well(attempt.number, trailers, now)
 
     def upstream_ended(self) -> None:
         """In a tunnel, the upstream sends no more."""
@@ -493,15 +497,19 @@ class Exchange(AttemptOwner):
         for action in actions:
             kind = type(action)
             if kind is Launch:
-                self._launch(action, now)  # type: ignore[arg-type]
+                launch: Launch = action  # type: ignore[assignment]
+                self._launch(launch, now)
             elif kind is Deliver:
-                self._deliver(self.flights[action.attempt], action.outcome, now)  # type: ignore[union-attr]
+                deliver: Deliver = action  # type: ignore[assignment]
+                self._deliver(self.flights[deliver.attempt], deliver.outcome, now)
             elif kind is Finish:
                 self._finish(action.outcome, now)  # type: ignore[union-attr]
             elif kind is WakeAt:
-                self.wake_at(action.at)  # type: ignore[union-attr]
+                wake: WakeAt = action  # type: ignore[assignment]
+                self.wake_at(wake.at)
             elif kind is Hold:
-                attempt = self.flights[action.attempt]  # type: ignore[union-attr]
+                hold: Hold = action  # type: ignore[assignment]
+                attempt = self.flights[hold.attempt]
                 attempt.hold()
                 self._failed.append(attempt.origin)
                 self._avoid(attempt)
@@ -605,7 +613,8 @@ class Exchange(AttemptOwner):
     def _begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """Send the request as this attempt does, and what there is of its body."""
         self.call.protocols[attempt.number] = HTTP1 if stream.shared is None else HTTP2
-        attempt.send(stream, self._request_for(attempt, stream, now), self._replay, now)
+        replay = None if self.upload is None else self._replay
+        attempt.send(stream, self._request_for(attempt, stream, now), replay, now)
 
     @property
     def _replay(self) -> Replay | None:
@@ -638,7 +647,8 @@ class Exchange(AttemptOwner):
         """A stream on a connection that is there: this app connection's own (NTLM, Negotiate), or a pooled one."""
         stream = self.app.pinned(origin) if self.app.has_pinned and self.journey is None else None
         if stream is None:
-            stream = self.means.pool.lease(origin, now, idempotent=self.call.idempotent, not_on=self._connections())
+            not_on = self._connections() if origin.way.http2 else ()
+            stream = self.means.pool.lease(origin, now, self.call.is_idempotent(), not_on)
         return stream
 
     def _avoid(self, attempt: Attempt) -> None:
@@ -654,7 +664,7 @@ class Exchange(AttemptOwner):
 
     async def open(self, origin: Origin, *, fresh: bool) -> UpstreamStream:
         """A stream for an attempt, where no connection rests. `fresh`: not on one that another call has used."""
-        idempotent = None if fresh else self.call.idempotent
+        idempotent = None if fresh else self.call.is_idempotent()
         connect = self.policy.timeouts.connect
         return await self.means.pool.open(origin, within=connect, idempotent=idempotent, not_on=self._connections())
 
@@ -691,31 +701,38 @@ class Exchange(AttemptOwner):
     def _deliver(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
         head, call, journey = attempt.head, self.call, self.journey
         attempt.state = DELIVERING
-        if self.request.is_grpc and self._is_to_be_told(head, outcome):
+        if self.plan.is_grpc and self._is_to_be_told(head, outcome):
             self._give_up(attempt, outcome, now)
             return
         self.status = head.status
         policy = self.policy if journey is None else journey.policy_of(attempt.number)
-        drop, add = handed_on(call, policy, head, self.means.via, outcome=outcome, held=now - attempt.arrived)
+        drop, add = handed_on(call, policy, head, self.means.via, outcome, now - attempt.arrived)
         if journey is not None:
             drop |= journey.dropped(attempt.number)
         data = attempt.take()
         self.bytes_out += len(data)
         ended = attempt.ended
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
-        if outcome is Outcome.SUCCESS and self.policy.classify.looks_below_400:
+        if outcome is _SUCCESS and self.policy.classify.looks_below_400:
             attempt.watch = watch_for_errors(self.policy.classify, Reply(head.status, head))
             if attempt.watch is not None and data:
                 self._read_along(attempt.watch, data)
         if ended:
             if self.plan.is_grpc:
                 self._note_grpc_status(head, attempt.trailers)
-            self.tell(now, call.ended, attempt.number, now, attempt.trailers)
+            self._end_well(attempt.number, attempt.trailers, now)
         elif attempt.fault is not None:
             self._break_off(attempt.fault)
             self.tell(now, call.failed, attempt.number, attempt.fault, now)
         else:
             self._stream_on(attempt, now)
+
+    def _end_well(self, number: int, trailers: Trailers | None, now: float) -> None:
+        """The answer of this attempt, which the app is given, is whole."""
+        try:
+            self.carry_out(self.decider().ended(number, now, trailers), now)
+        except Exception as error:
+            self.break_down(error, now)
 
     def _is_to_be_told(self, head: ResponseHead, outcome: Outcome) -> bool:
         """Whether a gRPC call on HTTP/2 ends with an answer that does not say so in gRPC's way."""
@@ -729,7 +746,7 @@ class Exchange(AttemptOwner):
         self.grpc_status = grpc_status_of_http(attempt.head.status)
         self.app.answer(200, given_up_answer(self.call, attempt.head, self.means.via, outcome=outcome), b"")
         attempt.drop()
-        self.tell(now, self.call.ended, attempt.number, now, None)
+        self._end_well(attempt.number, None, now)
 
     def _stream_on(self, attempt: Attempt, now: float) -> None:
         """The answer goes on as it comes."""
@@ -753,7 +770,7 @@ class Exchange(AttemptOwner):
         if pipe.is_over:
             now = monotonic()
             for number in self.flights:
-                self.tell(now, self.call.ended, number, now)
+                self._end_well(number, None, now)
                 return
 
     def _answer(self, action: Answer) -> None:
@@ -821,7 +838,7 @@ class Exchange(AttemptOwner):
         for attempt in self.flights.values():
             if attempt.stream is not None or attempt.task is not None:
                 self._let_go(attempt)
-        given_up = gave_up(self.policy, outcome, call.attempts, no_place=call.found_no_place)
+        given_up = gave_up(self.policy, outcome, call.attempts, outcome is _OVERLOADED and call.found_no_place)
         if self.journey is not None:
             self._end_journey(self.journey)
         if given_up or means.app_repeats:
@@ -997,13 +1014,16 @@ class Exchange(AttemptOwner):
         self._alarm.set(at)
 
     def _ring(self, now: float) -> None:
-        self.tell(now, self.call.woke, now)
+        try:
+            self.carry_out(self.call.woke(now), now)
+        except Exception as error:
+            self.break_down(error, now)
 
     def attend(self, now: float) -> float:
         """See to deadlines and timeouts; when the next one is due."""
         call = self.decider()
         if call.deadline is not None and now >= call.deadline:
-            self.tell(now, call.woke, now)
+            self._ring(now)
         for attempt in list(self.flights.values()):
             if now >= self._attempt_due(attempt):
                 self.failed(attempt, faults.attempt_timeout())

@@ -31,6 +31,8 @@ _ASKS_TO_WAIT = (429, 503)
 #: Digits of a Retry-After that counts seconds; what is longer is never over, and goes on as it came.
 _MOST_DIGITS = 18
 _NO_NAMES: frozenset[bytes] = frozenset()
+#: To be asked for by these names: of the enumeration it takes ten times as long.
+_SUCCESS, _OVERLOADED, _ATTEMPTS_EXHAUSTED = Outcome.SUCCESS, Outcome.OVERLOADED, Outcome.ATTEMPTS_EXHAUSTED
 _NOT_VISIBLE = re.compile("[^ -~]").sub
 
 
@@ -164,18 +166,18 @@ def answer_fields(
 
 
 def handed_on(
-    call: Call, policy: Policy, head: ResponseHead, via: str, *, outcome: Outcome, held: float
+    call: Call, policy: Policy, head: ResponseHead, via: str, outcome: Outcome, held: float
 ) -> tuple[frozenset[bytes], bytes]:
     """What an upstream's answer loses and gains on its way to the app: lower-case names, and ready-made lines. `policy`
     is that of the upstream, where the call ended at another one.
     """
     attempts = call.attempts
-    cooling, named = call.kept_off if outcome is Outcome.COOLING else (0.0, 0.0)
     if answers_plainly(policy):
-        if attempts == 1 and outcome is Outcome.SUCCESS:
+        if attempts == 1 and outcome is _SUCCESS:
             return _NO_NAMES, plain_lines(via, head.version, 1)
-        if held < 1.0 and not gave_up(policy, outcome, attempts, no_place=call.found_no_place):
+        if held < 1.0 and not gave_up(policy, outcome, attempts, outcome is _OVERLOADED and call.found_no_place):
             return _NO_NAMES, _told_lines(via, head.version, attempts, outcome, head.status, told(call.history))
+    cooling, named = call.kept_off if outcome is Outcome.COOLING else (0.0, 0.0)
     changes = answer_fields(
         policy,
         head,
@@ -202,14 +204,16 @@ def answers_for_nobody(outcome: Outcome, error: str, detail: str) -> Changes:
     return changes
 
 
-def gave_up(policy: Policy, outcome: Outcome, attempts: int, *, no_place: bool = False) -> bool:
+def gave_up(policy: Policy, outcome: Outcome, attempts: int, no_place: bool = False) -> bool:
     """Whether the app is told not to retry on top. One attempt where the policy allows one is not giving up; one at
     each of several upstreams is. `no_place`: the call found no place among the attempts that may be under way, which is
     the one overload that is.
     """
-    if outcome is Outcome.ATTEMPTS_EXHAUSTED:
+    if outcome is _SUCCESS:
+        return False
+    if outcome is _ATTEMPTS_EXHAUSTED:
         return policy.strategy.max_attempts > 1 or attempts > 1
-    return outcome in GAVE_UP or (no_place and outcome is Outcome.OVERLOADED)
+    return outcome in GAVE_UP or (no_place and outcome is _OVERLOADED)
 
 
 def proxy_status(
@@ -232,7 +236,7 @@ def told(history: Sequence[AttemptRecord]) -> str:
 
     `attempt 1: 503, attempt 2: reset`, or `attempt 1: 503; POST may have been carried out, and is not idempotent`.
     """
-    ends = ", ".join(f"{_attempt(each)}: {_end(each)}" for each in history[-_MOST_TOLD:])
+    ends = ", ".join([f"{_attempt(each)}: {_end(each)}" for each in history[-_MOST_TOLD:]])
     last = history[-1] if history else None
     return ends if last is None or not last.why or last.decision == FELL_BACK else f"{ends}; {last.why}"
 

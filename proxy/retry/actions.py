@@ -1,13 +1,11 @@
 """What a call asks of its driver. Values, carried out in the order in which they are returned.
 
 Deciding carries nothing out: `proxy.forward.exchange` carries actions out with sockets, `proxy.lab.driver` on a virtual
-clock; both see the same ones. They are not frozen, because frozen ones take three times as long to make; nobody changes
-one.
+clock; both see the same ones. Nobody changes one, though nothing prevents it: what would takes three times as long.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from proxy.retry.facts import Outcome
@@ -15,108 +13,157 @@ from proxy.retry.first_byte import Look
 from proxy.retry.policy import Fallback
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Launch:
+class _Value:
+    """Equal to another of its kind with the same in every slot."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *[getattr(self, name) for name in self.__slots__]))
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({told})"
+
+
+class Launch(_Value):
     """Send the request as attempt n. `fresh`: on a new connection, since a pooled one was found dead. `endpoint`: to
     this one of the policy's, counted from 0; None: to whichever the driver takes. `key`: the number of the credential
     that it carries, from 0; None where the policy has none.
     """
 
-    attempt: int
-    fresh: bool = False
-    endpoint: int | None = None
-    key: int | None = None
+    __slots__ = ("attempt", "endpoint", "fresh", "key")
+
+    def __init__(self, attempt: int, fresh: bool = False, endpoint: int | None = None, key: int | None = None) -> None:
+        self.attempt = attempt
+        self.fresh = fresh
+        self.endpoint = endpoint
+        self.key = key
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class WakeAt:
+class WakeAt(_Value):
     """Set the call's one alarm (seconds, the driver's clock). A later WakeAt replaces it."""
 
-    at: float
+    __slots__ = ("at",)
+
+    def __init__(self, at: float) -> None:
+        self.at = at
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Ask:
+class Ask(_Value):
     """Ask the scope's bucket, which is kept elsewhere, for the price of a retry; then say `granted` or `refused`.
 
     The last action of its tuple: the answer may come at once.
     """
 
-    price: float
+    __slots__ = ("price",)
+
+    def __init__(self, price: float) -> None:
+        self.price = price
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Peek:
+class Peek(_Value):
     """Collect up to `limit` bytes of this answer's body, or to its end, or until `look`, which is fed with them, has
     seen enough; then say `peeked`. With a `look` it is a success, which has `failed` when that is `due`.
     """
 
-    attempt: int
-    limit: int
-    look: Look | None = None
+    __slots__ = ("attempt", "limit", "look")
+
+    def __init__(self, attempt: int, limit: int, look: Look | None = None) -> None:
+        self.attempt = attempt
+        self.limit = limit
+        self.look = look
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Hold:
+class Hold(_Value):
     """Keep this answer: head and up to 64 KiB of body; beyond that pause its connection."""
 
-    attempt: int
+    __slots__ = ("attempt",)
+
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Discard:
+class Discard(_Value):
     """The held answer is not needed any more."""
 
-    attempt: int
+    __slots__ = ("attempt",)
+
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Cancel:
+class Cancel(_Value):
     """Abort this sending; nothing more is heard of it."""
 
-    attempt: int
+    __slots__ = ("attempt",)
+
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Deliver:
+class Deliver(_Value):
     """Hand this attempt's answer to the app as it comes. `ended` or `failed` of it is followed by Finish."""
 
-    attempt: int
-    outcome: Outcome
+    __slots__ = ("attempt", "outcome")
+
+    def __init__(self, attempt: int, outcome: Outcome) -> None:
+        self.attempt = attempt
+        self.outcome = outcome
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Answer:
+class Answer(_Value):
     """The proxy's own answer, where there is none to hand on. `retry_after` is seconds, for a Retry-After field.
 
     `error` is the RFC 9209 proxy error type; `grpc_status` is told to a gRPC call in the place of what `status` stands
     for. Always followed by Finish.
     """
 
-    status: int
-    title: str
-    detail: str
-    outcome: Outcome
-    retry_after: float | None = None
-    error: str = "http_protocol_error"
-    grpc_status: int | None = None
+    __slots__ = ("detail", "error", "grpc_status", "outcome", "retry_after", "status", "title")
+
+    def __init__(
+        self,
+        status: int,
+        title: str,
+        detail: str,
+        outcome: Outcome,
+        retry_after: float | None = None,
+        error: str = "http_protocol_error",
+        grpc_status: int | None = None,
+    ) -> None:
+        self.status = status
+        self.title = title
+        self.detail = detail
+        self.outcome = outcome
+        self.retry_after = retry_after
+        self.error = error
+        self.grpc_status = grpc_status
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class FallBack:
+class FallBack(_Value):
     """Go on as a call of another upstream, which `elsewhere` has said takes it: make its `Call`, and say `go_on`.
 
     The last action of its tuple; this call is over, and hears of nothing any more.
     """
 
-    entry: Fallback
+    __slots__ = ("entry",)
+
+    def __init__(self, entry: Fallback) -> None:
+        self.entry = entry
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Finish:
+class Finish(_Value):
     """The call is over: release everything. `outcome` is final (a body may have broken after delivery)."""
 
-    outcome: Outcome
+    __slots__ = ("outcome",)
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
 
 
 Action: TypeAlias = Launch | WakeAt | Ask | Peek | Hold | Discard | Cancel | Deliver | Answer | FallBack | Finish

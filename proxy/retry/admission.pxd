@@ -1,11 +1,12 @@
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Request
 from proxy.retry.registry cimport ScopeState
+from proxy.retry.waiting_room cimport WaitingRoom
 
 
 cdef class Payment:
     cdef public Bucket bucket
-    cdef public object room
+    cdef public WaitingRoom room
     cdef public object upstream
     cdef public object price
     cdef public object owed

@@ -64,7 +64,7 @@ class Payment:
         """Take a place in the waiting room ("backoff" or "held"), for the one had before; False: there is none."""
         if self._place != place:
             self.leave_room()
-            if not self.room.enter(self.upstream, held=place == "held"):
+            if not self.room.enter(self.upstream, place == "held"):
                 return False
             self._place = place
         return True
@@ -72,7 +72,7 @@ class Payment:
     def leave_room(self) -> None:
         """Nothing is waited for any more."""
         if self._place:
-            self.room.leave(self.upstream, held=self._place == "held")
+            self.room.leave(self.upstream, self._place == "held")
             self._place = ""
 
     def take(self, price: float, now: float) -> bool:

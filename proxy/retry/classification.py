@@ -117,8 +117,9 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
     if reply.trailers is None and not ends_bare and is_plain_success(rules, reply.status, reply.fields):
         return SUCCESS  # what nearly every call comes to
     known = rules.known if reply.plain and not ends_bare else None
-    if known is not None and reply.status in known:
-        return known[reply.status]
+    verdict: Verdict | NeedsBody | None = None if known is None else known.get(reply.status)
+    if verdict is not None:
+        return verdict
     own = reply.grpc_status
     grpc = _status_of_reply(rules, request, reply, own)
     verdict = _by_rules(rules, reply, body, grpc, own) or _by_lists_of_reply(rules, request, reply.status, grpc, own)

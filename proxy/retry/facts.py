@@ -261,6 +261,8 @@ class Reply:
     @property
     def grpc_status(self) -> int | None:
         """The upstream's own grpc-status, from trailers or a trailers-only head; unreadable values are UNKNOWN (2)."""
+        if self.plain:
+            return None
         value = first(self.trailers, "grpc-status") if self.trailers is not None else None
         if value is None:
             value = first(self.fields, "grpc-status")

@@ -1,34 +1,26 @@
+cimport cython
+
 from proxy.retry.admission cimport Admission, Payment
 from proxy.retry.attempt_record cimport AttemptRecord
-from proxy.retry.buckets cimport Bucket
+from proxy.retry.classification cimport classify
 from proxy.retry.facts cimport Failure, Reply, Request
-from proxy.retry.plans cimport Next
+from proxy.retry.plans cimport Hedged, Next, Sequential, Standing, failure_of, first_no, goes_on
 from proxy.retry.registry cimport ScopeState
 from proxy.retry.states cimport Delivering, Flight, Flying
 
 
-cdef class Call:
-    cdef public Request request
-    cdef public object policy
+cdef class Call(Standing):
+    cdef public bint _enforces
     cdef public ScopeState scope
     cdef public object env
     cdef public object state
-    cdef public long attempts
-    cdef public long earlier
     cdef public double started
-    cdef public object deadline
-    cdef public bint committed
     cdef public bint hedged
     cdef public bint resent
-    cdef public object hints
     cdef public Failure failure
-    cdef public Reply reply
     cdef public object first_byte
     cdef public bint request_sent
-    cdef public object plugin
     cdef public object fallbacks
-    cdef public Bucket bucket
-    cdef public list history
     cdef public dict endpoints
     cdef public dict protocols
     cdef public object _alarm
@@ -55,6 +47,7 @@ cdef class Call:
     cdef Payment _payable(self)
     cdef Flight _in_flight(self, long attempt)
     cdef tuple _admit(self, Next next, double now)
+    @cython.locals(failure=Failure, payment=Payment)
     cdef tuple _launch(self, double now)
     cdef bint _chosen(self, Payment payment, double now) except -1
     cdef _pass_gates_of(self, keys, double now)
@@ -65,6 +58,7 @@ cdef class Call:
     cdef tuple _cancel_all_but(self, long attempt, double now, decision=*)
     cdef _planned(self)
     cdef bint _is_disabled(self) except -1
+    @cython.locals(sequential=Sequential, next=Next, payment=Payment)
     cdef tuple _judge(self, Failure failure, Flight flight, double now)
     cdef _tell_of(self, Failure failure, bint on, double now)
     cdef _learn(self, bint throttled, double now)

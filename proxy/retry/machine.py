@@ -36,7 +36,7 @@ from proxy.retry.admission import Admission, Alarm, Payment
 from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
-from proxy.retry.classification import NeedsBody, classify, classify_fault, refuses_credential
+from proxy.retry.classification import NEEDS_BODY, NeedsBody, classify, classify_fault, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoint_picker import CircuitChanged, EndpointPicker
@@ -54,7 +54,7 @@ from proxy.retry.facts import (
 )
 from proxy.retry.fallback import GOES_ON, Elsewhere, Fallbacks
 from proxy.retry.first_byte import Look
-from proxy.retry.plans import HAIR, Hedged, Next, Sequential, failure_of, first_no, goes_on
+from proxy.retry.plans import HAIR, Hedged, Next, Sequential, Standing, failure_of, first_no, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import (
@@ -114,7 +114,7 @@ _DELIVER_FIRST: Actions = (Deliver(1, Outcome.SUCCESS),)
 _FINISH: dict[Outcome, Actions] = {outcome: (Finish(outcome),) for outcome in Outcome}
 
 
-class Call:
+class Call(Standing):
     """One call of an app. `hedged`: several attempts may be in flight (a call that is not safe to hedge is not).
 
     `alarm` moves the call's alarm when a gate's word changes; drivers give it, tests of ungated calls need none.
@@ -127,10 +127,20 @@ class Call:
     """
 
     __slots__ = (
-        *("_admission", "_alarm", "_app_paid", "_flight", "_keys", "_paid", "_payment", "_picker", "_plan"),
-        *("_processed", "_shared", "attempts", "bucket", "committed", "deadline", "earlier", "endpoints", "env"),
-        *("failure", "fallbacks", "first_byte", "hedged", "hints", "history", "plugin", "policy", "protocols"),
-        *("reply", "request", "request_sent", "resent", "scope", "started", "state"),
+        *(
+            "_admission",
+            "_alarm",
+            "_app_paid",
+            "_enforces",
+            "_flight",
+            "_keys",
+            "_paid",
+            "_payment",
+            "_picker",
+            "_plan",
+        ),
+        *("_processed", "_shared", "endpoints", "env", "failure", "fallbacks", "first_byte", "hedged"),
+        *("protocols", "request_sent", "resent", "scope", "started", "state"),
     )
 
     def __init__(
@@ -177,14 +187,15 @@ class Call:
         if scope.endpoints is not None:
             endpoints = scope.endpoints.of(request.authority)
             self._picker = EndpointPicker(endpoints, policy.upstream, env.circuit_changed)
-        if policy.mode == "enforce":
+        self._enforces = policy.mode == "enforce"
+        if self._enforces:
             strategy = policy.strategy
             self.bucket = scope.bucket
             if elsewhere is not None:
                 self.fallbacks = Fallbacks(policy, request, elsewhere)
             if strategy.hedging_delay is not None:
                 safe = strategy.safe_methods or policy.classify.unsafe_methods == "always"
-                self.hedged = safe or self.idempotent
+                self.hedged = safe or self.is_idempotent()
         elif policy.mode == "observe":
             self.bucket = scope.shadow
 
@@ -194,15 +205,9 @@ class Call:
         return self.state.outcome if isinstance(self.state, Done) else None
 
     @property
-    def idempotent(self) -> bool:
-        """RFC 9110, section 9.2.2, or a key that makes it so (contract, "Safety", 3)."""
-        key = self.policy.idempotency_key
-        return self.request.is_idempotent(key.header.lower(), key.inject)
-
-    @property
     def app_retry(self) -> bool:
         """Whether the app had tried this before by itself."""
-        return self.hints.retries_itself
+        return self.hints is not NO_HINTS and self.hints.retries_itself
 
     @property
     def held_by(self) -> str:
@@ -317,9 +322,9 @@ class Call:
         if flight is None or flight.reply is not None:
             return ()
         verdict = classify(self.policy.classify, self.request, reply, None)
-        if reply.status < 400 and (isinstance(verdict, NeedsBody) or self.first_byte is not None):
+        if reply.status < 400 and (verdict is NEEDS_BODY or self.first_byte is not None):
             return self._begun(attempt, flight, reply, verdict, now)
-        if isinstance(verdict, NeedsBody):
+        if verdict is NEEDS_BODY:
             flight.reply = reply
             if self._admission is not None and self._admission.cooled:
                 self._admission.landed(flight.since, now, well=None)
@@ -336,7 +341,7 @@ class Call:
         reply = flight.reply
         reply.peeked = body
         verdict = classify(self.policy.classify, self.request, reply, body)
-        assert not isinstance(verdict, NeedsBody)  # it has been looked at
+        assert verdict is not NEEDS_BODY  # it has been looked at
         reply.counts_as = verdict.counts_as
         return self._answered(attempt, flight, reply, verdict, now)
 
@@ -572,15 +577,20 @@ class Call:
         if self._admission is not None:
             self._admission.sent(attempt, now)
         endpoint = None if self._picker is None else self._picker.take(payment, self.state, now)
-        flight, keys = Flight(now, payment, endpoint=endpoint), self._keys
+        flight, keys = Flight(now, payment), self._keys
+        flight.endpoint = endpoint
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
+        discarded: Actions
         if not self.hedged:
             self.state = Flying({attempt: flight})
             if attempt == 1 and endpoint is None and keys is None:
                 return _LAUNCH_FIRST
-            discarded, self.failure = self._discard(), None
-            return (*discarded, Launch(attempt, endpoint=endpoint, key=flight.key))
+            failure, self.failure = self.failure, None
+            launch = Launch(attempt, False, endpoint, flight.key)
+            if failure is None or failure.status is None:
+                return (launch,)
+            return (Discard(failure.attempt), launch)
         state = self.state
         discarded = ()
         if type(state) is Flying:
@@ -592,7 +602,7 @@ class Call:
         plan = self._planned()
         assert isinstance(plan, Hedged)
         next = state.next = plan.after_launch(self, now)
-        launch = Launch(attempt, endpoint=endpoint, key=flight.key)
+        launch = Launch(attempt, False, endpoint, flight.key)
         if next is None:
             return (*discarded, launch)
         # Hedges without a delay go one out of another; before the stack gets deep, the alarm goes on with the next.
@@ -623,7 +633,7 @@ class Call:
             return True
         if fault.progress is Progress.REFUSED:
             return not self._processed
-        return fault.reused and self.idempotent
+        return fault.reused and self.is_idempotent()
 
     def _answered(self, attempt: int, flight: Flight, reply: Reply, verdict: Verdict, now: float) -> Actions:
         """The class of an answer is known."""
@@ -664,10 +674,10 @@ class Call:
         tunnels = reply.status == 101 or request.method == "CONNECT"
         final = reply.early or reply.end or self.committed
         kept = policy.mode == "enforce" and not (final or tunnels or request.is_grpc)
-        if not kept and isinstance(verdict, NeedsBody):
+        if not kept and verdict is NEEDS_BODY:
             verdict = classify(rules, request, reply, b"")  # nobody looks into it
-        whole = isinstance(verdict, NeedsBody)
-        if not isinstance(verdict, NeedsBody) and not (kept and verdict.cls is _SUCCESS_CLASS):
+        whole = verdict is NEEDS_BODY
+        if verdict is not NEEDS_BODY and not (kept and verdict.cls is _SUCCESS_CLASS):
             return self._answered(attempt, flight, reply, verdict, now)
         flight.reply = reply
         look = flight.look = Look(reply, rules.empty_events, self.first_byte, whole=whole)
@@ -696,7 +706,7 @@ class Call:
         return plan
 
     def _is_disabled(self) -> bool:
-        return self.hints.disabled or self.policy.mode != "enforce"
+        return not self._enforces or (self.hints is not NO_HINTS and self.hints.disabled)
 
     def _judge(self, failure: Failure, flight: Flight, now: float) -> Actions:
         """An attempt failed: grant, pay for and set out on another one, or end the call with a *no*."""
@@ -711,8 +721,12 @@ class Call:
             self._picker.tell_breaker(flight, ill=failure.verdict.cls in _ILL, now=now)
         on = goes_on(self, failure)
         began = self._tell_of(failure, on, now)
-        if self.policy.mode == "observe" and not self.hints.disabled:
-            decided: Next | Outcome = self._observe(failure, on, now)
+        decided: Next | Outcome
+        if isinstance(plan, Sequential) and self._enforces:
+            sequential = plan
+            decided = sequential.after_failure(self, failure, now, on, self._is_disabled())
+        elif self.policy.mode == "observe" and not self.hints.disabled:
+            decided = self._observe(failure, on, now)
         else:
             decided = plan.after_failure(self, failure, now, on, self._is_disabled())
         if self.hedged:
@@ -720,28 +734,32 @@ class Call:
         self.failure = failure
         if isinstance(decided, Next):
             decided = self._pay_for(decided, now)
-        if isinstance(decided, Outcome):
+        if not isinstance(decided, Next):
             self._note_no(failure, flight, decided, now)
             return self._give_up(decided, now)
+        next = decided
         renewed = self._keys if self._keys is not None and self._keys.renew(failure, now) else None
         if began is not None and renewed is not None:  # its first place is for calls with the credential that had it
             self._gates().met(began)
         elif began is not None:
-            self._gates().claim_place(began, decided.due)
+            self._gates().claim_place(began, next.due)
         if renewed is not None:
             self._pass_gates_of(renewed, now)
-        self._note(failure.attempt, flight, now, "retried", failure).delay = decided.due - now
+        self._note(failure.attempt, flight, now, "retried", failure).delay = next.due - now
         payment = self._payment
         assert payment is not None  # it was paid for, or is owed
-        actions: Actions = (WakeAt(decided.due),)
+        owes = payment.owed is not None
+        if not owes and next.due <= now:
+            return self._admit(next, now)
+        self.endpoints, self.protocols = {}, {}  # they stand in the record, and many calls may wait
+        self.state = next
+        if failure.status is not None and not owes:
+            return (Hold(failure.attempt), WakeAt(next.due))
+        actions: Actions = (WakeAt(next.due),)
         if payment.owed is not None:
             payment.asked = True
-            actions = (WakeAt(decided.due), Ask(payment.owed))
-        elif decided.due <= now:
-            return self._admit(decided, now)
-        self.endpoints, self.protocols = {}, {}  # they stand in the record, and many calls may wait
-        self.state = decided
-        return (Hold(failure.attempt), *actions) if failure.status is not None else actions
+            actions = (WakeAt(next.due), Ask(payment.owed))
+        return actions if failure.status is None else (Hold(failure.attempt), *actions)
 
     def _tell_of(self, failure: Failure, on: bool, now: float) -> bytes | None:
         """Tell everybody who learns from failures. The cooldown that began with this one, if one did."""
@@ -786,7 +804,7 @@ class Call:
     def _learn(self, throttled: bool, now: float) -> None:
         """The adaptive limiter learns from the end of every attempt."""
         pacing = self.scope.pacing
-        if pacing is not None and self.policy.mode == "enforce":
+        if pacing is not None and self._enforces:
             pacing.learn(throttled, now)
             if self.scope.limiter is not None and self.scope.limiter.queue:
                 self.scope.limiter.retime(now)
@@ -1039,7 +1057,7 @@ class Call:
         assert flight is not None  # it is being delivered
         whole = self.reply = Reply(reply.status, trailers, end=True, trailers=trailers)
         verdict = classify(self.policy.classify, self.request, whole, b"")
-        assert not isinstance(verdict, NeedsBody)  # there is nothing to look at
+        assert verdict is not NEEDS_BODY  # there is nothing to look at
         if verdict.cls is Class.SUCCESS:
             self._succeeded(attempt, now)
             return self._finish(Outcome.SUCCESS, now)
@@ -1120,7 +1138,8 @@ class Call:
     ) -> AttemptRecord:
         payment, admission = flight.payment, self._admission
         price = 0.0 if payment is None else payment.price or 0.0
-        record = AttemptRecord(attempt, flight.since, now, decision=decision, price=price)
+        record = AttemptRecord(attempt, flight.since, now)
+        record.decision, record.price = decision, price
         record.endpoint = self.endpoints.get(attempt, "")
         record.protocol = self.protocols.get(attempt, "")
         if flight.look is not None:

@@ -1,5 +1,9 @@
+cimport cython
+
+from proxy.retry.attempt_record cimport AttemptRecord
 from proxy.retry.backoff cimport WaitSeries
-from proxy.retry.facts cimport Failure, Reply
+from proxy.retry.buckets cimport Bucket
+from proxy.retry.facts cimport Failure, Reply, Request
 
 
 cdef class Next:
@@ -9,10 +13,29 @@ cdef class Next:
     cdef public bint gated
 
 
+cdef class Standing:
+    cdef public object policy
+    cdef public Request request
+    cdef public object hints
+    cdef public long attempts
+    cdef public long earlier
+    cdef public object deadline
+    cdef public bint committed
+    cdef public list history
+    cdef public Reply reply
+    cdef public Bucket bucket
+    cdef public object plugin
+
+    cpdef bint is_idempotent(self) except -1
+    cpdef hedging_delay(self, double now)
+    cpdef tuple named_wait(self, Failure failure, double now)
+
+
 cdef class Sequential(WaitSeries):
     cdef public double due
 
-    cpdef after_failure(self, call, Failure failure, double now, bint goes_on, bint disabled)
+    @cython.locals(each=AttemptRecord, bucket=Bucket, until=double, first_sent=double)
+    cpdef after_failure(self, Standing call, Failure failure, double now, bint goes_on, bint disabled)
 
 
 cdef class Hedged:
@@ -20,14 +43,15 @@ cdef class Hedged:
     cdef public object stopped
     cdef public double _pushed_until
 
-    cpdef after_launch(self, call, double now)
-    cpdef after_failure(self, call, Failure failure, double now, bint goes_on, bint disabled)
+    cpdef after_launch(self, Standing call, double now)
+    @cython.locals(bucket=Bucket)
+    cpdef after_failure(self, Standing call, Failure failure, double now, bint goes_on, bint disabled)
 
 
-cpdef bint goes_on(call, Failure failure) except -1
-cpdef Failure failure_of(call, long attempt, Reply reply, verdict, double sent, double wall)
-cdef _pushback_of(call, Reply reply, cls, double wall)
+cpdef bint goes_on(Standing call, Failure failure) except -1
+cpdef Failure failure_of(Standing call, long attempt, Reply reply, verdict, double sent, double wall)
+cdef _pushback_of(Standing call, Reply reply, cls, double wall)
 cpdef bint is_safe(verdict, fault, bint idempotent, unsafe_methods) except -1
 cpdef double safe_until(Failure failure, double first_sent, bint idempotent, unsafe_methods) except? -1
-cpdef first_no(call, Failure failure, bint goes_on, bint disabled, bint safe)
+cpdef first_no(Standing call, Failure failure, bint goes_on, bint disabled, bint safe)
 cpdef bint too_long(delay, policy) except -1

@@ -14,13 +14,24 @@ after a failure: an attempt that nothing flies beside is a retry, and no hedge (
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance, WaitSeries
 from proxy.retry.buckets import Bucket
 from proxy.retry.classification import names
-from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Outcome, Progress, Pushback, Reply, Request, Verdict
+from proxy.retry.facts import (
+    IDEMPOTENT_METHODS,
+    NO_PUSHBACK,
+    Class,
+    Failure,
+    Fault,
+    Outcome,
+    Progress,
+    Pushback,
+    Reply,
+    Request,
+    Verdict,
+)
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy, Strategy, UnsafeMethods
 from proxy.retry.pushback import read_pushback
@@ -31,8 +42,8 @@ HAIR = 1e-9
 
 NEVER = float("inf")
 
-#: To be asked for by this name: of the enumeration it takes ten times as long.
-_THROTTLING = Class.THROTTLING
+#: To be asked for by these names: of the enumeration it takes ten times as long.
+_THROTTLING, _ATTEMPTS_EXHAUSTED, _NEVER_SENT = Class.THROTTLING, Outcome.ATTEMPTS_EXHAUSTED, Progress.NEVER_SENT
 
 
 class Next:
@@ -49,10 +60,15 @@ class Next:
         self.gated = gated
 
 
-class Standing(Protocol):
+class Standing:
     """What a plan may know of its call. `earlier` attempts of it were made at other upstreams; `reply`: the answer that
     is judged; `bucket`: what its retries are paid from; `plugin`: its token of a strategy of one's own.
     """
+
+    __slots__ = (
+        *("attempts", "bucket", "committed", "deadline", "earlier", "history", "hints", "plugin", "policy", "reply"),
+        "request",
+    )
 
     policy: Policy
     request: Request
@@ -69,18 +85,26 @@ class Standing(Protocol):
     @property
     def found_no_place(self) -> bool:
         """Whether no place among the attempts under way became free for it."""
+        raise NotImplementedError
 
-    @property
-    def idempotent(self) -> bool:
-        """Whether its request may be repeated without knowing whether it was carried out."""
+    def is_idempotent(self) -> bool:
+        """Whether its request may be repeated without knowing whether it was carried out: by RFC 9110, section 9.2.2,
+        or a key that makes it so (contract, "Safety", 3).
+        """
+        if self.request.method in IDEMPOTENT_METHODS:
+            return True
+        key = self.policy.idempotency_key
+        return self.request.is_idempotent(key.header.lower(), key.inject)
 
     def hedging_delay(self, now: float) -> float | None:
         """Seconds from one hedge to the next; None while a percentile is asked for and too little is known."""
+        raise NotImplementedError
 
     def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
         """Whether the next attempt goes at once, with another credential, and else the delay that was named to it, in
         seconds; None where none was.
         """
+        raise NotImplementedError
 
 
 def goes_on(call: Standing, failure: Failure) -> bool:
@@ -126,7 +150,7 @@ def _pushback_of(call: Standing, reply: Reply, cls: Class, wall: float) -> Pushb
 
 def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_methods: UnsafeMethods) -> bool:
     """Whether repeating the request can do no harm that the policy does not allow (contract, "Safety", 1 to 3)."""
-    if fault is not None and fault.progress is Progress.NEVER_SENT:
+    if fault is not None and fault.progress is _NEVER_SENT:
         return True
     if idempotent or unsafe_methods == "always":
         return True
@@ -166,7 +190,7 @@ def first_no(call: Standing, failure: Failure, goes_on: bool, disabled: bool, sa
     if not safe:
         return Outcome.NOT_RETRYABLE
     made = call.attempts - call.earlier
-    return None if made < call.policy.strategy.max_attempts else Outcome.ATTEMPTS_EXHAUSTED
+    return None if made < call.policy.strategy.max_attempts else _ATTEMPTS_EXHAUSTED
 
 
 def too_long(delay: float | None, policy: Policy) -> bool:
@@ -185,7 +209,7 @@ class Sequential(WaitSeries):
     __slots__ = ("due",)
 
     def __init__(self, strategy: Strategy, rng: Chance) -> None:
-        super().__init__(strategy, rng)
+        WaitSeries.__init__(self, strategy, rng)
         self.due = 0.0
 
     def after_failure(
@@ -200,7 +224,7 @@ class Sequential(WaitSeries):
             if each.attempt > call.earlier:
                 first_sent = each.started
                 break
-        until = safe_until(failure, first_sent, call.idempotent, policy.classify.unsafe_methods)
+        until = safe_until(failure, first_sent, call.is_idempotent(), policy.classify.unsafe_methods)
         no = first_no(call, failure, goes_on, disabled, now <= until + HAIR)
         if no is not None:
             return no
@@ -208,9 +232,12 @@ class Sequential(WaitSeries):
         price = bucket.price(failure.price_class) if bucket is not None else 0.0
         if bucket is not None and not bucket.affords(price, now):
             return Outcome.BUCKET_EMPTY
-        wait = call.plugin.next_delay(failure) if call.plugin is not None else None
-        if isinstance(wait, Outcome):
-            return wait
+        wait: float | None = None
+        if call.plugin is not None:
+            asked = call.plugin.next_delay(failure)
+            if isinstance(asked, Outcome):
+                return asked
+            wait = asked
         at_once, named = call.named_wait(failure, now)
         if at_once:  # without backoff, but it counts: retry n waits d(n)
             wait = 0.0

@@ -18,11 +18,11 @@ class WaitingRoom:
         self.waiting = 0
         self._held: dict[str, int] = {}
 
-    def enter(self, upstream: str, *, held: bool = False) -> bool:
+    def enter(self, upstream: str, held: bool = False) -> bool:
         """Take a place, if there is one. `held`: a gate holds the call, so that the upstream's share counts."""
         return self._enter(upstream, held, 0, 0)
 
-    def leave(self, upstream: str, *, held: bool = False) -> None:
+    def leave(self, upstream: str, held: bool = False) -> None:
         """Give back a place that was taken with the same words."""
         self.waiting -= 1
         if held:

@@ -221,7 +221,7 @@ def _matches(written: Event | Action, real: Event | Action) -> bool:
         return written is real
     if type(written) is not type(real):
         return False
-    return all(_same(getattr(written, item.name), getattr(real, item.name)) for item in dataclasses.fields(written))
+    return all(_same(getattr(written, name), getattr(real, name)) for name in written.__slots__)
 
 
 def _same(one: object, two: object) -> bool:

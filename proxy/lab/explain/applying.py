@@ -110,12 +110,12 @@ def _endpoints(chosen: Chosen, *, by_prefix: bool) -> str:
 def _repeating(one: Play) -> str:
     call = one.call
     why = wording.why_idempotent(call) or f"{call.request.method} is not idempotent"
-    rule = "" if call.idempotent else f"; unsafe_methods is {call.policy.classify.unsafe_methods}"
+    rule = "" if call.is_idempotent() else f"; unsafe_methods is {call.policy.classify.unsafe_methods}"
     if call.policy.strategy.hedging_delay is None:
         return why + rule
     if not call.hedged:
         return f"{why}{rule}: not hedged, one attempt after another"
-    vouched = call.policy.strategy.safe_methods and not call.idempotent
+    vouched = call.policy.strategy.safe_methods and not call.is_idempotent()
     return f"{why}, but its service config says that it is safe: hedged" if vouched else f"{why}{rule}: hedged"
 
 

@@ -197,7 +197,7 @@ class End:
         rows = [("class", f"{verdict.cls} ({verdict.because}{self._rule_at(verdict)})")]
         if verdict.cls != "success":
             unsafe = one.call.policy.classify.unsafe_methods
-            safe = is_safe(verdict, fault, idempotent=one.call.idempotent, unsafe_methods=unsafe)
+            safe = is_safe(verdict, fault, idempotent=one.call.is_idempotent(), unsafe_methods=unsafe)
             rows.append(("safety", wording.safety(one.call, verdict, fault, safe=safe)))
         yield from columns(rows)
         yield ""

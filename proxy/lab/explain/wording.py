@@ -262,7 +262,7 @@ def safety(call: Call, verdict: Verdict, fault: Fault | None, *, safe: bool) -> 
 def why_idempotent(call: Call) -> str:
     """What makes the call idempotent, "" where nothing does."""
     key = call.policy.idempotency_key
-    if not call.idempotent:
+    if not call.is_idempotent():
         return ""
     if call.request.method in IDEMPOTENT_METHODS:
         return f"{call.request.method} is idempotent"

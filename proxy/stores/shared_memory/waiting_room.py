@@ -26,7 +26,7 @@ class SharedWaitingRoom(WaitingRoom):
         self._row = row
         self._page = memory.page(row)
 
-    def enter(self, upstream: str, *, held: bool = False) -> bool:
+    def enter(self, upstream: str, held: bool = False) -> bool:
         """Take a place, if all workers together leave one."""
         key = digest("waiting", upstream) if held else 0
         memory = self._memory
@@ -44,7 +44,7 @@ class SharedWaitingRoom(WaitingRoom):
             memory.words[self._page] = self.waiting
             return True
 
-    def leave(self, upstream: str, *, held: bool = False) -> None:
+    def leave(self, upstream: str, held: bool = False) -> None:
         memory = self._memory
         with memory.waiting_lock:
             super().leave(upstream, held=held)
