@@ -89,13 +89,16 @@ SHARED = "proxy._compiled"
 
 #: A None where an object was promised is an exception, and so is an index out of bounds.
 DIRECTIVES = {"language_level": 3, "nonecheck": True, "boundscheck": True, "annotation_typing": False}
+#: No exception of C++ passes through, so nobody unwinds these stacks: the tables for that are a twentieth of a module,
+#: and would take memory beside it.
+FLAGS = ["-O2", "-g0", "-fno-asynchronous-unwind-tables"]
 
 
 def extension(module: str) -> Extension:
     """A module of the table, out of its source."""
     path = module.replace(".", "/")
     source = path + (".c" if module == SHARED else ".pyx" if Path(path + ".pyx").exists() else ".py")
-    built = Extension(module, [source], extra_compile_args=["-O2", "-g0"])
+    built = Extension(module, [source], extra_compile_args=FLAGS)
     # Policies go to workers; nothing else that is compiled leaves its process, and the code for it is a tenth of all.
     built.cython_directives = {"auto_pickle": module.startswith("proxy.retry.")}
     return built

@@ -12,6 +12,8 @@ from clients import with_aiohttp
 from support.process import Redrive
 from support.scripted import Upstream, answer
 
+from proxy.wire.http2.compiled import SLICER
+
 #: For verbs, workers, extras, formats and answers that are not asked for here, and aiohttp's client. What aiohttp's
 #: server imports is not on it (docs/decisions/0007-aiohttp-serves.md).
 NEVER = frozenset({
@@ -20,6 +22,8 @@ NEVER = frozenset({
     "unittest", "watchfiles", "proxy.config.service_config", "proxy.lab", "proxy.server.intercept.ca",
     "proxy.supervisor.workers", "proxy.stores",
 })  # fmt: skip
+if SLICER is not None:  # compiled code reads HTTP/2 by itself
+    NEVER |= {"hpack"}
 #: What the parent of workers does for them.
 NOT_FOR_A_WORKER = (NEVER - {"proxy.stores"}) | {
     "proxy.cli", "proxy.config.load", "proxy.main", "proxy.observe.exposition", "proxy.server.admin",

@@ -32,12 +32,21 @@ class Cutter(Protocol):
 
 HEADER: HeaderForm
 SLICER: Cutter | None
-#: What a Huffman string says (RFC 7541, appendix B); None: it is malformed. No function where none was built.
-unhuffed: Callable[[bytes], bytes | None] | None
+#: What a Huffman string says (RFC 7541, appendix B); None: it is malformed.
+unhuffed: Callable[[bytes], bytes | None]
 
 try:
     from proxy.wire.http2.octets import FrameHeader, Slicer, unhuffed
 
     HEADER, SLICER = FrameHeader(), Slicer()
 except ImportError:
-    HEADER, SLICER, unhuffed = struct.Struct(">HBBBI"), None, None
+    HEADER, SLICER = struct.Struct(">HBBBI"), None
+    from hpack.exceptions import HPACKError  # the library's table of codes takes more than half a MiB
+    from hpack.huffman_table import decode_huffman
+
+    def unhuffed(text: bytes) -> bytes | None:
+        """What a Huffman string says."""
+        try:
+            return decode_huffman(text)
+        except HPACKError:
+            return None

@@ -2,7 +2,7 @@
 
 We announce a table of size 0 and index nothing ourselves. After a peer's acknowledgement, its blocks are walked here,
 and passed on as slices: each field keeps the bytes that encode it. Blocks from before that need the table that the peer
-still has; the `hpack` library reads those, and they are passed on as literals.
+still has, and are passed on as literals.
 
 What is passed on says what came, and leaves no entry in a table: a literal with incremental indexing becomes one
 without, size updates are dropped, never-indexed stays never-indexed, Huffman strings stay as they are.
@@ -11,15 +11,11 @@ without, size updates are dropped, never-indexed stays never-indexed, Huffman st
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
-
-from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderListError
-from hpack.huffman_table import decode_huffman
-from hpack.table import HeaderTable
 
 from proxy.wire.field_names import ANSWER_KEYS, HOP_BY_HOP, REQUEST_KEYS
 from proxy.wire.http2.compiled import SLICER, unhuffed
+from proxy.wire.http2.tables import OVERHEAD, STATIC, DynamicTable
 
 #: The update to a table of size 0, with which the first block on each connection begins.
 NO_TABLE = b"\x20"
@@ -77,16 +73,15 @@ class Field:
 
 
 _STEERING = frozenset({*REQUEST_KEYS.values(), *ANSWER_KEYS.values(), *HOP_BY_HOP})
-_STATIC = HeaderTable.STATIC_TABLE
 #: Fields by the first byte of their representation, where it is that of an indexed one of the static table.
 _INDEXED: tuple[Field | None, ...] = tuple(
-    Field(Name(_STATIC[byte - 0x81][0], b""), _STATIC[byte - 0x81][1], bytes((byte,)))
-    if 0x81 <= byte <= 0x80 + len(_STATIC)
+    Field(Name(STATIC[byte - 0x81][0], b""), STATIC[byte - 0x81][1], bytes((byte,)))
+    if 0x81 <= byte <= 0x80 + len(STATIC)
     else None
     for byte in range(256)
 )
 _NAMES: dict[bytes, int] = {}
-for _index, (_name, _) in enumerate(_STATIC, 1):
+for _index, (_name, _) in enumerate(STATIC, 1):
     _NAMES.setdefault(_name, _index)
 
 #: What was read, by the bytes that encode it.
@@ -237,9 +232,9 @@ def _read_name(start: bytes) -> Name:
     first = start[0]
     incremental = first >= 0x40
     index, at = _read_integer(start, 0, 6 if incremental else 4)
-    if index > len(_STATIC):
+    if index > len(STATIC):
         raise Unreadable("an index beyond the static table")
-    text = _STATIC[index - 1][0] if index else _read_string(start, at)
+    text = STATIC[index - 1][0] if index else _read_string(start, at)
     wire = integer(index, 4) + start[at:] if incremental else start
     name = Name(text, wire, kept=incremental or not first & 0x10)
     if len(start) <= _SHORT:
@@ -257,43 +252,66 @@ def _read_string(raw: bytes, at: int) -> bytes:
 
 
 def _unhuffed(text: bytes) -> bytes:
-    if unhuffed is not None:
-        said = unhuffed(text)
-        if said is not None:
-            return said
-    try:
-        return decode_huffman(text)
-    except HPACKError:
-        raise Unreadable("a Huffman string is malformed") from None
+    said = unhuffed(text)
+    if said is None:
+        raise Unreadable("a Huffman string is malformed")
+    return said
 
 
 class PeerTable:
     """Reads blocks from before the acknowledgement, whose sender still has a dynamic table. `limit`: see `TooMuch`."""
 
-    __slots__ = ("_decoder",)
+    __slots__ = ("_limit", "_table")
 
     def __init__(self, limit: int) -> None:
-        self._decoder = Decoder(max_header_list_size=limit)
+        self._limit = limit
+        self._table = DynamicTable()
 
     @property
     def is_empty(self) -> bool:
         """Whether the sender has said that its table has size 0, and so needs not say it again."""
-        return self._decoder.header_table_size == 0
+        return self._table.size == 0
 
     def read(self, block: bytes) -> list[Field]:
         """Its fields, each as a literal when it goes on. Raises Unreadable, TooMuch."""
-        starts_without_table(block)
+        _, end_of_updates = starts_without_table(block)
+        fields: list[Field] = []
+        at = held = 0
         try:
-            found: Iterable[tuple[bytes, bytes]] = self._decoder.decode(block, raw=True)
-        except OversizedHeaderListError:
-            raise TooMuch from None
-        except (HPACKError, IndexError) as error:
-            said = str(error).partition(" from <")[0]  # where in our memory the library has it is nobody's affair
-            raise Unreadable(said or "a block is cut short") from None
-        return [self._field(each) for each in found]
+            while at < end_of_updates:
+                size, at = _read_integer(block, at, 5)
+                self._table.resize(size)
+            while at < len(block):
+                first = block[at]
+                if first & 0xE0 == 0x20:
+                    raise Unreadable("a size update after a field")
+                never = first & 0xF0 == 0x10
+                if first >= 0x80:
+                    index, at = _read_integer(block, at, 7)
+                    name, value = self._table[index]
+                else:
+                    index, at = _read_integer(block, at, 6 if first >= 0x40 else 4)
+                    name, at = (self._table[index][0], at) if index else _next_string(block, at)
+                    value, at = _next_string(block, at)
+                    if first >= 0x40:
+                        self._table.add(name, value)
+                held += len(name) + len(value) + OVERHEAD
+                if held > self._limit:
+                    raise TooMuch
+                fields.append(Field(Name(name, b""), value, literal(name, value, never=never)))
+        except IndexError:
+            raise Unreadable("a block is cut short, or an index is beyond the tables") from None
+        except ValueError:
+            raise Unreadable("a table above the size that it may have") from None
+        return fields
 
-    @staticmethod
-    def _field(pair: tuple[bytes, bytes]) -> Field:
-        name, value = pair
-        never = isinstance(pair, NeverIndexedHeaderTuple)
-        return Field(Name(name, b""), value, literal(name, value, never=never))
+
+def _next_string(block: bytes, at: int) -> tuple[bytes, int]:
+    """The string whose length is at `at`, and where it ends."""
+    coded = block[at] >= 0x80
+    length, at = _read_integer(block, at, 7)
+    end = at + length
+    if end > len(block):
+        raise Unreadable("a block is cut short")
+    text = block[at:end]
+    return _unhuffed(text) if coded else text, end

@@ -6,7 +6,7 @@ Law: what is done here is what `wire.http2.frames` and `wire.http2.hpack` do wit
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
+from proxy.wire.http2.tables import CODE_LENGTHS
 
 cdef enum:
     HEADER_SIZE = 9
@@ -62,12 +62,15 @@ cdef unsigned char MAY_END[NODES]
 
 
 cdef void plant() except *:
-    cdef int symbol, at, bit, shift, count = 1
-    cdef unsigned int code
+    cdef int symbol, at, bit, shift, length, before = 0, count = 1
+    cdef unsigned int code = 0
     for at in range(NODES):
         TREE[at][0] = TREE[at][1] = 0
         MAY_END[at] = 0
-    for symbol, (code, length) in enumerate(zip(REQUEST_CODES, REQUEST_CODES_LENGTH)):
+    for symbol in sorted(range(len(CODE_LENGTHS)), key=CODE_LENGTHS.__getitem__):
+        length = CODE_LENGTHS[symbol]
+        code <<= length - before
+        before = length
         at = 0
         for shift in range(length - 1, 0, -1):
             bit = code >> shift & 1
@@ -76,6 +79,7 @@ cdef void plant() except *:
                 count += 1
             at = TREE[at][bit]
         TREE[at][code & 1] = -1 - symbol
+        code += 1
     at = 0
     for shift in range(8):
         MAY_END[at] = 1
