@@ -17,7 +17,7 @@ from proxy.config.problems import Path as KeyPath
 from proxy.config.schema import CONCURRENCY, DEFAULTS, FILLED
 from proxy.config.schema_language import told_already
 from proxy.config.strategies import FoundBucket, Kinds
-from proxy.config.units import flag
+from proxy.config.units import flag, is_flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
 from proxy.retry.policy import (
     BreakerSpec,
@@ -229,11 +229,7 @@ class Policies:
         return known
 
     def _target(self, tree: Map, typed: dict[str, Any], endpoints: tuple[Endpoint, ...], path: KeyPath) -> Target:
-        verify: bool | str
-        try:
-            verify = flag(tree["verify"])
-        except ValueError:
-            verify = self._file(tree, "verify", path)
+        verify = flag(tree["verify"]) if is_flag(tree["verify"]) else self._file(tree, "verify", path)
         pair, cert = None, tree.get("client_cert")
         if isinstance(cert, Map):
             path = (*path, "client_cert")

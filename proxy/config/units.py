@@ -59,6 +59,11 @@ def is_off(value: Any) -> bool:
     return isinstance(value, str) and value.lower() in ("off", "false")
 
 
+def is_flag(value: Any) -> bool:
+    """Whether a value is a switch, where it may be something else."""
+    return isinstance(value, str) and value.lower() in _TRUE | _FALSE
+
+
 def text(value: Any) -> str:
     """Any scalar, as it was written; free of control characters."""
     found = scalar(value, "text")
@@ -244,7 +249,7 @@ def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
 def flag(value: Any) -> bool:
     """A switch: true or false; yes, no, on and off are understood."""
     found = scalar(value, "true or false").lower()
-    if found not in _TRUE | _FALSE:
+    if not is_flag(found):
         raise ValueError(f"{written(value)} is neither true nor false{did_you_mean(found, _TRUE | _FALSE)}")
     return found in _TRUE
 

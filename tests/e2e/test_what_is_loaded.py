@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from clients import with_aiohttp
+from support.certificates import make
 from support.process import Redrive
 from support.scripted import Upstream, answer
 
@@ -30,6 +31,8 @@ NOT_FOR_A_WORKER = (NEVER - {"proxy.stores"}) | {
     "proxy.stores.redis", "yaml",
 }  # fmt: skip
 
+CONFIG = "upstreams: {{a: {{url: '{}'}}, b: {{url: 'https://localhost:1', verify: '{}'}}}}"
+
 
 def found(modules: list[str], unwanted: frozenset[str]) -> set[str]:
     """The unwanted among these, where one is meant with all that is in it."""
@@ -39,7 +42,7 @@ def found(modules: list[str], unwanted: frozenset[str]) -> set[str]:
 async def test_one_process_that_has_carried_calls_and_answered_the_dashboard(tmp_path: Path) -> None:
     async with (
         Upstream(answer(503), answer(200)) as upstream,
-        Redrive(tmp_path, f"upstreams: {{a: {{url: '{upstream.url}'}}}}", PYTHONPROFILEIMPORTTIME="1") as running,
+        Redrive(tmp_path, CONFIG.format(upstream.url, make(tmp_path).ca), PYTHONPROFILEIMPORTTIME="1") as running,
     ):
         assert (await with_aiohttp("GET", f"{running.url}/a/x")).status == 200
         for page in ("", "readyz?verbose", "upstreams", "requests", "config"):
