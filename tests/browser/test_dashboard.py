@@ -441,3 +441,13 @@ async def test_attempts_under_way_are_shown_beside_how_many_may_be(tmp_path: Pat
                 each.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
             await expect(limit).to_have_text("0/2")
+
+
+async def test_a_page_whose_redrive_is_of_an_earlier_release_says_so(tmp_path: Path, open_page: Open) -> None:
+    async with Moody() as upstream, Redrive(tmp_path, config(upstream)) as running:
+        page = await open_page(running.admin)
+        board = 'event: board\ndata: {"board": "b", "full": true, "upstreams": [], "buckets": []}\n\n'
+        events = {"content_type": "text/event-stream", "body": board}
+        await page.route("**/events?*", lambda route: route.fulfill(**events))
+        await page.reload()
+        await expect(page.locator("#notices")).to_contain_text("of another release than this page: load the page again")
