@@ -147,7 +147,9 @@ class Plan:
             self.router, self.begins = router, router.sure_prefix(upstream)
         if rest is not None:
             begins = self.begins
-            if begins is not None and whole.startswith(begins) and not (0x2E in whole or 0x25 in whole):  # . and %
+            if (
+                begins is not None and whole[: len(begins)] == begins and not (0x2E in whole or 0x25 in whole)
+            ):  # . and %
                 rest = whole[len(begins) - 1 :]  # as `Router.behind` has it: no segment is a dot segment
             else:
                 rest = router.behind(upstream, whole)

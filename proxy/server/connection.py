@@ -258,12 +258,15 @@ class AppConnection(ConnectionStream):
                 self._await_head()
                 return
             rest = parser.leftover()
-            size = 0 if head.content_length is None and not head.chunked else head.body_size
-            if size == 0:
+            if not (head.chunked or head.content_length):
                 self._buffer = rest
                 self._start(head, b"", True, None)
                 return
-            body = self._body = body_reader(size)
+            if len(rest) == head.content_length:  # all of it came along
+                self._buffer = b""
+                self._start(head, rest, True, None)
+                return
+            body = self._body = body_reader(head.body_size)
             assert body is not None
             payload, done, self._buffer = body.feed(rest)
         except Refused as refused:

@@ -55,6 +55,7 @@ cdef class Connection:
     cdef bint _is_usual(self, bytes data) except -1
     @cython.locals(text="const char *")
     cdef bytes _usual_body(self, bytes data)
+    @cython.locals(head=Answer, reader=ResponseParser, size=Py_ssize_t)
     cdef _read_head(self, bytes data, Listener listener)
     cdef _read_body(self, bytes data, Listener listener, Answer head=*)
     cdef _over(self, bytes rest)

@@ -196,22 +196,20 @@ class RequestParser(HeadParser):
             head = self._read(data)
             return head
         last = self._last
-        if last is not None:
-            if data.startswith(last.raw):
-                self._skipped = False
-                if len(data) != len(last.raw):  # a body behind it
-                    self._rest, self._at = data, len(last.raw)
-                return last
-            if not self._compiled:
-                head = self._alike(last, data)
-                if head is not None:
-                    return head
         if self._compiled:
-            head = scan_request(data, self.header_bytes, self.headers)
+            head = scan_request(data, last, self.header_bytes, self.headers)
             if head is not None:
                 end = len(head.raw)
                 self._hold_behind(data, end)
-                self._last = head if end <= REPEATABLE else None
+                if head is not last:
+                    self._last = head if end <= REPEATABLE else None
+                return head
+        elif last is not None:
+            if data.startswith(last.raw):
+                self._hold_behind(data, len(last.raw))
+                return last
+            head = self._alike(last, data)
+            if head is not None:
                 return head
         found = REQUEST(data)
         if found is None:
@@ -270,18 +268,15 @@ class ResponseParser(HeadParser):
             head = self._read(data)
             return head
         last = self._last
-        if last is not None and data.startswith(last.raw):
-            end = len(last.raw)
-            if end != len(data):
-                self._rest = data
-                self._at = end
-            return last
         if self._compiled:
-            head = scan_answer(data, self.header_bytes, self.headers)
+            head = scan_answer(data, last, self.header_bytes, self.headers)
             if head is not None:
                 self._hold_behind(data, len(head.raw))
                 self._last = head
                 return head
+        elif last is not None and data.startswith(last.raw):
+            self._hold_behind(data, len(last.raw))
+            return last
         found = RESPONSE(data)
         if found is None:
             head = self._go_on(data)
@@ -295,12 +290,12 @@ class ResponseParser(HeadParser):
         """Add bytes; the next head if it is whole, and the bytes behind it (`feed` and `leftover` at once)."""
         if not (self._rest or self._partial):
             last = self._last
-            if last is not None and data.startswith(last.raw):
-                return last, data[len(last.raw) :]
             if self._compiled:
-                head = scan_answer(data, self.header_bytes, self.headers)
+                head = scan_answer(data, last, self.header_bytes, self.headers)
                 if head is not None:
                     self._last = head
                     return head, data[len(head.raw) :]
+            elif last is not None and data.startswith(last.raw):
+                return last, data[len(last.raw) :]
         head = self.feed(data)
         return head, self.leftover() if head is not None else b""

@@ -165,17 +165,31 @@ cdef struct Scanned:
     Special specials[MOST_SPECIALS]
 
 
+cdef extern from *:
+    """
+    #if defined(__GNUC__) && defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    #define FIRST_FLAGGED(flags) (__builtin_ctzll(flags) >> 3)
+    #else
+    #define FIRST_FLAGGED(flags) 0
+    #endif
+    """
+    int FIRST_FLAGGED(unsigned long long flags) nogil
+
+
 cdef inline Py_ssize_t behind_value(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
     """Where the octets of a value that begin at `at` end; `text` has `size` octets, and then a NUL.
 
     Eight at a time while none of them is a control octet or DEL: the sums are those of
     https://graphics.stanford.edu/~seander/bithacks.html#HasLessInWord
     """
-    cdef unsigned long long word, deleted
+    cdef unsigned long long word, deleted, flags
     while at + 8 <= size:
         memcpy(&word, text + at, 8)
         deleted = word ^ 0x7F7F7F7F7F7F7F7FULL
-        if ((word - 0x2020202020202020ULL) & ~word | (deleted - 0x0101010101010101ULL) & ~deleted) & 0x8080808080808080ULL:
+        flags = (word - 0x2020202020202020ULL) & ~word | (deleted - 0x0101010101010101ULL) & ~deleted
+        flags &= 0x8080808080808080ULL
+        if flags:
+            at += FIRST_FLAGGED(flags)  # the first one is flagged rightly, and may be a tab
             break
         at += 8
     while KIND[text[at]] & VALUE:
@@ -338,12 +352,21 @@ cdef Said said_by(Names names, const unsigned char *text, Scanned *head):
     return said
 
 
-cpdef RequestHead scan_request(bytes data, Py_ssize_t header_bytes, Py_ssize_t headers):
+cdef inline bint repeats(bytes data, bytes raw) noexcept:
+    """Whether data begins with a head."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(raw)
+    return PyBytes_GET_SIZE(data) >= size and not memcmp(PyBytes_AS_STRING(data), PyBytes_AS_STRING(raw), size)
+
+
+cpdef RequestHead scan_request(bytes data, RequestHead last, Py_ssize_t header_bytes, Py_ssize_t headers):
     """Read the head of a request that begins `data`, of at most so many bytes and fields: as `RequestHead` reads it,
-    and raises what that raises of its target and Host. None: it isn't whole, or isn't common.
+    and raises what that raises of its target and Host; `last` itself where it is that one again, byte for byte. None:
+    it isn't whole, or isn't common.
     """
     if data is None:
         raise TypeError("a head is read from bytes")
+    if last is not None and last.raw is not None and repeats(data, last.raw):
+        return last
     cdef const unsigned char *text = <const unsigned char *>PyBytes_AS_STRING(data)
     cdef Py_ssize_t at = 0, method_end, target_end
     cdef Scanned scanned
@@ -405,10 +428,12 @@ cdef inline bint is_connect(const unsigned char *text, Py_ssize_t size) noexcept
     return size == 7 and not memcmp(text, b"CONNECT", 7)
 
 
-cpdef ResponseHead scan_answer(bytes data, Py_ssize_t header_bytes, Py_ssize_t headers):
+cpdef ResponseHead scan_answer(bytes data, ResponseHead last, Py_ssize_t header_bytes, Py_ssize_t headers):
     """Read the head of an answer that begins `data`, as `scan_request` does."""
     if data is None:
         raise TypeError("a head is read from bytes")
+    if last is not None and last.raw is not None and repeats(data, last.raw):
+        return last
     cdef const unsigned char *text = <const unsigned char *>PyBytes_AS_STRING(data)
     cdef Py_ssize_t at = 13
     cdef int status
