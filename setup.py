@@ -62,6 +62,7 @@ MODULES = [
     "proxy.transport.http2",
     "proxy.transport.http2_protocol",
     "proxy.transport.origins",
+    "proxy.transport.peek",
     "proxy.transport.pool",
     "proxy.transport.streams",
     "proxy.wire.fields",

@@ -39,6 +39,7 @@ from proxy.transport.clock import monotonic
 from proxy.transport.connection import HIGH_WATER, Connection
 from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
+from proxy.transport.unread import has_said
 from proxy.wire.errors import BadMessage, Refused
 from proxy.wire.field_names import FRAMING
 from proxy.wire.first_bytes import HTTP1, HTTP2, speaks_http, spoken
@@ -683,7 +684,7 @@ class AppConnection(ConnectionStream):
         if self._lingered >= 0:
             return self.transport is None or not self.transport.get_write_buffer_size()
         rested = self.exchange is None and not self._parser.pending and 0 < self.since < before
-        return rested and not presence.has_said(self._fd)
+        return rested and not has_said(self._fd)
 
     # -- the app going away -------------------------------------------------------------------------------------------
 

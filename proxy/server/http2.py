@@ -12,12 +12,12 @@ from typing import Final, cast
 
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
-from proxy.server import presence
 from proxy.server.acceptor import Acceptor
 from proxy.server.http2_stream import Home, Http2AppStream
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
 from proxy.transport.http2_protocol import Http2Protocol
+from proxy.transport.unread import has_said
 from proxy.wire.first_bytes import HTTP2
 from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, NO_ERROR
 from proxy.wire.http2.heads import Request2
@@ -203,7 +203,7 @@ class Http2Connection(Home):
         if self.transport is None:
             return True
         resting = not self.session.streams and not self.transport.get_write_buffer_size() and 0 < self.since < before
-        return resting and not presence.has_said(self._fd)
+        return resting and not has_said(self._fd)
 
     def drained(self, before: float) -> None:
         """The proxy is shutting down: say so, and close once nothing is left to do."""

@@ -51,13 +51,6 @@ def is_connected(descriptor: int) -> bool:
     return not any(said & (select.POLLHUP | select.POLLERR) for _, said in asked.poll(0))
 
 
-def has_said(descriptor: int) -> bool:
-    """Whether a peer has sent something that was not read yet, or its end."""
-    asked = select.poll()
-    asked.register(descriptor, select.POLLIN)
-    return bool(asked.poll(0))
-
-
 def has_ended(descriptor: int) -> bool:
     """Whether a peer that is not being read from has closed its sending direction, or the connection broke."""
     asked = select.poll()

@@ -2,6 +2,7 @@ cimport cython
 
 from proxy.transport.clock cimport monotonic
 from proxy.transport.origins cimport Origin
+from proxy.transport.peek cimport has_said
 from proxy.transport.streams cimport Listener
 from proxy.wire.head cimport Asked
 from proxy.wire.http1.parser cimport ResponseParser

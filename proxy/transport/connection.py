@@ -9,7 +9,6 @@ States: idle (no listener) -> head -> body -> idle | closed; after a 101: tunnel
 from __future__ import annotations
 
 import asyncio
-import select
 from typing import cast
 
 from proxy.transport import faults
@@ -18,6 +17,7 @@ from proxy.transport.origins import Origin
 from proxy.transport.socket_close import read_last_words
 from proxy.transport.streams import Listener, SharedConnection
 from proxy.transport.tls import ResumingContext
+from proxy.transport.unread import has_said
 from proxy.wire.errors import BadAnswer, BadMessage
 from proxy.wire.head import Asked, ResponseHead, Trailers, trailer_fields
 from proxy.wire.http1.body import Body, UntilCloseBody, body_reader, chunk, end_chunked
@@ -227,9 +227,7 @@ class Connection:
             return False
         if rested < JUST_USED:
             return True
-        waiting = select.poll()
-        waiting.register(self._fd, select.POLLIN)
-        return not waiting.poll(0)
+        return not has_said(self._fd)
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+cpdef bint has_said(int descriptor) except -1

@@ -1,0 +1,3 @@
+"""A look at what the kernel holds of a socket: peek.pyx."""
+
+def has_said(descriptor: int) -> bool: ...
