@@ -96,10 +96,11 @@ class Git:
             "HTTP_CONTENT_ENCODING": request.one("content-encoding") or "",
             "GIT_PROTOCOL": request.one("git-protocol") or "",
         }
+        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL  # to one that reads nothing nothing is fed
         server = await asyncio.create_subprocess_exec(
-            "git", "http-backend", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=variables
+            "git", "http-backend", stdin=pipe if body else nothing, stdout=pipe, env=variables
         )
-        out, _ = await server.communicate(body)
+        out, _ = await server.communicate(body or None)
         head, _, content = out.partition(b"\r\n\r\n")
         fields = [line for line in head.decode().split("\r\n") if line]
         status = [line for line in fields if line.startswith("Status: ")]
