@@ -31,7 +31,7 @@ class Place:
     ca: Path
     upstream_h2: int = 0  # 0: not on this machine
     upstream_grpcio: int = 0
-    intercepts: bool = False  # whether a local CA could be made
+    intercepts: bool = False  # whether redrive reads the upstream's TLS: it needs its local CA beside its configuration
 
     def http2(self) -> list[tuple[str, int]]:
         """Names and ports of the upstreams that speak HTTP/2 and nothing else."""

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import http2
@@ -136,12 +137,24 @@ def idle_connections(port: int, count: int) -> list[socket.socket]:
     return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
 
 
-def downloads(place: Place) -> list[tuple[str, str, Path | None]]:
-    """Rows of one large answer, through CONNECT: the name, the URL, and the CA by which its server is verified."""
-    rows: list[tuple[str, str, Path | None]] = [(TUNNEL, f"http://127.0.0.1:{place.upstream}/big", None)]
-    if place.intercepts:
-        rows.append((INTERCEPTED, f"https://localhost:{place.upstream_tls}/large", place.ca))
-    return rows
+def fetch(pid: int, place: Place, url: str, size: int, ca: Path | None = None) -> dict[str, float]:
+    """Fetch `size` MiB through CONNECT of a proxy, trusting `ca`."""
+    before = cpu_seconds(pid)
+    rate = download(url, LOAD_CORE, proxy=place.port, ca=ca)
+    return {"MiB/s": rate / 2**20, "cpu ms/GiB": (cpu_seconds(pid) - before) * 1000 * 1024 / size}
+
+
+def fetch_intercepted(place: Place) -> dict[str, float]:
+    """Fetch 200 MiB over TLS, which redrive reads: a process of its own, since what interception needs takes memory."""
+    intercepting = replace(place, port=free_port(), intercepts=True)
+    peer = next(peer for peer in PEERS if peer.name == "redrive")
+    log = place.folder / "peers.log"
+    running = Running(redrive(intercepting), intercepting.port, probe_of(peer, intercepting), PROXY_CORE, log)
+    try:
+        url = f"https://localhost:{place.upstream_tls}/large"
+        return fetch(running.pid, intercepting, url, 200, place.folder / "ca" / "cert.pem")
+    finally:
+        running.stop()
 
 
 def held_by_http2(pid: int, port: int) -> dict[str, float]:
@@ -180,16 +193,8 @@ def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, 
             }
             say(peer.name, work.name, figures[work.name])
         if peer.connect and any(not work.http2 for work in works):
-            for name, url, ca in downloads(place):
-                if name == INTERCEPTED and peer.name != "redrive":
-                    continue
-                before = cpu_seconds(running.pid)
-                trusted = place.folder / "ca" / "cert.pem" if name == INTERCEPTED else ca
-                rate = download(url, LOAD_CORE, proxy=place.port, ca=trusted)
-                used = cpu_seconds(running.pid) - before
-                size = 512 if url.endswith("big") else 200
-                figures[name] = {"MiB/s": rate / 2**20, "cpu ms/GiB": used * 1000 * 1024 / size}
-                say(peer.name, name, figures[name])
+            figures[TUNNEL] = fetch(running.pid, place, f"http://127.0.0.1:{place.upstream}/big", 512)
+            say(peer.name, TUNNEL, figures[TUNNEL])
         figures["process"]["memory after the loads, MiB"] = memory(running.pid) / 2**20
         held = memory(running.pid)
         idle = idle_connections(place.port, 1000)
@@ -235,7 +240,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="redrive-bench-") as scratch:
         running, place = upstream(Path(scratch))
         others = http2_upstreams(place)
-        place.intercepts = make_local_ca(place)
+        with_interception = make_local_ca(place)
         try:
             for number in range(1, chosen.rounds + 1):
                 print(f"round {number} of {chosen.rounds}", flush=True)
@@ -246,8 +251,15 @@ def main() -> int:
                         for key, value in record.items():
                             results["upstream alone"][work.name][key].append(value)
                 if any(not work.http2 for work in works):
-                    for name, url, ca in downloads(place):
-                        results[DIRECT][name]["MiB/s"].append(download(url, LOAD_CORE, ca=ca) / 2**20)
+                    direct = download(f"http://127.0.0.1:{place.upstream}/big", LOAD_CORE)
+                    results[DIRECT][TUNNEL]["MiB/s"].append(direct / 2**20)
+                if with_interception and any(peer.name == "redrive" for peer in peers):
+                    direct = download(f"https://localhost:{place.upstream_tls}/large", LOAD_CORE, ca=place.ca)
+                    results[DIRECT][INTERCEPTED]["MiB/s"].append(direct / 2**20)
+                    intercepted = fetch_intercepted(place)
+                    say("redrive", INTERCEPTED, intercepted)
+                    for key, value in intercepted.items():
+                        results["redrive"][INTERCEPTED][key].append(value)
                 for peer in peers:
                     try:
                         figures = measure_peer(peer, place, works, chosen.seconds, say)

@@ -41,6 +41,8 @@ TARGETS = [
     Target("GET, GET, PUT, DELETE in turn, everything differs", 2.4, 0.65, 1.0),
     Target("small GET, 10 % of attempts fail", 2.6, 0.7, 1.2),
     Target("10 % of attempts fail, everything differs", 2.4, 0.55, 1.1),
+    Target("small GET, 10 % of attempts fail, 128 connections", 2.6, 0.7, 1.2),
+    Target("10 % of attempts fail, everything differs, 128 connections", 2.4, 0.55, 1.1),
     Target("HTTP/2: gRPC unary, 4 connections of 8 streams", 2.5, None, 1.4),
 ]
 
