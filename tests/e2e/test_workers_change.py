@@ -344,7 +344,7 @@ async def test_an_address_that_is_spelt_anew_is_served_all_the_while(workers: in
                 while not over:
                     try:
                         await ask()
-                    except aiohttp.ClientOSError:
+                    except (aiohttp.ClientOSError, ConnectionResetError):  # before the request was written, or after
                         dropped += 1
                     count += 1
                 return count
