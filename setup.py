@@ -32,6 +32,7 @@ MODULES = [
     "proxy.forward.request_plan",
     "proxy.forward.streams",
     "proxy.forward.timers",
+    "proxy.heap",
     "proxy.observe.access_log",
     "proxy.observe.call_record",
     "proxy.observe.json_line",

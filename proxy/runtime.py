@@ -55,6 +55,14 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.http2.frames import code_name
 from proxy.wire.http2.session import PeerLimits
 
+try:
+    from proxy.heap import trim
+except ImportError:  # nothing is compiled
+
+    def trim() -> None:
+        """Give nothing back: Python has no word for it."""
+
+
 #: Standard output, where the log goes.
 OUT = 1
 #: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop, which asks for
@@ -67,10 +75,13 @@ STEP = 4.0
 
 
 def settle_in() -> None:
-    """All is imported and built, and lives as long as the process: it need not be looked through for garbage again."""
+    """All is imported and built, and lives as long as the process: it need not be looked through for garbage again.
+    What reading the configuration and importing took beside it goes back to the system.
+    """
     sys.setswitchinterval(_SWITCH)
     gc.collect()
     gc.freeze()
+    trim()
 
 
 def policies_of(settings: Settings) -> PoliciesOf:

@@ -1,0 +1,3 @@
+"""Memory that was freed, given back to the system: heap.pyx."""
+
+def trim() -> None: ...
