@@ -5,6 +5,7 @@ from proxy.forward.exchange cimport Exchange
 from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
 from proxy.transport.clock cimport monotonic
+from proxy.transport.socket_calls cimport socket_of, write_at_once
 from proxy.wire.http1.parser cimport RequestParser
 from proxy.wire.http1.request cimport RequestHead as Asking
 from proxy.wire.http1.response cimport ResponseHead as Answer
@@ -41,6 +42,7 @@ cdef class AppConnection(ConnectionStream):
     cdef public long long _dropped
     cdef public object wire
     cdef public int _fd
+    cdef public object _socket
     cdef public double since
     cdef public Asking head
     cdef public object place

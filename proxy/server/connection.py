@@ -37,6 +37,7 @@ from proxy.server.routing import Exposure, Inside
 from proxy.transport import socket_close
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import HIGH_WATER, Connection
+from proxy.transport.direct_write import socket_of, write_at_once
 from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
 from proxy.transport.unread import has_said
@@ -75,9 +76,9 @@ class AppConnection(ConnectionStream):
 
     __slots__ = (
         *("_body", "_broken", "_buffer", "_chunked", "_close", "_dropped", "_fd", "_generation", "_half_closed"),
-        *("_held", "_informed", "_kept", "_lingered", "_means", "_parser", "_plans", "_running", "_secure", "_timer"),
-        *("_tunnel", "_undecided", "acceptor", "client", "exchange", "head", "inside", "own", "place", "plan", "since"),
-        *("surplus", "transport", "wire"),
+        *("_held", "_informed", "_kept", "_lingered", "_means", "_parser", "_plans", "_running", "_secure", "_socket"),
+        *("_timer", "_tunnel", "_undecided", "acceptor", "client", "exchange", "head", "inside", "own", "place"),
+        *("plan", "since", "surplus", "transport", "wire"),
     )
 
     head: RequestHead
@@ -118,6 +119,7 @@ class AppConnection(ConnectionStream):
         self._dropped = 0  # bytes of a body that was read over
         self.wire: asyncio.Transport | None = None
         self._fd = -1
+        self._socket: object | None = None  # of `direct_write`
         self.since = 0.0
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
@@ -126,6 +128,7 @@ class AppConnection(ConnectionStream):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self._fd = transport.get_extra_info("socket").fileno()
+        self._socket = socket_of(transport)
         self.place = self.acceptor.place_of(transport.get_extra_info("sockname"))
         self.client = presence.address(transport.get_extra_info("peername"))
         self.since = monotonic()
@@ -469,7 +472,11 @@ class AppConnection(ConnectionStream):
             and b"date" in head.specials
             and self.head.method not in _BODILESS
         ):  # what nearly every one is
-            transport.write(head.render(drop=drop, add=add) + data if drop else head.message(add, data))
+            whole = head.render(drop=drop, add=add) + data if drop else head.message(add, data)
+            if self._socket is None:
+                transport.write(whole)
+            else:
+                write_at_once(transport, self._socket, whole)
             return
         size = head.body_size(self.head.method)
         minor = self.head.minor

@@ -2,7 +2,7 @@ cimport cython
 
 from proxy.transport.clock cimport monotonic
 from proxy.transport.origins cimport Origin
-from proxy.transport.peek cimport has_said
+from proxy.transport.socket_calls cimport has_said, socket_of, write_at_once
 from proxy.transport.streams cimport Listener
 from proxy.wire.head cimport Asked
 from proxy.wire.http1.parser cimport ResponseParser
@@ -26,6 +26,7 @@ cdef class Connection:
     cdef public Origin origin
     cdef public object transport
     cdef public int _fd
+    cdef public object _socket
     cdef public bint _tls
     cdef public bint _tunnel
     cdef public bytes _early

@@ -13,6 +13,7 @@ from typing import cast
 
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
+from proxy.transport.direct_write import socket_of, write_at_once
 from proxy.transport.origins import Origin
 from proxy.transport.socket_close import read_last_words
 from proxy.transport.streams import Listener, SharedConnection
@@ -61,8 +62,8 @@ class Connection:
 
     __slots__ = (
         *("_answered", "_body", "_chunked", "_early", "_fd", "_interim", "_keep_alive", "_keeper", "_listener"),
-        *("_method", "_paused", "_reader", "_sent_all", "_tls", "_tunnel", "_upgrade", "_usual", "_usual_size"),
-        *("blocked", "exchanges", "generation", "origin", "pinned", "since", "transport"),
+        *("_method", "_paused", "_reader", "_sent_all", "_socket", "_tls", "_tunnel", "_upgrade", "_usual"),
+        *("_usual_size", "blocked", "exchanges", "generation", "origin", "pinned", "since", "transport"),
     )
 
     _usual: ResponseHead
@@ -76,6 +77,7 @@ class Connection:
         self.origin = origin
         self.transport: asyncio.Transport | None = None
         self._fd = -1
+        self._socket: object | None = None  # of `direct_write`
         self._tls = False
         self._tunnel = tunnel
         self._early = b""  # what a tunnel's far end said before anybody listened
@@ -106,7 +108,10 @@ class Connection:
         self.exchanges += 1
         text = asked.text or self._render(asked)
         if end and asked.text:  # all else is as `_over` left it
-            self.transport.write(text + body if body else text)
+            if self._socket is None:
+                self.transport.write(text + body if body else text)
+            else:
+                write_at_once(self.transport, self._socket, text + body if body else text)
             return
         self._chunked = request.chunked
         self._upgrade = None if request.scanned else request.upgrade
@@ -235,6 +240,7 @@ class Connection:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self._fd = transport.get_extra_info("socket").fileno()
+        self._socket = socket_of(transport)
         self._tls = transport.get_extra_info("ssl_object") is not None
         self._keeper.opened(self)
 

@@ -1,5 +1,5 @@
-"""Whether something waits on a socket that nobody has read: compiled code finds out (peek.pyx), or Python if that was
-not built.
+"""Whether something waits on a socket that nobody has read: compiled code finds out (socket_calls.pyx), or Python if
+that was not built.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ def polled(descriptor: int) -> bool:
 
 
 try:
-    from proxy.transport.peek import has_said
+    from proxy.transport.socket_calls import has_said
 except ImportError:
     has_said = polled

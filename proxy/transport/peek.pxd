@@ -1,1 +1,0 @@
-cpdef bint has_said(int descriptor) except -1

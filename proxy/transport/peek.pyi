@@ -1,3 +1,0 @@
-"""A look at what the kernel holds of a socket: peek.pyx."""
-
-def has_said(descriptor: int) -> bool: ...

@@ -1,0 +1,102 @@
+# cython: language_level=3, binding=False
+"""System calls on the sockets of transports, without what Python and uvloop do around them: what `proxy.transport.unread`
+asks, and what `proxy.transport.direct_write` writes.
+
+Law: nothing is written to a descriptor that uvloop has closed, which may be another connection's by then. uvloop (0.21 to
+0.23) closes the descriptor of a TCP transport in one place, `uv_close` in `UVHandle._close`. It is reached through
+`UVSocketHandle._close`, which sets the number of the socket that `get_extra_info("socket")` returned to -1 just before,
+with no Python between them: after `close()`, `abort()`, errors, a cancelled `create_connection`, and the end of the loop
+alike. (The other `uv_close`, in `UVHandle.__dealloc__`, needs a transport that nobody refers to any more.) So the number
+is asked of that socket for every write. `is_closing()` would not be enough: a cancelled `create_connection` closes the
+descriptor and leaves it False.
+
+Law: order is kept. uvloop writes in `transport.write`, at once, where nothing is in its buffers, and so do we, under the
+same condition; where something is, or the kernel takes less than all, or reports an error, `transport.write` gets it.
+What uvloop buffers, its flow control and its errors are as without us.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
+import sys
+
+cdef extern from "Python.h":
+    object PyObject_CallOneArg(object function, object argument)
+
+cdef extern from "poll.h" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    short POLLIN
+    int poll(pollfd *asked, unsigned long count, int milliseconds)
+
+cdef extern from *:
+    """
+    #include <sys/socket.h>
+    #ifndef MSG_NOSIGNAL
+    #define MSG_NOSIGNAL 0  /* Python ignores SIGPIPE */
+    #endif
+    """
+    Py_ssize_t send(int descriptor, const void *data, size_t size, int flags) nogil
+    int MSG_DONTWAIT
+    int MSG_NOSIGNAL
+
+cdef object TCPTransport = None  # uvloop's classes, once one of their instances is seen, and methods of theirs
+cdef object PseudoSocket = None
+cdef object buffered = None
+cdef object is_closing = None
+cdef object fileno = None
+
+
+cpdef bint has_said(int descriptor) except -1:
+    """Whether a peer has sent something that was not read yet, or its end."""
+    cdef pollfd asked
+    if descriptor < 0:
+        raise ValueError("file descriptor cannot be a negative integer (%d)" % descriptor)
+    asked.fd = descriptor
+    asked.events = POLLIN
+    asked.revents = 0
+    return poll(&asked, 1, 0) != 0
+
+
+cpdef object socket_of(object transport):
+    """The socket that `write_at_once` writes to; None where the transport alone can: it is not a TCP transport of uvloop's."""
+    global TCPTransport, PseudoSocket, buffered, is_closing, fileno
+    if TCPTransport is None:
+        loop = sys.modules.get("uvloop.loop")
+        if loop is None:
+            return None
+        buffered = loop.TCPTransport.get_write_buffer_size
+        is_closing = loop.TCPTransport.is_closing
+        fileno = loop.PseudoSocket.fileno
+        PseudoSocket = loop.PseudoSocket
+        TCPTransport = loop.TCPTransport
+    if type(transport) is not TCPTransport:
+        return None
+    socket = transport.get_extra_info("socket")
+    return socket if type(socket) is PseudoSocket else None
+
+
+cpdef write_at_once(object transport, object socket, bytes data):
+    """Write to a transport, now if the kernel takes it. `socket`: its `socket_of`."""
+    cdef Py_ssize_t size, sent
+    cdef int descriptor
+    if data is None:
+        raise TypeError("only bytes are written")
+    if (
+        socket is not None
+        and type(transport) is TCPTransport
+        and type(socket) is PseudoSocket
+        and not PyObject_CallOneArg(buffered, transport)
+        and not PyObject_CallOneArg(is_closing, transport)
+    ):
+        descriptor = PyObject_CallOneArg(fileno, socket)
+        size = PyBytes_GET_SIZE(data)
+        if descriptor >= 0 and size:
+            sent = send(descriptor, PyBytes_AS_STRING(data), size, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent == size:
+                return
+            if sent > 0:
+                transport.write(memoryview(data)[sent:])
+                return
+    transport.write(data)
