@@ -252,7 +252,9 @@ class Admission:
         if scope.rate is not None:
             at = payment.pass_gate(scope.rate, self, now)
             if at > now:
-                return at, (Outcome.RATE_LIMITED if at == REJECTED else None), "rate"
+                if at == REJECTED:
+                    return at, Outcome.RATE_LIMITED, scope.rate.bucket.withheld() or "rate"
+                return at, None, "rate"
         if scope.limiter is not None and not (first and not self.policy.strategy.delay_first):
             at = payment.pass_gate(scope.limiter, self, now)
             if at > now:

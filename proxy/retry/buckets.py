@@ -86,6 +86,10 @@ class Bucket:
         """The part of the capacity that is there (0 to 1), for the bucket that takes this one's place."""
         return None
 
+    def withheld(self) -> str:
+        """Why nothing is granted at the moment, whatever the level; "" where the level decides."""
+        return ""
+
 
 def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:
     """A bucket for this definition; in place of one whose definition changed, it starts with the share that one has

@@ -72,6 +72,7 @@ from proxy.retry.reasons import (
 from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import NO_HINTS, read_request_hints
 from proxy.retry.states import Delivering, Done, Flight, Flying, New, State
+from proxy.retry.token_bucket import REJECTED
 from proxy.retry.waiting_room import WaitingRoom
 
 #: To be asked for by these names: of the enumeration it takes ten times as long.
@@ -1024,6 +1025,8 @@ class Call(Standing):
             left, status = self._gates().cooling
         elif no is Outcome.RATE_LIMITED:
             left = self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0
+            if left == REJECTED:  # nobody knows when: the store is gone, and is tried again every second
+                left = 1.0
         elif no is Outcome.CIRCUIT_OPEN:
             left = self._picker.endpoints.seconds_left(now) if self._picker is not None else 0.0
         elif no is Outcome.OVERLOADED:

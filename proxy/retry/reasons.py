@@ -123,6 +123,8 @@ def _not_retryable(failure: Failure, call: Standing, *, goes_on: bool) -> str:
 
 def _unaffordable(cls: Class, call: Standing, now: float) -> str:
     bucket = call.bucket
+    if bucket is not None and (why := bucket.withheld()):
+        return why
     if bucket is None or bucket.affords(bucket.price(cls), now):
         return "the bucket refused it" if call.policy.strategy.custom is None else "the strategy refuses it"
     spec, level = bucket.spec, round(bucket.level(now), 1)

@@ -65,6 +65,10 @@ class TokenBucket:
         self._level -= 1
         return True
 
+    def withheld(self) -> str:
+        """Why no token is given at the moment, whatever the level; "" where the level decides."""
+        return ""
+
     def give_back(self, now: float) -> None:
         """One token that was not used."""
         self._refill(now)

@@ -192,7 +192,29 @@ async def test_deny_says_bucket_empty(tmp_path: Path, server: RedisServer) -> No
         aiohttp.ClientSession() as session,
     ):
         assert await get(session, one) == (503, "1")
-        assert (await one.call())["outcome"] == "bucket_empty"
+        line = await one.call()
+        assert line["outcome"] == "bucket_empty"
+        # Its level is not what refused it, and no figure says so.
+        assert line["history"][-1]["why"] == "Redis does not answer, and redis.on_outage is deny"
+
+
+@pytest.mark.parametrize("when_empty", ["wait", "reject"])
+async def test_deny_answers_rate_limited_while_a_rate_cannot_be_asked(
+    tmp_path: Path, server: RedisServer, when_empty: str
+) -> None:
+    paced = f"  paced: {{{{kind: rate, rate: 100/s, store: redis, when_empty: {when_empty}}}}}"
+    config = CONFIG.replace("defaults:", f"{paced}\ndefaults:\n  rate: paced")
+    server.kill()
+    async with Upstream() as upstream:
+        text = config.format(redis=server.url, upstream=upstream.url, more="", on_outage="deny")
+        async with Redrive(tmp_path, text) as one, aiohttp.ClientSession() as session:
+            async with session.get(f"{one.url}/u/x") as answered:
+                problem = await answered.json(content_type=None)
+                retry_after = answered.headers.get("retry-after")
+            assert (answered.status, problem["outcome"], retry_after) == (503, "rate_limited", "1")
+            assert problem["detail"] == "Redis does not answer, and redis.on_outage is deny"
+            assert (await one.call())["outcome"] == "rate_limited"
+        assert not upstream.requests
 
 
 async def test_a_reload_brings_redis_and_takes_it_away(tmp_path: Path, server: RedisServer) -> None:

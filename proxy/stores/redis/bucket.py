@@ -24,6 +24,9 @@ PROMPT = 0.05
 #: Milliseconds that Redis keeps a bucket that is not used: long enough for a weekend, short enough for old definitions.
 FORGET = 3 * 24 * 3600 * 1000
 
+#: Said in the place of figures, which decide nothing then.
+WITHHELD = "Redis does not answer, and redis.on_outage is deny"
+
 
 class Store(Protocol):
     """What a bucket needs of its store."""
@@ -107,6 +110,10 @@ class RedisBucket:
         self._asked = 0  # how many of them the message that is out knows
         self._known = known
         self._leaving = False
+
+    def withheld(self) -> str:
+        """Why nothing is granted at the moment, whatever the level: Redis is gone, and says `on_outage: deny`."""
+        return WITHHELD if self.store.out and self.store.denies else ""
 
     # -- for the store ----------------------------------------------------------------------------------------------
 
