@@ -35,6 +35,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from support.forked import Forked, can_be_forked
+
 #: Seconds after which a silent socket is taken for a hang.
 GUARD = 15.0
 
@@ -298,10 +300,7 @@ class Proxy:
         file.write_text(config if "listen:" in config else f"listen: 127.0.0.1:0\nadmin: off\n{config}")
         dropped = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
         env = {name: value for name, value in os.environ.items() if name.lower() not in dropped}
-        self.process = subprocess.Popen(
-            (sys.executable, "-m", "proxy", "run", "-c", str(file)),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
-        )  # fmt: skip
+        self.process = _begun("run", "-c", str(file), environment=env)
         self.ready: dict[str, list[str]] = {}
         self.errors: list[str] = []
         self.lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()  # of the log
@@ -414,6 +413,13 @@ def passed_lines(message: Message) -> list[bytes]:
     """The field lines but for those that the proxy itself puts in."""
     own = own_lines(message)
     return [line for line in message.lines if line not in own]
+
+
+def _begun(*arguments: str, environment: dict[str, str]) -> subprocess.Popen[bytes] | Forked:
+    if can_be_forked(environment):
+        return Forked(*arguments, environment=environment)
+    command = (sys.executable, "-m", "proxy", *arguments)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
 
 
 @contextlib.contextmanager

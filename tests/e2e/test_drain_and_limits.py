@@ -13,7 +13,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 from clients import with_aiohttp
-from support import process
 from support.process import Redrive
 from support.scripted import Turn, Upstream, answer, gated, hang
 
@@ -134,15 +133,14 @@ async def sample(running: Redrive, name: str) -> float:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_few_file_descriptors(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_file_descriptors(workers: int, tmp_path: Path) -> None:
     """A hundred and sixty open files, and a thousand connections: those that there is room for are served, others are
     told or closed, the process stays up, and the admin port answers.
     """
     few = ("sh", "-c", 'ulimit -n 160; exec "$@"', "sh", sys.executable, "-m", "proxy")
-    monkeypatch.setattr(process, "COMMAND", few)
     async with (
         Upstream(hang) as upstream,
-        Redrive(tmp_path, config(upstream), listen=LISTEN.format(workers)) as running,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(workers), command=few) as running,
     ):
         told = await running.line(lambda line: line["event"] == "limits")
         assert told is not None
@@ -181,12 +179,11 @@ async def test_few_file_descriptors(workers: int, tmp_path: Path, monkeypatch: p
                 pass
 
 
-async def test_admin_and_probe_take_no_descriptors_of_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_admin_and_probe_take_no_descriptors_of_calls(tmp_path: Path) -> None:
     few = ("sh", "-c", 'ulimit -n 160; exec "$@"', "sh", sys.executable, "-m", "proxy")
-    monkeypatch.setattr(process, "COMMAND", few)
     async with (
         Upstream(answer(200)) as upstream,
-        Redrive(tmp_path, config(upstream, "probe: 127.0.0.1:0\n")) as running,
+        Redrive(tmp_path, config(upstream, "probe: 127.0.0.1:0\n"), command=few) as running,
     ):
         idle = []
         for authority in (running.ready["admin"][0], running.ready["probe"][0]):

@@ -1,4 +1,4 @@
-"""The real command, as a process of its own.
+"""The command, as a process of its own.
 
     async with Redrive(tmp_path, "upstreams: {a: {url: ...}}") as redrive:
         ...  # redrive.url, redrive.admin, redrive.calls()
@@ -15,11 +15,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
+
+from support.forked import ForkedBeside, can_be_forked
 
 from proxy.cli import main
 
@@ -38,9 +40,14 @@ def environment(**more: str) -> dict[str, str]:
 
 
 class Redrive:
-    """`lines` are the JSON lines of standard output, `errors` the text of standard error so far."""
+    """`lines` are the JSON lines of standard output, `errors` the text of standard error so far. `command`: another way
+    to begin than `python -m proxy`.
+    """
 
-    def __init__(self, folder: Path, config: str, *, listen: str = LISTEN, **env: str) -> None:
+    def __init__(
+        self, folder: Path, config: str, *, listen: str = LISTEN, command: Sequence[str] = COMMAND, **env: str
+    ) -> None:
+        self._command = tuple(command)
         self.file = folder / "redrive.yaml"
         self.file.write_text(listen + config)
         self.env = environment(**env)
@@ -50,10 +57,7 @@ class Redrive:
         self._over = False
 
     async def __aenter__(self) -> Self:
-        self.process = await asyncio.create_subprocess_exec(
-            *COMMAND, "run", "-c", str(self.file),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=self.env,
-        )  # fmt: skip
+        self.process = await self._begin("run", "-c", str(self.file))
         self._readers = [asyncio.create_task(self._read_out()), asyncio.create_task(self._read_errors())]
         ready = await self.line(lambda line: line["event"] == "ready")
         assert ready is not None, self.errors
@@ -62,6 +66,13 @@ class Redrive:
         self.authority: str = ready["listen"][0]
         self.admin = f"http://{ready['admin'][0]}" if ready["admin"] else ""
         return self
+
+    async def _begin(self, *arguments: str) -> asyncio.subprocess.Process | ForkedBeside:
+        """Forked, which is cheaper, unless it is to begin in a way of its own."""
+        if self._command == COMMAND and can_be_forked(self.env):
+            return await ForkedBeside.begin(*arguments, environment=self.env)
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(*self._command, *arguments, stdout=pipe, stderr=pipe, env=self.env)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
