@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from proxy.wire.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, PROTOCOL_ERROR, Broken
 from proxy.wire.http2.heads import SHORT, Request2, Response2, Trailers2, read_answer, read_request, read_trailers
-from proxy.wire.http2.hpack import Field, PeerTable, TooMuch, Unreadable, starts_without_table, walk
+from proxy.wire.http2.hpack import Field, PeerTable, TooMuch, Unreadable, shows_no_table, starts_without_table, walk
 
 #: CONTINUATIONs of one head, and seconds until it is whole (contract, section 12).
 CONTINUATIONS: Final = 64
@@ -129,9 +129,9 @@ class HeadReader:
             table = self._table
             if table is not None and not self.acknowledged:
                 return table.read(block)
-            if (table is not None and not table.is_empty) or (block and block[0] & 0xE0 == 0x20):
+            if (table is not None and not table.is_given_up) or (block and block[0] & 0xE0 == 0x20):
                 empty, at = starts_without_table(block)
-                if not empty:
+                if not empty and not (table is not None and table.is_empty and shows_no_table(block)):
                     raise Unreadable("no update to a table of size 0 after the acknowledgement")
             self._table = None
         except Unreadable as bad:

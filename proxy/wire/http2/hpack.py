@@ -159,6 +159,31 @@ def starts_without_table(block: bytes) -> tuple[bool, int]:
     return size == 0, at
 
 
+def shows_no_table(block: bytes) -> bool:
+    """Whether a block shows that its encoder keeps no dynamic table: it has literals without indexing, none with, and
+    no size update. Encoders that never index send no update either: that of .NET's HttpClient, and gRPC C-core's
+    servers where a call ends before its answer began (close_from_api). RFC 9113 section 4.3.1 asks for an update where
+    the new maximum is below the size of the table, and theirs has size 0.
+    """
+    at, unindexed = 0, False
+    try:
+        while at < len(block):
+            first = block[at]
+            if first >= 0x80:
+                _, at = _read_integer(block, at, 7)
+                continue
+            if first >= 0x20:
+                return False
+            unindexed = unindexed or first < 0x10
+            index, at = _read_integer(block, at, 4)
+            for _ in range(1 if index else 2):
+                length, at = _read_integer(block, at, 7)
+                at += length
+    except IndexError:
+        return False
+    return unindexed
+
+
 def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
     """The fields of a block that needs no table, from `at`, behind its size updates. Raises Unreadable; TooMuch where
     there are more than `most`.
@@ -268,9 +293,14 @@ class PeerTable:
         self._table = DynamicTable()
 
     @property
-    def is_empty(self) -> bool:
+    def is_given_up(self) -> bool:
         """Whether the sender has said that its table has size 0, and so needs not say it again."""
         return self._table.size == 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the sender has no field in its table."""
+        return self._table.is_empty
 
     def read(self, block: bytes) -> list[Field]:
         """Its fields, each as a literal when it goes on. Raises Unreadable, TooMuch."""

@@ -101,6 +101,11 @@ class DynamicTable:
         self._entries: deque[tuple[bytes, bytes]] = deque()
         self._held = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no field in it."""
+        return not self._entries
+
     def __getitem__(self, index: int) -> tuple[bytes, bytes]:
         """The field of an index, static ones first. Raises IndexError where there is none."""
         if index < 1:

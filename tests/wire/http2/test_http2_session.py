@@ -99,6 +99,53 @@ def test_who_never_had_a_table_need_not_say_so_again() -> None:
     assert len(side.accepted) == 2 and side.failure is None
 
 
+#: As .NET's HttpClient encodes a request: fields of the static table, and literals without indexing.
+DOTNET = b"\x83\x86\x01\x04host\x04\x0a/pkg.S/Mtd\x0f\x10\x10application/grpc\x00\x02te\x08trailers"
+#: As gRPC C-core encodes the answer to a call that ends before its answer began.
+CUT_OFF = b"\x00\x07:status\x03200\x00\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x011"
+
+
+def test_an_app_without_a_table_needs_no_size_update() -> None:
+    side = app()
+    for number in range(1, 9, 2):
+        side.feed(frame(frames.HEADERS, 5, number, DOTNET))
+    assert side.failure is None
+    assert [stream.head.get_all("te") for stream in side.accepted] == [["trailers"]] * 4
+    side.feed(frame(frames.HEADERS, 5, 9, DOTNET + b"\xbe"))  # but it can't use one either
+    assert side.failure is not None and side.failure[0] == frames.COMPRESSION_ERROR
+
+
+def test_an_upstreams_first_block_may_come_past_its_encoder() -> None:
+    side = upstream()
+    cut_off, other = side.request(POST), side.request(POST)
+    side.feed(frame(frames.HEADERS, 5, 1, CUT_OFF), headers(3, OK))  # the update is in the next
+    assert side.failure is None
+    assert cut_off.head.get_all("grpc-status") == ["1"] and other.head.status == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"\x82\x86\x84", id="says nothing of a table"),
+        pytest.param(DOTNET + b"\x40\x01a\x01b", id="adds to it"),
+        pytest.param(DOTNET + b"\x20", id="updates it behind a field"),
+        pytest.param(DOTNET + b"\x00\x05ab", id="is cut short"),
+        pytest.param(b"\x3f\x01" + DOTNET, id="keeps some of it"),
+    ],
+)
+def test_other_blocks_need_a_size_update(text: bytes) -> None:
+    side = app()
+    side.feed(frame(frames.HEADERS, 5, 1, text))
+    assert side.failure is not None and side.failure[0] == frames.COMPRESSION_ERROR
+
+
+def test_who_has_fields_in_its_table_has_to_say_that_they_go() -> None:
+    side = app(acknowledged=False)
+    side.feed(frame(frames.HEADERS, 5, 1, DOTNET + b"\x40\x05x-key\x05value"), ACK)
+    side.feed(frame(frames.HEADERS, 5, 3, DOTNET))
+    assert side.failure is not None and side.failure[0] == frames.COMPRESSION_ERROR
+
+
 # -- requests and answers ---------------------------------------------------------------------------------------------
 
 
