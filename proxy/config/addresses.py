@@ -76,6 +76,16 @@ def header_value(value: Any) -> str:
     return found.strip(" \t")
 
 
+def _without_edges(found: str) -> bool:
+    return found == found.strip()
+
+
+#: A glob of a text that comes without space around it: a header field's value, an XML element's text.
+trimmed_glob = checked(text, _without_edges, "has space at its beginning or end, which nothing that it is to match has")
+#: The admin token: `Bearer` is followed by it, without space around.
+admin_token = checked(text, _without_edges, "has space at its beginning or end; remove it")
+
+
 def credential(value: Any) -> str:
     """A credential's value, which no message repeats: visible ASCII, no space around it."""
     if not isinstance(value, str) or not value.strip():
@@ -134,6 +144,20 @@ def _socket(found: str) -> str:
 
 
 address_or_off = or_off(address)
+
+
+def admin_name(value: Any) -> str:
+    """A name that the admin listener answers to, with a port or for any; names are compared whole."""
+    found = word(value)
+    if "/" in found:
+        hint = found.partition("://")[2].split("/")[0] or found.split("/")[0]
+        raise ValueError(f"{written(value)} is a url, not a name{f' (did you mean {hint}?)' if hint else ''}")
+    if "*" in found:
+        raise ValueError(f"{written(value)} is a pattern, but names are compared whole: list each name")
+    name, _, port = found.rpartition(":") if not found.endswith("]") and ":" in found else (found, "", "")
+    if not _is_host(name) or (port and not port.isdigit()):
+        raise ValueError(f"{written(value)} is not a name such as redrive.internal")
+    return found
 
 
 def workers(value: Any) -> int | None:
@@ -268,6 +292,44 @@ def prefix(value: Any) -> str:
 
 
 prefix_or_off = or_off(prefix)
+
+
+def route_path(value: Any) -> str:
+    """A route's path glob: one that a path can match, which begins with a slash and has no dot segments. `*` alone is
+    that of `OPTIONS *`.
+    """
+    found = word(value)
+    if not found.startswith(("/", "**")) and found != "*":
+        glob = as_glob(found) if found.startswith("^") else ""
+        url = re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*(/.*)?", found)
+        why = "must begin with /"
+        if url is not None:
+            glob, why = url[1] or "/**", "is a url, but a route looks at the path alone"
+        elif found.startswith("^"):
+            why = "must begin with /: it is a glob, not a regular expression"
+        elif _PLAIN.match(found):
+            glob = f"/{found}"
+        if "${" in str(getattr(value, "raw", value)):  # what the environment put in is not repeated
+            glob = ""
+        raise ValueError(f"{written(value)} {why}{f' (did you mean {glob}?)' if glob else ''}")
+    if any(segment in (".", "..") for segment in found.split("/")):
+        raise ValueError(f"{written(value)} never matches: a path is compared without its dot segments; remove them")
+    return found
+
+
+#: What a path may begin with where its slash was forgotten.
+_PLAIN = re.compile(r"[\w*{.~-]")
+
+
+def as_glob(regex: str) -> str:
+    """The glob that a regular expression of a path was probably meant to be, "" where that can't be told."""
+    glob = regex.removeprefix("^").removesuffix("$").replace("\\/", "/").replace("\\.", ".")
+    glob = re.sub(
+        r"\(\?:?|\\[dwS][+*]|\[\^/\][+*]|\[[\w-]+\][+*]", lambda found: "*" if found[0][0] != "(" else "(", glob
+    )
+    glob = re.sub(r"\.[*+]", "**", glob)
+    glob = re.sub(r"\((\*+)\)", r"\1", glob)
+    return glob if glob.startswith("/") and not re.search(r"[\^$()\[\]{}|+?\\]", glob) else ""
 
 
 def _host(host: str, value: Any) -> str:

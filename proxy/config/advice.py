@@ -21,16 +21,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
+from proxy.config.addresses import as_glob
 from proxy.config.problems import Mark, Problems, Severity
 from proxy.config.problems import Path as KeyPath
 from proxy.config.schema import FILE
 from proxy.config.settings import Settings
-from proxy.config.units import is_off
+from proxy.config.units import is_flag, is_off
 from proxy.config.yaml_tree import Map, Seq, is_file, place
 from proxy.extras import is_installed, remedy
 from proxy.retry.backoff import delay
 from proxy.retry.facts import IDEMPOTENT_METHODS
-from proxy.retry.policy import BudgetSpec, Policy, QuotaSpec, ThrottleSpec
+from proxy.retry.policy import BudgetSpec, Policy, QuotaSpec, Rule, ThrottleSpec
 from proxy.retry.routing import HostPattern, Upstream, shadows
 
 #: Attempts that need no wait between them to do little harm.
@@ -41,12 +42,17 @@ NO_TIME = 0.1
 MOST_WAITS = 1000
 #: Attempts whose share in what a quota pays is counted: those behind them change no figure that is shown.
 MOST_TERMS = 1_000_000
+#: The share of failures above which there is no success left that could keep a quota up.
+ALL = 0.999
 #: Seconds from which a `max_delay` is longer than any app's patience.
 LONG_DELAY = 3600.0
 #: A share of failures below this comes from a user who means `0.5` to be a half.
 SMALL_RATIO = 0.01
 #: What stands in regular expressions and hardly ever in a path.
 _REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$")
+
+#: An octet as urls write it.
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 
 #: Keys of a file, an error in which changes nothing of its policies.
 _APART = FILE.keys.keys() - {"include", "buckets", "strategies", "defaults", "upstreams", "via_proxy", "redis"}
@@ -79,6 +85,8 @@ class _Advice:
         self._tree = tree
         self._problems = problems
         self._told: set[object] = set()
+        policies = (policy for upstream in self._upstreams for policy in upstream.policies)
+        self._fallen_back_to = {entry.to for policy in policies for entry in policy.fallback}
         self._routes_at = {policy: (at, path) for policy, at, path in self._placed if "routes" in path}
 
     def all(self, errors: list[str]) -> None:
@@ -94,12 +102,14 @@ class _Advice:
                 self._attempts,
                 self._max_delay,
                 self._lists,
+                self._rules,
                 self._keys,
             ):
                 for key, message in advice(policy) if policy.upstream not in wrong else ():
                     self._tell(policy, at, path, key, message, "note" if advice == self._drains else "warning")
         for upstream in self._upstreams:
-            for look in (self._routes, self._paths, self._reach, self._keys_in_tunnels, self._in_the_clear, self._grpc):
+            of_upstreams = (self._routes, self._paths, self._reach, self._keys_in_tunnels, self._in_the_clear)
+            for look in (*of_upstreams, self._without_tls, self._grpc):
                 for found in look(upstream) if upstream.name not in wrong else ():
                     self._problems.warn(*found)
         for compare in (self._hosts, self._taken_hosts, self._services, self._redis):
@@ -143,6 +153,12 @@ class _Advice:
         strategy = policy.strategy
         if strategy.hedging_delay is None or strategy.max_attempts < 2:
             return
+        least = min((each for each in strategy.non_fatal if isinstance(each, int)), default=400)
+        if least < 400:
+            message = (
+                f"{least} is not a failure, and hedges would go on from it: remove what is below 400 from the list"
+            )
+            yield ("strategy", "non_fatal"), message
         if strategy.extra == 0:
             yield ("strategy", "extra"), "grants no hedge: nothing is sent during an attempt"
         if policy.bucket is None and strategy.extra is None:
@@ -184,6 +200,8 @@ class _Advice:
         if not isinstance(spec, QuotaSpec) or spec.retry_cost > spec.capacity:
             return
         share = draining_share(spec.retry_cost, attempts, spec.success_refund, flat=spec.flat_refund)
+        if share is not None and share > ALL:
+            return
         key = (bucket.name, spec, attempts)
         if share is None or key in self._told or policy.upstream not in self._settings.router.by_name:
             return
@@ -254,6 +272,14 @@ class _Advice:
             message = f"{least} is not a failure, and would be retried: remove what is below 400 from the list"
             yield ("classify", statuses[least].value), message
 
+    def _rules(self, policy: Policy) -> _Said:
+        """A rule that an earlier one takes every answer or fault of."""
+        rules = policy.classify.rules
+        for number, rule in enumerate(rules):
+            earlier = next((each for each in rules[: min(number, MOST_EARLIER)] if takes_all(each, rule)), None)
+            if earlier is not None:
+                yield ("classify", "rules", number), f"is never reached: {earlier.because} takes all that it matches"
+
     def _routes(self, upstream: Upstream) -> _Placed:
         """A route that an earlier one takes every call of. Service config methods were put in the right order."""
         for number, route in enumerate(upstream.routes):
@@ -266,7 +292,7 @@ class _Advice:
                 yield *self._routes_at[route.policy], message
 
     def _paths(self, upstream: Upstream) -> _Placed:
-        """A route's path that is written as a regular expression."""
+        """A route's path that is written as a regular expression, or as a url has it."""
         for route in upstream.routes:
             for path in route.match.paths if route.policy in self._routes_at else ():
                 if sign := _REGEX.search(path):
@@ -275,11 +301,18 @@ class _Advice:
                     message = (
                         f"{sign[0]} reads like a regular expression; here * is any text within a segment, ** across"
                     )
-                    at, where = self._routes_at[route.policy]
-                    where = (*where, "match", "path")
-                    mark = place(self._tree, where)
-                    near = mark.file == at.file and mark.line >= at.line  # else the route is one of defaults
-                    yield mark if near else at, where, message + hint
+                    message += hint
+                elif "?" in path:
+                    message = "a path is compared without its query: remove the ? and what follows it"
+                elif _ENCODED.search(path):
+                    message = "a path is compared percent-decoded: write the characters themselves"
+                else:
+                    continue
+                at, where = self._routes_at[route.policy]
+                where = (*where, "match", "path")
+                mark = place(self._tree, where)
+                near = mark.file == at.file and mark.line >= at.line  # else the route is one of defaults
+                yield mark if near else at, where, message
 
     def _reach(self, upstream: Upstream) -> _Placed:
         tree, path = self._written(upstream)
@@ -290,6 +323,8 @@ class _Advice:
             elif "prefix" in tree and not is_off(tree["prefix"]):
                 message = "has no effect: without url, a call by prefix has nowhere to go"
                 yield tree.values_at["prefix"], (*path, "prefix"), message
+        elif not (upstream.hosts or upstream.prefix or upstream.services or upstream.name in self._fallen_back_to):
+            yield at, path, "is never reached: it has no hosts, no prefix and no services, and no fallback names it"
         if upstream.connect == "intercept":
             mark, path, ca = tree.values_at.get("connect", at), (*path, "connect"), self._settings.ca
             if not is_installed("intercept"):
@@ -304,6 +339,15 @@ class _Advice:
             message = "carries no credentials: nothing in a blind tunnel can be read; make it intercept"
             mark = tree.values_at.get("connect") or tree.keys_at["credentials"]
             yield mark, (*path, "connect"), message
+
+    def _without_tls(self, upstream: Upstream) -> _Placed:
+        """What TLS would need, of an upstream that is spoken to without."""
+        endpoints, (tree, path) = upstream.target.endpoints, self._written(upstream)
+        if not endpoints or any(end.scheme == "https" for end in endpoints):
+            return
+        for key in ("client_cert", "verify"):
+            if key in tree and not (key == "verify" and is_flag(tree[key])):
+                yield tree.keys_at[key], (*path, key), "has no effect: no url of it is https"
 
     def _in_the_clear(self, upstream: Upstream) -> _Placed:
         """A host written for https, of an upstream that is spoken to without TLS."""
@@ -423,6 +467,24 @@ class _Advice:
             self._problems.add(mark, (*path, *key), message, severity)
 
 
+def takes_all(earlier: Rule, later: Rule) -> bool:
+    """Whether every answer and fault that `later` matches is one that `earlier` matches. A yes is sure."""
+    for wide, narrow in (
+        (earlier.statuses, later.statuses),
+        (earlier.grpc, later.grpc),
+        (earlier.faults, later.faults),
+    ):
+        if wide is not None and (narrow is None or not narrow <= wide):
+            return False
+    for asked, parts in ((earlier.headers, later.headers), (earlier.json, later.json), (earlier.xml, later.xml)):
+        if not set(asked) <= {*parts, *((place, "*") for place, _ in parts)}:
+            return False
+    if earlier.event is not None and earlier.event != later.event:
+        return False
+    # Below 400 a body is looked at only for a rule that names the status.
+    return not (earlier.needs_body and earlier.statuses is None and min(later.statuses or (400,)) < 400)
+
+
 def _names_grpc(policy: Policy) -> bool:
     """Whether anything classes a grpc-status, or nothing is to be retried at all."""
     rules = policy.classify
@@ -433,17 +495,6 @@ def _names_grpc(policy: Policy) -> bool:
         or rules.service_codes is not None
         or any(rule.grpc is not None for rule in rules.rules)
     )
-
-
-def as_glob(regex: str) -> str:
-    """The glob that a regular expression of a path was probably meant to be, "" where that can't be told."""
-    glob = regex.removeprefix("^").removesuffix("$").replace("\\/", "/").replace("\\.", ".")
-    glob = re.sub(
-        r"\(\?:?|\\[dwS][+*]|\[\^/\][+*]|\[[\w-]+\][+*]", lambda found: "*" if found[0][0] != "(" else "(", glob
-    )
-    glob = re.sub(r"\.[*+]", "**", glob)
-    glob = re.sub(r"\((\*+)\)", r"\1", glob)
-    return glob if glob.startswith("/") and not re.search(r"[\^$()\[\]{}|+?\\]", glob) else ""
 
 
 def _too_small(spec: QuotaSpec) -> str:
@@ -466,7 +517,7 @@ def draining_share(cost: float, attempts: int, refund: float = 1, *, flat: bool 
 
     def retries(p: float, first: int, behind: int) -> float:
         """The sum of p**k, k from `first` to below `behind`, in closed form: `max_attempts` may be any number."""
-        return (p**first - p**behind) / (1 - p)
+        return (p**first - p**behind) / (1 - p) if p < 1 else behind - first
 
     def balance(p: float) -> float:
         if flat:

@@ -30,6 +30,9 @@ from proxy.retry.policy import (
 )
 
 _PACKS = Path(__file__).parent / "dialects"
+#: Where a pack's codes may stand, and what they may be classed.
+_CODE_PLACES = ("header", "json", "xml")
+_CODE_CLASSES = ("throttling", "timeout", "transient", "fatal")
 #: The later one wins.
 _PRECEDENCE = (Class.TRANSIENT, Class.TIMEOUT, Class.THROTTLING)
 
@@ -129,13 +132,24 @@ def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     tree = parse(text, file, problems)
     typed = None
     if isinstance(tree, Map):
+        tree = tree.without(*(key for key in tree if tree[key] is None))  # as good as not there
         whole = lay(tree, PACK.defaults.without("codes", "repeats"))
         typed = PACK.read(whole, tree.mark, (), problems.add)
+        if isinstance(typed, dict) and "codes" in typed:
+            _look_at_codes(typed["codes"], tree.values_at["codes"], problems)
     elif not problems.fatal:
         problems.add(Mark(file, 1, 1), "", "must be a mapping")
     if problems.fatal or not isinstance(typed, dict):
         return None, tuple(problems.sorted())
     return _compiled(typed, own=Path(file).parent != _PACKS), ()
+
+
+def _look_at_codes(codes: Mapping[str, Any], at: Mark, problems: Problems) -> None:
+    """Tell of codes that can stand nowhere, and of places for no code."""
+    if not any(codes.get(place) for place in _CODE_PLACES):
+        problems.add(at, "codes", f"there is no place that holds them: add {', '.join(_CODE_PLACES)}")
+    if not any(codes.get(cls) for cls in _CODE_CLASSES):
+        problems.add(at, "codes", f"there is no code: add {', '.join(_CODE_CLASSES)}")
 
 
 def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
@@ -193,7 +207,7 @@ def _code_rules(codes: dict[str, Any]) -> list[Rule]:
     """Header fields first, since they need no look at the body."""
     statuses = _all(codes.get("status")) or frozenset(range(400, 600))
     spellings = codes.get("spelled", ("{}",))
-    named = [(cls, code) for cls in ("throttling", "timeout", "transient", "fatal") for code in codes.get(cls, ())]
+    named = [(cls, code) for cls in _CODE_CLASSES for code in codes.get(cls, ())]
     rules: list[Rule] = []
     for place, read in (("header", str.lower), ("json", lambda path: tuple(path.split("."))), ("xml", str)):
         for where in codes.get(place, ()):

@@ -9,7 +9,7 @@ policy.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,7 +57,8 @@ def compile_tree(
     """
     top = lay(tree.without(*_POLICY_SECTIONS), FILE.defaults.without("defaults"))
     typed = FILE.filled(found)
-    kinds = Kinds(tree.sub("strategies"), tree.sub("buckets"), problems)
+    refused = {section for section in _POLICY_SECTIONS if _is_refused(tree, section)}
+    kinds = Kinds(tree.sub("strategies"), tree.sub("buckets"), problems, refused)
     policies = Policies(kinds, problems)
     policies.defaults = _defaults(tree.sub("defaults"), top, policies, _aws_layers(environ, problems))
     upstreams = Upstreams(policies.defaults, policies, problems)
@@ -199,7 +200,8 @@ class Upstreams:
         self._policies = policies
         self._problems = problems
         self._services: dict[int, tuple[Any, list[MethodPolicy] | None]] = {}
-        self._reachable: dict[str, bool] = {}  # whether an upstream has a url, by its name
+        self._reachable: dict[str, bool] = {}  # whether an upstream has a url, even a wrong one, by its name
+        self._refused: Container[str] = ()  # the names of upstreams that could not be read, which was told
         self._falls: dict[str, dict[str, tuple[Mark, Path]]] = {}  # where each falls back to, and where that is said
         self.files: list[str] = []
         self.placed: list[tuple[Policy, Mark, Path]] = []
@@ -208,7 +210,8 @@ class Upstreams:
         """Every named upstream, in file order. `typed` is what the keys of each read as."""
         found: list[Upstream] = []
         prefixes: dict[str, str] = {}
-        self._reachable = {name: "url" in keys for name, keys in typed.items()}
+        self._reachable = {name: "url" in keys or "url" in trees[name].keys_at for name, keys in typed.items()}
+        self._refused = trees.keys_at.keys() - trees.keys()
         for name, tree in trees.items():
             if name == UNMATCHED:
                 message = f"{UNMATCHED} is the label of hosts that no upstream names"
@@ -244,7 +247,7 @@ class Upstreams:
         made = self._routed(merged, name, endpoints, path, at, shares, credentials)
         prefix = typed.get("prefix", f"/{name}") if endpoints else None  # else there would be nowhere to go
         services = _several(typed, "services")
-        if services and not endpoints:
+        if services and not endpoints and not _is_refused(tree, "url"):
             message = "needs a url: a call by its service has nowhere to go without one"
             self._problems.add(tree.keys_at["services"], (*path, "services"), message)
         if made is None:
@@ -268,7 +271,7 @@ class Upstreams:
         if "format" in tree and not _PLAIN_FORMAT.fullmatch(full["format"]):  # it may hold what is no scheme
             tree.put("format", Text.make(MASK), tree.keys_at["format"], tree.values_at["format"])
         merged["credentials"] = tree
-        if not endpoints:
+        if not endpoints and not _is_refused(merged, "url"):
             message = "needs a url: where requests choose the host, keys would go to any host they name"
             self._problems.add(merged.keys_at["credentials"], (*path, "credentials"), message)
         return Credentials(full["header"], values, full["pick"])
@@ -339,6 +342,8 @@ class Upstreams:
             if isinstance(entry, Map):
                 path, at = (*path, "to"), entry.values_at["to"]
             name = str(entry["to"] if isinstance(entry, Map) else entry)
+            if name in self._refused:
+                continue
             if name not in self._reachable:
                 hint = did_you_mean(name, self._reachable)
                 self._problems.add(at, path, f"there is no upstream called {name!r}{hint}")
@@ -383,8 +388,6 @@ class Upstreams:
 
     def _match(self, tree: Map) -> Match:
         methods = tree.get("methods")
-        if isinstance(methods, Seq) and not methods:
-            self._problems.add(tree.values_at["methods"], "match.methods", "must not be empty: nothing would match")
         for method, mark in zip(methods, methods.marks, strict=True) if isinstance(methods, Seq) else ():
             if not method.isupper():
                 message = f"methods are case-sensitive (did you mean {method.upper()}?)"
@@ -394,6 +397,11 @@ class Upstreams:
             (str(tree["path"]),) if "path" in tree else (),
             tuple((name.lower(), str(glob)) for name, glob in tree.sub("headers").items()),
         )
+
+
+def _is_refused(tree: Map, key: str) -> bool:
+    """Whether a key was there but could not be read, which was told: it is not to be told as missing."""
+    return key in tree.keys_at and key not in tree
 
 
 def _several(typed: Mapping[str, Any], key: str) -> tuple[Any, ...]:

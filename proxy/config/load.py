@@ -197,6 +197,8 @@ def _take_over(tree: Map, found: dict[str, Any], other: Map, other_found: dict[s
         if not isinstance(tree.get(section), Map):
             tree.put(section, Map(other.mark), other.keys_at[section], other.values_at[section])
         ours: Map = tree[section]
+        for name in definitions.keys_at.keys() - definitions.keys():  # refused, which was told
+            ours.keys_at.setdefault(name, definitions.keys_at[name])
         for name in definitions:
             if name in ours:
                 first = ours.keys_at[name]

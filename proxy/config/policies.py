@@ -235,7 +235,10 @@ class Policies:
             path = (*path, "client_cert")
             missing = [key for key in ("cert", "key") if key not in cert]
             for key in missing:
-                self._problems.add(tree.values_at["client_cert"], (*path, key), "is missing")
+                if key not in cert.keys_at:  # one that is there and wrong has been told
+                    self._problems.add(
+                        tree.values_at["client_cert"], (*path, key), "is missing: write {cert: FILE, key: FILE}"
+                    )
             if not missing:
                 pair = self._file(cert, "cert", path), self._file(cert, "key", path)
         return Target(endpoints, verify, pair, typed.get("via_proxy"), typed["protocol"])

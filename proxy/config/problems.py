@@ -130,13 +130,19 @@ def dotted(path: Path) -> str:
     return text
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` (did you mean …?)` for the nearest known word, or nothing. Case and dashes count for little."""
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is nearest to one, None where none is near. Case and dashes count for little."""
     import difflib  # most files have nothing to be mended
 
     names = {name.lower().replace("-", "_"): name for name in islice(known, MOST_KNOWN)}
     near = difflib.get_close_matches(word.lower().replace("-", "_"), names, n=1, cutoff=0.6)
-    return f" (did you mean {names[near[0]]}?)" if near else ""
+    return names[near[0]] if near else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` (did you mean …?)` for the nearest known word, or nothing."""
+    near = nearest(word, known)
+    return "" if near is None else f" (did you mean {near}?)"
 
 
 def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -81,6 +81,7 @@ positive_duration = Word(units.positive_duration, like(_LONG))
 duration_or_off = Word(units.duration_or_off, _LONG_OR_OFF)
 clamp = Word(units.clamp, _LONG_OR_OFF)
 size = Word(units.size, {"anyOf": [like(r"[0-9]+(\.[0-9]+)?(B|KiB|MiB|GiB)|0"), {"const": 0}]})
+positive_size = Word(units.positive_size, like(r"[0-9]+(\.[0-9]+)?(B|KiB|MiB|GiB)"))
 rate = Word(units.rate, like(r"[0-9]+(\.[0-9]+)?/(s|m|h)"))
 refill = Word(units.refill, {"anyOf": [like(r"[0-9]+(\.[0-9]+)?/(s|m|h)|0"), {"const": 0}]})
 percent = Word(units.percent, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
@@ -92,6 +93,8 @@ flag = Word(units.flag, {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no", "
 word = Word(units.word, ANY)
 text = Word(units.text, ANY)
 glob = Word(units.text, ANY)
+admin_name = Word(addresses.admin_name, TEXT)
+admin_token = Word(addresses.admin_token, ANY)
 header_value = Word(addresses.header_value, ANY)
 header_name = Word(addresses.header_name, TEXT)
 key_header = Word(addresses.key_header, TEXT)
@@ -111,7 +114,13 @@ service = Word(addresses.service_pattern, TEXT)
 prefix = Word(addresses.prefix_or_off, ANY)
 concurrency_off = Word(units.concurrency_off, {"anyOf": [{"enum": ["off"]}, {"const": False}, like(_ENV)]})
 jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
-header_globs = MapOf(glob, key=addresses.header_name)
+trimmed_glob = Word(addresses.trimmed_glob, ANY)
+header_globs = MapOf(trimmed_glob, key=addresses.header_name)
+route_path = Word(addresses.route_path, TEXT)
+
+
+#: What is wrong with an empty list that a call or an answer would have to be in.
+NOTHING_MATCHES = "must not be empty: nothing would match; leave the key out to match anything"
 
 
 def section(name: str, doc: str, /, **keys: Key | Form) -> Section:
@@ -267,10 +276,13 @@ class _Rule(Section):
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         found = super().read(tree, at, path, tell)
-        if found is BAD or "event" not in found:
+        if found is BAD:
             return found
         named = found.get("status", frozenset())
         streams = {each for some in (named if isinstance(named, tuple) else (named,)) for each in some}
+        if "event" not in found:
+            self._never(found, streams, tree, path, tell)
+            return found
         mark, place = tree.keys_at["event"], (*path, "event")
         for other, why in _NO_STREAM.items():
             if other in found:
@@ -285,6 +297,25 @@ class _Rule(Section):
             tell(mark, place, f"never matches: {said} is never a stream; name a status below 400 with a body, as 200")
         return found
 
+    @staticmethod
+    def _never(found: Any, statuses: set[int], tree: Any, path: Path, tell: Tell) -> None:
+        """Tell of parts that hold of no answer together."""
+        looked_into = [key for key in ("json", "xml") if found.get(key)]
+        if "fail" in found:
+            for key in ("status", "header", *looked_into):
+                if found.get(key):
+                    message = "cannot be combined with fail: a fault has no answer; write two rules"
+                    tell(tree.keys_at[key], (*path, key), message)
+        elif len(looked_into) == 2:
+            tell(tree.keys_at["xml"], (*path, "xml"), "cannot be combined with json: no body is both; write two rules")
+        elif looked_into and statuses:
+            key, said = looked_into[0], ", ".join(map(str, sorted(statuses)[:3])) + ("…" if len(statuses) > 3 else "")
+            if all(each < 200 or each in _BODILESS for each in statuses):
+                tell(tree.keys_at[key], (*path, key), f"never matches: an answer with the status {said} has no body")
+            elif key == "xml" and max(statuses) < 400:
+                message = f"never matches: below status 400 only json is looked at, not xml (status {said})"
+                tell(tree.keys_at[key], (*path, key), message)
+
 
 _NO_STREAM = {
     "fail": "a fault has no answer",
@@ -295,13 +326,13 @@ _NO_STREAM = {
 _RULE = section(
     "rule",
     "Every part is optional, and all that are given must match; values are globs, * means present.",
-    status=Key(several(status), doc="an HTTP status, 5xx, 520-527, or a list"),
-    grpc_status=Key(several(grpc_status), doc="a gRPC status name, or a list"),
-    fail=Key(several(fault), doc="a fault kind: reset, connect_failure, …, or a list"),
+    status=Key(several(status, NOTHING_MATCHES), doc="an HTTP status, 5xx, 520-527, or a list"),
+    grpc_status=Key(several(grpc_status, NOTHING_MATCHES), doc="a gRPC status name, or a list"),
+    fail=Key(several(fault, NOTHING_MATCHES), doc="a fault kind: reset, connect_failure, …, or a list"),
     header=Key(header_globs, doc="name: glob"),
     json=Key(MapOf(glob), doc="dotted.path: glob, in the body; with event, in its data"),
     event=Key(EVENT, doc="of a stream (status below 400): the first event that counts, by its name and JSON"),
-    xml=Key(MapOf(glob), doc="element: glob, in the body"),
+    xml=Key(MapOf(trimmed_glob), doc="element: glob, in the body"),
     **{
         "as": Key(
             one_word("transient", "throttling", "timeout", "success", "fatal"),
@@ -382,7 +413,11 @@ CIRCUIT_BREAKER = section(
     open=Key(positive_duration, "10s", "the time until one call goes as a probe; doubled when that fails, up to 60s"),
 )
 
-SCOPE = section("scope", "State is kept for each value of a header.", header=Key(header_name, required=True))
+SCOPE = section(
+    "scope",
+    "State is kept for each value of a header.",
+    header=Key(header_name, required=True, doc="the header's name, as in {header: x-tenant}"),
+)
 
 FALLBACK = section(
     "fallback",
@@ -440,8 +475,8 @@ POLICY_KEYS: dict[str, Key] = {
 MATCH = section(
     "match",
     "What a call must match to take a route; all that are given must match.",
-    methods=Key(ListOf(token), doc="GET, POST, …"),
-    path=Key(word, doc="* within a segment, ** across; percent-decoded"),
+    methods=Key(ListOf(token, NOTHING_MATCHES), doc="GET, POST, …"),
+    path=Key(route_path, doc="begins with / (or **); * within a segment, ** across; percent-decoded"),
     headers=Key(header_globs, doc="name: glob; * means present"),
 )
 
@@ -520,14 +555,18 @@ UPSTREAM = replace(
 
 # -- a dialect pack ----------------------------------------------------------------------------------------------------
 
+spelling = Word(units.spelling, like(r".*\{\}.*"))
+
 CODES = section(
     "codes",
     "Error codes by class, wherever the provider writes them: one rule for each code and place.",
-    status=Key(several(status), "400-599"),
+    status=Key(several(status, NOTHING_MATCHES), "400-599"),
     header=Key(ListOf(header_name), [], "header fields that hold a code"),
     json=Key(ListOf(word), [], "dotted paths in a JSON body"),
     xml=Key(ListOf(word), [], "elements of an XML body"),
-    spelled=Key(ListOf(word), ["{}"], "how a place may spell a code, {} standing for it; * is any text"),
+    spelled=Key(
+        ListOf(spelling, NOTHING_MATCHES), ["{}"], "how a place may spell a code, {} standing for it; * is any text"
+    ),
     **{name: Key(ListOf(word), []) for name in ("throttling", "timeout", "transient", "fatal")},
 )
 
@@ -606,8 +645,8 @@ ADMIN = section(
     "admin",
     "The admin listener; off loopback a token is required.",
     listen=Key(address, "127.0.0.1:9901"),
-    token=Key(text, "", "expected as Authorization: Bearer"),
-    hosts=Key(ListOf(word), [], "names it answers to, besides addresses and localhost"),
+    token=Key(admin_token, "", "expected as Authorization: Bearer"),
+    hosts=Key(ListOf(admin_name), [], "names it answers to, besides addresses and localhost"),
 )
 
 #: The format that is read (docs/guides/upgrading.md).
@@ -661,7 +700,7 @@ _FILE = section(
     limits=section(
         "limits",
         "Limits beyond which the proxy refuses.",
-        header_bytes=Key(size, "64KiB"),
+        header_bytes=Key(positive_size, "64KiB"),
         headers=Key(whole(1), 256),
         connections=Key(whole(1), 10000),
         waiting=Key(whole(0), 2000, "calls that may wait for a retry, a cooldown or a rate"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from proxy.config.problems import DEFAULT, Mark, Path, meant
+from proxy.config.problems import DEFAULT, Mark, Path, meant, nearest
 from proxy.config.units import guess, written
 from proxy.config.units import word as any_word
 from proxy.config.yaml_tree import Map, Seq, adopt
@@ -81,7 +81,7 @@ class ListOf:
         return BAD if any(item is BAD for item in items) else tuple(items)
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        return {"type": "array", "items": self.item.schema(named)}
+        return {"type": "array", "items": self.item.schema(named), **({"minItems": 1} if self.empty else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +221,9 @@ class Section:
                     hint = f" (did you mean {there}?)" if there else meant(name, self.keys, lookup)
                     tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     del tree[name]
+                    near = head if head in self.keys else nearest(name, self.keys)
+                    if near is not None:  # what it was to be is not to be told as missing
+                        tree.keys_at.setdefault(near, tree.keys_at[name])
             elif tree[name] is None and not key.null:  # a key with nothing behind it is as good as none
                 del tree[name], tree.keys_at[name]
             else:

@@ -12,16 +12,16 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
 from typing import Any
 
-from proxy.config.problems import Mark, Path, Problems, did_you_mean, meant
+from proxy.config.problems import Mark, Path, Problems, did_you_mean, meant, nearest
 from proxy.config.schema import BACKOFF, BUCKET, IN_STRATEGY, STRATEGY
 from proxy.config.schema_language import told_already
-from proxy.config.units import guess, is_off
+from proxy.config.units import guess, is_off, rate
 from proxy.config.yaml_tree import Map, adopt, lay
 from proxy.retry.policy import (
     Backoff,
@@ -148,8 +148,10 @@ def _flat(tree: Map, path: str) -> Iterable[tuple[str, str]]:
 class Kinds:
     """The named strategies and buckets of one configuration, and what happens to every value that uses them."""
 
-    def __init__(self, strategies: Map, buckets: Map, problems: Problems) -> None:
+    def __init__(self, strategies: Map, buckets: Map, problems: Problems, refused: Container[str] = ()) -> None:
+        """`refused`: which of the sections `strategies` and `buckets` could not be read at all, which was told."""
         self._problems = problems
+        self._refused = refused
         self._raw = {"strategy": strategies, "bucket": buckets, "rate": buckets}
         self._customs: dict[str, Any] = {}
         self._names: dict[str, str] = {}
@@ -168,7 +170,11 @@ class Kinds:
         """`value` laid over the inherited `below`: a name, or a whole mapping with its kind. A bucket without `kind`
         over nothing stays as it is: it waits for the strategy's own bucket.
         """
-        if not isinstance(value, Map) or "kind" in value or (what == "bucket" and below is None):
+        if not isinstance(value, Map) or "kind" in value:
+            return value
+        if "kind" in value.keys_at:  # it was refused: of what kind the other keys are is not known
+            return None
+        if what == "bucket" and below is None:
             return value
         if what == "rate" and (below is None or is_off(below)):
             whole = value.copy()
@@ -229,7 +235,10 @@ class Kinds:
         table = STRATEGY_KEYS if what == "strategy" else BUCKET_KEYS
         allowed = table[kind]
         wrong = [key for key in tree if key != "kind" and key not in allowed]
-        for key in wrong:
+        meant_kind = [key for key in wrong if "kind" not in tree and nearest(key, ("kind", *allowed)) == "kind"]
+        for key in meant_kind:
+            self._problems.add(tree.keys_at[key], (*path, key), "unknown key (did you mean kind?)")
+        for key in wrong if not meant_kind else ():
             if others := [other for other, keys in table.items() if key in keys]:
                 hint = f"; it belongs to {', '.join(others)}"
             elif what == "strategy" and key in IN_STRATEGY:
@@ -251,7 +260,7 @@ class Kinds:
         name, named = str(value), self._raw["strategy"].keys_at
         if name not in self._compiled:
             tree = self._definition("strategy", name)
-            if tree is None and name not in named:
+            if tree is None and name not in named and "strategies" not in self._refused:
                 remedy = f"define it under strategies, or use one of {', '.join(BUILT_IN)}"
                 hint = meant(name, [*named, *BUILT_IN], remedy)
                 self._problems.add(mark, path, f"there is no strategy called {name!r}{hint}")
@@ -333,10 +342,13 @@ class Kinds:
     def _named_bucket(self, what: str, name: str, mark: Mark, path: Path) -> FoundBucket:
         ref = self.buckets.get(name)
         if ref is None:
-            if name not in self._raw["bucket"].keys_at:
+            if name not in self._raw["bucket"].keys_at and "buckets" not in self._refused:
                 hint = did_you_mean(name, self._raw["bucket"].keys_at)
                 if not hint:
-                    hint = f" (did you mean {{kind: {name}}}?)" if name in BUCKET_KEYS else "; define it under buckets"
+                    inline = [f"kind: {name}"] if name in BUCKET_KEYS else []
+                    if what == "rate":
+                        inline += [f"rate: {each}" for each in (name, f"{name}/s") if _is_rate(each)]
+                    hint = f" (did you mean {{{inline[0]}}}?)" if inline else "; define it under buckets"
                 self._problems.add(mark, path, f"there is no bucket called {name!r}{hint}")
             return None, None
         if isinstance(ref.spec, RateSpec) is not (what == "rate"):
@@ -344,6 +356,14 @@ class Kinds:
             self._problems.add(mark, path, f"{wanted}, but {name} is of kind {ref.spec.kind}")
             return None, None
         return ref, self._whole[f"bucket {name}"]
+
+
+def _is_rate(text: str) -> bool:
+    """Whether a text can be read as a rate."""
+    try:
+        return rate(text) > 0
+    except ValueError:
+        return False
 
 
 def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> BucketSpec | None:
@@ -368,7 +388,8 @@ def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> Bucket
     elif kind == "budget":
         return BudgetSpec(**typed)
     elif "rate" not in typed:
-        problems.add(tree.mark if tree.mark.line else mark, (*path, "rate"), "is missing; write it as 100/s")
+        if "rate" not in tree.keys_at:  # one that is there and wrong has been told
+            problems.add(tree.mark if tree.mark.line else mark, (*path, "rate"), "is missing; write it as 100/s")
         return None
     elif typed.get("burst", 1.0) < 1:
         problems.add(tree.values_at["burst"], (*path, "burst"), "must be at least 1: an attempt takes one")
@@ -388,9 +409,16 @@ def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> Bucket
 # Whatever a module does while it is imported or called becomes one clear line, and never happens during a call.
 
 
+#: What a strategy must have, and how messages name that.
+_METHODS = ("acquire_initial_retry_token", "refresh_retry_token_for_retry", "record_success", "max_attempts")
+_INTERFACE = "the methods of proxy.retry.RetryStrategy"
+
+
 def _imported(kind: str, tree: Map, at: Mark) -> Any:
     """A user's own strategy, made; modules beside the file are found too. Raises ValueError with one line why not."""
     module_name, _, class_name = kind.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), class_name)):
+        raise ValueError(f"{kind!r} names no class; write module:Class, as in my_retries:Patient")
     folder = str(FilePath(at.file).resolve().parent) if at.line else ""
     if folder and folder not in sys.path:
         sys.path.append(folder)
@@ -400,14 +428,17 @@ def _imported(kind: str, tree: Map, at: Mark) -> Any:
         raise ValueError(f"cannot import {module_name}: {_told(error)}") from None
     made = getattr(module, class_name, None)
     if not callable(made):
-        hint = did_you_mean(class_name, [name for name in vars(module) if not name.startswith("_")])
-        raise ValueError(f"{module_name} has no class {class_name}{hint}")
+        if hasattr(module, class_name):
+            what = "a module" if inspect.ismodule(made) else f"of type {type(made).__name__}"
+            raise ValueError(f"{kind} is {what}, not a class; write module:Class, a class that has {_INTERFACE}")
+        classes = [name for name, each in vars(module).items() if inspect.isclass(each) and not name.startswith("_")]
+        raise ValueError(f"{module_name} has no class {class_name}{meant(class_name, classes)}")
     arguments = {key: guess(value) for key, value in tree.items() if key != "kind"}
     try:
         strategy = made(**arguments)
     except BaseException as error:
         raise ValueError(f"{kind} cannot be made: {_without(arguments, _told(error))}") from None
-    wanted = ("acquire_initial_retry_token", "refresh_retry_token_for_retry", "record_success", "max_attempts")
+    wanted = _METHODS
     lacking = [name for name in wanted if not hasattr(strategy, name)]
     if lacking:
         raise ValueError(f"{kind} is not a RetryStrategy: it has no {', '.join(lacking)}")

@@ -90,7 +90,15 @@ def or_off(read: Callable[[Any], Value]) -> Callable[[Any], Value | None]:
 
 
 #: A text that is not empty.
-word = checked(text, bool, "must not be empty")
+word = checked(text, str.strip, "must not be empty")
+
+
+def spelling(value: Any) -> str:
+    """How a place of a dialect pack spells a code: a text in which {} stands for it."""
+    found = word(value)
+    if "{}" not in found:
+        raise ValueError(f"{written(value)} must contain {{}}, which stands for the code")
+    return found
 
 
 def duration(value: Any) -> float:
@@ -177,6 +185,9 @@ def size(value: Any) -> int:
     return int(float(number) * _BYTES[unit])
 
 
+positive_size = checked(size, _above_zero, "must be above 0")
+
+
 def refill(value: Any) -> float:
     """A second, nothing too: `10/s`, `30/m`, `0/s`, `0`."""
     return 0.0 if isinstance(value, str) and _NOTHING.fullmatch(value) else rate(value)
@@ -188,11 +199,12 @@ def rate(value: Any) -> float:
     match = _RATE.fullmatch(found)
     per = _SECONDS.get(match[2]) if match else None
     if match is None or per is None or match[2] == "ms":
-        hint = f" (did you mean {found}/s?)" if _FLOAT.fullmatch(found) else ""
+        is_rate = re.fullmatch(_NUMBER, found) and 0 < float(found) < math.inf
+        hint = f" (did you mean {found}/s?)" if is_rate else ""
         raise ValueError(f"{written(value)} is not a rate; write it as 100/s, 30/m or 5/h{hint}")
     each = float(match[1]) / per
     if not 0 < each < math.inf:
-        raise ValueError("must be above 0")
+        raise ValueError("must be above 0, as in 100/s")
     return each
 
 
@@ -307,20 +319,35 @@ def failure(value: Any) -> Failures:
     raise ValueError(f"{written(value)} is neither an HTTP status, nor a gRPC status, nor a fault kind{hint}")
 
 
-def _of(kind: type) -> Callable[[Failures], bool]:
-    return lambda found: all(isinstance(each, kind) for each in found)
+def status(value: Any) -> Failures:
+    """HTTP statuses alone: 400, 5xx, 520-527."""
+    found = scalar(value, "an HTTP status, or a range such as 5xx or 520-527")
+    if not re.fullmatch(r"[1-5](\d\d|[xX][xX]|\d\d\s?-\s?[1-5]\d\d)", found):
+        others = " (grpc_status and fail name the others)" if found in _FAULTS | _GRPC_STATUSES else ""
+        raise ValueError(f"{written(value)} is not an HTTP status; write it as 503, 5xx or 520-527{others}")
+    return failure(value)
 
 
-#: HTTP statuses alone: 400, 5xx, 520-527.
-status = checked(failure, _of(int), "{} is not an HTTP status (grpc_status and fail name the others)")
-#: Fault kinds alone.
-fault = checked(failure, _of(FaultKind), f"{{}} is not a fault kind; they are {', '.join(sorted(_FAULTS))}")
-_grpc_failure = checked(failure, _GRPC_STATUSES.issuperset, "{} is not a gRPC status such as UNAVAILABLE")
+def fault(value: Any) -> Failures:
+    """Fault kinds alone."""
+    found = scalar(value, "a fault kind such as reset")
+    if found not in _FAULTS:
+        raise ValueError(f"{written(value)} is not a fault kind{meant(found, sorted(_FAULTS))}")
+    return failure(value)
 
 
 def grpc_status(value: Any) -> Failures:
     """gRPC status names alone, OK too."""
-    return frozenset({"OK"}) if value == "OK" else _grpc_failure(value)
+    found = scalar(value, "the name of a gRPC status such as UNAVAILABLE")
+    if found not in _GRPC_STATUSES and found != "OK":
+        number = next((name for name, number in GRPC_STATUS_NUMBERS.items() if str(number) == found), None)
+        hint = (
+            f" (did you mean {number}?)"
+            if number
+            else meant(found, GRPC_STATUS_NUMBERS, "they are written in capitals")
+        )
+        raise ValueError(f"{written(value)} is not a gRPC status such as UNAVAILABLE{hint}")
+    return frozenset({"OK"}) if found == "OK" else failure(value)
 
 
 # -- where no key says how to read a value -----------------------------------------------------------------------------

@@ -153,6 +153,9 @@ def lay(over: Map, under: Map, worked_out: Mapping[str, Any] | None = None) -> M
             result.put(key, lay(value, below), over.keys_at[key], over.values_at[key])
         else:
             result.take(key, over)
+    if len(over.keys_at) > len(over):  # keys that were refused: their places say that this was told
+        for key, at in over.keys_at.items():
+            result.keys_at.setdefault(key, at)
     return result
 
 

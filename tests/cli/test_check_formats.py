@@ -25,9 +25,9 @@ upstreams:
   shop:
     url: http://shop.test
     strategy: standart
-    routes: [{match: {path: ^/v1}}]
+    routes: [{match: {path: /v1$}}]
 """
-FINE = "upstreams:\n  shop:\n    url: http://shop.test\n    routes: [{match: {path: '^/v1'}}]\n"
+FINE = "upstreams:\n  shop:\n    url: http://shop.test\n    routes: [{match: {path: '/v1$'}}]\n"
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_github_gets_annotations(capsys: pytest.CaptureFixture[str]) -> None:
         "there is no strategy called 'standart' (did you mean standard?)\n"
     )
     assert err == ""
-    Path("r.yaml").write_text(FINE.replace("^/v1", "^/50%"))
+    Path("r.yaml").write_text(FINE.replace("/v1$", "/50%$"))
     assert main(["check", "-c", "r.yaml", "--format", "github"]) == 0
     out = capsys.readouterr().out
     assert "::notice file=r.yaml,line=2," in out and "::warning file=r.yaml,line=4,col=29," in out

@@ -10,6 +10,8 @@ from configs import lines, loaded
 from proxy.config.classification import built_in_names
 from proxy.config.load import load
 
+A_TEST = "upstreams:\n  a:\n    url: http://a.test\n"
+
 # (the file, the lines that are printed; each must begin the printed line)
 CASES: dict[str, tuple[str, list[str]]] = {
     "endpoints": (
@@ -391,6 +393,163 @@ CASES: dict[str, tuple[str, list[str]]] = {
         'strategies:\n  own: {kind: "json:JSONDecoder"}\n',
         ["redrive.yaml:2:15: strategies.own: json:JSONDecoder is not a RetryStrategy"],
     ),
+    "what is no class": (
+        'strategies:\n  own: {kind: "os:path"}\n  two: {kind: "os.path:sep"}\n  three: {kind: "os:"}\n',
+        [
+            "redrive.yaml:2:15: strategies.own: os:path is a module, not a class; write module:Class, a class ",
+            "redrive.yaml:3:15: strategies.two: os.path:sep is of type str, not a class; write module:Class, ",
+            "redrive.yaml:4:17: strategies.three: 'os:' names no class; write module:Class, as in my_retries:Patient",
+        ],
+    ),
+    "paths that no path matches": (
+        A_TEST + "    routes:\n"
+        "      - {match: {path: v1/*}}\n"
+        "      - {match: {path: 'https://a.test/v1/x'}}\n"
+        "      - {match: {path: '^/v1/.*$'}}\n"
+        "      - {match: {path: '(a|b)'}}\n"
+        "      - {match: {path: /a/../b}}\n"
+        "      - {match: {path: ' '}}\n"
+        "      - {match: {path: '**/x'}}\n"
+        "      - {match: {path: '*', methods: [OPTIONS]}}\n",
+        [
+            "redrive.yaml:5:24: upstreams.a.routes[0].match.path: 'v1/*' must begin with / (did you mean /v1/*?)",
+            "redrive.yaml:6:24: upstreams.a.routes[1].match.path: 'https://a.test/v1/x' is a url, but a route looks at "
+            "the path alone (did you mean /v1/x?)",
+            "redrive.yaml:7:24: upstreams.a.routes[2].match.path: '^/v1/.*$' must begin with /: it is a glob, not a "
+            "regular expression (did you mean /v1/**?)",
+            "redrive.yaml:8:24: upstreams.a.routes[3].match.path: '(a|b)' must begin with /",
+            "redrive.yaml:9:24: upstreams.a.routes[4].match.path: '/a/../b' never matches: a path is compared without",
+            "redrive.yaml:10:24: upstreams.a.routes[5].match.path: must not be empty",
+        ],
+    ),
+    "lists that nothing is in": (
+        A_TEST + "    routes: [{match: {methods: []}}]\n"
+        "    classify:\n"
+        "      rules:\n"
+        "        - {status: [], as: fatal}\n"
+        "        - {grpc_status: [], as: fatal}\n"
+        "        - {fail: [], as: fatal}\n",
+        [
+            "redrive.yaml:4:32: upstreams.a.routes[0].match.methods: must not be empty: nothing would match; leave the",
+            "redrive.yaml:7:20: upstreams.a.classify.rules[0].status: must not be empty: nothing would match; leave",
+            "redrive.yaml:8:25: upstreams.a.classify.rules[1].grpc_status: must not be empty: nothing would match",
+            "redrive.yaml:9:18: upstreams.a.classify.rules[2].fail: must not be empty: nothing would match",
+        ],
+    ),
+    "rules that nothing matches": (
+        A_TEST + "    classify:\n"
+        "      rules:\n"
+        "        - {status: 503, fail: reset, as: timeout}\n"
+        "        - {fail: reset, header: {x-a: b}, as: timeout}\n"
+        "        - {status: 400, json: {a: b}, xml: {c: d}, as: fatal}\n"
+        "        - {status: [204, 304], json: {a: b}, as: fatal}\n"
+        "        - {status: 200, xml: {a: b}, as: fatal}\n"
+        "        - {header: {x-a: 'b '}, as: fatal}\n"
+        "        - {xml: {a: ' b'}, as: fatal}\n",
+        [
+            "redrive.yaml:6:12: upstreams.a.classify.rules[0].status: cannot be combined with fail: a fault has no",
+            "redrive.yaml:7:25: upstreams.a.classify.rules[1].header: cannot be combined with fail: a fault has no",
+            "redrive.yaml:8:39: upstreams.a.classify.rules[2].xml: cannot be combined with json: no body is both",
+            "redrive.yaml:9:32: upstreams.a.classify.rules[3].json: never matches: an answer with the status 204, 304",
+            "redrive.yaml:10:25: upstreams.a.classify.rules[4].xml: never matches: below status 400 only json is",
+            "redrive.yaml:11:26: upstreams.a.classify.rules[5].header.x-a: a space at its end does not belong there",
+            "redrive.yaml:12:21: upstreams.a.classify.rules[6].xml.a: a space at its beginning does not belong there",
+        ],
+    ),
+    "names and a token that no request has": (
+        "admin: {hosts: ['http://x.y/', '*.z', 'a b', 'ok.test:99', '[::1]', '[::1]:80', ok], token: 'tok '}\n"
+        "limits: {header_bytes: 0}\n",
+        [
+            "redrive.yaml:1:17: admin.hosts[0]: 'http://x.y/' is a url, not a name (did you mean x.y?)",
+            "redrive.yaml:1:32: admin.hosts[1]: '*.z' is a pattern, but names are compared whole: list each name",
+            "redrive.yaml:1:39: admin.hosts[2]: 'a b' is not a name such as redrive.internal",
+            "redrive.yaml:1:93: admin.token: a space at its end does not belong there; remove it",
+            "redrive.yaml:2:24: limits.header_bytes: must be above 0",
+        ],
+    ),
+    "words of another key": (
+        A_TEST + "    classify:\n"
+        "      rules:\n"
+        "        - {status: [reset, 7], as: fatal}\n"
+        "        - {fail: [rest, 503], as: fatal}\n"
+        "        - {grpc_status: [14, unavailable, zz], as: fatal}\n",
+        [
+            "redrive.yaml:6:21: upstreams.a.classify.rules[0].status[0]: 'reset' is not an HTTP status; write it as "
+            "503, 5xx or 520-527 (grpc_status and fail name the others)",
+            "redrive.yaml:6:28: upstreams.a.classify.rules[0].status[1]: '7' is not an HTTP status; write it as",
+            "redrive.yaml:7:19: upstreams.a.classify.rules[1].fail[0]: 'rest' is not a fault kind (did you mean",
+            "redrive.yaml:7:25: upstreams.a.classify.rules[1].fail[1]: '503' is not a fault kind; there is",
+            "redrive.yaml:8:26: upstreams.a.classify.rules[2].grpc_status[0]: '14' is not a gRPC status such as "
+            "UNAVAILABLE (did you mean UNAVAILABLE?)",
+            "redrive.yaml:8:30: upstreams.a.classify.rules[2].grpc_status[1]: 'unavailable' is not a gRPC status",
+            "redrive.yaml:8:43: upstreams.a.classify.rules[2].grpc_status[2]: 'zz' is not a gRPC status such as ",
+        ],
+    ),
+    # One fault is one line: what follows from it is not told as well.
+    "a wrong rate": (
+        "buckets:\n  pace: {kind: rate, rate: 0/s}\n  two: {kind: rate, rate: -1}\n  three: {kind: rate, rat: 5/s}\n"
+        "upstreams:\n  a: {url: http://a.test, rate: {rate: 5}}\n  b: {url: http://b.test, rate: 5/s}\n"
+        "  c: {url: http://c.test, rate: pace}\n",
+        [
+            "redrive.yaml:2:28: buckets.pace.rate: must be above 0, as in 100/s",
+            "redrive.yaml:3:27: buckets.two.rate: '-1' is not a rate; write it as 100/s, 30/m or 5/h",
+            "redrive.yaml:4:23: buckets.three.rat: unknown key (did you mean rate?)",
+            "redrive.yaml:6:40: upstreams.a.rate.rate: '5' is not a rate; write it as 100/s, 30/m or 5/h (did you mean",
+            "redrive.yaml:7:33: upstreams.b.rate: there is no bucket called '5/s' (did you mean {rate: 5/s}?)",
+        ],
+    ),
+    "a misspelt key that must be there": (
+        "buckets: {b: {knd: quota}}\n"
+        "upstreams:\n"
+        "  a:\n"
+        "    url: http://a.test\n"
+        "    scope: {headr: x-t}\n"
+        "    concurrency: {mx: 5}\n"
+        "    client_cert: {cert: [redrive.yaml], ky: redrive.yaml}\n"
+        "    classify: {rules: [{statsu: 200, event: {}, as: fatal}, {status: 400, a: fatal}]}\n"
+        "    strategy: {knd: hedging, hedging_delay: 1s}\n"
+        "    fallback: [{too: b}]\n"
+        "    routes: [{mtch: {path: /x}}]\n",
+        [
+            "redrive.yaml:1:15: buckets.b.knd: unknown key (did you mean kind?)",
+            "redrive.yaml:5:13: upstreams.a.scope.headr: unknown key (did you mean header?)",
+            "redrive.yaml:6:19: upstreams.a.concurrency.mx: unknown key (did you mean max?)",
+            "redrive.yaml:7:25: upstreams.a.client_cert.cert: must be text, not a list",
+            "redrive.yaml:7:41: upstreams.a.client_cert.ky: unknown key (did you mean key?)",
+            "redrive.yaml:8:25: upstreams.a.classify.rules[0].statsu: unknown key (did you mean status?)",
+            "redrive.yaml:8:75: upstreams.a.classify.rules[1].a: unknown key (did you mean as?)",
+            "redrive.yaml:9:16: upstreams.a.strategy.knd: unknown key (did you mean kind?)",
+            "redrive.yaml:10:17: upstreams.a.fallback[0].too: unknown key (did you mean to?)",
+            "redrive.yaml:11:15: upstreams.a.routes[0].mtch: unknown key (did you mean match?)",
+        ],
+    ),
+    "what refers to something refused": (
+        "buckets: off\n"
+        "strategie: {patient: {kind: standard}}\n"
+        "upstreams:\n"
+        "  a:\n"
+        "    url: banana\n"
+        "    strategy: patient\n"
+        "    bucket: mine\n"
+        "    services: [a.B]\n"
+        "    credentials: {header: x-api-key, values: [k]}\n"
+        "  b: {url: http://b.test, fallback: [a, c]}\n"
+        "  c: nothing\n",
+        [
+            "redrive.yaml:1:10: buckets: must be a mapping, not text",
+            "redrive.yaml:2:1: strategie: unknown key (did you mean strategies?)",
+            "redrive.yaml:5:10: upstreams.a.url: 'banana' has no scheme (did you mean https://banana?)",
+            "redrive.yaml:11:6: upstreams.c: must be a mapping, not 'nothing'",
+        ],
+    ),
+    "a kind that there is not": (
+        "upstreams:\n"
+        "  a: {url: http://a.test, bucket: {kind: banana, capacity: 4}, strategy: {kind: [], max_attempts: 2}}\n",
+        [
+            "redrive.yaml:2:42: upstreams.a.bucket.kind: 'banana' must be one of quota, throttle, budget, rate",
+            "redrive.yaml:2:81: upstreams.a.strategy.kind: must be text, not a list",
+        ],
+    ),
     "wrong arguments": (
         'strategies:\n  own: {kind: "json:JSONDecoder", nonsense: 1}\n',
         ["redrive.yaml:2:15: strategies.own: json:JSONDecoder cannot be made: TypeError"],
@@ -414,7 +573,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "upstreams:\n  a: {url: [], routes: [{match: {methods: []}}]}\n",
         [
             "redrive.yaml:2:12: upstreams.a.url: must not be empty",
-            "redrive.yaml:2:43: match.methods: must not be empty",
+            "redrive.yaml:2:43: upstreams.a.routes[0].match.methods: must not be empty: nothing would match",
         ],
     ),
     "a taken name": (

@@ -118,6 +118,9 @@ def test_reset_fields(packs: dict[str, Classify]) -> None:
     assert all(pack.dialects[-1].source for pack in packs.values())
 
 
+OWN = "upstreams: {a: {url: http://x, dialects: [own.yaml]}}\n"
+
+
 def test_a_pack_of_ones_own_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "acme.yaml").write_text(
         "name: acme\nsource: [https://docs.acme.example/errors]\n"
@@ -132,13 +135,32 @@ def test_a_pack_of_ones_own_is_a_file(tmp_path: Path) -> None:
     assert lines(tmp_path, loaded(tmp_path, text)) == [
         "acme.yaml:1:1: source: is missing: the provider's documentation",
         "acme.yaml:2:1: rule: unknown key (did you mean rules?)",
-        "acme.yaml:4:14: rules[0].status: '4xxx' is neither an HTTP status, nor a gRPC status, nor a fault kind; "
-        "write it as 503, 5xx, 520-527, UNAVAILABLE or reset",
+        "acme.yaml:4:14: rules[0].status: '4xxx' is not an HTTP status; write it as 503, 5xx or 520-527",
     ]
     (tmp_path / "acme.yaml").unlink()
     assert lines(tmp_path, loaded(tmp_path, text))[0].startswith(
         "redrive.yaml:2:39: upstreams.a.dialects[1]: acme.yaml: cannot be read"
     )
+
+
+def test_keys_of_a_pack_with_nothing_behind_them_are_as_good_as_none(tmp_path: Path) -> None:
+    keys = ("stop_field", "grpc", "rules", "empty_events", "codes", "delays", "repeats", "out_of_quota", "resets")
+    (tmp_path / "own.yaml").write_text("name: own\nsource: [none]\n" + "".join(f"{key}:\n" for key in keys))
+    assert policy(settings(tmp_path, OWN)).classify.dialects[0].rules == ()
+
+
+def test_codes_of_a_pack_that_nothing_can_match(tmp_path: Path) -> None:
+    own = "name: own\nsource: [none]\ncodes: {}\n"
+    (tmp_path / "own.yaml").write_text(own.format("{json: [error.code]}"))
+    assert lines(tmp_path, loaded(tmp_path, OWN)) == [
+        "own.yaml:3:8: codes: there is no code: add throttling, timeout, transient, fatal"
+    ]
+    (tmp_path / "own.yaml").write_text(own.format("{fatal: [x], status: [], spelled: [y]}"))
+    assert lines(tmp_path, loaded(tmp_path, OWN)) == [
+        "own.yaml:3:8: codes: there is no place that holds them: add header, json, xml",
+        "own.yaml:3:29: codes.status: must not be empty: nothing would match; leave the key out to match anything",
+        "own.yaml:3:43: codes.spelled[0]: 'y' must contain {}, which stands for the code",
+    ]
 
 
 def test_rules_of_a_users_own_pack_are_named_by_their_number(tmp_path: Path) -> None:
