@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from talk import ACK, GET, OK, POST, Side, app, block, data, goaways, headers, resets, settings, upstream
+from talk import ACK, GET, OK, POST, Side, app, data, goaways, headers, resets, settings, upstream
 
 from proxy.wire.http2 import frames
 from proxy.wire.http2.compiled import HEADER
