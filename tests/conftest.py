@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -34,6 +35,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep nothing of modules that tests wrote into folders of their own."""
     if not hasattr(session.config, "workerinput"):
         shutil.rmtree(BYTECODE / Path(tempfile.gettempdir()).relative_to("/"), ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected lives to the end: it is not looked through for garbage, now or at each collection later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
