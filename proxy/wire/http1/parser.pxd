@@ -20,6 +20,7 @@ cdef class HeadParser:
 cdef class RequestParser(HeadParser):
     cdef bint _compiled
     cdef public RequestHead _last
+    cdef public Py_ssize_t _fields_at
 
     cpdef RequestHead feed(self, bytes data)
 

@@ -1,11 +1,11 @@
 """An incremental reader of heads: bytes in, a head out as soon as it is complete. Requests and answers share it.
 
 Law: what is refused, and why, does not depend on how the bytes were cut into packets. A complete head in one packet
-costs one match; one that repeats the head before it on this connection (most apps and upstreams repeat themselves), or
-its field lines after another first line, costs not even that. An unfinished one is kept, checked once for what can
-never become a head, and searched on from three bytes before its old end; the expression runs again only when the empty
-line is there. Bytes after a head stay in the reader until `leftover()` takes them, or the next `feed()` reads the next
-head from them.
+costs at most one match; of one that repeats the head before it on this connection (most apps and upstreams repeat
+themselves), or has lines that came before (`known_lines`), only what is new is matched. An unfinished one is kept,
+checked once for what can never become a head, and searched on from three bytes before its old end; the expression runs
+again only when the empty line is there. Bytes after a head stay in the reader until `leftover()` takes them, or the
+next `feed()` reads the next head from them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from proxy.wire.errors import BadAnswer, BadMessage, Refused, malformed
+from proxy.wire.field_names import find_answer, find_request
 from proxy.wire.http1.compiled import CORE
+from proxy.wire.http1.known_lines import KnownLines
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead
 from proxy.wire.http1.syntax import (
     REQUEST,
     REQUEST_LINE,
     RESPONSE,
+    STATUS_LINE,
     check_request_line,
     check_status_line,
     forbidden_octet,
@@ -36,6 +39,9 @@ HEADERS = 256
 
 #: Larger heads are not kept for comparison.
 REPEATABLE = 8 * 1024
+
+_REQUESTS: KnownLines[RequestHead] = KnownLines(find_request)
+_ANSWERS: KnownLines[ResponseHead] = KnownLines(find_answer)
 
 TOO_LARGE = "Request Header Fields Too Large"
 
@@ -180,7 +186,7 @@ class RequestParser(HeadParser):
     section 2.2).
     """
 
-    __slots__ = ("_compiled", "_last")
+    __slots__ = ("_compiled", "_fields_at", "_last")
 
     def __init__(
         self, header_bytes: int = HEADER_BYTES, headers: int = HEADERS, *, compiled: bool = CORE == "compiled"
@@ -188,6 +194,7 @@ class RequestParser(HeadParser):
         super().__init__(header_bytes, headers)
         self._compiled = compiled
         self._last: RequestHead | None = None
+        self._fields_at = 0  # where its field lines begin
 
     def feed(self, data: bytes) -> RequestHead | None:
         """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
@@ -204,11 +211,8 @@ class RequestParser(HeadParser):
                 if head is not last:
                     self._last = head if end <= REPEATABLE else None
                 return head
-        elif last is not None:
-            if data.startswith(last.raw):
-                self._hold_behind(data, len(last.raw))
-                return last
-            head = self._alike(last, data)
+        else:
+            head = self._read_lines(data)
             if head is not None:
                 return head
         found = REQUEST(data)
@@ -216,22 +220,46 @@ class RequestParser(HeadParser):
             head = self._go_on(data)
             return head
         taken: RequestHead = self._taken(data, 0, found)
-        if taken.common and len(taken.raw) <= REPEATABLE:
+        if self._compiled and taken.common and len(taken.raw) <= REPEATABLE:
             self._last = taken
         return taken
 
-    def _alike(self, last: RequestHead, data: bytes) -> RequestHead | None:
-        """The head that begins `data`, where its field lines are those of the last one; else None."""
-        line_end = data.find(b"\r\n")
-        fields = last.raw[last.raw.find(b"\r\n") :]
-        if not data.startswith(fields, line_end) or line_end + len(fields) > self._roomy:
+    def _read_lines(self, data: bytes) -> RequestHead | None:
+        """The head that begins `data`: the last one, or one that has its field lines, or lines most of which are known.
+        None where it is not whole, or has to be looked at in another way.
+        """
+        last = self._last
+        if last is not None and data == last.raw:
+            self._skipped = False
+            return last
+        begun, ended, rest = data.partition(b"\r\n\r\n")
+        size = len(begun) + 4
+        if not ended or size > self.header_bytes:
             return None
-        line = REQUEST_LINE(data, 0, line_end)
-        if line is None:
+        line, _, fields = begun.partition(b"\r\n")
+        found = REQUEST_LINE(line)
+        if found is None:
             return None
-        end = line_end + len(fields)
-        self._hold_behind(data, end)
-        self._last = head = RequestHead.alike(last, data[:end], *line.groups())
+        method, target = found.groups()
+        if last is not None and fields == last.raw[self._fields_at : -4]:
+            head = RequestHead.alike(last, data[:size], method, target)
+            head._kept = last._kept
+        else:
+            lines = fields.split(b"\r\n") if fields else []
+            told = None if len(lines) > self.headers else _REQUESTS.telling(lines)
+            if told is None:
+                return None
+            key = tuple(told)
+            like = _REQUESTS.heads.get(key)
+            if like is not None:
+                head = RequestHead.alike(like, data[:size], method, target)
+            else:
+                head = RequestHead(data[:size], method, target, b"1", _REQUESTS.pairs(told))
+                if head.common:
+                    _REQUESTS.keep(key, head, size)
+        self._rest, self._at, self._skipped = rest, 0, False
+        if size <= REPEATABLE and head.common:
+            self._last, self._fields_at = head, len(line) + 2
         return head
 
     def _too_large(self, in_line: bool) -> Refused:
@@ -274,9 +302,11 @@ class ResponseParser(HeadParser):
                 self._hold_behind(data, len(head.raw))
                 self._last = head
                 return head
-        elif last is not None and data.startswith(last.raw):
-            self._hold_behind(data, len(last.raw))
-            return last
+        else:
+            head, rest = self._read_lines(data)
+            if head is not None:
+                self._rest, self._at = rest, 0
+                return head
         found = RESPONSE(data)
         if found is None:
             head = self._go_on(data)
@@ -295,7 +325,41 @@ class ResponseParser(HeadParser):
                 if head is not None:
                     self._last = head
                     return head, data[len(head.raw) :]
-            elif last is not None and data.startswith(last.raw):
-                return last, data[len(last.raw) :]
+            else:
+                head, rest = self._read_lines(data)
+                if head is not None:
+                    return head, rest
         head = self.feed(data)
         return head, self.leftover() if head is not None else b""
+
+    def _read_lines(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
+        """The head that begins `data`, the last one or one with lines most of which are known, and the bytes behind it.
+        None where it is not whole, or has to be looked at in another way.
+        """
+        begun, ended, rest = data.partition(b"\r\n\r\n")
+        size = len(begun) + 4
+        if not ended or size > self.header_bytes:
+            return None, b""
+        raw, last = data[:size], self._last
+        if last is not None and raw == last.raw:
+            return last, rest
+        lines = begun.split(b"\r\n")
+        line = lines.pop(0)
+        told = None if len(lines) > self.headers else _ANSWERS.telling(lines)
+        if told is None:
+            return None, b""
+        key = (line, *told)
+        like = _ANSWERS.heads.get(key)
+        if like is not None:
+            head = ResponseHead.alike(like, raw)
+        else:
+            status = STATUS_LINE(line)
+            if status is None:
+                return None, b""
+            minor, code, reason = status.groups()
+            head = ResponseHead(raw, minor, code, reason, _ANSWERS.pairs(told))
+            if head.common:
+                _ANSWERS.keep(key, head, size)
+        if size <= REPEATABLE:
+            self._last = head
+        return head, rest

@@ -61,9 +61,17 @@ class RequestHead(Head):
     #: Whether Host may be empty in origin form, where it alone says where the request goes.
     may_lack_host: ClassVar[bool] = False
 
-    def __init__(self, raw: bytes, method: bytes, target: bytes, minor: bytes) -> None:
+    def __init__(
+        self,
+        raw: bytes,
+        method: bytes,
+        target: bytes,
+        minor: bytes,
+        found: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        """`found`: the names that matter and their values, in lower case, where they have been found already."""
         self.raw = raw
-        self._lowered = lowered = raw.lower()
+        self._lowered = None
         self.method = method.decode("ascii")
         self.target = target
         self.minor = 1
@@ -72,7 +80,8 @@ class RequestHead(Head):
         self._slow_path = None
         self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the fields to send with it
         self.scanned = False
-        found: list[tuple[bytes, bytes]] = find_request(lowered)
+        if found is None:
+            found = find_request(self.lowered)
         self.specials = specials = dict(found)
         if (
             minor == b"1"
@@ -89,7 +98,9 @@ class RequestHead(Head):
 
     @classmethod
     def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
-        """The head `raw`, which is that of `like`, a `common` one, but for the first line."""
+        """The head `raw`, of which nothing is decided but by its first line and what is said by lines that are those of
+        `like`, a `common` one.
+        """
         self = RequestHead.__new__(RequestHead)
         self.raw = raw
         self._lowered = None
@@ -102,7 +113,7 @@ class RequestHead(Head):
         self.specials = like.specials
         self.keep_alive = True
         self.simple = like.simple
-        self._kept = like._kept
+        self._kept = None
         self.scanned = False
         if like.form == "origin" and target[0] == 0x2F and method != b"CONNECT":  # as the other one is located
             self.form = "origin"
@@ -214,7 +225,7 @@ class RequestHead(Head):
             fields = kept[1]
         else:
             fields = self._fields(host, drop)
-        return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (self.method.encode("ascii"), target, fields, add)
+        return b"".join((self.method.encode("ascii"), b" ", target, b" HTTP/1.1\r\n", fields, add, b"\r\n"))
 
     def message(self, target: bytes | None, host: bytes | None, add: bytes, body: bytes) -> bytes:
         """The same with nothing else left out, and `body` behind it."""
@@ -226,21 +237,14 @@ class RequestHead(Head):
 
     def _simple_fields(self, host: bytes | None) -> bytes:
         """The field lines of a simple head to send on, with this Host if there is one."""
-        raw, lowered = self.raw, self.lowered
-        start = raw.find(b"\n") + 1
-        kept = b"connection" not in self.specials
-        if not kept:
-            cut = lowered.find(b"\nconnection:") + 1
-            behind = raw.find(b"\n", cut) + 1
+        raw = self.raw
+        if b"connection" in self.specials:
+            raw = b"\r\n".join(slow_path.around(raw, b"\r\nConnection:"))
         if host is None:
-            return raw[start:-2] if kept else raw[start:cut] + raw[behind:-2]
-        at = lowered.find(b"\nhost:") + 1
-        end = raw.find(b"\n", at) + 1
-        if kept:
-            return b"%bHost: %b\r\n%b" % (raw[start:at], host, raw[end:-2])
-        if at < cut:
-            return b"%bHost: %b\r\n%b%b" % (raw[start:at], host, raw[end:cut], raw[behind:-2])
-        return b"%b%bHost: %b\r\n%b" % (raw[start:cut], raw[behind:at], host, raw[end:-2])
+            return raw.partition(b"\r\n")[2][:-2]
+        before, behind = slow_path.around(raw, b"\r\nHost:")
+        _, more, above = before.partition(b"\r\n")
+        return b"".join((above, more, b"Host: ", host, b"\r\n", behind[:-2]))
 
     def _fields(self, host: bytes | None, drop: frozenset[bytes]) -> bytes:
         """The same for a head of which more must be cut or changed."""

@@ -11,5 +11,5 @@ cdef class ResponseHead(Head):
     cpdef Py_ssize_t body_size(self, str method)
     cpdef trailers_to_hand_on(self, trailers)
     cpdef bytes message(self, bytes add, bytes body)
-    cpdef bytes _simple_lines(self)
+    cpdef bytes _keep(self)
     cpdef bytes _lines(self, frozenset drop)

@@ -43,15 +43,24 @@ class ResponseHead(Head):
 
     _cut, _keys = ANSWER_CUT, ANSWER_KEYS
 
-    def __init__(self, raw: bytes, minor: bytes, status: bytes, reason: bytes | None) -> None:
+    def __init__(
+        self,
+        raw: bytes,
+        minor: bytes,
+        status: bytes,
+        reason: bytes | None,
+        found: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        """`found`: the names that matter and their values, in lower case, where they have been found already."""
         self.raw = raw
-        self._lowered = lowered = raw.lower()
+        self._lowered = None
         self.status = code = int(status)
         self.minor = 1
         self._slow_path = None
         self.scanned = False
         self._kept: bytes | None = None  # the head to hand on, without the empty line
-        found: list[tuple[bytes, bytes]] = find_answer(lowered)
+        if found is None:
+            found = find_answer(self.lowered)
         self.specials = specials = dict(found)
         if (
             minor == b"1"
@@ -68,6 +77,24 @@ class ResponseHead(Head):
             self.simple = ANSWER_MERELY_CUT.isdisjoint(specials)
         else:
             self._settle(found, minor)
+
+    @classmethod
+    def alike(cls, like: ResponseHead, raw: bytes) -> ResponseHead:
+        """The head `raw`, of which nothing is decided but by lines that are those of `like`, a `common` one."""
+        self = ResponseHead.__new__(ResponseHead)
+        self.raw = raw
+        self._lowered = None
+        self.status = like.status
+        self.minor = 1
+        self._slow_path = None
+        self.scanned = False
+        self._kept = None
+        self.specials = like.specials
+        self.content_length = like.content_length
+        self.chunked = like.chunked
+        self.keep_alive = True
+        self.simple = like.simple
+        return self
 
     def says_same(self, other: ResponseHead) -> bool:
         """Whether status and the names that matter say the same in both, but for how long the body is; False where it
@@ -117,26 +144,28 @@ class ResponseHead(Head):
         if drop <= ANSWER_CUT:
             if self.scanned and self.simple:
                 return splice(self.raw, self.edges, None, None, add, b"")
-            kept = self._kept
-            if kept is None:
-                self._kept = kept = self._simple_lines() if self.simple else self._lines(NO_NAMES)
+            kept = self._kept or self._keep()
         else:
             kept = self._lines(drop)
-        return b"%b%b\r\n" % (kept, add)
+        return b"".join((kept, add, b"\r\n"))
 
     def message(self, add: bytes, body: bytes) -> bytes:
         """The same with nothing else left out, and `body` behind it."""
         if self.scanned and self.simple:
             return splice(self.raw, self.edges, None, None, add, body)
-        return self.render(add=add) + body
+        return b"".join((self._kept or self._keep(), add, b"\r\n", body))
 
-    def _simple_lines(self) -> bytes:
-        """A simple head to hand on, without the empty line."""
-        raw = self.raw
-        if b"connection" not in self.specials:
-            return raw[:-2]
-        cut = self.lowered.find(b"\nconnection:") + 1
-        return raw[:cut] + raw[raw.find(b"\n", cut) + 1 : -2]
+    def _keep(self) -> bytes:
+        """The head to hand on, without the empty line, for the first time."""
+        if not self.simple:
+            kept = self._lines(NO_NAMES)
+        elif b"connection" in self.specials:
+            before, behind = slow_path.around(self.raw, b"\r\nConnection:")
+            kept = b"".join((before, b"\r\n", behind[:-2]))
+        else:
+            kept = self.raw[:-2]
+        self._kept = kept
+        return kept
 
     def _lines(self, drop: frozenset[bytes]) -> bytes:
         """The same for a head of which more must be cut or changed."""

@@ -151,6 +151,17 @@ class SlowPath(NamedTuple):
         return lines
 
 
+def around(raw: bytes, mark: bytes) -> tuple[bytes, bytes]:
+    """What of a head stands before a line that came once, without the CRLF there, and what behind it. `mark` is a CRLF,
+    and its name as most write it, with the colon.
+    """
+    before, found, behind = raw.partition(mark)
+    if not found:
+        at = raw.lower().find(mark.lower())
+        before, behind = raw[:at], raw[at + 2 :]
+    return before, behind.partition(b"\r\n")[2]
+
+
 class Head(FieldBlock):
     """What the heads of requests and of answers have in common."""
 

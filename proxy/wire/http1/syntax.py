@@ -27,6 +27,10 @@ REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"{1,64}+) (" + TARGET + rb"++) HTTP/
 #: Groups: minor version, status, reason with its space (None where the line ends after the status).
 RESPONSE = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9][0-9])( " + FVCHAR + rb"*+)?+\r\n" + LINES + rb"\r\n").match
 
+#: One line of LINES without its CRLF, and a status line without its own; the groups of the latter are RESPONSE's.
+FIELD_LINE = re.compile(TCHAR + rb"++:" + FVCHAR + rb"*+").fullmatch
+STATUS_LINE = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9][0-9])( " + FVCHAR + rb"*+)?+").fullmatch
+
 #: The trailer section of a chunked body, with the empty line that ends it.
 TRAILERS = re.compile(LINES + rb"\r\n").match
 
@@ -35,7 +39,6 @@ TOKENS = re.compile(rb"[ \t]*+(?:" + TCHAR + rb"++[ \t]*+)?+(?:,[ \t]*+(?:" + TC
 
 _FORBIDDEN = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]").search
 _ANY_REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"++) " + TARGET + rb"++ HTTP/([0-9])\.[0-9]").fullmatch
-_STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FVCHAR + rb"*+)?+").fullmatch
 
 
 def forbidden_octet(data: bytes | bytearray, start: int, end: int) -> str | None:
@@ -69,5 +72,5 @@ def check_request_line(line: bytes) -> None:
 
 def check_status_line(line: bytes) -> None:
     """Raise BadAnswer where a finished status line (without CRLF) is not one of HTTP/1."""
-    if _STATUS_LINE(line) is None:
+    if STATUS_LINE(line) is None:
         raise BadAnswer("the status line is malformed")
