@@ -318,7 +318,8 @@ class Connection:
             self.pinned.remove(self)
         listener, self._listener = self._listener, None
         if listener is not None:
-            listener.on_fault(faults.closed(sent=True, answered=self._answered, reused=self.exchanges > 1))
+            fault = faults.closed(sent=True, answered=self._answered, reused=self.exchanges > 1, error=exc)
+            listener.on_fault(fault)
 
     def _takes_more(self) -> bool:
         """Whether anybody takes more of what comes; of a tunnel, all that came (RFC 9110 section 9.3.6)."""

@@ -15,6 +15,8 @@ from proxy.retry.facts import Fault, FaultKind, Progress
 PROHIBITED = "destination_ip_prohibited"
 #: The same, where we have no connection left to give.
 NO_ROOM = "connection_limit_reached"
+#: The same, where the peer said by an alert what it has against us.
+TLS_ALERT = "tls_alert_received"
 
 
 class DeniedError(Exception):
@@ -64,7 +66,9 @@ def dialling(error: BaseException) -> Fault:
         return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail=str(error), error=PROHIBITED)
     for kind, detail, name in _DIALLING:
         if isinstance(error, kind):
-            said = getattr(error, "verify_message", "")
+            said = _said_of_tls(error)
+            if kind is ssl.SSLError and _is_alert(error):
+                name = TLS_ALERT
             if kind in _SAYING or (kind is OSError and getattr(error, "errno", None) is None):
                 said = str(error)  # addresses that failed for several reasons, say
             told = f"{detail}: {said}" if said else detail
@@ -72,11 +76,31 @@ def dialling(error: BaseException) -> Fault:
     return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail="internal error", error="proxy_internal_error")
 
 
-def closed(*, sent: bool, answered: bool, reused: bool) -> Fault:
+def _said_of_tls(error: BaseException | None) -> str:
+    """What TLS says of an error, in OpenSSL's words; "" where it says nothing, or the error is another."""
+    if not isinstance(error, ssl.SSLError):
+        return ""
+    return getattr(error, "verify_message", "") or _reason(error).replace("_", " ").lower()
+
+
+def _is_alert(error: BaseException | None) -> bool:
+    return isinstance(error, ssl.SSLError) and "_ALERT_" in _reason(error)
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return getattr(error, "reason", None) or ""  # absent where the error is not OpenSSL's own
+
+
+def closed(*, sent: bool, answered: bool, reused: bool, error: BaseException | None = None) -> Fault:
     """The upstream's connection ended in the middle of an exchange.
 
-    `sent`: a byte of the request was handed to the kernel. `answered`: a byte of an answer had come.
+    `sent`: a byte of the request was handed to the kernel. `answered`: a byte of an answer had come. `error`: what the
+    transport was closed with. A TLS alert is told of: by TLS 1.3, an upstream refuses a client's certificate, or its
+    absence, only after the handshake, when the request may be there already.
     """
+    if sent and not answered and _is_alert(error):
+        detail = f"the upstream ended the connection by a TLS alert: {_said_of_tls(error)}"
+        return Fault(FaultKind.RESET, Progress.UNKNOWN, reused=reused, detail=detail, error=TLS_ALERT)
     if answered:
         detail = "the upstream closed the connection in the middle of its answer"
         return Fault(FaultKind.RESET, Progress.ANSWERED, detail=detail, error="http_response_incomplete")
