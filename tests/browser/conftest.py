@@ -13,6 +13,7 @@ CHROMIUM = shutil.which("chromium")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--renderer-process-limit=1",  # pages come one after the other, and a process for each takes long to begin
 )  # fmt: skip
 
 Open = Callable[..., Awaitable[Any]]

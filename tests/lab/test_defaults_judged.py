@@ -53,8 +53,9 @@ Judged = tuple[Scenario, Figures, dict[str, Figures]]
 
 @pytest.fixture(scope="module", params=EXAMPLES, ids=lambda file: file.stem)
 def played(request: pytest.FixtureRequest) -> Judged:
-    """The scenario, what the defaults make of it, and every other column. All tests of one scenario come together, so
-    that whichever worker has them plays it once.
+    """The scenario, what the defaults make of it, and the other columns that they are compared with: every one where
+    the upstream may name a delay, else the one without retries. All tests of one scenario come together, so that
+    whichever worker has them plays it once.
     """
     file: Path = request.param
     found, problems = read_scenario(str(file))
@@ -63,8 +64,17 @@ def played(request: pytest.FixtureRequest) -> Judged:
     if scenario.policy is not None:  # all but what belongs to the app that is played, and its keys
         assert set(scenario.policy) <= {"timeouts", "credentials"}, "the defaults are judged as they are"
     scenario = replace(scenario, url="http://u.test/", policy=scenario.policy or _defaults())
-    done = [figures(scenario, play(scenario, column)) for column in columns(None, scenario, {})[0]]
-    return scenario, done[0], {each.name: each for each in done[1:]}
+    first, *others = columns(None, scenario, {})[0]
+    if not names_delays(scenario):
+        others = [column for column in others if column.name == "none"]
+    ours, *done = (figures(scenario, play(scenario, column)) for column in (first, *others))
+    assert names_delays(scenario) or not any(each.longest_pushback for each in (ours, *done))
+    return scenario, ours, {each.name: each for each in done}
+
+
+def names_delays(scenario: Scenario) -> bool:
+    """Whether the upstream says how long to wait, in any column: as the file has it, or until its window ends."""
+    return any(each.retry_after or each.limit is not None for each in (scenario, *scenario.outages))
 
 
 def _defaults() -> Map:

@@ -149,8 +149,13 @@ async def run(*arguments: str, stdin: bytes | None = None, **env: str) -> tuple[
 
 
 async def redrive(*arguments: str, **env: str) -> tuple[int, str, str]:
-    """One verb to its end."""
-    return await run(*COMMAND, *arguments, **env)
+    """One verb to its end, forked if it can be."""
+    env = environment(**env)
+    if not can_be_forked(env):
+        return await run(*COMMAND, *arguments, **env)
+    forked = await ForkedBeside.begin(*arguments, environment=env)
+    out, err = await asyncio.gather(forked.stdout.read(), forked.stderr.read())
+    return await forked.wait(), out.decode(), err.decode()
 
 
 def verb(capsys: pytest.CaptureFixture[str], *arguments: str, **env: str) -> tuple[int, str, str]:
