@@ -1020,7 +1020,14 @@ class Exchange(AttemptOwner):
             self.break_down(error, now)
 
     def attend(self, now: float) -> float:
-        """See to deadlines and timeouts; when the next one is due."""
+        """See to deadlines and timeouts; when the next one is due. A defect ends the call, never hangs it."""
+        try:
+            return self._see_to_timeouts(now)
+        except Exception as error:
+            self.break_down(error, now)
+            return NEVER
+
+    def _see_to_timeouts(self, now: float) -> float:
         call = self.decider()
         if call.deadline is not None and now >= call.deadline:
             self._ring(now)

@@ -160,16 +160,28 @@ class Watch:
             if number < CLOSELY:
                 del self._glanced[connection]
                 self._glanced[connection] = None  # behind the others, whose turn is next
-            connection.glance(closely=number < CLOSELY)
-        if self.busy:
+            try:
+                connection.glance(closely=number < CLOSELY)
+            except Exception as error:
+                del self._glanced[connection]
+                self._report(error)
+        if self.busy and self._timer is None:  # a call that began meanwhile may have set it
             self._timer = self._loop.call_later(TICK, self._tick)
 
     def _see_to(self, call: Timed, now: float, horizon: float) -> None:
         if call in self.alarms or call.over:
             return
-        call.due = call.attend(now)
+        try:
+            call.due = call.attend(now)
+        except Exception as error:
+            call.due = _NEVER
+            self._report(error)
         if call.due <= horizon and not call.over:
             self._alarm(call)
+
+    def _report(self, error: Exception) -> None:
+        """Log a defect of one connection or call, which must not keep the others from being looked at."""
+        self._loop.call_exception_handler({"message": "a look at calls in progress failed", "exception": error})
 
     def _alarm(self, call: Timed) -> None:
         alarm = self.alarms.get(call)
