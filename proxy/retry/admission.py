@@ -70,7 +70,7 @@ class Payment:
         return True
 
     def leave_room(self) -> None:
-        """Nothing is waited for any more."""
+        """Free the place in `limits.waiting`: nothing is waited for any more."""
         if self._place:
             self.room.leave(self.upstream, self._place == "held")
             self._place = ""
@@ -167,7 +167,7 @@ class Payment:
         self.asked = False
 
     def leave_gates(self, now: float) -> None:
-        """What gates gave comes back; the price stays paid."""
+        """Give back what gates granted this attempt; its price stays paid."""
         self.land(now)
         for gate in self._tokens:
             gate.bucket.give_back(now)
@@ -307,13 +307,13 @@ class Admission:
         return REJECTED, held_in_vain(wait, None if why == "deadline" else rules.hold, limit - now)
 
     def hold(self, gate: str, now: float) -> None:
-        """This gate holds the next attempt."""
+        """Note that this gate holds the next attempt."""
         self.held_by = gate
         if self._held_since is None:
             self._held_since = now
 
     def sent(self, attempt: int, now: float) -> None:
-        """Nothing holds this attempt any more: it is being sent."""
+        """Note that this attempt is being sent: no gate holds it any more."""
         if self.cooled:
             self.cooled = self.scope.cooldown.sent(self)
         if self._held_since is not None:
@@ -343,7 +343,7 @@ class Admission:
         self.scope = scope
 
     def leave(self, now: float) -> None:
-        """Nothing is waited for any more."""
+        """Leave the queues of all gates: nothing is waited for any more."""
         if self.cooled:
             if self._cooled_since is not None:
                 self._end_hold(now, self._cooled_since)

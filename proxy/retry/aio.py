@@ -45,7 +45,7 @@ class AwaitedRetryStrategy(Protocol):
     """Issuer of tokens, awaited. Arguments, results and exceptions are those of `proxy.retry.RetryStrategy`."""
 
     backoff_strategy: RetryBackoffStrategy
-    """What computes the waits."""
+    """The backoff strategy, which computes the waits."""
 
     max_attempts: int
     """The number of attempts, including the first."""
@@ -77,7 +77,7 @@ class AsyncRetryStrategy:
 
     @property
     def backoff_strategy(self) -> RetryBackoffStrategy:
-        """What computes the waits."""
+        """The backoff strategy, which computes the waits."""
         return self.strategy.backoff_strategy
 
     @backoff_strategy.setter

@@ -75,7 +75,7 @@ def _times(left: float, right: float) -> float:
 
 
 class Chance(Protocol):
-    """Where jitter comes from."""
+    """The source of jitter's random draws."""
 
     def random(self) -> float:
         """A uniform draw from [0, 1)."""

@@ -123,7 +123,7 @@ class QuotaBucket(Bucket):
         self._at = now
 
     def state(self) -> tuple[float, ...]:
-        """What it knows, in numbers, for who keeps it elsewhere (`proxy.stores`)."""
+        """The bucket's state as numbers, for stores outside this process (`proxy.stores`)."""
         return self._level, self._at, self._refill
 
     def restore(self, state: tuple[float, ...]) -> None:
@@ -136,7 +136,7 @@ class QuotaBucket(Bucket):
         return self._level
 
     def _advance(self, now: float) -> None:
-        """What came with time: never above the capacity, and nothing where time runs backwards."""
+        """Add what time refilled: never above the capacity, and nothing where time runs backwards."""
         if now > self._at:
             if self._level < self.capacity and self._at > -math.inf:
                 self._level = min(self.capacity, self._level + (now - self._at) * self._refill)
@@ -215,7 +215,7 @@ class ThrottleBucket(Bucket):
         return 2 * self._level > self._most
 
     def take(self, price: float, now: float) -> bool:
-        """Nothing is deducted here."""
+        """Grant it without a deduction: a throttle takes its tokens when an attempt fails."""
         return 2 * self._level > self._most
 
     def failed(self, now: float) -> None:
@@ -226,7 +226,7 @@ class ThrottleBucket(Bucket):
             self._level = min(self._most, self._level + self._ratio)
 
     def charge_app_retry(self, now: float) -> float:
-        """Nothing: what failed has been counted by whoever saw it fail."""
+        """Charge nothing: a throttle counts a failure where it is seen."""
         return 0.0
 
     def share(self, now: float) -> float | None:

@@ -83,13 +83,13 @@ class Places:
         self._offer(now)
 
     def resize(self, most: int, now: float) -> None:
-        """There are so many places from now on. A call that has one keeps it."""
+        """Change the number of places. A call that has one keeps it."""
         if most != self.most:
             self.most = most
             self._offer(now)
 
     def total(self, now: float) -> tuple[int, int]:
-        """How many attempts are under way, and how many calls wait, in all processes."""
+        """The number of attempts under way, and of calls that wait, in all processes."""
         others = self._elsewhere(now, now)
         return self.in_use + others.in_use, len(self.queue) + others.waiting
 

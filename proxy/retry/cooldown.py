@@ -83,10 +83,10 @@ class FleetCooldowns(Protocol):
     """What reports a cooldown to other machines, and has its places. Groups go by their names."""
 
     def adopt(self, name: bytes, group: SlowStart) -> None:
-        """This process has calls of this group from now on."""
+        """Note that this process has calls of this group from now on."""
 
     def forget(self, name: bytes) -> None:
-        """It has none any more."""
+        """Note that this process has no calls of this group any more."""
 
     def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
         """An answer with this status to an attempt sent at `sent` asked for a delay (seconds)."""
@@ -161,7 +161,7 @@ class Cooldown:
         return True
 
     def allotted(self, group: SlowStart) -> None:
-        """This group got its places in the fleet, and whether other machines hold calls."""
+        """Take this group's places in the fleet, and whether other machines hold calls."""
         self._look((group,))
 
     def ask(self, waiter: Waiter, fields: Fields, now: float, own: Sequence[float] = ()) -> float:
@@ -200,7 +200,7 @@ class Cooldown:
         self._look(groups)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """It waits no longer, and sends nothing."""
+        """Take the caller out of the queue: it sends nothing."""
         groups = self._in.pop(waiter, ())
         for group in groups:
             group.leave(waiter, now)
@@ -228,13 +228,13 @@ class Cooldown:
         return max(0.0, group.until - now) if group is not None else 0.0
 
     def held(self) -> int:
-        """How many calls are held."""
+        """The number of calls that are held."""
         return sum(len(group.queue) for group in self._groups.values())
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
     def _names_of(self, fields: Fields) -> list[tuple[bytes, SlowStart]]:
-        """Those that a call is in; its credential is looked at only here, while something cools."""
+        """The groups that a call is in; its credential is looked at only here, while something cools."""
         found = [(name, self._find(name)) for name in (credential_of(fields), EVERYBODY)]
         return [(name, group) for name, group in found if group is not None]
 

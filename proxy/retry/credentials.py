@@ -94,7 +94,7 @@ class KeyRing(Generic[L]):
         return None
 
     def take_turn(self, key: int) -> None:
-        """This value is used: the next one's turn comes."""
+        """Advance the turn past this value, which is used now."""
         self.roster.turn = key + 1
 
     def put_aside(self, key: int, now: float) -> bool:

@@ -43,7 +43,7 @@ class CubicLimiter(TokenBucket):
         self._last_throttle = started
 
     def state(self) -> tuple[float, ...]:
-        """What it knows, in numbers, for who keeps it elsewhere (`proxy.stores`)."""
+        """The limiter's state as numbers, for stores outside this process (`proxy.stores`)."""
         known = self.enabled, self.rate, self.capacity, self._level, self._at, self.measured_rate
         return (*known, self._count, self._last_bucket, self._last_max_rate, self._last_throttle)
 

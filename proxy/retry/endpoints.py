@@ -102,13 +102,13 @@ class Endpoints:
             self._standing[choice.index] -= sum(self.shares[index].weight for index in choice.turn)
 
     def refused(self, index: int, now: float) -> None:
-        """It could not be connected to. Attempts that fail together count once."""
+        """Note that the endpoint could not be connected to. Attempts that fail together count once."""
         if now >= self._refused_until[index]:
             self._penalty[index] = min(LAST_PENALTY, self._penalty[index] * 2 or FIRST_PENALTY)
             self._refused_until[index] = now + self._penalty[index]
 
     def reached(self, index: int) -> None:
-        """It could be connected to."""
+        """Note that the endpoint could be connected to."""
         if self._penalty[index]:
             self._penalty[index], self._refused_until[index] = 0.0, -NEVER
 
@@ -141,7 +141,7 @@ class EndpointGroup:
             self._fit(endpoints)
 
     def of(self, authority: str) -> Endpoints:
-        """Those of a call to this authority."""
+        """The endpoints of a call to this authority."""
         if self._named is not None:
             return self._named
         endpoints = self._asked.get(authority)

@@ -132,7 +132,7 @@ class NoFields:
     """Fields of which there are none."""
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Nothing."""
+        """No values: there are no fields."""
         return ()
 
 

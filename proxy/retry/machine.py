@@ -202,7 +202,7 @@ class Call(Standing):
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the call ended; None while it lasts."""
+        """The outcome of the call; None while it lasts."""
         return self.state.outcome if isinstance(self.state, Done) else None
 
     @property

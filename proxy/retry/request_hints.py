@@ -26,7 +26,7 @@ _AWS_ATTEMPT = re.compile(r"(?:^|;)\s*attempt\s*=\s*(\d{1,9})\s*(?:;|$)")
 
 @dataclass(frozen=True, slots=True)
 class RequestHints:
-    """What was said. `timeout` is seconds; `unreadable`: there is an X-Retry-Timeout that can't be read."""
+    """The hints of one request. `timeout` is seconds; `unreadable`: there is an X-Retry-Timeout that can't be read."""
 
     disabled: bool = False
     timeout: float | None = None

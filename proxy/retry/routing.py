@@ -64,7 +64,7 @@ class Endpoint:
 
     @property
     def label(self) -> str:
-        """What records and metrics call it: host:port, or unix:/path."""
+        """The endpoint's name in records and metrics: host:port, or unix:/path."""
         return f"unix:{self.unix}" if self.unix else f"{self.host}:{self.port}"
 
     @property

@@ -115,7 +115,7 @@ class SlowStart:
             self._let_go(now)
 
     def go_alone(self, now: float) -> None:
-        """There is no fleet any more: all places are this process's."""
+        """Use all places in this process: there is no fleet any more."""
         self.allot(self.places, _NEVER, self._threshold, False, now)
 
     def claim(self, waiter: Waiter, due: float) -> bool:
@@ -181,7 +181,7 @@ class SlowStart:
             self._let_go(now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """It waits no longer, and sends nothing."""
+        """Take the caller out of the queue: it sends nothing."""
         if waiter is self._starter:
             self._starter = None
         self.queue.pop(waiter, None)
@@ -222,11 +222,11 @@ class SlowStart:
 
     @property
     def place_seconds(self) -> float:
-        """How long a place is in use at most."""
+        """The longest that a place is in use, in seconds."""
         return max(SHORTEST_PLACE, DELAYS_A_PLACE * self.delay)
 
     def in_use(self) -> int:
-        """How many places are in use."""
+        """The number of places in use."""
         return len(self._taken)
 
     def wanted(self) -> int:

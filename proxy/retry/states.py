@@ -68,7 +68,7 @@ class Delivering:
 
 
 class Done:
-    """There is an outcome."""
+    """The call is over, with an outcome."""
 
     __slots__ = ("outcome",)
 

@@ -48,7 +48,7 @@ class StreamWatch:
 
 
 def watch_for_errors(rules: Classify, reply: Reply) -> StreamWatch | None:
-    """What also reads a success; None if there is nothing to find in it."""
+    """A watch that reads a success along; None if there is nothing to find in it."""
     if not rules.looks_below_400 or reply.status >= 400 or not is_event_stream(reply):
         return None
     coding = coding_of(reply.fields)

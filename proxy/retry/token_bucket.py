@@ -38,7 +38,7 @@ class TokenBucket:
         self._at = started
 
     def state(self) -> tuple[float, ...]:
-        """What it knows, in numbers, for who keeps it elsewhere (`proxy.stores`)."""
+        """The bucket's state as numbers, for stores outside this process (`proxy.stores`)."""
         return self._level, self._at
 
     def restore(self, state: tuple[float, ...]) -> None:
@@ -124,5 +124,5 @@ class TokenGate:
             other.retime(now + self.bucket.wait(now, place))
 
     def seconds_left(self, now: float) -> float:
-        """How long a newcomer would wait."""
+        """The seconds that a new caller would wait for a token."""
         return self.bucket.wait(now, len(self.queue) + 1)

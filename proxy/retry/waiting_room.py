@@ -33,7 +33,7 @@ class WaitingRoom:
                 del self._held[upstream]
 
     def held_for(self, upstream: str) -> int:
-        """How many calls of this upstream a gate holds now."""
+        """The number of this upstream's calls that a gate holds now."""
         return self._held.get(upstream, 0)
 
     def _enter(self, upstream: str, held: bool, waiting: int, holding: int) -> bool:

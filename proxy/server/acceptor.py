@@ -63,7 +63,7 @@ class Asker(AppStream, Protocol):
 
     @property
     def place(self) -> Exposure:
-        """How the listener can be reached that it came by."""
+        """How the listener that it came by can be reached."""
 
     @property
     def inside(self) -> Inside | None:

@@ -69,10 +69,10 @@ class Others(Protocol):
     """The connections of other processes that share the limits with this one."""
 
     def tell(self, held: int, surplus: int) -> None:
-        """So many are held open here, and so many of them only to be told."""
+        """Publish how many connections this process holds, and how many of them only to be answered with 503."""
 
     def count(self) -> tuple[int, int]:
-        """So many are held open elsewhere, and so many of them only to be told."""
+        """The connections that other processes hold, and how many of them only to be answered with 503."""
         ...
 
 
@@ -122,7 +122,7 @@ class ConnectionLimit:
         return False
 
     def give_back(self, places: int) -> None:
-        """So many places that were taken for streams are free again."""
+        """Free so many places that streams had taken."""
         self._streams -= places
         if self.others is not None:
             self._tell()

@@ -121,7 +121,7 @@ class Fleet(Factory):
 
     @property
     def outages(self) -> int:
-        """How many times it became unavailable."""
+        """The number of times that Redis became unavailable."""
         return self._past_outages + (self._redis.store.outages if self._redis is not None else 0)
 
     @property

@@ -163,7 +163,7 @@ class Http2Connection(Home):
                 self._close()
 
     def failed(self, code: int, detail: str) -> None:
-        """It is given up."""
+        """Close the connection: its session was given up."""
         self.give_up()
 
     def _close(self) -> None:
@@ -196,7 +196,7 @@ class Http2Connection(Home):
         return [stream.exchange for stream in streams if stream.exchange is not None]
 
     def glance(self, *, closely: bool) -> None:
-        """Nothing: that its app leaves is always told."""
+        """Do nothing: the transport always tells when its app leaves."""
 
     def is_silent(self, before: float) -> bool:
         """Whether nothing is lost with it: it has no streams, and nothing was said since before this time."""

@@ -83,7 +83,7 @@ class Http2AppStream(Stream):
 
     @property
     def place(self) -> Exposure:
-        """How its listener can be reached."""
+        """How the listener of its connection can be reached."""
         return self._home.place
 
     @property
@@ -148,7 +148,7 @@ class Http2AppStream(Stream):
             exchange.app_gone()
 
     def on_writable(self) -> None:
-        """What was written has gone."""
+        """Resume the attempt whose answer waited: the stream's queue has drained."""
         if self.exchange is not None:
             self.exchange.app_writable()
 
@@ -241,10 +241,10 @@ class Http2AppStream(Stream):
         return None
 
     def pin(self, stream: UpstreamStream, origin: Origin) -> None:
-        """Nothing belongs to one stream, or connection, of HTTP/2 alone."""
+        """Do nothing: no connection upstream belongs to one HTTP/2 stream alone."""
 
     def enter(self, now: float) -> None:
-        """Nothing: its connection is entered."""
+        """Do nothing: its connection is watched."""
 
 
 def _broken(fault: Fault | None) -> bytes:

@@ -118,7 +118,7 @@ class Listeners:
                 await self._openers[place[0]].shut(opened)
 
     def addresses(self, setting: str) -> list[Address]:
-        """Where a setting's listeners are, with the ports that the system chose."""
+        """The addresses of a setting's listeners, with the ports that the system chose."""
         return [address for place, each_of in self._open.items() if place[0] == setting for address, _ in each_of]
 
 

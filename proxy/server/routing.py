@@ -147,7 +147,7 @@ def _unmatched(authority: str, settings: Settings, place: Exposure) -> Upstream:
 
 
 def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposure) -> tuple[str, Upstream]:
-    """What the request is for, and its upstream: the CONNECT's authority decides (contract, section 6)."""
+    """A request's target inside a CONNECT, and its upstream: the CONNECT's authority decides (contract, section 6)."""
     absolute = head.form == "absolute"
     if head.method == "CONNECT":
         raise Rejection(400, "a CONNECT inside a CONNECT")

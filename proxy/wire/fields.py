@@ -96,7 +96,7 @@ class FieldBlock:
         return raw[at : raw.find(b"\r", at)] in (b" chunked", b"chunked")
 
     def present(self, names: frozenset[bytes]) -> frozenset[bytes]:
-        """Those of these lower-case names that came."""
+        """The names, of these lower-case ones, whose fields came."""
         return names.intersection(_each_name(self.lowered)) if names else NO_NAMES
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
@@ -116,7 +116,7 @@ class Trailers(FieldBlock):
         return self.text()[2:]
 
     def without(self, names: Set[bytes]) -> Trailers | None:
-        """Those to send on, as they came: all but these lower-case names. None where nothing is left."""
+        """The field lines to send on, as they came: all but these lower-case names. None where nothing is left."""
         if names.isdisjoint(_each_name(self.lowered)):
             return self
         left = edited(FieldBlock(self.text() + b"\r\n"), 2, names, {})

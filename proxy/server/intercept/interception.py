@@ -60,7 +60,7 @@ class Secured(Protocol):
         """Its transport, from which nothing more is read, and what was read behind the CONNECT."""
 
     def take_back(self, early: bytes) -> None:
-        """There is no TLS: read on as before."""
+        """Read on as before: there is no TLS inside."""
 
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
         """The CONNECT is answered: read on, `early` first. What is not cleartext HTTP is TLS: `secure` is informed."""
@@ -209,7 +209,7 @@ class StandIn(asyncio.Protocol):
         self._data.append(data)
 
     def eof_received(self) -> bool:
-        """Nothing more comes."""
+        """The app closed its sending direction."""
         self._ended = True
         return False
 
@@ -218,7 +218,7 @@ class StandIn(asyncio.Protocol):
         self._blocked = True
 
     def resume_writing(self) -> None:
-        """They did now."""
+        """The transport's write buffer drained."""
         self._blocked = False
 
     def give_way(self, tls: asyncio.Transport, protocol: asyncio.Protocol) -> None:

@@ -39,7 +39,7 @@ class Roots:
 
 
 def system_roots(environ: Mapping[str, str], bundle: Path) -> Roots:
-    """What this machine trusts. `bundle` is our own file, which is not asked."""
+    """The roots that this machine trusts. `bundle` is our own file, which is not asked."""
     for source in _sources(environ):
         if source.exists() and not (bundle.exists() and bundle.samefile(source)):
             blocks = _blocks(source)

@@ -18,7 +18,7 @@ class HeaderForm(Protocol):
         ...
 
     def unpack_from(self, data: bytes, at: int, /) -> tuple[int, int, int, int, int]:
-        """These, of the header at `at`."""
+        """The length (its highest octet, the other two), type, flags and stream of the frame header at `at`."""
         ...
 
 
@@ -45,7 +45,7 @@ except ImportError:
     from hpack.huffman_table import decode_huffman
 
     def unhuffed(text: bytes) -> bytes | None:
-        """What a Huffman string says."""
+        """The text of a Huffman-coded string, None where it is malformed."""
         try:
             return decode_huffman(text)
         except HPACKError:

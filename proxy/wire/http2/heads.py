@@ -136,7 +136,7 @@ class Trailers2(Trailers):
         return _get_all(self.fields, name)
 
     def without(self, names: Set[bytes]) -> Trailers2 | None:
-        """Those to send on, as they came: all but these lower-case names. None where nothing is left."""
+        """The field lines to send on, as they came: all but these lower-case names. None where nothing is left."""
         if names.isdisjoint(self._names):
             return self
         left = [field for field in self.fields if field.name not in names]

@@ -196,12 +196,12 @@ class Outbox(StreamOutbox):
             self._waiting[stream] = None
 
     def leave(self, stream: Stream) -> None:
-        """Nothing of `stream` is to be sent any more."""
+        """Send nothing of `stream` any more."""
         stream.lane = None
         self._waiting.pop(stream, None)
 
     def clear(self) -> None:
-        """Nothing of any stream is to be sent any more."""
+        """Send nothing of any stream any more."""
         self._waiting.clear()
 
     @property

@@ -204,7 +204,7 @@ class Session(StreamSession):
 
     @property
     def places(self) -> int:
-        """How many streams more may be opened now; below 0 where the peer has taken some back."""
+        """The number of further streams that may be opened now; below 0 where the peer has taken some back."""
         return self._most_streams - len(self.streams) if self._coming and not self.draining else 0
 
     @property
@@ -314,7 +314,7 @@ class Session(StreamSession):
     # -- credit ---------------------------------------------------------------------------------------------------
 
     def taken(self, stream: Stream, size: int) -> None:
-        """So much of what a stream held is held no more: credit it."""
+        """Credit so many bytes that a stream no longer holds."""
         self.held -= size
         if self._withheld and self.held <= self.limits.held:
             withheld, self._withheld = self._withheld, 0
