@@ -30,7 +30,8 @@ cdef class Plan:
     cdef public str protocol
     cdef public bint plain
 
-    @cython.locals(old=Asking, request=Request, made=Request, rest=bytes, whole=bytes, begins=bytes, path=bytes)
+    @cython.locals(old=Asking, request=Request, made=Request, rest=bytes, whole=bytes, begins=bytes, path=bytes,
+                   text="const char *")
     cpdef bint follow(self, Asking head, router) except -1
     cpdef Asked first_request(self, Origin origin, str via)
     cpdef Asked plain_request(self, Origin origin, long number, str via)

@@ -147,10 +147,9 @@ class Plan:
             self.router, self.begins = router, router.sure_prefix(upstream)
         if rest is not None:
             begins = self.begins
-            if (
-                begins is not None and whole[: len(begins)] == begins and not (0x2E in whole or 0x25 in whole)
-            ):  # . and %
-                rest = whole[len(begins) - 1 :]  # as `Router.behind` has it: no segment is a dot segment
+            if begins is not None and whole.startswith(begins) and not (0x2E in whole or 0x25 in whole):  # . and %
+                text = whole  # both ends are given: compiled, `text` is a pointer
+                rest = text[len(begins) - 1 : len(whole)]  # as `Router.behind` has it: no segment is a dot segment
             else:
                 rest = router.behind(upstream, whole)
                 if rest is None:

@@ -42,7 +42,7 @@ from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
 from proxy.transport.unread import has_said
 from proxy.wire.errors import BadMessage, Refused
-from proxy.wire.field_names import FRAMING
+from proxy.wire.field_names import ANSWER_KEYS, FRAMING
 from proxy.wire.first_bytes import HTTP1, HTTP2, speaks_http, spoken
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, trailer_fields
 from proxy.wire.http1.body import Body, body_reader, chunk, end_chunked
@@ -62,6 +62,8 @@ _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
 PLANS = 4
 #: Methods whose answers are framed in their own ways.
 _BODILESS = frozenset({"HEAD", "CONNECT"})
+#: The object that heads are read with, which is found sooner than an equal one.
+_DATE = ANSWER_KEYS["date"]
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
@@ -469,7 +471,7 @@ class AppConnection(ConnectionStream):
             and self._body is None
             and not (self._close or self._means.draining)
             and self.head.minor
-            and b"date" in head.specials
+            and _DATE in head.specials
             and self.head.method not in _BODILESS
         ):  # what nearly every one is
             whole = head.render(drop=drop, add=add) + data if drop else head.message(add, data)

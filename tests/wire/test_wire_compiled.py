@@ -158,6 +158,30 @@ def test_the_limits_are_the_same_to_the_byte(limit: int) -> None:
             compare(head, Random(2), requests=True, header_bytes=header_bytes, headers=headers)
 
 
+@pytest.mark.parametrize("size", [1, 7, 15, 16, 17, 31, 32, 40])
+def test_each_octet_in_each_place_is_read_alike(size: int) -> None:
+    """Several octets are looked at together, and the last of a packet one by one."""
+    for place in {0, 1, 7, 8, size // 2, size - 2, size - 1} & set(range(size)):
+        for octet in (*range(0x30), *range(0x39, 0x62), *range(0x79, 0x82), 0xA0, 0xFF):
+            odd = b"a" * place + bytes([octet]) + b"b" * (size - 1 - place)
+            for head in (
+                b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n" % odd,
+                b"GET / HTTP/1.1\r\nHost: h\r\n%b: b\r\n\r\n" % odd,
+                b"GET / HTTP/1.1\r\nHost: h\r\nA:%b\r\n\r\n" % odd,
+            ):
+                compare(head, Random(0), requests=True)
+
+
+def test_a_name_that_matters_is_no_other() -> None:
+    """A bit makes them lower case, and may make other octets letters."""
+    for name in (b"Host", b"Connection", b"Content-Length", b"Transfer-Encoding", b"TE", b"Date", b"Retry-After"):
+        for place in range(len(name)):
+            for octet in {name[place] ^ 0x20, name[place] ^ 0x40, name[place] & 0x5F, name[place] | 0x20}:
+                other = name[:place] + bytes([octet]) + name[place + 1 :]
+                compare(b"GET / HTTP/1.1\r\nHost: h\r\n%b: 0\r\n\r\n" % other, Random(0), requests=True)
+                compare(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n%b: 0\r\n\r\n" % other, Random(0), requests=False)
+
+
 def test_what_apps_commonly_send_is_read_by_compiled_code() -> None:
     assert all(scan_request(data, None, 65536, 256) is not None for data in COMMON)
     assert all(scan_answer(data, None, 65536, 256) is not None for data in TOLD)

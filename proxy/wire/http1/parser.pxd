@@ -1,3 +1,5 @@
+cimport cython
+
 from proxy.wire.http1.request cimport RequestHead
 from proxy.wire.http1.response cimport ResponseHead
 from proxy.wire.http1.scan cimport scan_answer, scan_request
@@ -22,6 +24,7 @@ cdef class RequestParser(HeadParser):
     cdef public RequestHead _last
     cdef public Py_ssize_t _fields_at
 
+    @cython.locals(head=RequestHead, end=Py_ssize_t)
     cpdef RequestHead feed(self, bytes data)
 
 
@@ -30,4 +33,5 @@ cdef class ResponseParser(HeadParser):
     cdef public ResponseHead _last
 
     cpdef ResponseHead feed(self, bytes data)
+    @cython.locals(head=ResponseHead, text="const char *")
     cpdef tuple take(self, bytes data)

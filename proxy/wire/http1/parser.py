@@ -324,7 +324,8 @@ class ResponseParser(HeadParser):
                 head = scan_answer(data, last, self.header_bytes, self.headers)
                 if head is not None:
                     self._last = head
-                    return head, data[len(head.raw) :]
+                    text = data  # both ends are given: compiled, `text` is a pointer
+                    return head, text[len(head.raw) : len(data)]
             else:
                 head, rest = self._read_lines(data)
                 if head is not None:

@@ -13,7 +13,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_SetItem
 from cpython.list cimport PyList_GET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeASCII
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from proxy.wire.http1.splice cimport Edges
 
@@ -87,6 +87,8 @@ cdef class Names:
                 does = LOGIN
             elif name in cut:
                 does = CUT
+            if not name.replace(b"-", b"").isalnum():
+                raise ImportError("a name that matters has a letter that `is_name` takes for another")
             if length >= LONGEST_NAME or self.count[length] >= MOST_NAMES or number >= MOST_SPECIALS:
                 raise ImportError("more names matter than the compiled reader has room for")
             self.by_length[length][self.count[length]] = Name(PyBytes_AS_STRING(name), does, number)
@@ -95,20 +97,44 @@ cdef class Names:
 
     cdef inline const Name *find(self, const unsigned char *at, Py_ssize_t length) noexcept:
         """The name that stands there in any case; NULL: none that matters."""
-        cdef int n, i
-        cdef const unsigned char *text
+        cdef int n
         if length >= LONGEST_NAME or not self.begins[length] >> (at[0] & 31) & 1:
             return NULL
         for n in range(self.count[length]):
-            text = <const unsigned char *>self.by_length[length][n].text
-            if text[0] != LOWER[at[0]] or text[length - 1] != LOWER[at[length - 1]]:
-                continue
-            for i in range(1, <int>length - 1):
-                if text[i] != LOWER[at[i]]:
-                    break
-            else:
+            if is_name(at, <const unsigned char *>self.by_length[length][n].text, length):
                 return &self.by_length[length][n]
         return NULL
+
+
+cdef inline bint is_name(const unsigned char *at, const unsigned char *name, Py_ssize_t length) noexcept nogil:
+    """Whether a token is this name, in any case. The name has letters in lower case, digits and hyphens alone: with the
+    bit that tells cases apart set, no other octet of a token is one of these.
+    """
+    cdef Py_ssize_t n = 0
+    cdef unsigned long long word, other
+    cdef unsigned int half, other_half
+    if length >= 8:
+        while True:
+            memcpy(&word, at + n, 8)
+            memcpy(&other, name + n, 8)
+            if word | 0x2020202020202020ULL != other:
+                return False
+            if n + 8 == length:
+                return True
+            n = n + 8 if n + 16 <= length else length - 8
+    if length >= 4:
+        memcpy(&half, at, 4)
+        memcpy(&other_half, name, 4)
+        if half | 0x20202020U != other_half:
+            return False
+        memcpy(&half, at + length - 4, 4)
+        memcpy(&other_half, name + length - 4, 4)
+        return half | 0x20202020U == other_half
+    while n < length:
+        if at[n] | 0x20 != name[n]:
+            return False
+        n += 1
+    return True
 
 
 cdef class Said:
@@ -172,18 +198,59 @@ cdef extern from *:
     #else
     #define FIRST_FLAGGED(flags) 0
     #endif
+    #if defined(__GNUC__) && defined(__SSE2__)
+    #include <emmintrin.h>
+    #define AT_ONCE 16
+    #define FIRST_OF(flags) __builtin_ctz(flags)
+    #define ALL(octet) _mm_set1_epi8((char)(octet))
+    #define UP_TO(last, octets) _mm_cmpeq_epi8(_mm_min_epu8(octets, ALL(last)), octets)
+    static inline unsigned int no_values(const unsigned char *at) {
+        const __m128i octets = _mm_loadu_si128((const __m128i *)at);
+        const __m128i control = _mm_andnot_si128(_mm_cmpeq_epi8(octets, ALL(0x09)), UP_TO(0x1F, octets));
+        return (unsigned int)_mm_movemask_epi8(_mm_or_si128(control, _mm_cmpeq_epi8(octets, ALL(0x7F))));
+    }
+    static inline unsigned int no_targets(const unsigned char *at) {
+        const __m128i octets = _mm_loadu_si128((const __m128i *)at);
+        const __m128i other = _mm_or_si128(_mm_cmpeq_epi8(octets, ALL(0x23)), _mm_cmpeq_epi8(octets, ALL(0x7F)));
+        return (unsigned int)_mm_movemask_epi8(_mm_or_si128(UP_TO(0x20, octets), other));
+    }
+    static inline unsigned int no_letters(const unsigned char *at) {
+        const __m128i octets = _mm_loadu_si128((const __m128i *)at);
+        const __m128i letters = UP_TO(25, _mm_sub_epi8(_mm_or_si128(octets, ALL(0x20)), ALL(0x61)));
+        const __m128i digits = UP_TO(9, _mm_sub_epi8(octets, ALL(0x30)));
+        const __m128i known = _mm_or_si128(_mm_or_si128(letters, digits), _mm_cmpeq_epi8(octets, ALL(0x2D)));
+        return (unsigned int)_mm_movemask_epi8(known) ^ 0xFFFFU;
+    }
+    #else
+    #define AT_ONCE 0  /* the loops that follow do all of it */
+    #define FIRST_OF(flags) 0
+    #define no_values(at) 0U
+    #define no_targets(at) 0U
+    #define no_letters(at) 0U
+    #endif
     """
     int FIRST_FLAGGED(unsigned long long flags) nogil
+    # Octets that are looked at together; 0: they can't be here. Of so many, a bit for each that is no octet of a value,
+    # of a target, or none that nearly all names consist of: letters, digits and hyphens.
+    int AT_ONCE
+    int FIRST_OF(unsigned int flags) nogil
+    unsigned int no_values(const unsigned char *at) nogil
+    unsigned int no_targets(const unsigned char *at) nogil
+    unsigned int no_letters(const unsigned char *at) nogil
 
 
 cdef inline Py_ssize_t behind_value(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-    """Where the octets of a value that begin at `at` end; `text` has `size` octets, and then a NUL.
-
-    Eight at a time while none of them is a control octet or DEL: the sums are those of
-    https://graphics.stanford.edu/~seander/bithacks.html#HasLessInWord
-    """
+    """Where the octets of a value that begin at `at` end; `text` has `size` octets, and then a NUL."""
     cdef unsigned long long word, deleted, flags
-    while at + 8 <= size:
+    cdef unsigned int others
+    while AT_ONCE and at + AT_ONCE <= size:
+        others = no_values(text + at)
+        if others:
+            return at + FIRST_OF(others)
+        at += AT_ONCE
+    # Eight at a time while none of them is a control octet or DEL: the sums are those of
+    # https://graphics.stanford.edu/~seander/bithacks.html#HasLessInWord
+    while not AT_ONCE and at + 8 <= size:
         memcpy(&word, text + at, 8)
         deleted = word ^ 0x7F7F7F7F7F7F7F7FULL
         flags = (word - 0x2020202020202020ULL) & ~word | (deleted - 0x0101010101010101ULL) & ~deleted
@@ -193,6 +260,33 @@ cdef inline Py_ssize_t behind_value(const unsigned char *text, Py_ssize_t at, Py
             break
         at += 8
     while KIND[text[at]] & VALUE:
+        at += 1
+    return at
+
+
+cdef inline Py_ssize_t behind_token(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+    """The same of a token."""
+    cdef unsigned int others
+    while AT_ONCE and at + AT_ONCE <= size:
+        others = no_letters(text + at)
+        if others:
+            at += FIRST_OF(others)
+            break
+        at += AT_ONCE
+    while KIND[text[at]] & TOKEN:
+        at += 1
+    return at
+
+
+cdef inline Py_ssize_t behind_target(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+    """The same of a request target."""
+    cdef unsigned int others
+    while AT_ONCE and at + AT_ONCE <= size:
+        others = no_targets(text + at)
+        if others:
+            return at + FIRST_OF(others)
+        at += AT_ONCE
+    while KIND[text[at]] & TARGET:
         at += 1
     return at
 
@@ -215,9 +309,7 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
     while True:
         # The bytes object ends with a NUL, which is neither a token's nor a value's: no loop passes its end.
         line = at
-        while KIND[text[at]] & TOKEN:
-            at += 1
-        name_end = at
+        at = name_end = behind_token(text, at, whole)
         if name_end == line:
             if text[at] != 0x0D or text[at + 1] != 0x0A:
                 return False
@@ -298,8 +390,9 @@ cdef Said said_by(Names names, const unsigned char *text, Scanned *head):
     What was said for the second time takes the place of what was said with the same remainder of its hash, so that
     numbers and keys that never come again put nothing out.
     """
-    cdef unsigned char signature[LONGEST_SAID]
-    cdef unsigned int hash = 2166136261  # FNV-1a
+    cdef unsigned char signature[LONGEST_SAID + 8]
+    cdef unsigned long long sum = 0, word
+    cdef unsigned int hash
     cdef int used = 0, n
     cdef unsigned int slot
     cdef Py_ssize_t at, size
@@ -318,13 +411,15 @@ cdef Said said_by(Names names, const unsigned char *text, Scanned *head):
         signature[used] = special.number
         signature[used + 1] = size & 0xFF
         signature[used + 2] = size >> 8
-        hash = (hash ^ special.number) * 16777619
-        used += 3
-        for at in range(special.start, special.stop):
-            signature[used] = LOWER[text[at]]
-            hash = (hash ^ signature[used]) * 16777619
-            used += 1
-    hash ^= hash >> 15
+        memcpy(signature + used + 3, text + special.start, size)
+        used += 3 + <int>size
+    if used > 0:
+        memset(signature + used, 0, 8)
+    for n in range(0, used, 8):
+        memcpy(&word, signature + n, 8)
+        sum = (sum ^ word) * 0x9E3779B97F4A7C15ULL  # 2**64 over the golden ratio
+        sum ^= sum >> 32
+    hash = <unsigned int>sum
     slot = hash & (SAID - 1)
     if used >= 0:
         said = <Said>PyList_GET_ITEM(names.said, slot)
@@ -378,17 +473,14 @@ cpdef RequestHead scan_request(bytes data, RequestHead last, Py_ssize_t header_b
     method_end = at
     if not 0 < method_end <= 64 or text[at] != 0x20:
         return None
-    at += 1
-    while KIND[text[at]] & TARGET:
-        at += 1
-    target_end = at
+    at = target_end = behind_target(text, at + 1, PyBytes_GET_SIZE(data))
     if target_end == method_end + 1 or PyBytes_GET_SIZE(data) - at < 13 or memcmp(text + at, b" HTTP/1.1\r\n", 11):
         return None
     at += 11
     if not fields(data, at, header_bytes - at, headers, REQUEST, &scanned):
         return None
     head = RequestHead.__new__(RequestHead)
-    head.raw = data if scanned.end == PyBytes_GET_SIZE(data) else data[: scanned.end]
+    head.raw = data if scanned.end == PyBytes_GET_SIZE(data) else PyBytes_FromStringAndSize(<const char *>text, scanned.end)
     for n in range(7):
         if METHOD[n].length == method_end and not memcmp(METHOD[n].text, text, method_end):
             head.method = <str>PyList_GET_ITEM(METHODS, n)
@@ -456,7 +548,7 @@ cpdef ResponseHead scan_answer(bytes data, ResponseHead last, Py_ssize_t header_
     if scanned.length < 0 and not scanned.chunked:
         return None
     head = ResponseHead.__new__(ResponseHead)
-    head.raw = data if scanned.end == PyBytes_GET_SIZE(data) else data[: scanned.end]
+    head.raw = data if scanned.end == PyBytes_GET_SIZE(data) else PyBytes_FromStringAndSize(<const char *>text, scanned.end)
     head.status = status
     said = said_by(ANSWER, text, &scanned)
     head.specials = said.specials
