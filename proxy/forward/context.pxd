@@ -15,5 +15,6 @@ cdef class Context:
     cdef public Watch watch
     cdef public AppRepeats app_repeats
     cdef public long long generation
+    cdef public object router
     cdef public bint draining
     cdef public bint refusing

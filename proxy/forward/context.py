@@ -9,19 +9,23 @@ from proxy.forward.timers import Watch
 from proxy.observe.call_record import Observer
 from proxy.retry.machine import Env
 from proxy.retry.registry import Registry
+from proxy.retry.routing import Router
 from proxy.transport.pool import Pool
 from proxy.transport.replay_buffer import ReplayStore
 
 
 class Context:
     """`via` is the name in our Via lines. `generation` counts configurations; `draining`: connections are closed behind
-    their answers, and `refusing`: calls that come now are refused, both because the process ends.
+    their answers, and `refusing`: calls that come now are refused, both because the process ends. `router`: of the
+    configuration in force; the acceptor's.
     """
 
     __slots__ = (
         *("app_repeats", "draining", "env", "generation", "loop", "observer", "pool", "refusing", "registry"),
-        *("store", "via", "watch"),
+        *("router", "store", "via", "watch"),
     )
+
+    router: Router
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ cdef class Plan:
     cdef public object upstream
     cdef public object router
     cdef public bytes begins
+    cdef public bint routed
     cdef public bint by_service
     cdef public bint looks
     cdef public Asked asked

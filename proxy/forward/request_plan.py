@@ -47,12 +47,11 @@ class Plan:
     `rest` is the path behind the prefix in prefix use, else None. `plain`: a call of it may start undecided, and both
     heads go on with nothing but the count and Via put in. `upstream` is whose it is, where others may follow it (see
     `follow`). `router`: the one that the last request was led by, and `begins` the upstream's prefix where that one has
-    none beneath another. `looks`: what an answer is may depend on any of its fields. `traced`: its attempts are spans
-    of a trace.
-    `protocol`: what the app spoke (`wire.first_bytes`). `answered`: the head of an answer of which nothing had to be
-    decided, and `answer_lines`, what it went on with; `ends`: trailers of which nothing had to be. `ways`: to other
-    upstreams, where the policy names some that may take over (`proxy.forward.fallback.Ways`). `keyed`: what `asked` is,
-    with each of the policy's credentials.
+    none beneath another; `routed`: that upstream has routes. `looks`: what an answer is may depend on any of its
+    fields. `traced`: its attempts are spans of a trace. `protocol`: what the app spoke (`wire.first_bytes`).
+    `answered`: the head of an answer of which nothing had to be decided, and `answer_lines`, what it went on with;
+    `ends`: trailers of which nothing had to be. `ways`: to other upstreams, where the policy names some that may take
+    over (`proxy.forward.fallback.Ways`). `keyed`: what `asked` is, with each of the policy's credentials.
     """
 
     #: Whether it goes to other places than its policy's endpoints (see `TunnelPlan`).
@@ -77,6 +76,7 @@ class Plan:
         "protocol",
         "request",
         "rest",
+        "routed",
         "router",
         "upstream",
         "ways",
@@ -100,6 +100,7 @@ class Plan:
         self.upstream: Upstream | None = None
         self.router: Router | None = None
         self.begins: bytes | None = None
+        self.routed = False
         self.by_service = False  # chosen by its gRPC service: the path stays whole, the authority is the endpoint's
         self.looks = policy.classify.looks_below_400
         self.ways: Any = None
@@ -144,7 +145,7 @@ class Plan:
         ):
             return False
         if router is not self.router:
-            self.router, self.begins = router, router.sure_prefix(upstream)
+            self.router, self.begins, self.routed = router, router.sure_prefix(upstream), bool(upstream.routes)
         if rest is not None:
             begins = self.begins
             if begins is not None and whole.startswith(begins) and not (0x2E in whole or 0x25 in whole):  # . and %
@@ -156,7 +157,7 @@ class Plan:
                     return False
         if self.by_service and whole != old.path and router.by_service(whole) is not upstream:
             return False
-        if upstream.routes:
+        if self.routed:
             path = whole if rest is None else rest
             if upstream.policy_for(head.method, path, head) is not self.policy:
                 return False
@@ -176,7 +177,7 @@ class Plan:
         plan = Plan.__new__(Plan)
         plan.head, plan.request, plan.policy, plan.destination = self.head, self.request, self.policy, self.destination
         plan.rest, plan.upstream, plan.by_service, plan.looks = self.rest, self.upstream, self.by_service, self.looks
-        plan.router, plan.begins = self.router, self.begins
+        plan.router, plan.begins, plan.routed = self.router, self.begins, self.routed
         plan.asked = plan.keyed = None
         plan.answered, plan.answer_lines, plan.ends = self.answered, self.answer_lines, self.ends
         plan.patience, plan.login_bound, plan.is_grpc = self.patience, self.login_bound, self.is_grpc

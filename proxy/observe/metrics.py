@@ -16,11 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import TypeVar
 
 from proxy.observe.call_record import NO_POLICY, CallRecord
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Policy
+
+_Key = TypeVar("_Key")
 
 #: To be asked for by these names: of the enumeration it takes ten times as long.
 _SUCCESS, _DENIED = Class.SUCCESS, Outcome.DENIED
@@ -66,6 +69,15 @@ class Wires:
 
     def __add__(self, other: Wires) -> Wires:
         return Wires(self.connections + other.connections, self.streams + other.streams, self.errors + other.errors)
+
+
+class Tally(Counter[_Key]):
+    """A Counter in which counting takes a third of the time: Counter deletes by a method of Python's, which is why
+    setting goes a long way round as well.
+    """
+
+    __setitem__ = dict.__setitem__
+    __delitem__ = dict.__delitem__  # type: ignore[assignment]  # nobody deletes
 
 
 class Durations:
@@ -123,12 +135,12 @@ class Series:
         self.upstream = upstream
         self.route = route
         self.at_once = [0] * 10
-        self.outcomes: Counter[tuple[Outcome, int]] = Counter()
-        self.results: Counter[str] = Counter()
-        self.reasons: Counter[str] = Counter()
-        self.denied: Counter[Outcome] = Counter()
-        self.grpc: Counter[int] = Counter()
-        self.fallbacks: Counter[tuple[str, Outcome]] = Counter()
+        self.outcomes: Tally[tuple[Outcome, int]] = Tally()
+        self.results: Tally[str] = Tally()
+        self.reasons: Tally[str] = Tally()
+        self.denied: Tally[Outcome] = Tally()
+        self.grpc: Tally[int] = Tally()
+        self.fallbacks: Tally[tuple[str, Outcome]] = Tally()
         self.ge = [0] * len(GE)
         self.retries_failed = self.hedges = self.transparent = self.app_retries = self.likely_app_retries = 0
         self.stream_errors = 0

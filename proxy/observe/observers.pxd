@@ -1,5 +1,10 @@
+cimport cython
+
+from proxy.observe.metrics cimport Metrics, Series
+
+
 cdef class Observers:
-    cdef public object metrics
+    cdef public Metrics metrics
     cdef public object recent
     cdef public object log
     cdef public object _later
@@ -9,4 +14,6 @@ cdef class Observers:
     cdef public list _gathered
 
     cpdef call_ended(self, call)
+    @cython.locals(series=Series)
+    cpdef app_repeated(self, policy)
     cpdef catch_up(self)

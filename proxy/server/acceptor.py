@@ -88,6 +88,7 @@ class Acceptor(web.Server):
         self._make = make
         self.means = means
         self.settings = settings
+        means.router = settings.router
         self.interception = Interception(tell)
         self._tell = tell
         self._blind: set[str] = set()  # upstreams whose tunnels were reported
@@ -146,6 +147,7 @@ class Acceptor(web.Server):
     def use(self, settings: Settings) -> None:
         """Admit requests by these settings from now on."""
         self.settings = settings
+        self.means.router = settings.router
         self.connection_limit.limit = settings.limits.connections
         self.means.generation += 1
         self.interception.use(settings)

@@ -309,14 +309,9 @@ class AppConnection(ConnectionStream):
         last = self.plan
         if last is not None and (last.head.method != head.method or last.head.authority != head.authority):
             last = self.plan = self._take_turns(last, head)
-        acceptor = self.acceptor
-        if (
-            last is not None
-            and not (self._means.refusing or self.surplus)
-            and last.follow(head, acceptor.settings.router)
-        ):
+        if last is not None and not (self._means.refusing or self.surplus) and last.follow(head, self._means.router):
             return last
-        return acceptor.admit(self, head)
+        return self.acceptor.admit(self, head)
 
     def _take_turns(self, last: Plan, head: RequestHead) -> Plan | None:
         """The plan of those before with this method and authority; `last` is kept in its place."""

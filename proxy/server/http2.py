@@ -121,7 +121,7 @@ class Http2Connection(Home):
         plan = self._plans.get(head)
         if plan is None:
             if self._last is not None:
-                plan = self._last.alike(head, acceptor.settings.router)
+                plan = self._last.alike(head, means.router)
             if plan is None:
                 plan = acceptor.admit(stream, head)
             if plan is None:
