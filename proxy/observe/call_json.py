@@ -24,6 +24,8 @@ from proxy.wire.http2.frames import code_name
 
 #: Policies whose part of the JSON is remembered at most: reloads and evicted unmatched hosts leave old ones behind.
 _POLICIES = 4096
+#: What else repeats from call to call, and is remembered: few, since a hostile authority may be as long as a head.
+_REPEATED = 256
 #: The end of a timestamp, by its milliseconds: ready-made, since formatting one takes as long as the rest of it.
 _MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))
 
@@ -44,17 +46,68 @@ def call_json(call: CallRecord) -> str:
         path = masking.target(path)
     if "@" in authority:
         authority = masking.authority(authority)
-    seconds = f"{call.ended - started:.6f}" if call.ended != started else "0.0"
-    if call.history:
-        sendings = ",".join([attempt_json(record, started) for record in call.history])
-    elif call.attempts == 1 and outcome is SUCCESS:
-        sendings = (
-            f'{{"attempt":1,"start":0.0,"duration":{seconds},{_SPOKEN[call.sent_by]}"status":{status},"class":"success",'
-            '"decision":"delivered"}'
-        )
+    took = call.ended - started
+    seconds = f"{took:.6f}" if took else "0.0"
+    once = call.attempts == 1 and outcome is SUCCESS and not call.history
+    if once and call.grpc_status is None and not (call.app_retry or call.fallbacks or call.detail):
+        ended, front, end = _plain_success(status, call.endpoint, call.protocol, call.sent_by)
+        middle = seconds
     else:
-        sendings = ""
-    more = _SPOKEN[call.protocol]
+        ended = _ended(status, outcome._value_, call.attempts)
+        front, middle, end = _front(call.endpoint, call.protocol, _more(call)), "", _END
+        if call.history:
+            middle = ",".join([attempt_json(record, started) for record in call.history])
+        elif once:
+            middle = seconds.join(_only_sending(status, call.sent_by))
+    # A method is a token, a client an address and an outcome a word: none has anything to quote. Of more than 30 pieces
+    # CPython would make a list first, which takes longer (STACK_USE_GUIDELINE in its compile.c).
+    return (
+        f'{{"time":"{timestamp(call.wall_started)}{_asked(call.policy, call.method, authority)}{quote(path)},'
+        f'"client":"{call.client}{ended}{seconds},"bytes_in":{call.bytes_in},"bytes_out":{call.bytes_out}'
+        f"{front}{middle}{end}"
+    )
+
+
+#: The end of a call's JSON, behind its sendings.
+_END = "]}"
+
+
+@lru_cache(maxsize=_REPEATED)
+def _asked(policy: Policy, method: str, authority: str) -> str:
+    """What stands between a call's time and its path."""
+    return f'{policy_json(policy)}{method}","host":{quote(authority)},"path":'
+
+
+def _ended(status: int, outcome: str, attempts: int) -> str:
+    """What stands between a call's client and its duration."""
+    return f'","status":{status},"outcome":"{outcome}","attempts":{attempts},"duration":'
+
+
+def _front(endpoint: str, protocol: str, more: str) -> str:
+    """What stands between a call's bytes and its sendings."""
+    return f',"endpoint":{quote(endpoint)},{_SPOKEN[protocol]}{more}"history":['
+
+
+def _only_sending(status: int, sent_by: str) -> tuple[str, str]:
+    """The only sending of a call that succeeded at once, without history: what stands in front of its duration, and
+    behind it.
+    """
+    said = f',{_SPOKEN[sent_by]}"status":{status},"class":"success","decision":"delivered"}}'
+    return '{"attempt":1,"start":0.0,"duration":', said
+
+
+@lru_cache(maxsize=_REPEATED)
+def _plain_success(status: int, endpoint: str, protocol: str, sent_by: str) -> tuple[str, str, str]:
+    """The parts of a call that succeeded at once, of which nothing else is said: what stands in front of its duration,
+    between its bytes and its duration again, and behind that.
+    """
+    before, behind = _only_sending(status, sent_by)
+    return _ended(status, SUCCESS.value, 1), _front(endpoint, protocol, "") + before, behind + _END
+
+
+def _more(call: CallRecord) -> str:
+    """What is said of few calls."""
+    more = ""
     if call.grpc_status is not None:
         more += f'"grpc_status":{call.grpc_status},'
     if call.app_retry:
@@ -63,15 +116,7 @@ def call_json(call: CallRecord) -> str:
         more += f'"fallbacks":[{",".join(map(fallback_json, call.fallbacks))}],'
     if call.detail:
         more += f'"detail":{quote(call.detail)},'
-    # A method is a token, a client an address and an outcome a word: none has anything to quote. Of more than 30 pieces
-    # CPython would make a list first, which takes longer (STACK_USE_GUIDELINE in its compile.c).
-    return (
-        f'{{"time":"{timestamp(call.wall_started)}{policy_json(call.policy)}{call.method}",'
-        f'"host":{quote(authority)},"path":{quote(path)},"client":"{call.client}",'
-        f'"status":{status},"outcome":"{outcome._value_}","attempts":{call.attempts},"duration":{seconds},'
-        f'"bytes_in":{call.bytes_in},"bytes_out":{call.bytes_out},"endpoint":{quote(call.endpoint)},{more}'
-        f'"history":[{sendings}]}}'
-    )
+    return more
 
 
 def fallback_json(record: FallbackRecord) -> str:

@@ -36,12 +36,13 @@ def target(path: str) -> str:
     """A request's path with the values of its query masked, and user info too where it is an absolute form."""
     if "@" in path:
         path = _USER_INFO.sub(f"{MASK}@", path)
-    at = path.find("?") + 1
-    if at == 0 or at == len(path):
+    before, _, values = path.partition("?")
+    if not values:
         return path
-    if "&" not in path:  # the common case, on the way of every logged call
-        return path[: path.find("=", at) + 1 or at] + MASK
-    return path[:at] + query(path[at:])
+    if "&" in values:
+        return f"{before}?{query(values)}"
+    name, equals, _ = values.partition("=")  # the common case, on the way of every logged call
+    return f"{before}?{name}={MASK}" if equals else f"{before}?{MASK}"
 
 
 def query(text: str) -> str:
