@@ -21,7 +21,7 @@ from proxy.transport.http2_protocol import Http2Protocol
 from proxy.transport.origins import Origin
 from proxy.transport.streams import Listener
 from proxy.wire.head import Asked, Trailers
-from proxy.wire.http2.frames import CANCEL, NO_ERROR
+from proxy.wire.http2.frames import CANCEL, HTTP1_ANSWER, NO_ERROR
 from proxy.wire.http2.heads import Request2, Response2, Trailers2, request_block, trailers_block
 from proxy.wire.http2.session import PeerLimits, Session
 from proxy.wire.http2.stream import Stream
@@ -165,7 +165,8 @@ class UpstreamConnection(Http2Protocol):
 
     def failed(self, code: int, detail: str) -> None:
         """It is given up, by us or for what the upstream did."""
-        self._give_up(WrongProtocolError(detail))
+        remedy = " (protocol: http/1.1 would translate what is not gRPC)" if detail == HTTP1_ANSWER else ""
+        self._give_up(WrongProtocolError(f"{detail}{remedy}"))
         self.give_up()
 
     def _give_up(self, error: Exception) -> None:

@@ -194,6 +194,8 @@ async def test_an_upstream_that_speaks_no_http2(tmp_path: Path) -> None:
         assert (await app.get(redrive.url)).status_code == 502
         line = await redrive.call()
         assert {each["fault"] for each in line["history"]} == {"connect_failure"}
+        said = "it answers in HTTP/1 (protocol: http/1.1 would translate what is not gRPC)"
+        assert line["detail"] == f"the upstream does not speak HTTP/2: {said}"
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------

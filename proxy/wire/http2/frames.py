@@ -79,6 +79,10 @@ _RULES = (
 #: Larger numbers are types that nobody here knows; they are passed over (RFC 9113 section 4.1).
 KNOWN: Final = len(_RULES)
 
+#: What `HTTP/` reads like as a frame's header, and what is said then: a figure made of letters would mislead.
+_HTTP1 = (0x485454, 0x50, 0x2F)
+HTTP1_ANSWER = "it answers in HTTP/1"
+
 
 def code_name(code: int) -> str:
     """An error code as it is told: its name, or its number in hex where it has none."""
@@ -88,6 +92,8 @@ def code_name(code: int) -> str:
 def flaw(kind: int, flags: int, stream: int, size: int) -> tuple[int, str] | None:
     """What no frame with this header may be: an error code and a clause for people; None: it may be."""
     if size > FRAME_LIMIT:
+        if (size, kind, flags) == _HTTP1:
+            return FRAME_SIZE_ERROR, HTTP1_ANSWER
         return FRAME_SIZE_ERROR, f"a frame of {size} bytes"
     if kind >= KNOWN:
         return None
