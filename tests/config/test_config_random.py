@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,29 @@ def test_service_configs(tmp_path: Path, data: Any) -> None:
     file = tmp_path / "redrive.yaml"
     file.write_text(yaml.safe_dump({"upstreams": {"a": {"hosts": "a", "service_config": data}}}))
     told(load(str(file), {}))
+
+
+#: What hardly any key takes; some take one or the other.
+WRONG: tuple[Any, ...] = ("banana!", "-1", "", ["a"], {"zzz": "1"}, "99999999999999999999", "1e400", ".nan", "0")
+
+
+def leaves(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all scalars of a tree."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else None
+    return [path] if items is None else [each for key, value in items for each in leaves(value, (*path, key))]
+
+
+def test_one_wrong_value_is_told_in_one_line_at_most() -> None:
+    """Every key of the whole file, each with one wrong value or another: what follows from it is not told as well."""
+    text = (Path(__file__).parents[2] / "config" / "examples" / "reference.yaml").read_text()
+    whole, several = yaml.load(text, yaml.BaseLoader), []
+    for number, path in enumerate(leaves(whole)):
+        around = tree = deepcopy(whole)
+        for key in path[:-1]:
+            around = around[key]
+        around[path[-1]] = WRONG[number % len(WRONG)]
+        errors = [str(each) for each in load_tree(tree, "r.yaml", {}).errors]
+        unknown = [line for line in errors if ".zzz: unknown key" in line]  # beside what a mapping lacks
+        if len(errors) > 1 and not unknown:
+            several.append((path, around[path[-1]], errors))
+    assert not several
