@@ -225,7 +225,8 @@ class RequestHead(Head):
             fields = kept[1]
         else:
             fields = self._fields(host, drop)
-        return b"".join((self.method.encode("ascii"), b" ", target, b" HTTP/1.1\r\n", fields, add, b"\r\n"))
+        method = self.raw[: len(self.method)]
+        return b"".join((method, b" ", target, b" HTTP/1.1\r\n", fields, add, b"\r\n"))
 
     def message(self, target: bytes | None, host: bytes | None, add: bytes, body: bytes) -> bytes:
         """The same with nothing else left out, and `body` behind it."""
@@ -237,14 +238,13 @@ class RequestHead(Head):
 
     def _simple_fields(self, host: bytes | None) -> bytes:
         """The field lines of a simple head to send on, with this Host if there is one."""
-        raw = self.raw
+        fields = self.raw[len(self.method) + len(self.target) + 10 : -2]  # from the CRLF behind the request line on
         if b"connection" in self.specials:
-            raw = b"\r\n".join(slow_path.around(raw, b"\r\nConnection:"))
-        if host is None:
-            return raw.partition(b"\r\n")[2][:-2]
-        before, behind = slow_path.around(raw, b"\r\nHost:")
-        _, more, above = before.partition(b"\r\n")
-        return b"".join((above, more, b"Host: ", host, b"\r\n", behind[:-2]))
+            fields = b"\r\n".join(slow_path.around(fields, b"\r\nConnection:"))
+        if host is not None:
+            before, behind = slow_path.around(fields, b"\r\nHost:")
+            fields = b"".join((before, b"\r\nHost: ", host, b"\r\n", behind))
+        return fields[2:]
 
     def _fields(self, host: bytes | None, drop: frozenset[bytes]) -> bytes:
         """The same for a head of which more must be cut or changed."""

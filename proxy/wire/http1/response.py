@@ -160,8 +160,10 @@ class ResponseHead(Head):
         if not self.simple:
             kept = self._lines(NO_NAMES)
         elif b"connection" in self.specials:
-            before, behind = slow_path.around(self.raw, b"\r\nConnection:")
-            kept = b"".join((before, b"\r\n", behind[:-2]))
+            kept = self.raw.replace(b"\r\nConnection: keep-alive\r\n", b"\r\n", 1)[:-2]
+            if len(kept) == len(self.raw) - 2:  # it is spelt in another way
+                before, behind = slow_path.around(self.raw, b"\r\nConnection:")
+                kept = b"".join((before, b"\r\n", behind[:-2]))
         else:
             kept = self.raw[:-2]
         self._kept = kept
