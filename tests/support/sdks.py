@@ -90,7 +90,9 @@ class Sdk:
 @contextlib.contextmanager
 def alone(slept: Callable[[], None] = lambda: None, **env: str) -> Iterator[None]:
     """No waits in this process, `slept` is called in their place; and nothing of the developer's in the environment."""
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TMPDIR")}
+    # The last two say which redrive begins beside it, and where its bytecode is.
+    names = ("PATH", "LANG", "TMPDIR", "REDRIVE_PURE", "PYTHONPYCACHEPREFIX")
+    kept = {name: value for name, value in os.environ.items() if name in names}
     nothing = {"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "HOME": "/nonexistent"}
     with (
         mock.patch.dict(os.environ, {**kept, **nothing, **env}, clear=True),
