@@ -46,6 +46,13 @@ class _Version(argparse.Action):
 class _Parser(argparse.ArgumentParser):
     """Tells bad usage in a line, with the verb that was meant where one is near."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What each verb takes; it refuses the rest itself, and so names its own help."""
+        taken, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return taken, rest
+
     def error(self, message: str) -> NoReturn:
         chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if chosen and not message.startswith("argument VERB"):

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from proxy.retry.facts import Fault, FaultKind, Fields, MappingFields, Progress, Reply
+from proxy.transport.faults import attempt_timeout, closed, dialling
 
 
 @dataclass(slots=True)
@@ -29,14 +30,14 @@ class Sending:
         return bool(self.pieces) and self.pieces[0][0] == math.inf
 
 
-#: Each kind of fault as the wire tells it.
+#: Each kind of fault as the wire tells it, in its words.
 FAULTS = {
     fault.kind: fault
     for fault in (
-        Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, False, "connection refused", "connection_refused"),
+        dialling(ConnectionRefusedError()),
         Fault(FaultKind.REFUSED_STREAM, Progress.REFUSED, detail="the stream was refused"),
-        Fault(FaultKind.RESET, Progress.UNKNOWN, detail="the connection was reset"),
-        Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, False, "no answer in time", "http_response_timeout"),
+        closed(sent=True, answered=False, reused=False),
+        attempt_timeout(),
     )
 }
 #: gRPC A6's pushback, published and draft.

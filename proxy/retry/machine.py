@@ -61,6 +61,7 @@ from proxy.retry.reasons import (
     CIRCUIT_OPEN,
     GATES,
     NO_LONGER_SAFE,
+    NO_TOKEN,
     OUTGREW,
     SHUT_DOWN,
     TOO_LATE,
@@ -552,6 +553,8 @@ class Call(Standing):
                 return self._launch(now)
             no, gate = Outcome.CIRCUIT_OPEN, CIRCUIT_OPEN
         why = "" if no is None or gate in GATES else gate
+        if no is Outcome.RATE_LIMITED and not is_first:
+            why = why or NO_TOKEN
         if max(at, now) > next.until + HAIR:
             no, why = Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
         if no is None and self.deadline is not None and at > self.deadline + HAIR:

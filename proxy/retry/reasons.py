@@ -27,6 +27,7 @@ NO_LONGER_SAFE = "the provider's own client would no longer repeat it: its signa
 NO_PLACE = "as many attempts are under way as concurrency.max allows"
 TOO_LATE_FOR_A_PLACE = "no place among the attempts under way became free before the deadline"
 CIRCUIT_OPEN = "the circuit breaker of every endpoint is open"
+NO_TOKEN = f"{GATES['rate']} has no token for it"
 SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 
 
@@ -62,7 +63,7 @@ def why_not(
         case Outcome.OVERLOADED:
             return NO_PLACE if call.found_no_place else "limits.waiting has no place for the wait"
         case Outcome.RATE_LIMITED:
-            return f"{GATES['rate']} has no token for it"
+            return NO_TOKEN
         case Outcome.CIRCUIT_OPEN:
             return CIRCUIT_OPEN
         case _:

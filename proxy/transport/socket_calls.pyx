@@ -8,7 +8,7 @@ Law: nothing is written to a descriptor that uvloop has closed, which may be ano
 with no Python between them: after `close()`, `abort()`, errors, a cancelled `create_connection`, and the end of the loop
 alike. (The other `uv_close`, in `UVHandle.__dealloc__`, needs a transport that nobody refers to any more.) So the number
 is asked of that socket for every write. `is_closing()` would not be enough: a cancelled `create_connection` closes the
-descriptor and leaves it False.
+descriptor and leaves it False. In a version that nobody has read for this, the transport writes.
 
 Law: order is kept. uvloop writes in `transport.write`, at once, where nothing is in its buffers, and so do we, under the
 same condition; where something is, or the kernel takes less than all, or reports an error, `transport.write` gets it.
@@ -41,6 +41,9 @@ cdef extern from *:
     int MSG_DONTWAIT
     int MSG_NOSIGNAL
 
+#: Versions of uvloop for which the laws above were read in its source.
+READ = ("0.21.", "0.22.", "0.23.")
+
 cdef object TCPTransport = None  # uvloop's classes, once one of their instances is seen, and methods of theirs
 cdef object PseudoSocket = None
 cdef object buffered = None
@@ -60,11 +63,13 @@ cpdef bint has_said(int descriptor) except -1:
 
 
 cpdef object socket_of(object transport):
-    """The socket that `write_at_once` writes to; None where the transport alone can: it is not a TCP transport of uvloop's."""
+    """The socket that `write_at_once` writes to; None where the transport alone can: it is not a TCP transport of a
+    uvloop that was read for this.
+    """
     global TCPTransport, PseudoSocket, buffered, is_closing, fileno
     if TCPTransport is None:
         loop = sys.modules.get("uvloop.loop")
-        if loop is None:
+        if loop is None or not sys.modules["uvloop"].__version__.startswith(READ):
             return None
         buffered = loop.TCPTransport.get_write_buffer_size
         is_closing = loop.TCPTransport.is_closing

@@ -850,6 +850,7 @@ class TestGates:
             << Finish(Outcome.RATE_LIMITED)
         )
         assert level(play) == 500
+        assert play.call.history[-1].why == "the upstream's rate bucket has no token for it"
 
     def test_a_cooldown_holds_other_calls_and_not_the_one_that_met_it(self) -> None:
         registry = Registry()

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
 
 from proxy.transport.direct_write import socket_of, write_at_once
+from proxy.wire.http1.compiled import CORE
 
 LATE = 10.0
 
@@ -224,3 +227,26 @@ async def test_a_socket_that_is_none_of_uvloops_is_not_used() -> None:
             write_at_once(side.transport, one, b"to the right one")
             assert there.recv(20) == b"to the right one"
             assert has_nothing(other)
+
+
+#: Connects, under a version of uvloop, and says whether the socket would be written to past the transport.
+VERSION = """
+import asyncio, socket, sys, uvloop
+from proxy.transport.direct_write import socket_of
+
+uvloop.__version__ = sys.argv[1]
+
+async def connect():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, *server.getsockname())
+        print(socket_of(transport) is not None)
+        transport.abort()
+
+uvloop.run(connect())
+"""
+
+
+@pytest.mark.parametrize(("version", "past"), [("0.21.0", True), ("0.23.9", True), ("0.24.0", False), ("1.0", False)])
+def test_a_uvloop_that_nobody_has_read_writes_by_itself(version: str, past: bool) -> None:
+    told = subprocess.run([sys.executable, "-c", VERSION, version], capture_output=True, text=True, check=True).stdout
+    assert told == f"{past and CORE == 'compiled'}\n"
