@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import uvloop
 
 from proxy import __version__
+from proxy.admin import views
+from proxy.admin.app import Access, admin_app, probe_app
+from proxy.admin.connections import Pages
+from proxy.admin.views import Readiness, View
 from proxy.config.load import LoadResult
 from proxy.config.provenance import let_go
 from proxy.config.settings import Address, Settings
@@ -31,15 +35,11 @@ from proxy.observe.notices import Notices
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.process import SIGNALS, Background, Given, WorkerFailedError, leave, telling, within
+from proxy.resources import enough_for, limit, processes
 from proxy.retry.registry import Factory
 from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
-from proxy.server.admin import views
-from proxy.server.admin.app import Access, admin_app, probe_app
-from proxy.server.admin.connections import Pages
-from proxy.server.admin.views import Readiness, View
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
-from proxy.server.resources import enough_for, limit, processes
 from proxy.service_manager import ServiceManager
 from proxy.transport.clock import monotonic, wall
 

@@ -31,6 +31,7 @@ from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.observe.tracing import Tracer, tracer
 from proxy.process import within
+from proxy.resources import RESERVED, Usage, enough_for, limit, open_files
 from proxy.retry.credentials import ASIDE
 from proxy.retry.machine import Env
 from proxy.retry.registry import Factory, PoliciesOf, Registry
@@ -42,7 +43,6 @@ from proxy.server.fleet import Fleet, Met
 from proxy.server.http2 import Http2Connection
 from proxy.server.intercept.interception import Tell
 from proxy.server.listeners import BACKLOG, bound
-from proxy.server.resources import RESERVED, Usage, enough_for, limit, open_files
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import Guard

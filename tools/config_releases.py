@@ -16,10 +16,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from proxy.admin.views import places
 from proxy.config.load import load
 from proxy.config.provenance import Provenance
 from proxy.config.settings import Settings
-from proxy.server.admin.views import places
 from proxy.stores.redis.bucket import key_of
 
 ROOT = Path(__file__).parent.parent

@@ -1,1 +1,1 @@
-"""Floor 3: listeners, connections of apps, the admin port."""
+"""Floor 3: listeners, and connections of apps."""

@@ -1,9 +1,9 @@
 """How many connections of apps there are: which are served, which are told that there is no room, which are closed.
 
 Law: over all workers, never more are served than `limits.connections` says, and never more are held open only to be
-told so than TOLD. Each stream in flight beyond the first of an HTTP/2 connection counts as another connection. A worker
-counts a connection of its own before it reads the other workers' counts: of two that come at once in two processes, at
-least one sees the other, and at worst both are refused.
+told so than REFUSED_IN_WORDS. Each stream in flight beyond the first of an HTTP/2 connection counts as another
+connection. A worker counts a connection of its own before it reads the other workers' counts: of two that come at once
+in two processes, at least one sees the other, and at worst both are refused.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from proxy.resources import REFUSED_IN_WORDS
 from proxy.transport.clock import monotonic
 
-#: Connections beyond `limits.connections` whose request is waited for before they are told so; those beyond are told at
-#: once.
-TOLD = 128
 #: A connection that rests is closed in favour of a new one, where there are too many, once it has rested so long.
 REST_SECONDS = 60.0
 #: Where none has, so long nobody looks again: in a flood a look at ten thousand costs more than the refusal.
@@ -84,7 +82,7 @@ class ConnectionLimit:
     def __init__(self, limit: int, most: int) -> None:
         self.limit = limit
         self.most = most
-        self.told = min(TOLD, most)
+        self.told = min(REFUSED_IN_WORDS, most)
         self.others: Others | None = None
         self.open: dict[Seat, None] = {}  # in the order that they came
         self.half: dict[Seat, None] = {}  # its head has begun to come; the slowest first, some whole by now
@@ -99,7 +97,8 @@ class ConnectionLimit:
         self.open[connection] = None
         if self.admit(connection):
             return
-        if self._surplus > self.told or self._surplus + self._elsewhere()[1] > TOLD:  # enough are told already
+        surplus = self._surplus
+        if surplus > self.told or surplus + self._elsewhere()[1] > REFUSED_IN_WORDS:  # enough are told already
             self.leave(connection)
             self.turn_away(connection)
 

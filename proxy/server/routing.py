@@ -6,10 +6,8 @@ are the contract's, section 3 "Which policy" and section 6; routing itself is `p
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 from proxy.config.settings import Settings
@@ -17,11 +15,10 @@ from proxy.forward.headers import went_through
 from proxy.retry.facts import STEERING_FIELDS, Outcome, Request, is_grpc
 from proxy.retry.policy import Policy
 from proxy.retry.routing import ClimbsOut, Endpoint, Upstream, split_authority
-from proxy.transport.egress_guard import meanings
+from proxy.web_origin import PORTS, is_literal, is_own_origin
 from proxy.wire.head import RequestHead
 
 _STEERING = frozenset(name.encode() for name in STEERING_FIELDS)
-_PORTS = {"http": 80, "https": 443}
 #: Prefixes that a 404 names at most, and the characters of each.
 _PREFIXES_NAMED, _PREFIX_TOLD = 8, 60
 #: What Sec-Fetch-Site says of a request that no other site's page made (Fetch Metadata, section 2.4).
@@ -50,7 +47,7 @@ class Inside:
         """Whether a request's own authority is that of the CONNECT; one that names none means it."""
         if not authority or authority == self.authority:
             return True
-        port = _PORTS[self.scheme]
+        port = PORTS[self.scheme]
         return split_authority(authority, port) == split_authority(self.authority, port)
 
 
@@ -109,7 +106,7 @@ def admit(
         asked = authority if inside.same(authority) else inside.authority
     elif head.form == "absolute":
         scheme = head.scheme
-        upstream = router.by_authority(head.authority, _PORTS[scheme]) or _unmatched(head.authority, settings, place)
+        upstream = router.by_authority(head.authority, PORTS[scheme]) or _unmatched(head.authority, settings, place)
     else:
         scheme = "http"
         found = router.by_authority(head.authority, 80) if head.authority else None
@@ -151,7 +148,7 @@ def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposu
     absolute = head.form == "absolute"
     if head.method == "CONNECT":
         raise Rejection(400, "a CONNECT inside a CONNECT")
-    port = _PORTS[inside.scheme]
+    port = PORTS[inside.scheme]
     upstream = settings.router.by_authority(inside.authority, port) or _unmatched(inside.authority, settings, place)
     is_its = inside.same(head.authority) or (head.is_http2 and _is_another_of(upstream, head, inside, settings))
     if not is_its or (absolute and head.scheme != inside.scheme):
@@ -164,7 +161,7 @@ def _is_another_of(upstream: Upstream, head: RequestHead, inside: Inside, settin
     """Whether a request names the host that the app's TLS asked for, or another one of the CONNECT's upstream. A port
     that it does not name is the scheme's, or the CONNECT's.
     """
-    usual = _PORTS[inside.scheme]
+    usual = PORTS[inside.scheme]
     connect = split_authority(inside.authority, usual)
     named = split_authority(head.authority, 0)
     if named is None or connect is None:
@@ -226,13 +223,6 @@ def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str],
     return None
 
 
-def is_own_origin(origin: str, authority: str, *schemes: str) -> bool:
-    """Whether an Origin is that of a page which the server asked as `authority` gave out, by one of these schemes."""
-    scheme, _, place = origin.strip(" \t").lower().partition("://")
-    named = split_authority(place, _PORTS[scheme]) if scheme in schemes else None
-    return named is not None and named == split_authority(authority, _PORTS[scheme])
-
-
 def _prefixes(head: RequestHead, settings: Settings, place: Exposure) -> str:
     """The first prefixes that there are, for who mistyped one on this machine. Beyond it, and to what a web page could
     have sent, nothing is revealed of what the configuration names.
@@ -250,24 +240,6 @@ def _prefixes(head: RequestHead, settings: Settings, place: Exposure) -> str:
 def shortened(prefix: str) -> str:
     """A prefix as it is told, whatever its length."""
     return prefix if len(prefix) <= _PREFIX_TOLD else prefix[: _PREFIX_TOLD - 1] + "…"
-
-
-@lru_cache(maxsize=1024)
-def is_literal(authority: str) -> bool:
-    """Whether a Host is an IP literal or localhost: what no web page's name can be made to point at. The unspecified
-    addresses are none, whichever way they are written: they reach this machine, and browsers treat them as strangers.
-    """
-    place = split_authority(authority, 80)
-    if place is None:
-        return False
-    host = place[0]
-    if host == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return False
-    return not any(meaning.is_unspecified for meaning in meanings(address))
 
 
 def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: str) -> Admitted:

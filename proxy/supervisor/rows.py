@@ -8,8 +8,8 @@ only for display.
 
 from __future__ import annotations
 
+from proxy.resources import Usage
 from proxy.server.connection_limit import Others
-from proxy.server.resources import Usage
 from proxy.stores.shared_memory.records import WORKERS, Memory
 
 _CONNECTIONS, _SURPLUS, _SEEN, _FILES, *_USAGE = range(4 + len(Usage._fields))

@@ -25,8 +25,8 @@ from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.process import Background, leave
+from proxy.resources import open_files
 from proxy.runtime import OUT, DataPath, data_path, settle_in
-from proxy.server.resources import open_files
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.records import LogTurn, Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom

@@ -21,12 +21,12 @@ from proxy.observe.aggregate import Aggregate
 from proxy.observe.cooldown_log import CooldownLog
 from proxy.observe.metrics import Wires
 from proxy.process import Background, WorkerFailedError, telling
+from proxy.resources import Usage, open_files, processes
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.runtime import policies_of
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Tell
-from proxy.server.resources import Usage, open_files, processes
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom

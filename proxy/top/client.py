@@ -18,7 +18,7 @@ import aiohttp
 from proxy.config.settings import Address, Settings
 
 #: Seconds for a connection, and for an answer; and without a word on /events after which it counts as dead. The board
-#: says something every second, or after 50 times what a look at it took (`proxy.server.admin.live_board`).
+#: says something every second, or after 50 times what a look at it took (`proxy.admin.live_board`).
 CONNECT, SILENT = 3.0, 12.0
 
 

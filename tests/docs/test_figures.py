@@ -59,7 +59,7 @@ def test_the_memory_that_workers_share() -> None:
 
 
 def test_what_looking_costs_at_most() -> None:
-    from proxy.server.admin import live_board
+    from proxy.admin import live_board
 
     assert live_board._SHARE == 1 / 50
     assert "at most a fiftieth of a core" in " ".join((ROOT / "docs/guides/dashboard.md").read_text().split())

@@ -18,7 +18,7 @@ READ = sorted(
         "*.md",
         "docs/**/*.md",
         "proxy/**/*.py",
-        "proxy/server/admin/static/*.[jh]*",
+        "proxy/admin/static/*.[jh]*",
         "config/**/*.yaml",
         "deploy/**/*.md",
         "tools/*.py",

@@ -57,7 +57,7 @@ def test_every_field_of_a_call_and_every_event() -> None:
 
 
 def test_every_path_of_the_admin_port() -> None:
-    described = json.loads((ROOT / "proxy/server/admin/openapi.json").read_text())["paths"]
+    described = json.loads((ROOT / "proxy/admin/openapi.json").read_text())["paths"]
     assert sorted(listed("Admin port", "/")) == sorted(described)
 
 

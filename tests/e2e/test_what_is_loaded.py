@@ -27,7 +27,7 @@ if SLICER is not None:  # compiled code reads HTTP/2 by itself
     NEVER |= {"hpack"}
 #: What the parent of workers does for them.
 NOT_FOR_A_WORKER = (NEVER - {"proxy.stores"}) | {
-    "proxy.cli", "proxy.config.load", "proxy.main", "proxy.observe.exposition", "proxy.server.admin",
+    "proxy.cli", "proxy.config.load", "proxy.main", "proxy.observe.exposition", "proxy.admin",
     "proxy.stores.redis", "yaml",
 }  # fmt: skip
 

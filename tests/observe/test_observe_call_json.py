@@ -12,6 +12,8 @@ from aiohttp.test_utils import TestClient
 from observed import WALL, ended, retried
 from pytest_aiohttp import AiohttpClient
 
+from proxy.admin.app import admin_app
+from proxy.admin.views import Readiness, View
 from proxy.observe.access_log import AccessLog
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.call_record import CallRecord, refused
@@ -21,8 +23,6 @@ from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
-from proxy.server.admin.app import admin_app
-from proxy.server.admin.views import Readiness, View
 
 HELD = AttemptRecord(1, 12.0, 12.5, 200, cls=Class.SUCCESS, decision="delivered", held=2.0, held_by="cooldown")
 CALLS = {

@@ -9,9 +9,9 @@ from support.front import Front, request, to
 from support.scripted import Upstream, answer, gated, hang
 
 from proxy.config.settings import Limits
+from proxy.resources import REFUSED_IN_WORDS
 from proxy.server import acceptor
 from proxy.server.connection import AppConnection
-from proxy.server.connection_limit import TOLD
 
 
 async def begun(front: Front) -> None:
@@ -96,7 +96,7 @@ async def test_where_there_is_no_room_503_is_said(monkeypatch: pytest.MonkeyPatc
     async with Upstream(hang) as upstream, Front(to("api", upstream.url), limits=limits) as front, front.app() as busy:
         busy.send(request("GET", "/api/x", host="127.0.0.1"))
         await upstream.until(1)
-        others = [await asyncio.open_connection("127.0.0.1", front.port) for _ in range(TOLD + 20)]
+        others = [await asyncio.open_connection("127.0.0.1", front.port) for _ in range(REFUSED_IN_WORDS + 20)]
         reader, writer = others[-1]
         writer.write(request("GET", "/api/x", host="127.0.0.1"))
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 503 ")

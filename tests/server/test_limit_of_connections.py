@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from proxy.resources import REFUSED_IN_WORDS
 from proxy.server import connection_limit
-from proxy.server.connection_limit import TOLD, ConnectionLimit
+from proxy.server.connection_limit import ConnectionLimit
 from proxy.stores.shared_memory.factory import open_memory
 from proxy.stores.shared_memory.records import descriptor
 from proxy.supervisor.rows import Neighbours, Rows
@@ -38,8 +39,8 @@ def enter(of: ConnectionLimit, count: int, **how: Any) -> list[Connection]:
 
 
 def test_served_then_told_then_closed() -> None:
-    came = [each.how for each in enter(ConnectionLimit(3, 100), 3 + TOLD + 2)]
-    assert came == ["served"] * 3 + ["told"] * 100 + ["closed"] * (TOLD - 100 + 2)
+    came = [each.how for each in enter(ConnectionLimit(3, 100), 3 + REFUSED_IN_WORDS + 2)]
+    assert came == ["served"] * 3 + ["told"] * 100 + ["closed"] * (REFUSED_IN_WORDS - 100 + 2)
     assert [each.how for each in enter(ConnectionLimit(1000, 5), 11)] == ["served"] * 5 + ["told"] * 5 + ["closed"]
 
 
@@ -85,10 +86,10 @@ def test_two_workers_share_one_limit() -> None:
     came = [each for turn in range(100) for each in enter(workers[turn % 2], 2)]
     assert [sum(each.how == how for each in came) for how in ("served", "told", "closed")] == [
         10,
-        TOLD,
-        200 - 10 - TOLD,
+        REFUSED_IN_WORDS,
+        200 - 10 - REFUSED_IN_WORDS,
     ]
-    assert Neighbours(memory, rows.take()).count() == (10 + TOLD, TOLD)
+    assert Neighbours(memory, rows.take()).count() == (10 + REFUSED_IN_WORDS, REFUSED_IN_WORDS)
     rows.free(1)  # that worker is dead
     assert sum(each.how == "served" for each in enter(workers[1], 10)) == 6
 

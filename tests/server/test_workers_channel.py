@@ -17,8 +17,8 @@ from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.metrics import Metrics, Series
 from proxy.observe.recent_calls import NumberedCall
 from proxy.observe.sink import LineSink
+from proxy.resources import _quota, processes
 from proxy.retry.facts import Outcome
-from proxy.server.resources import _quota, processes
 from proxy.stores.shared_memory.factory import open_memory
 from proxy.stores.shared_memory.records import descriptor
 from proxy.supervisor.channel import Channel

@@ -13,8 +13,8 @@ from typing import Self
 import aiohttp
 from aiohttp import web
 
+from proxy.admin.connections import AdminRunner
 from proxy.config.settings import Address
-from proxy.server.admin.connections import AdminRunner
 from proxy.server.listeners import bind, bound
 
 

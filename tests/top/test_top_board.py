@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from proxy.admin.upstream_state import STATES
 from proxy.cli import ORDERS as NAMED
-from proxy.server.admin.upstream_state import STATES
 from proxy.top.board import ORDERS, Board, Row, chosen, ordered, total_as_data
 from proxy.top.screen import Selection, picture, summary
 

@@ -18,7 +18,7 @@ from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.figures import Figures, figures
 from proxy.lab.simulate.playing import play
 from proxy.lab.simulate.scenario import Scenario
-from proxy.server.resources import processes
+from proxy.resources import processes
 
 #: Is told how far a column is: its number, and the share of the scenario's time, from 0 to 1.
 Watch = Callable[[int, float], None]

@@ -15,6 +15,11 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 from support.front import policy, to
 
+from proxy.admin import handlers, live_board, views
+from proxy.admin.app import admin_app
+from proxy.admin.handlers import PIECE
+from proxy.admin.turns import AT_A_STRETCH, CHEAP_AT_A_STRETCH
+from proxy.admin.views import Readiness, View
 from proxy.observe import recent_calls as ring
 from proxy.observe.call_record import refused
 from proxy.observe.metrics import Metrics, Series
@@ -23,11 +28,6 @@ from proxy.retry.facts import Outcome, Request
 from proxy.retry.registry import Registry
 from proxy.retry.routing import Router, Target, Upstream
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.server.admin import handlers, live_board, views
-from proxy.server.admin.app import admin_app
-from proxy.server.admin.handlers import PIECE
-from proxy.server.admin.turns import AT_A_STRETCH, CHEAP_AT_A_STRETCH
-from proxy.server.admin.views import Readiness, View
 
 #: Enough for many stretches.
 MANY = 10 * AT_A_STRETCH

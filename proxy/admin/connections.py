@@ -17,8 +17,8 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
+from proxy.admin.turns import rest
 from proxy.config.settings import Address
-from proxy.server.admin.turns import rest
 
 #: Connections at once: with those of another port, and the process's own files, fewer descriptors than calls leave
 #: (`server.resources.RESERVED`).

@@ -14,13 +14,13 @@ from multidict import CIMultiDict
 from pytest_aiohttp import AiohttpClient
 from support.pages import Asking
 
+from proxy.admin.app import Access, admin_app, host_is_known, probe_app
+from proxy.admin.views import Readiness, View
 from proxy.observe.call_record import refused
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import Metrics
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.facts import Outcome
-from proxy.server.admin.app import Access, admin_app, host_is_known, probe_app
-from proxy.server.admin.views import Readiness, View
 
 Client = TestClient[web.Request, web.Application]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-STYLE = (Path(__file__).parents[2] / "proxy/server/admin/static/style.css").read_text()
+STYLE = (Path(__file__).parents[2] / "proxy/admin/static/style.css").read_text()
 
 #: What text stands on, by its colour; every colour of text may stand on the first four.
 ANYWHERE = ("panel", "ground", "raised", "chosen")

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from proxy.admin.timeline import Timeline
+from proxy.admin.turns import AT_A_STRETCH, a_turn, gradually, in_turns
+from proxy.admin.views import View
 from proxy.observe.recent_calls import KEPT, NumberedCall
-from proxy.server.admin.timeline import Timeline
-from proxy.server.admin.turns import AT_A_STRETCH, a_turn, gradually, in_turns
-from proxy.server.admin.views import View
 from proxy.transport.clock import monotonic, wall
 
 #: Bytes of a body that are written at once: more are written in pieces of so many.

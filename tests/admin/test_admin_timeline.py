@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.admin.timeline import COUNTED, MOST, NO_CALLS, RING, SAMPLE, SAMPLES, Timeline
+from proxy.admin.views import Live
 from proxy.observe.metrics import BOUNDS
-from proxy.server.admin.timeline import COUNTED, MOST, NO_CALLS, RING, SAMPLE, SAMPLES, Timeline
-from proxy.server.admin.views import Live
 
 WALL = 1_000_000.0
 

@@ -14,10 +14,10 @@ from jsonschema import Draft202012Validator
 from support.process import Redrive
 from support.scripted import Upstream, answer, close
 
-from proxy.server.admin.app import admin_app
-from proxy.server.admin.views import View
+from proxy.admin.app import admin_app
+from proxy.admin.views import View
 
-FILE = Path(__file__).parents[2] / "proxy/server/admin/openapi.json"
+FILE = Path(__file__).parents[2] / "proxy/admin/openapi.json"
 API: dict[str, Any] = json.loads(FILE.read_text())
 TOKEN = "t0ken"
 CONFIG = """

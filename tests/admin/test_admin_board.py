@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from proxy.admin.live_board import LEVELS, LiveBoard, pause_after
+from proxy.admin.timeline import quantile
+from proxy.admin.upstream_state import STATES, is_drained
+from proxy.admin.views import Live, Provision, Readiness, View
 from proxy.observe.metrics import BOUNDS
 from proxy.observe.recent_calls import RecentCalls
-from proxy.server.admin.live_board import LEVELS, LiveBoard, pause_after
-from proxy.server.admin.timeline import quantile
-from proxy.server.admin.upstream_state import STATES, is_drained
-from proxy.server.admin.views import Live, Provision, Readiness, View
 
 NONE = (0,) * (len(BOUNDS) + 1)
 
@@ -270,7 +270,7 @@ def test_only_what_pays_for_retries_is_drained(kind: str) -> None:
 
 def test_every_state_has_a_look_and_is_explained() -> None:
     root = Path(__file__).parents[2]
-    style = (root / "proxy/server/admin/static/style.css").read_text()
+    style = (root / "proxy/admin/static/style.css").read_text()
     page = (root / "docs/guides/dashboard.md").read_text()
     for name, state in STATES.items():
         if name != "ok":  # the lamp of all that have none of their own

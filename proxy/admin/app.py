@@ -21,12 +21,12 @@ from functools import partial
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from proxy.server.admin import handlers
-from proxy.server.admin.handlers import Handlers, refusal
-from proxy.server.admin.live_board import CLOSING, LiveBoard
-from proxy.server.admin.turns import a_turn
-from proxy.server.admin.views import View
-from proxy.server.routing import is_literal, is_own_origin
+from proxy.admin import handlers
+from proxy.admin.handlers import Handlers, refusal
+from proxy.admin.live_board import CLOSING, LiveBoard
+from proxy.admin.turns import a_turn
+from proxy.admin.views import View
+from proxy.web_origin import is_literal, is_own_origin
 
 #: Bytes of a body; all but one page read over it.
 BODY = 1024 * 1024

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any
 
+from proxy.admin.turns import gradually, in_turns
 from proxy.config.provenance import Provenance
 from proxy.config.settings import Settings
 from proxy.observe import masking
@@ -22,6 +23,7 @@ from proxy.observe.cooldown_log import Begun, CooldownLog
 from proxy.observe.exposition import Gauges
 from proxy.observe.metrics import BOUNDS, Metrics, Series
 from proxy.observe.recent_calls import RecentCalls
+from proxy.resources import Usage, enough_for, processes
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL, Cooldown, credential_of
@@ -32,8 +34,6 @@ from proxy.retry.policy import BucketRef, Policy, RateSpec, Strategy
 from proxy.retry.registry import Key, KeyFields, Registry
 from proxy.retry.routing import Endpoint, Router, Upstream
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.server.admin.turns import gradually, in_turns
-from proxy.server.resources import Usage, enough_for, processes
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.http1.compiled import CORE
 

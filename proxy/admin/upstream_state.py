@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.server.admin.views import Live
+from proxy.admin.views import Live
 
 #: Seconds by which the delay of a credential may be shorter than the cooldown in force and still be that cooldown:
 #: workers extend theirs until the calls that they hold have gone.

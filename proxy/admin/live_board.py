@@ -25,13 +25,13 @@ from typing import Any
 
 from aiohttp import web
 
+from proxy.admin.connections import has_said_all
+from proxy.admin.handlers import is_count, refusal, write_in_pieces
+from proxy.admin.timeline import SAMPLE, Timeline, quantile
+from proxy.admin.turns import gradually, in_turns, rest
+from proxy.admin.upstream_state import STATES, is_drained, only_keys_cool, state_of
+from proxy.admin.views import Live, Provision, View
 from proxy.observe.recent_calls import NumberedCall
-from proxy.server.admin.connections import has_said_all
-from proxy.server.admin.handlers import is_count, refusal, write_in_pieces
-from proxy.server.admin.timeline import SAMPLE, Timeline, quantile
-from proxy.server.admin.turns import gradually, in_turns, rest
-from proxy.server.admin.upstream_state import STATES, is_drained, only_keys_cool, state_of
-from proxy.server.admin.views import Live, Provision, View
 
 #: Levels of each bucket that a new reader of the board is sent: those of five minutes.
 LEVELS = 60

@@ -16,8 +16,8 @@ from itertools import pairwise
 from struct import Struct
 from typing import Any
 
+from proxy.admin.views import Live
 from proxy.observe.metrics import BOUNDS
-from proxy.server.admin.views import Live
 
 #: Seconds between samples, and how many are kept: fifteen minutes.
 SAMPLE, SAMPLES = 5.0, 180

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proxy.config.settings import MOST_WORKERS
-from proxy.server.connection_limit import TOLD
 
 #: File descriptors that calls leave to the admin port, look-ups, files and the log.
 RESERVED = 64
+#: Connections beyond `limits.connections` whose request is read before they are refused; those beyond these are refused
+#: at once.
+REFUSED_IN_WORDS = 128
 #: Enough for every limit of ours; more only makes what walks all descriptors slow.
 MOST = 1024 * 1024
 #: The quota of a container (cgroup v2): microseconds of each period, or "max".
@@ -37,7 +39,7 @@ class Usage(NamedTuple):
 def enough_for(descriptors: int) -> int:
     """Connections of apps that so many file descriptors are enough for, each with one upstream."""
     room = descriptors - RESERVED
-    return max(1, (room - min(TOLD, room // 4)) // 2)
+    return max(1, (room - min(REFUSED_IN_WORDS, room // 4)) // 2)
 
 
 def limit() -> int:

@@ -13,10 +13,10 @@ import uvloop
 from aiohttp import web
 from support.pages import Asking
 
-from proxy.server.admin import connections
-from proxy.server.admin.app import BODY, bare_app, get, post
-from proxy.server.admin.connections import MOST
-from proxy.server.admin.live_board import CLOSING
+from proxy.admin import connections
+from proxy.admin.app import BODY, bare_app, get, post
+from proxy.admin.connections import MOST
+from proxy.admin.live_board import CLOSING
 
 HOST = b"Host: 127.0.0.1\r\n"
 

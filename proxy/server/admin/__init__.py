@@ -1,1 +1,0 @@
-"""The admin port: what is going on inside, and a few actions."""
