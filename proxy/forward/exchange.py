@@ -59,7 +59,6 @@ from proxy.retry.facts import (
     Request,
     grpc_status_of_http,
 )
-from proxy.retry.first_byte import first_byte_of
 from proxy.retry.machine import Call
 from proxy.retry.policy import Fallback, Policy
 from proxy.retry.reasons import GATES, SHUT_DOWN
@@ -250,8 +249,8 @@ class Exchange(AttemptOwner):
         first, body, call = self._first, self._body, self._decide()
         assert first is not None  # a call without a `Call` was sent at once
         call.flown(self.started)
-        self.endpoint = call.endpoints[1] = first.origin.label
-        call.protocols[1] = first.protocol
+        self.endpoint = first.origin.label
+        call.sent(1, self.endpoint, first.protocol, self.started)
         if body:
             self._receive(body, done=True)
             first.cursor = len(body)
@@ -580,7 +579,8 @@ class Exchange(AttemptOwner):
             origin = destination.only or destination.choose(avoid, now)
         else:
             origin = destination.origins[endpoint]
-        self.endpoint = self.call.endpoints[number] = origin.label
+        self.endpoint = origin.label
+        self.call.sent(number, self.endpoint, "", now)
         attempt = flights[number] = Attempt(self, number, origin)
         attempt.key = action.key
         stream = None if fresh else self._resting(origin, now)
@@ -612,7 +612,7 @@ class Exchange(AttemptOwner):
 
     def _begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """Send the request as this attempt does, and what there is of its body."""
-        self.call.protocols[attempt.number] = HTTP1 if stream.shared is None else HTTP2
+        self.call.sent(attempt.number, attempt.origin.label, HTTP1 if stream.shared is None else HTTP2, now)
         replay = None if self.upload is None else self._replay
         attempt.send(stream, self._request_for(attempt, stream, now), replay, now)
 
@@ -634,12 +634,8 @@ class Exchange(AttemptOwner):
 
     def _bound_first_byte(self, sent_at: float) -> None:
         """The time to the first byte that counts runs from the last byte of the request, too, where it is bounded."""
-        call = self.call
-        if not call.request_sent:
-            call.request_sent = True
-            replay = self._replay
-            body = None if replay is None else replay.whole()
-            call.first_byte = first_byte_of(self.policy, self.request, body)
+        call, replay = self.call, self._replay
+        call.request_sent(sent_at, None if replay is None else replay.whole())
         if call.first_byte is not None:
             self.due_by(sent_at + call.first_byte)
 
@@ -859,7 +855,7 @@ class Exchange(AttemptOwner):
             history,
             call.app_retry,
             once,
-            call.protocols.get(1, ""),
+            call.sent_by,
             fallbacks,
         )
         self.flights.clear()

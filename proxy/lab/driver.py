@@ -52,6 +52,9 @@ class BufferBudget:
 class Driver:
     """One call on the virtual clock. Subclasses watch it through `launched`, `ended` and `over`."""
 
+    #: The request's body, as far as it matters: one that asks for a stream, where the call does not say more.
+    asked: Sequence[bytes] = (ASKS_FOR_STREAM,)
+
     def __init__(
         self,
         clock: Clock,
@@ -247,6 +250,7 @@ class Driver:
             limit = self.idle_timeout if outgrown else self.attempt_timeout
             if limit is not None and sending.after > limit:
                 sending = Sending(limit, fault=FAULTS[FaultKind.ATTEMPT_TIMEOUT])
+            self.call.request_sent(now, self.asked)
             first = None if outgrown else self.call.first_byte
             if first is not None and sending.after > first:
                 sending = Sending(first, fault=first_byte_timeout(answered=False))
@@ -369,13 +373,11 @@ class Recorder(Driver):
     """
 
     scope: ScopeState
-    #: The request's body, as far as it matters: one that asks for a stream, where the call does not say more.
-    asked: Sequence[bytes] = (ASKS_FOR_STREAM,)
 
     @property
     def longest(self) -> float | None:
         """Seconds after which an attempt without an answer is given up; None where nothing bounds it."""
-        bounds = (self.attempt_timeout, self.call.first_byte)
+        bounds = (self.attempt_timeout, first_byte_of(self.call.policy, self.call.request, self.asked))
         return min((bound for bound in bounds if bound is not None), default=None)
 
     def enter(
@@ -399,9 +401,7 @@ class Recorder(Driver):
     ) -> Call:
         self.scope = scope
         self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
-        call = Call(request, policy, scope, env, self.set_alarm, elsewhere)
-        call.first_byte = first_byte_of(policy, request, self.asked)
-        return call
+        return Call(request, policy, scope, env, self.set_alarm, elsewhere)
 
     def launched(self, attempt: int) -> None:
         """Write down when it was sent. The transparent retry keeps its attempt's number and start."""

@@ -17,7 +17,7 @@ class AttemptRecord:
     "fell back" or the outcome that ended the call; `why` is what such a *no* was about. `pushback` is the field that
     named `pushback_delay` (seconds), or said to stop. `price` is what the retry that this attempt is had paid. `held`
     are the seconds for which a gate (`held_by`: cooldown, rate or limiter) held it before it was sent. `endpoint` is
-    where it was sent, if a driver said so (`Call.endpoints`). `rst_code`: the HTTP/2 error code that it broke off with.
+    where it was sent, if a driver said so (`Call.sent`). `rst_code`: the HTTP/2 error code that it broke off with.
     `protocol`: what it was sent by, http/1.1 or http/2; "" where nothing was sent. `upstream` and `route`: where it
     went, of a call that went on to another upstream; "" of any other, whose policy says so. `first_byte`: the seconds
     from its request's last byte to the first that counted of its answer, where that was waited for. `key`: the number

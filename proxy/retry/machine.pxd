@@ -19,10 +19,8 @@ cdef class Call(Standing):
     cdef public bint resent
     cdef public Failure failure
     cdef public object first_byte
-    cdef public bint request_sent
+    cdef public bint _request_sent
     cdef public object fallbacks
-    cdef public dict endpoints
-    cdef public dict protocols
     cdef public object _alarm
     cdef public object _picker
     cdef public object _plan
@@ -37,6 +35,8 @@ cdef class Call(Standing):
 
     cpdef tuple start(self, double now)
     cpdef flown(self, double since)
+    cpdef tuple sent(self, long attempt, endpoint, protocol, double now)
+    cpdef tuple request_sent(self, double now, body=*)
     cpdef tuple head(self, long attempt, Reply reply, double now)
     cpdef tuple ended(self, long attempt, double now, trailers=*)
     cpdef tuple woke(self, double now)
@@ -60,7 +60,7 @@ cdef class Call(Standing):
     cdef bint _is_disabled(self) except -1
     @cython.locals(sequential=Sequential, next=Next, payment=Payment)
     cdef tuple _judge(self, Failure failure, Flight flight, double now)
-    cdef _tell_of(self, Failure failure, bint on, double now)
+    cdef _tell_of(self, Failure failure, Flight flight, bint on, double now)
     cdef _learn(self, bint throttled, double now)
     cdef _observe(self, Failure failure, bint on, double now)
     cdef _pay_for(self, Next next, double now)

@@ -28,7 +28,7 @@ is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, FallBack, Finish, Hold, Launch, Peek, WakeAt
@@ -53,7 +53,7 @@ from proxy.retry.facts import (
     Verdict,
 )
 from proxy.retry.fallback import GOES_ON, Elsewhere, Fallbacks
-from proxy.retry.first_byte import Look
+from proxy.retry.first_byte import Look, first_byte_of
 from proxy.retry.plans import HAIR, Hedged, Next, Sequential, Standing, failure_of, first_no, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy
@@ -124,8 +124,7 @@ class Call(Standing):
     others before this one.
     `failure` is the last one, while its answer is held; `reply` the last answer that was judged, or is delivered.
     `first_byte`: within how many seconds of the request's last byte an answer's first byte that counts must come
-    (None: any time); drivers say so (`first_byte_of`) once the request has been sent whole: `request_sent`.
-    `endpoints`: where each attempt went last, and `protocols`: by what, which the driver writes, until it is recorded.
+    (None: any time, or the request has not been sent whole).
     """
 
     __slots__ = (
@@ -141,8 +140,8 @@ class Call(Standing):
             "_picker",
             "_plan",
         ),
-        *("_processed", "_shared", "endpoints", "env", "failure", "fallbacks", "first_byte", "hedged"),
-        *("protocols", "request_sent", "resent", "scope", "started", "state"),
+        *("_processed", "_request_sent", "_shared", "env", "failure", "fallbacks", "first_byte", "hedged"),
+        *("resent", "scope", "started", "state"),
     )
 
     def __init__(
@@ -168,13 +167,10 @@ class Call(Standing):
         self.failure: Failure | None = None
         self.reply: Reply | None = None
         self.first_byte: float | None = None
-        self.request_sent = False
         self.plugin: CustomToken | None = None
         self.fallbacks: Fallbacks | None = None
         self.bucket: Bucket | None = None
         self.history: list[AttemptRecord] = []
-        self.endpoints: dict[int, str] = {}
-        self.protocols: dict[int, str] = {}
         self._alarm = alarm
         self._picker: EndpointPicker | None = None
         self._plan: Sequential | Hedged | None = None
@@ -182,6 +178,7 @@ class Call(Standing):
         self._admission: Admission | None = None
         self._flight: Flight | None = None  # the attempt whose answer is delivered
         self._keys: CallKeys[ScopeState] | None = None  # which credential its attempts carry
+        self._request_sent = False  # an attempt has sent the whole request
         self._processed = False  # an attempt may have been processed: a refusal is not transparent any more
         self._shared = False  # the body outgrew its buffer, but everything that is to be sent has it
         self._paid: float | None = None  # what the last retry that was sent had paid
@@ -205,6 +202,11 @@ class Call(Standing):
     def outcome(self) -> Outcome | None:
         """The outcome of the call; None while it lasts."""
         return self.state.outcome if isinstance(self.state, Done) else None
+
+    @property
+    def sent_by(self) -> str:
+        """The protocol of the only attempt, whose answer was delivered; "" of any other call."""
+        return self._flight.protocol if self._flight is not None and self.attempts == 1 else ""
 
     @property
     def app_retry(self) -> bool:
@@ -296,7 +298,7 @@ class Call(Standing):
         """
         self.attempts = self.earlier = before.attempts
         self.deadline, self.failure, self.reply = before.deadline, before.failure, before.reply
-        self.history, self.endpoints, self.protocols = before.history, before.endpoints, before.protocols
+        self.history = before.history
         self.fallbacks = before.fallbacks
         return self.start(now)
 
@@ -317,6 +319,22 @@ class Call(Standing):
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
         self.state = Flying({1: flight})
+
+    def sent(self, attempt: int, endpoint: str, protocol: str, now: float) -> Actions:
+        """An attempt goes to this endpoint, by this protocol. The protocol is empty until there is a connection."""
+        flight = self._in_flight(attempt)
+        if flight is not None:
+            flight.sent_to = endpoint
+            if protocol:
+                flight.protocol = protocol
+        return ()
+
+    def request_sent(self, now: float, body: Iterable[bytes] | None = None) -> Actions:
+        """An attempt has sent the whole request. `body`: the request's, None where it is empty or is not kept."""
+        if type(self.state) is Flying and not self._request_sent:
+            self._request_sent = True
+            self.first_byte = first_byte_of(self.policy, self.request, body)
+        return ()
 
     def head(self, attempt: int, reply: Reply, now: float) -> Actions:
         """The final head of an attempt's answer has come (1xx are the driver's to pass on)."""
@@ -724,7 +742,7 @@ class Call(Standing):
             self._picker.failed(flight, failure.fault, now)
             self._picker.tell_breaker(flight, ill=failure.verdict.cls in _ILL, now=now)
         on = goes_on(self, failure)
-        began = self._tell_of(failure, on, now)
+        began = self._tell_of(failure, flight, on, now)
         decided: Next | Outcome
         if isinstance(plan, Sequential) and self._enforces:
             sequential = plan
@@ -755,7 +773,6 @@ class Call(Standing):
         owes = payment.owed is not None
         if not owes and next.due <= now:
             return self._admit(next, now)
-        self.endpoints, self.protocols = {}, {}  # they stand in the record, and many calls may wait
         self.state = next
         if failure.status is not None and not owes:
             return (Hold(failure.attempt), WakeAt(next.due))
@@ -765,7 +782,7 @@ class Call(Standing):
             actions = (WakeAt(next.due), Ask(payment.owed))
         return actions if failure.status is None else (Hold(failure.attempt), *actions)
 
-    def _tell_of(self, failure: Failure, on: bool, now: float) -> bytes | None:
+    def _tell_of(self, failure: Failure, flight: Flight, on: bool, now: float) -> bytes | None:
         """Tell everybody who learns from failures. The cooldown that began with this one, if one did."""
         self._learn(failure.verdict.cls is _THROTTLING, now)
         if self.bucket is not None and (on or failure.pushback.stop):
@@ -774,7 +791,7 @@ class Call(Standing):
         if not self._is_disabled() and not self.hedged:  # neither with X-Retry-Disable nor of a hedged call
             began = self.scope.cool_down(failure, self.policy.pushback, self.scope.caller(self.request), now)
             if began is not None:
-                self._tell_of_cooldown(began, failure, now)
+                self._tell_of_cooldown(began, failure, flight, now)
         if self._admission is not None and self._admission.cooled:
             well = failure.status is not None and not failure.verdict.cls.retryable
             self._admission.landed(failure.sent, now, well=well)
@@ -784,7 +801,7 @@ class Call(Standing):
                 self.env.credential_aside(self.policy.upstream, self._keys.key + 1)
         return began
 
-    def _tell_of_cooldown(self, group: bytes, failure: Failure, now: float) -> None:
+    def _tell_of_cooldown(self, group: bytes, failure: Failure, flight: Flight, now: float) -> None:
         """Say with whose answer a cooldown began."""
         pushback, policy, request = failure.pushback, self.policy, self.request
         assert pushback.cooldown is not None and failure.status is not None
@@ -800,7 +817,7 @@ class Call(Standing):
                 method=request.method,
                 path=request.path,
                 attempt=failure.attempt,
-                endpoint=self.endpoints.get(failure.attempt, ""),
+                endpoint=flight.sent_to,
                 key=0 if self._keys is None else self._keys.key + 1,
             )
         )
@@ -1072,7 +1089,7 @@ class Call(Standing):
             self._picker.tell_breaker(flight, ill=True, now=now, after_all=True)
         failure = failure_of(self, attempt, whole, verdict, flight.since, now + self.env.wall_offset)
         on = goes_on(self, failure)
-        self._tell_of(failure, on, now)
+        self._tell_of(failure, flight, on, now)
         no = first_no(self, failure, goes_on=on, disabled=False, safe=True)
         assert no is not None  # it is committed
         self._note_no(failure, flight, no, now, delivered=True)
@@ -1146,8 +1163,7 @@ class Call(Standing):
         price = 0.0 if payment is None else payment.price or 0.0
         record = AttemptRecord(attempt, flight.since, now)
         record.decision, record.price = decision, price
-        record.endpoint = self.endpoints.get(attempt, "")
-        record.protocol = self.protocols.get(attempt, "")
+        record.endpoint, record.protocol = flight.sent_to, flight.protocol
         if flight.look is not None:
             record.first_byte = flight.look.seconds(flight.since)
         if self._keys is not None:

@@ -11,6 +11,8 @@ cdef class Flight:
     cdef public object look
     cdef public object key
     cdef public object key_why
+    cdef public str sent_to
+    cdef public str protocol
 
 
 cdef class New:

@@ -15,12 +15,13 @@ from proxy.retry.plans import Next
 
 class Flight:
     """An attempt in flight. `since`: when it was sent (seconds); `payment`: what it had paid, None for nothing;
-    `endpoint`: where it was sent, where the core chooses that. `reply`: its head, where the body must be seen before
+    `endpoint`: where it was sent, where the core chooses that. `sent_to` and `protocol`: the label of the endpoint and
+    the protocol that the driver reported, "" until then. `reply`: its head, where the body must be seen before
     its class can be told, or before it may go on; `look`: what is waited for then, of a success. `key`: the number of
     the credential that it carries, None without one, and `key_why` it is that one.
     """
 
-    __slots__ = ("endpoint", "key", "key_why", "look", "payment", "reply", "since")
+    __slots__ = ("endpoint", "key", "key_why", "look", "payment", "protocol", "reply", "sent_to", "since")
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Flight:
         self.look = look
         self.key = key
         self.key_why = key_why
+        self.sent_to = self.protocol = ""
 
 
 class New:
@@ -92,6 +94,8 @@ MOVES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         "cut": (Delivering, Done),
     },
     Flying: {
+        "sent": (Flying,),
+        "request_sent": (Flying,),
         "head": (Next, Flying, Delivering, Done),
         "peeked": (Next, Flying, Delivering, Done),
         "failed": (Next, Flying, Delivering, Done),

@@ -68,6 +68,10 @@ def start(at: float = 0.0) -> Event:
     return Event("start", at, lambda call, now: call.start(now))
 
 
+def request_sent(at: float = 0.0, body: bytes = b'{"stream": true}') -> Event:
+    return Event("request sent", at, lambda call, now: call.request_sent(now, [body]))
+
+
 def reply(
     attempt: int,
     status: int,

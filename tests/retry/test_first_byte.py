@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playbook import ANY, Event, Playbook, ended, fault, peeked, reply, start, wake
+from playbook import ANY, Event, Playbook, ended, fault, peeked, reply, request_sent, start, wake
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
@@ -245,11 +245,6 @@ def stream(attempt: int, *, at: float, early: bool = False, status: int = 200) -
     return Event(f"head {attempt}: a stream", at, lambda call, now: call.head(attempt, head, now))
 
 
-def bounded(play: Playbook, within: float | None = 20.0) -> Playbook:
-    play.call.first_byte = within
-    return play
-
-
 def test_a_stream_that_opens_with_an_error_is_made_again() -> None:
     overloaded = opens("error", error={"type": "overloaded_error"})
     play = Playbook(POLICY, method="POST") >> start() << Launch(1) >> stream(1, at=1.0) << HELD
@@ -272,8 +267,8 @@ def test_the_last_answer_goes_to_the_app_as_it_came() -> None:
 
 
 def test_a_stream_that_stalls_after_its_head_is_given_up_and_the_kept_head_is_dropped() -> None:
-    play = bounded(Playbook(replace(POLICY, strategy=replace(STANDARD, max_attempts=2)), method="POST"))
-    play = play >> start() << Launch(1) >> stream(1, at=1.0) << HELD
+    play = Playbook(replace(POLICY, strategy=replace(STANDARD, max_attempts=2)), method="POST")
+    play = play >> start() << Launch(1) >> request_sent() >> stream(1, at=1.0) << HELD
     play = play >> fault(1, LATE, at=20.0, progress=Progress.ANSWERED) << WakeAt(20.1) >> wake(20.1) << Launch(2)
     play = play >> stream(2, at=21.0) << Peek(2, PEEK_LIMIT, ANY)
     play = play >> fault(2, LATE, at=40.1, progress=Progress.ANSWERED)
@@ -281,19 +276,19 @@ def test_a_stream_that_stalls_after_its_head_is_given_up_and_the_kept_head_is_dr
 
 
 def test_the_deadline_drops_the_kept_head_too() -> None:
-    play = bounded(Playbook(replace(POLICY, timeouts=Timeouts(first_byte=20.0, total=10.0))))
-    play = play >> start() << Launch(1) >> stream(1, at=1.0) << HELD >> wake(10.0) << Cancel(1)
+    play = Playbook(replace(POLICY, timeouts=Timeouts(first_byte=20.0, total=10.0)))
+    play = play >> start() << Launch(1) >> request_sent() >> stream(1, at=1.0) << HELD >> wake(10.0) << Cancel(1)
     assert play << Answer(504, ANY, ANY, Outcome.DEADLINE, ANY, ANY) << Finish(Outcome.DEADLINE)
 
 
 def test_a_plain_answer_is_kept_until_its_first_byte_where_that_is_bounded() -> None:
     policy = replace(POLICY, classify=rules())
-    kept = bounded(Playbook(policy)) >> start() << Launch(1) >> reply(1, 200, at=1.0, end=False) << HELD
+    kept = Playbook(policy) >> start() << Launch(1) >> request_sent() >> reply(1, 200, at=1.0, end=False) << HELD
     assert kept >> peeked(1, b"x", at=2.0) << Deliver(1, Outcome.SUCCESS) >> ended(1, at=2.0) << Finish(Outcome.SUCCESS)
     assert kept.call.history[0].first_byte == pytest.approx(2.0)
-    at_once = bounded(Playbook(policy), None) >> start() << Launch(1) >> reply(1, 200, at=1.0, end=False)
+    at_once = Playbook(policy) >> start() << Launch(1) >> reply(1, 200, at=1.0, end=False)
     assert at_once << Deliver(1, Outcome.SUCCESS)
-    bodiless = bounded(Playbook(policy)) >> start() << Launch(1) >> reply(1, 204, at=1.0)
+    bodiless = Playbook(policy) >> start() << Launch(1) >> request_sent() >> reply(1, 204, at=1.0)
     assert bodiless << Deliver(1, Outcome.SUCCESS)
 
 
@@ -301,7 +296,7 @@ def test_a_plain_answer_is_kept_until_its_first_byte_where_that_is_bounded() -> 
 def test_where_no_head_is_kept(why: str) -> None:
     grpc = {"content-type": "application/grpc"} if why == "grpc" else {}
     mode = why if why in ("observe", "off") else "enforce"
-    play = bounded(Playbook(replace(POLICY, mode=mode), headers=grpc)) >> start() << Launch(1)  # type: ignore[arg-type]
+    play = Playbook(replace(POLICY, mode=mode), headers=grpc) >> start() << Launch(1) >> request_sent()  # type: ignore[arg-type]
     assert play
     if why == "committed":
         assert play >> Event("lost", 0.5, lambda call, now: call.replay_lost(now))
@@ -311,8 +306,8 @@ def test_where_no_head_is_kept(why: str) -> None:
 
 def test_of_hedges_the_one_whose_first_byte_comes_first_wins() -> None:
     hedging = replace(STANDARD, hedging_delay=0.5, non_fatal=frozenset({503, FaultKind.ATTEMPT_TIMEOUT}))
-    play = bounded(Playbook(replace(POLICY, strategy=hedging)))
-    play = play >> start() << Launch(1) << WakeAt(0.5) >> stream(1, at=0.1) << HELD
+    play = Playbook(replace(POLICY, strategy=hedging))
+    play = play >> start() << Launch(1) << WakeAt(0.5) >> request_sent() >> stream(1, at=0.1) << HELD
     play = play >> wake(0.5) << Launch(2) << WakeAt(1.0) >> stream(2, at=0.6) << Peek(2, PEEK_LIMIT, ANY)
     assert play >> peeked(2, STREAM, at=0.7) << Cancel(1) << Deliver(2, Outcome.SUCCESS)
 

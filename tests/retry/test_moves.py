@@ -111,7 +111,7 @@ POLICIES: dict[str, list[Any]] = {
     ],
     "bucket": [BucketRef(QuotaSpec()), BucketRef(QuotaSpec(capacity=5)), *[BucketRef(QuotaSpec(store="redis"))] * 2],
     "rate": [None, None, rate("wait", 0), rate("wait", 1), rate("reject", 0), rate("reject", 1)],
-    "timeouts": [Timeouts(), Timeouts(), Timeouts(total=0.05), Timeouts(total=0.7)],
+    "timeouts": [Timeouts(), Timeouts(), Timeouts(total=0.05), Timeouts(total=0.7), Timeouts(first_byte=1.0)],
     "pushback": [PushbackPolicy(), PushbackPolicy(max_delay=0.5), PushbackPolicy(cooldown="reject")],
     "mode": ["enforce", "enforce", "enforce", "enforce", "observe", "off"],
     "circuit_breaker": [None, None, None, BreakerSpec(0.5, 1, 30.0, 0.05)],
@@ -141,7 +141,6 @@ class Driven:
             self._cool_down()
         env = Env(chance, 0.0, WaitingRoom(chance.choice([0, 100, 100, 100])))
         self.call = Call(request, policy, self.scope, env, partial(setattr, self, "alarm"), lambda entry: "")
-        self.call.first_byte = chance.choice([None, 1.0])  # within which a success must say something
 
     def moves(self) -> Iterator[Move]:
         """What happens to the call until it is done: the state before, the event, the state after."""
@@ -202,6 +201,8 @@ class Driven:
             yield "peeked", 9, lambda: call.peeked(attempt, b'{"code": "slow"}', self.now)
             yield "peeked", 3, lambda: call.peeked(attempt, b"{}", self.now)
         else:
+            yield "sent", 1, lambda: call.sent(attempt, "a:80", "http/1.1", self.now)
+            yield "request_sent", 5, lambda: call.request_sent(self.now)
             yield "head", 30, lambda: call.head(attempt, self.chance.choice(REPLIES), self.now)
             yield "denied", 1, lambda: call.denied(attempt, "not allowed", self.now)
         yield "failed", 20, lambda: call.failed(attempt, self.chance.choice(FAULTS), self.now)
@@ -225,6 +226,8 @@ class Driven:
 
 #: Events with what they are told but for the time, put to every state that has no use for them.
 LATE: dict[str, tuple[Any, ...]] = {
+    "sent": (1, "a:80", "http/1.1"),
+    "request_sent": (),
     "head": (1, REPLIES[0]),
     "peeked": (1, b"{}"),
     "ended": (1,),

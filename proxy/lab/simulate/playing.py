@@ -14,13 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from proxy.lab.clock import BEGIN, Clock
-from proxy.lab.driver import ASKS_FOR_STREAM, Driver, Fresh
+from proxy.lab.driver import Driver, Fresh
 from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.scenario import STALL, Kind, Other, Outage, Scenario
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.facts import FaultKind, MappingFields, NoFields, Outcome, Reply, Request
-from proxy.retry.first_byte import first_byte_of
 from proxy.retry.machine import Call, Env
 from proxy.retry.policy import BucketSpec, Fallback, Policy, RateSpec
 from proxy.retry.registry import Factory, Key, Registry, ScopeState
@@ -302,8 +301,6 @@ class _Run:
         key = int(self._arrivals.random() * len(self._requests)) if len(self._requests) > 1 else 0
         driver = _Simulated(self, key, sidecar, self._size())
         call = Call(self._requests[key], sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm, sidecar.why_not)
-        if sidecar.policy.timeouts.first_byte is not None:
-            call.first_byte = first_byte_of(sidecar.policy, call.request, (ASKS_FOR_STREAM,))
         driver.begin(call)
 
     def _size(self) -> int:
