@@ -31,9 +31,9 @@ from proxy.observe.access_log import is_for_people
 from proxy.observe.exposition import render
 from proxy.observe.masking import config as masked
 from proxy.observe.metrics import Metrics
-from proxy.observe.notices import Notices
+from proxy.observe.notices import LogTrouble, Notices
 from proxy.observe.recent_calls import RecentCalls
-from proxy.observe.sink import LineSink
+from proxy.observe.sink import LineSink, Turn
 from proxy.process import SIGNALS, Background, Given, WorkerFailedError, leave, telling, within
 from proxy.resources import enough_for, limit, processes
 from proxy.retry.registry import Factory
@@ -104,6 +104,7 @@ class House:
         self._metrics = Metrics()
         # Like the log: a reader that stands still holds nothing up.
         self._people = LineSink(_ERRORS, self._loop.call_later)
+        self._log_trouble = LogTrouble(self._to_people)
         self._is_alone = processes(settings.workers) == 1
         self._serving, self._recent = self._alone() if self._is_alone else self._workers()
         self._beside = Background(telling(self._notices.tell))
@@ -114,7 +115,7 @@ class House:
 
     def _alone(self) -> tuple[DataPath | Workers, RecentCalls]:
         """This very process carries the calls."""
-        self._begin_log(LineSink(OUT, self._loop.call_later, lost=self._metrics.lost))
+        self._begin_log(None)
         path = data_path(self.settings, self._sink, self._notices.tell, self._metrics, Factory())
         return path, path.recent
 
@@ -126,14 +127,21 @@ class House:
         from proxy.supervisor.workers import Workers
 
         memory, recent = open_memory(descriptor()), AggregatedCalls()
-        self._begin_log(LineSink(OUT, self._loop.call_later, LogTurn(memory), self._metrics.lost))
-        gathered = Aggregate(self._metrics, recent)
-        return Workers(self.settings, memory, gathered, via=draw_via(), tell=self._notices.tell), recent
+        self._begin_log(LogTurn(memory))
+        gathered, trouble = Aggregate(self._metrics, recent), self._log_trouble
+        workers = Workers(self.settings, memory, gathered, via=draw_via(), tell=self._notices.tell, trouble=trouble)
+        return workers, recent
 
-    def _begin_log(self, sink: LineSink) -> None:
-        console = is_for_people(self.settings.log.format, OUT)
-        self._sink = sink
-        self._notices = Notices(sink, lambda line: self._people.add_now(f"{line}\n"), wall, console=console)
+    def _begin_log(self, turn: Turn | None) -> None:
+        pid, console = os.getpid(), is_for_people(self.settings.log.format, OUT)
+        self._sink = LineSink(
+            OUT, self._loop.call_later, turn, self._metrics.lost, lambda why: self._log_trouble.report(pid, why)
+        )
+        self._notices = Notices(self._sink, self._to_people, wall, console=console)
+
+    def _to_people(self, line: str) -> None:
+        """Write a line for people to standard error."""
+        self._people.add_now(f"{line}\n")
 
     # -- beginning ------------------------------------------------------------------------------------------------
 

@@ -36,3 +36,26 @@ class Notices:
         """The first lines, for people in either form."""
         for line in lines:
             self._people(line)
+
+
+class LogTrouble:
+    """What keeps lines out of the log, over all processes that write it, as lines on standard error: the log can't have
+    them. The first process that can't write is reported, and that the last one of those can again.
+    """
+
+    def __init__(self, people: Callable[[str], None]) -> None:
+        self._people = people
+        self._within: set[int] = set()
+
+    def report(self, pid: int, why: str) -> None:
+        """Note why this process can't write lines, or ("") that it can again."""
+        before = bool(self._within)
+        (self._within.add if why else self._within.discard)(pid)
+        if why and not before:
+            self._people(f"redrive: the log can't be written: {why}; calls go on (redrive_log_lines_lost_total counts)")
+        elif before and not self._within:
+            self._people("redrive: the log is written again")
+
+    def ended(self, pid: int) -> None:
+        """Forget a process that has ended."""
+        self._within.discard(pid)

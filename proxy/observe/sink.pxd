@@ -3,6 +3,8 @@ cdef class LineSink:
     cdef public bint _has_turn
     cdef public object _later
     cdef public object _lost
+    cdef public object _trouble
+    cdef public bint _is_in_trouble
     cdef public list _lines
     cdef public object _rest
     cdef public long long _dropped

@@ -2,7 +2,8 @@
 
 Law: a reader that stands still (a full pipe, a stopped terminal) holds up no call and does not prevent the end of the
 process; a full disk takes lines again once there is room. Lines are kept up to a limit; beyond it they are dropped,
-their number is written when there is room again, and the counter is informed at once.
+their number is written when there is room again, and the counter is informed at once. That lines can't be written is
+reported once, and once more when all of them were.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _LINE_END = 10
 
+#: Why lines are dropped where writing itself brings no error.
+_STANDS_STILL = "nothing reads it, and lines are dropped"
+
 Later = Callable[[float, Callable[[], None]], object]
 
 
@@ -58,16 +62,23 @@ class Turn(Protocol):
 
 class LineSink:
     """A sink over a file descriptor. `later(seconds, function)` is the event loop's `call_later`; `lost` is told how
-    many lines will never be written.
+    many lines will never be written; `trouble` takes why lines can't be written, once, and "" when they can again.
     """
 
     def __init__(
-        self, descriptor: int, later: Later, turn: Turn | None = None, lost: Callable[[int], None] | None = None
+        self,
+        descriptor: int,
+        later: Later,
+        turn: Turn | None = None,
+        lost: Callable[[int], None] | None = None,
+        trouble: Callable[[str], None] | None = None,
     ) -> None:
         self._turn = turn
         self._has_turn = False
         self._later = later
         self._lost = lost
+        self._trouble = trouble
+        self._is_in_trouble = False
         self._lines: list[str] = []  # one each, or several
         self._rest = bytearray()
         self._dropped = 0
@@ -137,6 +148,12 @@ class LineSink:
         if lines and self._lost is not None:
             self._lost(lines)
 
+    def _report(self, why: str) -> None:
+        """Report why lines can't be written, unless that was reported, or ("") that they can again."""
+        if self._trouble is not None and self._is_in_trouble != bool(why):
+            self._is_in_trouble = bool(why)
+            self._trouble(why)
+
     def _gather(self) -> bool:
         lines, self._lines = "".join(self._lines), []
         if self._broken:
@@ -146,6 +163,7 @@ class LineSink:
             lost = lines.count("\n")
             self._dropped += lost
             self._lose(lost)
+            self._report(_STANDS_STILL)
             return True
         if self._dropped and lines:
             lines += f'{{"event":"dropped","lines":{self._dropped}}}\n'
@@ -163,6 +181,7 @@ class LineSink:
             except BlockingIOError:
                 break
             except OSError as error:
+                self._report(error.strerror or str(error))
                 if error.errno in _FULL:
                     break
                 # The reader is gone for good: a log nobody reads is no reason to stop serving.
@@ -178,6 +197,8 @@ class LineSink:
         if not self._within:  # else nobody else may write before the line is whole
             self._give_turn()
         del rest[:sent]
+        if not rest and not self._broken:
+            self._report("")
         return not rest
 
     def _upto(self, sent: int) -> int:

@@ -143,7 +143,8 @@ class Worker:
         settings = self._settings = unpack(begin.settings)
         self._row = begin.row
         self._factory.generation, self._factory.row = begin.generation, begin.row
-        self._sink = LineSink(OUT, self._loop.call_later, LogTurn(self._memory), self._metrics.lost)
+        turn, lost = LogTurn(self._memory), self._metrics.lost
+        self._sink = LineSink(OUT, self._loop.call_later, turn, lost, lambda why: self._tell("log", [], why=why))
         self._path = data_path(
             settings,
             self._sink,

@@ -20,6 +20,7 @@ from proxy.config.settings import Address, Settings, pack
 from proxy.observe.aggregate import Aggregate
 from proxy.observe.cooldown_log import CooldownLog
 from proxy.observe.metrics import Wires
+from proxy.observe.notices import LogTrouble
 from proxy.process import Background, WorkerFailedError, telling
 from proxy.resources import Usage, open_files, processes
 from proxy.retry.registry import Registry
@@ -46,12 +47,15 @@ _SETTLE = 30.0
 class Workers:
     """See the module. For its owner it is the same as a `proxy.runtime.DataPath` of one process."""
 
-    def __init__(self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, tell: Tell) -> None:
+    def __init__(
+        self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, tell: Tell, trouble: LogTrouble
+    ) -> None:
         self._settings = settings
         self._memory = memory
         self._gathered = gathered
         self._via = via
         self._tell = tell
+        self._trouble = trouble
         self._rows = Rows(memory)
         self._factory = SharedFactory(memory)
         self._fleet = Fleet(self._factory, settings, tell, observes=True)
@@ -147,6 +151,8 @@ class Workers:
                     self._slots.adopt()
             case Counted():
                 self._add_up(worker, message)
+            case Note("log", _, facts):
+                self._trouble.report(facts["pid"], facts["why"])
             case Note(event, lines, facts):
                 if event != "redis" or self._outages.is_news(facts["pid"], facts["state"]):
                     self._tell(event, lines, **facts)
@@ -168,6 +174,7 @@ class Workers:
         await worker.ended()
         self._all.pop(worker.number, None)
         self._outages.ended(worker.pid)
+        self._trouble.ended(worker.pid)
         self._gathered.ended(worker.number)
         self._rows.free(worker.row)
         self._slots.forget(worker)

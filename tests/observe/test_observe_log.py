@@ -20,6 +20,7 @@ from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.call_record import refused
 from proxy.observe.compiled import attempt_json
 from proxy.observe.metrics import Metrics
+from proxy.observe.notices import LogTrouble
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
@@ -356,6 +357,67 @@ def test_a_full_disk_takes_lines_again_once_there_is_room(tmp_path: Path) -> Non
     sink.close()
     os.close(descriptor)
     assert lost == []
+
+
+def test_trouble_is_reported_once_until_lines_are_written_again(tmp_path: Path) -> None:
+    loop, said = Loop(), list[str]()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    file = tmp_path / "log"
+    descriptor = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    sink = LineSink(descriptor, loop.later, trouble=said.append)
+    sink.add("one line\n")
+    loop.run()
+    assert said == []
+    for turn in (1, 2):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 4, before[1]))
+        try:
+            for _ in range(3):
+                sink.add("one line\n")
+                loop.run()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert said == ["File too large", ""] * (turn - 1) + ["File too large"]
+        loop.run()
+        assert said == ["File too large", ""] * turn
+    sink.close()
+    os.close(descriptor)
+
+
+def test_a_reader_that_stands_still_is_reported_when_lines_are_dropped(pipe: tuple[int, int]) -> None:
+    loop, said = Loop(), list[str]()
+    sink = LineSink(pipe[1], loop.later, trouble=said.append)
+    for _ in range(3):
+        sink.add(f"{'x' * 5_000_000}\n")
+        loop.run()
+    assert said == ["nothing reads it, and lines are dropped"]
+
+
+def test_a_reader_that_is_gone_is_reported_for_good() -> None:
+    loop, said = Loop(), list[str]()
+    reader, writer = os.pipe()
+    sink = LineSink(writer, loop.later, trouble=said.append)
+    os.close(reader)
+    for _ in range(3):
+        sink.add("x\n")
+        loop.run()
+    sink.close()
+    os.close(writer)
+    assert said == ["Broken pipe"]
+
+
+def test_the_trouble_of_several_processes_is_one_line_and_its_end_another() -> None:
+    said = list[str]()
+    trouble = LogTrouble(said.append)
+    trouble.report(1, "No space left on device")
+    trouble.report(2, "No space left on device")
+    trouble.report(1, "")
+    assert len(said) == 1
+    trouble.report(2, "")
+    assert said[1:] == ["redrive: the log is written again"]
+    trouble.report(3, "Broken pipe")
+    trouble.ended(3)
+    trouble.report(4, "Broken pipe")
+    assert len(said) == 4
 
 
 def test_lines_that_will_never_be_written_are_counted(pipe: tuple[int, int]) -> None:
