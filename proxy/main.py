@@ -360,6 +360,7 @@ class House:
             open_files=serving.open_files,
             workers=serving.workers(),
             worker_restarts=serving.restarts,
+            worker_hangs=serving.hangs,
             redis_up=redis_up,
             redis_outages=redis_outages,
         )

@@ -132,7 +132,7 @@ class DataPath:
     recent: RecentCalls
     log: AccessLog | None = None
     #: As `supervisor.workers` counts them: there is nobody to start again, or to wait for.
-    restarts = 0
+    restarts = hangs = 0
     is_ready = True
 
     def __init__(

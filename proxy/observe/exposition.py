@@ -46,6 +46,7 @@ class Gauges:
     limits: Sequence[tuple[str, float]] = ()
     workers: Sequence[tuple[str, float]] = ()
     worker_restarts: float = 0.0
+    worker_hangs: float = 0.0
     redis_up: bool | None = None
     redis_outages: float = 0.0
 
@@ -153,6 +154,7 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_limit", "The upper limits of the gauges of these names.", "of", gauges.limits)
     yield _gauge("redrive_workers", "Worker processes by state; 0 without workers.", "state", gauges.workers)
     yield _counter("redrive_worker_restarts", "Workers that ended unasked.", "", gauges.worker_restarts)
+    yield _counter("redrive_worker_hangs", "Workers that hung, and were killed.", "", gauges.worker_hangs)
     if gauges.redis_up is not None:
         yield _gauge("redrive_redis_up", "Whether buckets in Redis are kept there now.", "", float(gauges.redis_up))
         yield _counter("redrive_redis_outages", "Times that Redis was not available.", "", gauges.redis_outages)

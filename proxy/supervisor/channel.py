@@ -234,6 +234,12 @@ class Ended(NamedTuple):
     cut: int
 
 
+class Trouble(NamedTuple):
+    """Why the worker can't write lines to the log; or, empty, that it can again."""
+
+    why: str
+
+
 class Note(NamedTuple):
     """Something for the log that the parent writes."""
 

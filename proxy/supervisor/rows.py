@@ -11,8 +11,9 @@ from __future__ import annotations
 from proxy.resources import Usage
 from proxy.server.connection_limit import Others
 from proxy.stores.shared_memory.records import WORKERS, Memory
+from proxy.supervisor.heartbeat import ENDS
 
-_CONNECTIONS, _SURPLUS, _SEEN, _FILES, *_USAGE = range(4 + len(Usage._fields))
+_CONNECTIONS, _SURPLUS, _SEEN, _FILES, _BEAT, *_USAGE = range(5 + len(Usage._fields))
 
 
 class Neighbours(Others):
@@ -58,6 +59,18 @@ class Rows:
         if files is not None:
             words[at + _FILES] = files
 
+    def beat(self, row: int) -> None:
+        """Count one's own heartbeat on."""
+        self._memory.words[self._memory.row(row) + _BEAT] += 1
+
+    def beats_no_more(self, row: int) -> None:
+        """Say that one's own process ends, and has no heartbeat any more."""
+        self._memory.words[self._memory.row(row) + _BEAT] = ENDS
+
+    def heartbeat(self, row: int) -> int:
+        """A worker's heartbeats so far: NOT_BEGUN before the first, ENDS at its end."""
+        return self._memory.words[self._memory.row(row) + _BEAT]
+
     def total(self, *, but: int = 0) -> Usage:
         """What all use, but the worker of one row."""
         return Usage(*(self._sum(word, but) for word in _USAGE))
@@ -92,6 +105,6 @@ class Rows:
 
     def _clear(self, row: int) -> None:
         at = self._memory.row(row)
-        for word in (_CONNECTIONS, _SURPLUS, _SEEN, _FILES, *_USAGE):
+        for word in (_CONNECTIONS, _SURPLUS, _SEEN, _FILES, _BEAT, *_USAGE):
             self._memory.words[at + word] = 0
         self._memory.wipe_pages(row)

@@ -8,6 +8,8 @@ connection waits for a process that may not come.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import socket
 import sys
@@ -49,7 +51,8 @@ FIRST_PAUSE, LAST_PAUSE = 0.1, 10.0
 class WorkerProcess:
     """A process that was begun. `number` is its own for the parent's life, `row` its row in shared memory; `heard` is
     handed what it says. `generation` is that of the configuration it uses; `retiring`: its end is wanted; `cut`: calls
-    that it cut short; `over`: it is no more.
+    that it cut short; `over`: it is no more; `is_silent`: its heartbeat stands still; `hung`: for how many seconds that
+    was so when it was killed for it, else 0.
     """
 
     def __init__(self, number: int, row: int, heard: Callable[[WorkerProcess, Any], None]) -> None:
@@ -57,7 +60,8 @@ class WorkerProcess:
         self.row = row
         self.generation = 0
         self.error = ""
-        self.is_ready = self.retiring = self.over = False
+        self.is_ready = self.retiring = self.over = self.is_silent = False
+        self.hung = 0.0
         self.cut = 0
         self.status: int | None = None
         self.listening: set[int] = set()
@@ -66,6 +70,7 @@ class WorkerProcess:
         self._heard = heard
         self._asked = self._answered = 0
         self._child: asyncio.subprocess.Process
+        self._handle = -1  # names this process to the kernel, also if its id is another's by then
         self._channel: Channel
 
     async def start(self, memory: int) -> None:
@@ -88,7 +93,10 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
-        self._channel = Channel(asyncio.get_running_loop(), ours, self._told, self._closed)
+        self._loop = asyncio.get_running_loop()
+        self._channel = Channel(self._loop, ours, self._told, self._closed)
+        with contextlib.suppress(OSError, AttributeError):  # a sandbox may forbid it
+            self._handle = os.pidfd_open(self._child.pid)
 
     @property
     def pid(self) -> int:
@@ -100,6 +108,8 @@ class WorkerProcess:
         """How the process ended, in words."""
         if self.status == OTHER_RELEASE:
             return f"another release is installed by now, and this process is redrive {__version__}: restart redrive"
+        if self.hung:
+            return f"hung for {self.hung:.1f} s, and was killed"
         if self.status is not None and self.status < 0:
             return f"killed by {signal.Signals(-self.status).name}"
         return f"exit status {self.status}"
@@ -143,12 +153,31 @@ class WorkerProcess:
         self.status = await self._child.wait()
         self._channel.finish()
         self.over = True
+        if self._handle >= 0:
+            handle, self._handle = self._handle, -1
+            os.close(handle)
         self._closed()
 
     def kill(self) -> None:
         """Kill the process."""
         if self.status is None:
             self._child.kill()
+
+    def kill_hung(self, seconds: float) -> None:
+        """Kill the process, which has hung for so long. Any thread may do this: the loop's may wait for a lock that the
+        process holds.
+        """
+        self.hung = seconds
+        if self._handle >= 0:
+            with contextlib.suppress(OSError):  # it has just ended
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        else:
+            self._loop.call_soon_threadsafe(self.kill)
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it accepts connections."""
+        return self.is_ready and not self.is_silent
 
     def _told(self, message: Any, _: list[int]) -> None:
         match message:
@@ -181,8 +210,8 @@ class Slot:
 
     @property
     def is_served(self) -> bool:
-        """Whether the worker in it is ready."""
-        return self.worker is not None and self.worker.is_ready
+        """Whether the worker in it is ready, and its heartbeat goes on."""
+        return self.worker is not None and self.worker.is_able
 
     @property
     def places(self) -> tuple[PassedSocket, ...]:
@@ -275,7 +304,7 @@ class Slots:
 
     def adopt(self) -> None:
         """Have another worker accept on the sockets of every place whose worker is not ready."""
-        able = [slot.worker for slot in self.every if slot.worker is not None and slot.worker.is_ready]
+        able = [slot.worker for slot in self.every if slot.worker is not None and slot.worker.is_able]
         waiting = [slot for slot in self.every if not slot.is_served and slot.adopter is None]
         if able:
             for turn, slot in enumerate(waiting):

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -28,6 +29,7 @@ from proxy.process import Background, leave
 from proxy.resources import open_files
 from proxy.runtime import OUT, DataPath, data_path, settle_in
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.mutex import beat_while_waiting
 from proxy.stores.shared_memory.records import LogTurn, Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 from proxy.supervisor.channel import (
@@ -45,6 +47,7 @@ from proxy.supervisor.channel import (
     Own,
     PassedSocket,
     Shut,
+    Trouble,
     Use,
     Using,
 )
@@ -96,7 +99,7 @@ class Worker:
         self._work: asyncio.Queue[tuple[Any, list[int]]] = asyncio.Queue()
         self._look_every = _LOOK
         self._looks = 0
-        self._retiring = self._ending = False
+        self._retiring = self._ending = self._has_ended = False
         self.ended = asyncio.Event()
         self._beside = Background(_defect)
         # Without its parent, however that died, no process watches over this one: it ends.
@@ -142,9 +145,10 @@ class Worker:
     async def _begin(self, begin: Begin, descriptors: list[int]) -> None:
         settings = self._settings = unpack(begin.settings)
         self._row = begin.row
+        beat_while_waiting(partial(self._rows.beat, begin.row))
         self._factory.generation, self._factory.row = begin.generation, begin.row
         turn, lost = LogTurn(self._memory), self._metrics.lost
-        self._sink = LineSink(OUT, self._loop.call_later, turn, lost, lambda why: self._tell("log", [], why=why))
+        self._sink = LineSink(OUT, self._loop.call_later, turn, lost, lambda why: self._channel.send(Trouble(why)))
         self._path = data_path(
             settings,
             self._sink,
@@ -214,8 +218,10 @@ class Worker:
             self._beside.begin(self._end())
 
     def _look_again(self) -> None:
+        self._rows.beat(self._row)
         if not self._ending:
             self._look()
+        if not self._has_ended:
             self._loop.call_later(self._look_every, self._look_again)
 
     async def _end(self) -> None:
@@ -224,6 +230,11 @@ class Worker:
         self._ending = True
         if self._has_begun:
             cut = await self._path.close()
+            self._has_ended = True
+            beat_while_waiting(bool)
+            self._rows.beats_no_more(
+                self._row
+            )  # the rest may stand still for seconds: for the log's reader, the parent
             self._sink.close()
             self._channel.send(self._count(0, 0))
             self._channel.send(Ended(cut))

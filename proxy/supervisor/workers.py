@@ -7,7 +7,8 @@ whole (`proxy.stores`). A worker is not ended before another has taken its place
 Theory. Each worker has a socket of its own for each address (SO_REUSEPORT: the kernel spreads connections over them by
 their hash, and wakes one process for one connection). The parent carries no calls: it hosts admin and probe, loads
 configurations and hands them on, and restarts workers that died, at once the first time, then after pauses that double
-while workers end soon after their start (`proxy.supervisor.slots`).
+while workers end soon after their start (`proxy.supervisor.slots`). Workers that hang are killed, and so replaced
+(`proxy.supervisor.heartbeat`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from proxy.server.intercept.interception import Tell
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
-from proxy.supervisor.channel import Begin, Counted, Do, Note, Own, Use, Using
+from proxy.supervisor.channel import Begin, Counted, Do, Note, Own, Trouble, Use, Using
+from proxy.supervisor.heartbeat import HeartbeatWatch
 from proxy.supervisor.rows import Rows
 from proxy.supervisor.slots import LAST_PAUSE, PATIENCE, Slot, Slots, WorkerProcess
 from proxy.transport.clock import monotonic
@@ -73,12 +75,19 @@ class Workers:
         self._began = self._ending = self._draining = self._refusing = False
         self._rolling = asyncio.Lock()
         self._beside = Background(telling(tell))
-        self.restarts = 0
+        self.restarts = self.hangs = 0
+        loop = asyncio.get_running_loop()
+        self._watch_over = HeartbeatWatch(
+            self._all.values,
+            self._rows.heartbeat,
+            lambda worker, silent: loop.call_soon_threadsafe(self._silence, worker.number, silent),
+        )
 
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Start all; until all are ready. Raises WorkerFailedError."""
+        self._watch_over.start()
         workers = [await self._spawn(slot) for slot in self._slots.every]
         for worker in workers:
             if not await self._until_ready(worker):
@@ -151,8 +160,8 @@ class Workers:
                     self._slots.adopt()
             case Counted():
                 self._add_up(worker, message)
-            case Note("log", _, facts):
-                self._trouble.report(facts["pid"], facts["why"])
+            case Trouble(why):
+                self._trouble.report(worker.pid, why)
             case Note(event, lines, facts):
                 if event != "redis" or self._outages.is_news(facts["pid"], facts["state"]):
                     self._tell(event, lines, **facts)
@@ -179,6 +188,7 @@ class Workers:
         self._rows.free(worker.row)
         self._slots.forget(worker)
         slot = self._slots.of(worker)
+        self.hangs += worker.hung > 0
         if worker.retiring or self._ending or not self._began or slot is None:
             return
         self.restarts += 1
@@ -187,6 +197,18 @@ class Workers:
         self._tell("worker", [line], pid=worker.pid, ended=worker.how, restart_in=pause)
         self._slots.adopt()
         await self._restart(slot, pause)
+
+    def _silence(self, number: int, silent: bool) -> None:
+        """A worker's heartbeat stands still, so that another accepts on its sockets meanwhile; or goes on."""
+        worker = self._all.get(number)
+        if worker is None:
+            return
+        worker.is_silent = silent
+        if silent:
+            self._slots.forget(worker)
+            self._slots.adopt()
+        else:
+            self._beside.begin(self._slots.take_back(worker))
 
     async def _restart(self, slot: Slot, pause: float) -> None:
         """Fill a place again, as soon as that can be done."""
@@ -295,6 +317,7 @@ class Workers:
         """End all; how many calls were cut."""
         seconds = PATIENCE if at_once else _END
         self._ending = True
+        self._watch_over.stop()
         workers = list(self._all.values())
         self._say(Do("end"))
         await asyncio.gather(*(self._until_over(worker, seconds) for worker in workers))

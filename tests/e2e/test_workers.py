@@ -177,6 +177,41 @@ async def test_a_killed_worker_is_replaced_and_nothing_else_is_lost(tmp_path: Pa
         assert bucket["level"] == 500 - 5 * 2 * 40
 
 
+async def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    """Its calls break, new connections are answered, its places in shared memory are free again."""
+    one = "    concurrency: {max: 1, queue: 0}\n"
+    go = asyncio.Event()
+    async with (
+        Upstream(gated(go, b"", answer(200)), answer(200)) as upstream,
+        Redrive(tmp_path, config(upstream, one), listen=LISTEN.format(2)) as running,
+    ):
+        flying = asyncio.create_task(ask_once(running))
+        await upstream.until(1)
+        victims = workers_of(running.pid)
+        held = {pid: connections_of(pid) for pid in victims}
+        victim = max(held, key=lambda pid: held[pid])
+        os.kill(victim, signal.SIGSTOP)
+        told = await running.line(lambda line: line["event"] == "worker" and line["pid"] == victim)
+        assert told is not None
+        assert told["ended"].startswith("hung for ")
+        async with asyncio.timeout(SECONDS):
+            assert await flying is None
+            assert await ask_once(running) == 200
+        await whole(running, 2, 1)
+        assert (await metrics(running))("redrive_worker_hangs_total") == 1
+        assert victims - workers_of(running.pid) == {victim}
+        go.set()
+
+
+def connections_of(pid: int) -> int:
+    """How many TCP connections a process has, by its descriptors."""
+    established = {
+        line.split()[9] for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:] if " 01 " in line
+    }
+    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    return sum(f"socket:[{inode}]" in links for inode in established)
+
+
 async def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     async with Upstream(hang) as upstream, Redrive(tmp_path, config(upstream), listen=LISTEN.format(2)) as running:
         workers = workers_of(running.pid)

@@ -12,8 +12,9 @@ and they release the interpreter's lock, so that a thread that computes could ho
 Nothing ever sleeps on the futex: a sleeper that was woken and is killed before it has taken the lock takes the wake-up
 with it, and if another process took the lock meanwhile, the next sleeper is never woken (glibc and kernel leave that
 gap; a test with SIGKILL hits it within minutes). A process that finds a lock taken polls: sections are about a
-microsecond long. Calls go through `PyDLL`, which keeps the interpreter's lock: take these locks only in one thread of a
-process.
+microsecond long. One that waits longer says so with its heartbeat (`beat_while_waiting`), so that of all workers the
+holder alone seems to hang if it is stopped. Calls go through `PyDLL`, which keeps the interpreter's lock: take these
+locks only in one thread of a process.
 """
 
 from __future__ import annotations
@@ -34,6 +35,15 @@ _TRIES, _YIELDS, _NAP = 8, 64, 50  # _NAP: microseconds
 
 _libc = ctypes.PyDLL(None)
 _idle = ctypes.CDLL(None)  # lets go of the interpreter's lock
+
+
+_beat: Callable[[], object] = bool
+
+
+def beat_while_waiting(beat: Callable[[], object]) -> None:
+    """Call this whenever a lock is waited for, in the thread that waits."""
+    global _beat
+    _beat = beat
 
 
 class Mutex:
@@ -64,6 +74,7 @@ class Mutex:
         while answer == errno.EBUSY:
             tries += 1
             if tries > _YIELDS:
+                _beat()
                 _idle.usleep(_NAP)
             elif tries > _TRIES:
                 os.sched_yield()
