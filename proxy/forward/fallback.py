@@ -106,27 +106,25 @@ class Journey:
         target, head = upstream.target, first.head
         if target.protocol == "http/1.1" and head.is_http2 and first.is_grpc:
             raise StaysError("gRPC needs HTTP/2, and its `protocol` is http/1.1")
-        path = head.path if first.rest is None else first.rest
-        if climbs(path):
+        left = left_behind(first.policy, upstream.policy, entry)
+        path = left.target(head.path if first.rest is None else first.rest)
+        if climbs(path):  # asked of what is sent: `..;x=1` climbs once its parameter is gone
             raise StaysError("the path climbs above the upstream's url")
         body = self._body(entry, upload)
         authority = target.endpoints[0].authority
-        left = left_behind(first.policy, upstream.policy, entry)
         edits = body is not None
 
         def cut(name: str) -> bool:
-            return left.field(name) or (edits and is_digest(name))
+            return left.field(name, head.get_all(name)) or (edits and is_digest(name))
 
         try:
-            made = rebuilt(
-                head, target=left.target(path), host=authority.encode("latin-1"), cut=cut, length=_length(head, body)
-            )
+            made = rebuilt(head, target=path, host=authority.encode("latin-1"), cut=cut, length=_length(head, body))
         except BadMessage:
             raise StaysError("its head can't be made without the fields that are left out") from None
         whole_path = made.form == "asterisk" or first.is_grpc  # else the url's path is put in front
         old = first.request
         request = Request(made.method, authority, made.path.decode("latin-1"), made, old.plain, old.timed)
-        policy = upstream.policy_for(made.method, made.path, made)
+        policy = upstream.policy_for(made.method, made.path, head)  # matching shows no upstream what came
         destination = destination_of(
             made, policy.target or target, self.means.pool, scheme="http", place="", strict=ways.strict
         )
@@ -170,7 +168,7 @@ class Journey:
         if leg is None or trailers is None:
             return
         names = {name.lower() for name, _ in trailers.pairs()}
-        out = {name for name in names if _stays_behind(leg, name.decode("latin-1"))}
+        out = {name for name in names if _stays_behind(leg, name.decode("latin-1"), trailers)}
         self.body_for(upload).trailers = trailers.without(out) if out else trailers
 
     def policy_of(self, attempt: int) -> Policy:
@@ -199,8 +197,8 @@ def is_digest(name: str) -> bool:
     return name in _DIGESTS or name.startswith(_DIGEST_PREFIX)
 
 
-def _stays_behind(leg: Leg, name: str) -> bool:
-    return leg.left.field(name) or (leg.edits and is_digest(name))
+def _stays_behind(leg: Leg, name: str, trailers: Trailers) -> bool:
+    return leg.left.field(name, trailers.get_all(name)) or (leg.edits and is_digest(name))
 
 
 def _length(head: RequestHead, body: Replay | None) -> int | None:

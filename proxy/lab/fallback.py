@@ -42,10 +42,11 @@ class ConfiguredUpstreams:
 
     def why_not(self, entry: Fallback) -> str:
         """Why an upstream can't take the call, "" where it can (`proxy.retry.fallback.Elsewhere`)."""
-        target, path = self._router.by_name[entry.to].target, self._first.request.path
-        if target.protocol == "http/1.1" and self._first.request.is_grpc:
+        upstream, request = self._router.by_name[entry.to], self._first.request
+        if upstream.target.protocol == "http/1.1" and request.is_grpc:
             return "gRPC needs HTTP/2, and its `protocol` is http/1.1"
-        if climbs(path.encode(errors="surrogateescape")):
+        left = left_behind(self._first.policy, upstream.policy, entry)
+        if climbs(left.target(request.path.encode(errors="surrogateescape"))):
             return "the path climbs above the upstream's url"
         return self._unset(entry) if entry.json else ""
 
@@ -72,12 +73,12 @@ class ConfiguredUpstreams:
         kept = [
             (name, value)
             for name, value in pairs
-            if not (left.field(name) or name in out or (entry.json and is_digest(name)))
+            if not (left.field(name, request.fields.get_all(name)) or name in out or (entry.json and is_digest(name)))
         ]
         if entry.json and self._ask.body:
             kept.append(("content-length", str(len(set_members(self._ask.body, dict(entry.json))))))
         fields = MappingFields(kept)
-        policy = self._fresh.policy(upstream.policy_for(request.method, path, fields))
+        policy = self._fresh.policy(upstream.policy_for(request.method, path, request.fields))
         authority = upstream.target.endpoints[0].authority
         sent = Request(request.method, authority, path.decode(errors="surrogateescape"), fields)
         return sent, policy, self._registry.scope(policy, sent, now)

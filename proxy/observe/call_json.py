@@ -42,7 +42,7 @@ def call_lines(calls: list[CallRecord]) -> str:
 def call_json(call: CallRecord) -> str:
     """A call as JSON in one line, without a line end."""
     authority, path, status, outcome, started = call.authority, call.path, call.status, call.outcome, call.started
-    if "?" in path or "@" in path:
+    if "?" in path or "@" in path or masking.has_parameters(path):
         path = masking.target(path)
     if "@" in authority:
         authority = masking.authority(authority)

@@ -295,7 +295,9 @@ cdef int host(Line *line, object authority) except -1:
 
 
 cdef int target(Line *line, object path) except -1:
-    """A request's path in quotes, with the values of its query masked as `masking.target` does."""
+    """A request's path in quotes, with the values of its query and of its path parameters masked as `masking.target`
+    does, which is asked where there are any of the latter.
+    """
     cdef const char *at
     cdef const char *query
     cdef const char *stop
@@ -309,6 +311,8 @@ cdef int target(Line *line, object path) except -1:
         stop = at + size
         if memchr(at, 0x40, stop - at) == NULL:
             query = <const char *>memchr(at, 0x3F, stop - at)
+            if has_parameters(at, stop if query == NULL else query):
+                return text(line, masking.target(path))
             if query == NULL or query + 1 == stop:
                 return text(line, path)
             put(line, b'"')
@@ -330,6 +334,18 @@ cdef int target(Line *line, object path) except -1:
                 at, query = part_end, part_end + 1
             line.size = begun
     return text(line, masking.target(path))
+
+
+cdef bint has_parameters(const char *at, const char *stop) noexcept nogil:
+    """Whether a path has `;` in it, or `%3`, which may begin one."""
+    if memchr(at, 0x3B, stop - at) != NULL:
+        return True
+    at = <const char *>memchr(at, 0x25, stop - at)
+    while at != NULL and at + 1 < stop:
+        if at[1] == 0x33:
+            return True
+        at = <const char *>memchr(at + 1, 0x25, stop - at - 1)
+    return False
 
 
 cdef int text(Line *line, object value) except -1:

@@ -1,4 +1,4 @@
-"""What must not be shown: query values, user info in URLs, credentials, cookies.
+"""What must not be shown: query values, path parameters' values, user info in URLs, credentials, cookies.
 
 Law: whatever leaves the process about a call or a configuration goes through here. Names stay (they say what was
 there), values go. A query without names is masked completely, because it may itself be the secret.
@@ -29,20 +29,33 @@ _HARMLESS = re.compile(
 #: Mappings of header fields: what is sent in them, or what they are held against.
 _HIDING = frozenset({"set", "header"})
 _USER_INFO = re.compile(r"(?<=//)[^/?#\s]*@")
+_URL_PATH = re.compile(r"(?<=//)[^?#\s]*")
+#: A parameter of a path's segment (RFC 3986, section 3.3): its semicolon, which some servers decode before they look
+#: for it, its name, and an equals sign where it has one. A value ends where the next parameter or segment begins.
+_PARAMETER = re.compile(r"(;|%3[bB])((?:(?!%3[bBdD])[^;/=])*)(=|%3[dD])?(?:(?!%3[bB])[^;/])*")
 _URL_QUERY = re.compile(r"(?<=\?)[^#\s]*")
 
 
 def target(path: str) -> str:
-    """A request's path with the values of its query masked, and user info too where it is an absolute form."""
+    """A request's path with the values of its query and of its path parameters masked, and user info too where it is an
+    absolute form.
+    """
     if "@" in path:
         path = _USER_INFO.sub(f"{MASK}@", path)
-    before, _, values = path.partition("?")
+    before, mark, values = path.partition("?")
+    if has_parameters(before):
+        before = _PARAMETER.sub(_parameter, before)
     if not values:
-        return path
+        return before + mark
     if "&" in values:
         return f"{before}?{query(values)}"
     name, equals, _ = values.partition("=")  # the common case, on the way of every logged call
     return f"{before}?{name}={MASK}" if equals else f"{before}?{MASK}"
+
+
+def has_parameters(path: str) -> bool:
+    """Whether a path has parameters in its segments: `/x;name=value`. A path with `%3` may have."""
+    return ";" in path or "%3" in path
 
 
 def query(text: str) -> str:
@@ -61,8 +74,11 @@ def authority(text: str) -> str:
 
 
 def url(text: str) -> str:
-    """User info and query values of a URL masked; anything else as it is."""
-    return _URL_QUERY.sub(lambda found: query(found.group()), _USER_INFO.sub(f"{MASK}@", text))
+    """User info, path parameters' and query values of a URL masked; anything else as it is."""
+    text = _USER_INFO.sub(f"{MASK}@", text)
+    if has_parameters(text):
+        text = _URL_PATH.sub(lambda found: _PARAMETER.sub(_parameter, found.group()), text)
+    return _URL_QUERY.sub(lambda found: query(found.group()), text)
 
 
 def secret_name(name: str) -> bool:
@@ -120,3 +136,10 @@ def _flow(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_flow, value)) + "]"
     return "" if value is None else str(value)
+
+
+def _parameter(found: re.Match[str]) -> str:
+    semicolon, name, equals = found[1], found[2], found[3]
+    if equals:
+        return f"{semicolon}{name}{equals}{MASK}"
+    return f"{semicolon}{MASK}" if name else semicolon

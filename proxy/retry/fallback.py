@@ -5,8 +5,9 @@ is less safe than repeating it here: another upstream has never seen the idempot
 carried out goes on only if carrying it out twice does no harm at all, or if the operator or the provider's own client
 accepts that (contract, section 13, "Fallback").
 
-What is meant only for the first upstream, above all its credentials, does not go along: a field or query parameter with
-such a name is left out unless the entry keeps it.
+What is meant only for the first upstream, above all its credentials, does not go along. A field goes if it is known to be
+harmless (`proxy.retry.harmless`), a query parameter if neither its name nor its value is a credential's, a path parameter
+never; and whatever the entry keeps goes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ from urllib.parse import unquote_plus
 from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.classification import is_repeated_anywhere
 from proxy.retry.facts import Fault, Outcome, Progress, Reply, Request, Verdict
+from proxy.retry.harmless import (
+    is_harmless_field,
+    is_harmless_word,
+    is_secret_name,
+    looks_like_key,
+    without_path_parameters,
+)
 from proxy.retry.policy import Fallback, Policy
 
 #: Says why an entry of the list can't take the call, in a clause; "" where it can.
@@ -33,17 +41,6 @@ GOES_ON = frozenset(
 )
 #: RFC 9110, section 9.2.1: methods that ask for nothing to be changed, wherever they are sent.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-#: Fields that stay behind whatever the rest of their names says (contract, section 13).
-_NAMED = frozenset(
-    {
-        *("authorization", "proxy-authorization", "cookie", "api-key", "x-api-key", "x-goog-api-key"),
-        "x-amz-security-token",
-    }
-)
-#: Names that say what they hold.
-_SECRET = re.compile(r"auth|key|token|secret|session|password|signature", re.IGNORECASE).search
-#: Query parameters that hold a credential under a short name: Azure's.
-_SHORT = frozenset({"sig", "code"})
 _SIGNED_FIELD = re.compile(r"\s*AWS4-", re.IGNORECASE).match
 _SIGNED_QUERY = frozenset({"x-amz-signature", "x-amz-algorithm"})
 
@@ -124,34 +121,38 @@ class LeftBehind:
     keep: frozenset[str]
     key_fields: frozenset[str]
 
-    def field(self, name: str) -> bool:
-        """Whether the field of this lower-case name stays behind."""
+    def field(self, name: str, values: Iterable[str]) -> bool:
+        """Whether the field of this lower-case name, which came with these values, is left out."""
         if name in self.keep or name in self.key_fields:
             return False
-        return name in _NAMED or name in self.also or _SECRET(name) is not None
+        return name in self.also or not is_harmless_field(name, values)
 
-    def parameter(self, name: str) -> bool:
-        """Whether the query parameter of this name, as it was decoded, stays behind."""
-        lower = name.lower()
-        return lower not in self.keep and (
-            lower in _NAMED or lower in _SHORT or lower in self.also or _SECRET(lower) is not None
-        )
+    def parameter(self, text: str) -> bool:
+        """Whether this part of a query, `name=value` or without a value, is left out."""
+        name, equals, _ = text.partition("=")
+        decoded = unquote_plus(name, "latin-1").strip()
+        if decoded.lower() in self.keep:
+            return False
+        if decoded.lower() in self.also or is_secret_name(decoded):
+            return True
+        return looks_like_key(text) if equals else not is_harmless_word(text)
 
     def target(self, path: bytes) -> bytes:
-        """A path without such parameters; all other bytes of it stay."""
+        """A path without such parameters, in its segments and in its query; all other bytes of it stay."""
         before, mark, query = path.partition(b"?")
+        before = without_path_parameters(before, self.keep)
         if not mark:
-            return path
+            return before
         parts = re.split(b"([&;])", query)  # some servers take `;` for `&`: what follows one may be a name, too
         kept: list[bytes] = []
         for at in range(0, len(parts), 2):
-            if self.parameter(_decoded(parts[at].decode("latin-1"))):
+            if self.parameter(parts[at].decode("latin-1")):
                 continue
             if kept:
                 kept.append(parts[at - 1])
             kept.append(parts[at])
         if len(kept) == len(parts):
-            return path
+            return before + mark + query
         return before + mark + b"".join(kept) if kept else before
 
 

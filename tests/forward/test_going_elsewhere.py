@@ -138,19 +138,51 @@ async def test_routes_and_policy_are_the_next_ones() -> None:
 SECRETS = (
     *("Authorization: Bearer a", "Cookie: a=b", "api-key: a", "X-Api-Key: a", "x-goog-api-key: a"),
     *("X-Amz-Security-Token: a", "X-My-Auth: a", "X-Session: a", "X-Secret-Thing: a", "X-Password: a"),
-    *("Signature: a", "Signature-Input: a"),
+    *("Signature: a", "Signature-Input: a", "X-Jwt: a", "X-Bearer: a", "X-Credential: a", "X-Pwd: a", "X-Passwd: a"),
+    *("X-Passphrase: a", "DPoP: a", "Client-Cert: a", "X-Forwarded-Client-Cert: a", "Cookie2: a", "X-Csrf-Token: a"),
+    *("Referer: http://a.test/?key=a", "X-Acme-Grant: a", "Baggage: user=a"),
 )
 
 
 async def test_credentials_of_the_first_stay_behind() -> None:
     async with Several((BUSY,), (answer(200),), policies=falls("b")) as two:
         plain = ("Accept: text/plain", "Idempotency-Key: k", "X-Trace: 1")
-        await two.app.ask("GET", "/a/v1?key=1&a=2&sig=3&code=4&X-Token=5", *SECRETS, *plain)
+        came = "/v1;jsessionid=6/x?key=1&a=2&sig=3&code=4&X-Token=5&b=sk-7&sk-8"
+        await two.app.ask("GET", f"/a{came}", *SECRETS, *plain)
         (first,), (second,) = (each.requests for each in two.upstreams)
         assert [first.one(line.split(":")[0]) for line in SECRETS] == [line.split(": ")[1] for line in SECRETS]
         names = {name.lower() for name, _ in second.fields}
         assert names == {"host", "accept", "idempotency-key", "x-trace", "x-attempt-count", "via"}
-        assert (first.target, second.target) == ("/v1?key=1&a=2&sig=3&code=4&X-Token=5", "/v1?a=2")
+        assert (first.target, second.target) == (came, "/v1/x?a=2")
+
+
+async def test_what_another_upstream_needs_goes_along() -> None:
+    needed = (
+        *("Accept: application/json", "Accept-Encoding: gzip", "Accept-Language: de", "Content-Language: en"),
+        *("Content-Type: application/json", "Content-Encoding: gzip", "User-Agent: an SDK/1.0", "Range: bytes=0-9"),
+        *("If-None-Match: W/x", "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        *("tracestate: a=b", "X-Request-Id: req_0123456789abcdef", "X-Stainless-Lang: python", "Via: 1.1 elsewhere"),
+        *(
+            "anthropic-version: 2023-06-01",
+            "anthropic-beta: a-2025-01-01",
+            "Cache-Control: no-cache",
+            "X-Dry-Run: true",
+        ),
+    )
+    async with Several((BUSY,), (answer(200),), policies=always("b")) as two:
+        await two.app.ask("POST", "/a/v1", *needed, body=b"body")
+        (second,) = two.upstreams[1].requests
+        assert {line: second.all(line.split(":")[0])[:1] for line in needed} == {
+            line: [line.split(": ")[1]] for line in needed
+        }
+        assert second.body == b"body"
+
+
+async def test_a_path_that_climbs_without_its_parameters_stays() -> None:
+    """`..;x=1` is a name like any other until its parameter is left out."""
+    async with Several((BUSY,), (answer(200),), policies=falls("b"), path="/base") as two:
+        reply = await two.app.ask("GET", "/a/..;x=1/admin")
+        assert (reply.status, two.sent) == (503, [["1"], []])
 
 
 async def test_what_the_entry_keeps_goes_along() -> None:

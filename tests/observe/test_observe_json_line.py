@@ -114,6 +114,10 @@ def test_every_field_of_a_record_is_drawn() -> None:
 @example(ended(path="/?" + "&".join("a=b" for _ in range(32))))
 @example(ended(path="/?" + "&".join("a=b" for _ in range(33))))
 @example(ended(path="/?a=%22&\x7f&b"))
+@example(ended(path="/x;a=b/%20%3Bc=d?e=f"))
+@example(ended(path="/x;a=b"))
+@example(ended(path="/x%3bc%3dd/%"))
+@example(ended(path="/%2f%33/x?a;b=%3B"))
 @example(ended(authority="u:p@h", path="//u:p@h/?x", detail='"'))
 @example(ended(outcome=Outcome.DENIED, status=0, attempts=0, detail="x" * 5000))
 def test_a_call_is_written_as_python_writes_it(call: CallRecord) -> None:

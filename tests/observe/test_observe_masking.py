@@ -15,10 +15,28 @@ from proxy.observe import masking
         ("/x?s3cret", "/x?***"),
         ("/x?a=b=c?d", "/x?a=***"),
         ("http://user:s3cret@host/x?y=1", "http://***@host/x?y=***"),
+        ("/x;jsessionid=s3cret", "/x;jsessionid=***"),
+        ("/x;a=s3cret;b=s3cret/y;s3cret/;?c=s3cret", "/x;a=***;b=***/y;***/;?c=***"),
+        ("/x;a=s3=cret?", "/x;a=***?"),
+        ("/x%3Ba=s3cret/y%3bb%3Ds3cret%3bc", "/x%3Ba=***/y%3bb%3D***%3b***"),
+        ("/x;a%20b=s3%2Fcret/%31", "/x;a%20b=***/%31"),
+        ("http://u:s3cret@host/x;y=s3cret/z", "http://***@host/x;y=***/z"),
+        ("/x?a=1;b=s3cret", "/x?a=***"),
     ],
 )
 def test_targets_show_names_and_no_values(path: str, shown: str) -> None:
     assert masking.target(path) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://u:s3cret@host/x;y=s3cret/z?a=s3cret", "https://***@host/x;y=***/z?a=***"),
+        ("a text; with one=sign", "a text; with one=sign"),
+    ],
+)
+def test_urls(text: str, shown: str) -> None:
+    assert masking.url(text) == shown
 
 
 def test_a_query_of_many_parts_is_cut() -> None:

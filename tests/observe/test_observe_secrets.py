@@ -89,9 +89,10 @@ async def send_everything(running: Redrive, upstream: Upstream) -> list[str]:
         for path in (
             f"/api/x?api_key={planted('query')}&b={planted('query2')}",
             f"/api/x?{planted('bare-query')}",
+            f"/api/x;jsessionid={planted('path')};{planted('path2')}/y%3Bk={planted('path3')}",
             f"/hook/x?k={planted('query8')}",
             f"/through/x?k={planted('query3')}",
-            f"/nowhere?k={planted('query4')}",
+            f"/nowhere;k={planted('path4')}?k={planted('query4')}",
             f"/api/../../x?k={planted('query5')}",
         ):
             for method in ("GET", "POST"):
@@ -315,8 +316,8 @@ class Telling:
     "arguments",
     [
         ("GET", "http://x.example/", "-H", f"Authorization {planted('field')}"),
-        ("GET", f"nonsense://u:{planted('url')}@x.example/?k={planted('url')}"),
-        ("GET", f"http://u:{planted('url')}@x.example/?k={planted('url')}", "--status", "503"),
+        ("GET", f"nonsense://u:{planted('url')}@x.example/;k={planted('url')}?k={planted('url')}"),
+        ("GET", f"http://u:{planted('url')}@x.example/;k={planted('url')}?k={planted('url')}", "--status", "503"),
         ("GET", "http://x.example/", "-H", f"X-Retry-Timeout: {planted('field')}"),
     ],
 )

@@ -1,0 +1,175 @@
+"""What of a request is known to hold no credential, so that another upstream may see it: fields, parameters, paths.
+
+Names of credentials cannot be listed: every gateway and every company has its own. So the list is of what is harmless,
+and a field that is not on it goes along only where its value is too short to be a secret. Query parameters have no
+common names at all; there, names that say what they hold are left out, and values that look like keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import unquote_plus
+
+#: Framing and the hop: written again for each connection, and cut elsewhere where they do not go on.
+_HOP = frozenset(
+    {
+        *("connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "max-forwards"),
+        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+        *("x-attempt-count", "x-retry-disable", "x-retry-timeout"),
+    }
+)
+#: What the body is, and what is wanted in return (RFC 9110 sections 8 and 12; RFC 9530, RFC 3230, RFC 1864).
+_CONTENT = frozenset(
+    {
+        *("accept", "accept-charset", "accept-encoding", "accept-language", "accept-patch", "accept-post"),
+        *("content-digest", "content-disposition", "content-encoding", "content-language", "content-location"),
+        *("content-md5", "content-range", "content-type", "digest", "mime-version", "repr-digest"),
+        *("want-content-digest", "want-digest", "want-repr-digest"),
+        *("cache-control", "date", "dnt", "pragma", "prefer", "priority", "sec-gpc", "user-agent"),
+    }
+)
+#: What the request means: without one of these it would ask for something else. A write that loses its condition
+#: overwrites what it was not to (RFC 9110 section 13), a method that is lost is another one.
+_MEANING = frozenset(
+    {
+        *("if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range"),
+        *("depth", "overwrite", "soapaction", "x-http-method", "x-http-method-override", "x-method-override"),
+        *("access-control-request-headers", "access-control-request-method", "origin", "x-requested-with"),
+    }
+)
+#: Which way a request came, so that loops are seen, and which request it is. Baggage is not among them: it holds what
+#: the app wants to know again (W3C Baggage, section 5), while `tracestate` holds places in traces.
+_WAY = frozenset(
+    {
+        *("cdn-loop", "early-data", "via", "x-redrive-loop"),
+        *("b3", "elastic-apm-traceparent", "grpc-trace-bin", "sentry-trace", "traceparent", "tracestate"),
+        *("uber-trace-id", "x-amzn-trace-id", "x-b3-flags", "x-b3-parentspanid", "x-b3-sampled", "x-b3-spanid"),
+        *("x-b3-traceid", "x-cloud-trace-context", "x-datadog-parent-id", "x-datadog-sampling-priority"),
+        *("x-datadog-trace-id", "x-trace-id"),
+        *("request-id", "x-client-request-id", "x-correlation-id", "x-ms-client-request-id", "x-request-id"),
+    }
+)
+#: Versions, features and figures of protocols and of providers' clients. Names of accounts (openai-organization,
+#: stripe-account, x-goog-user-project) are not among them: they belong to the credential.
+_CLIENT = frozenset(
+    {
+        *("connect-accept-encoding", "connect-content-encoding", "connect-protocol-version", "connect-timeout-ms"),
+        *("grpc-accept-encoding", "grpc-encoding", "grpc-message-type", "grpc-previous-rpc-attempts", "grpc-timeout"),
+        *("x-grpc-retry-attempts", "x-grpc-web", "x-user-agent", "x-envoy-attempt-count", "mcp-protocol-version"),
+        *("anthropic-beta", "anthropic-dangerous-direct-browser-access", "anthropic-version", "openai-beta"),
+        *("amz-sdk-invocation-id", "amz-sdk-request", "x-amz-target", "x-amz-user-agent", "x-amz-content-sha256"),
+        *("x-goog-api-client", "x-goog-fieldmask", "x-goog-hash", "x-goog-request-params"),
+        *("x-ms-content-crc64", "x-ms-content-sha256", "x-ms-date", "x-ms-return-client-request-id", "x-ms-version"),
+        *("stripe-version", "x-github-api-version", "x-github-next-global-id"),
+    }
+)
+_HARMLESS = _HOP | _CONTENT | _MEANING | _WAY | _CLIENT
+#: The OpenAI and Anthropic SDKs' description of themselves; checksums of Amazon's SDKs; what a browser says it is.
+_HARMLESS_BEGINNINGS = ("x-stainless-", "x-amz-checksum-", "sec-fetch-", "sec-ch-ua")
+#: A value of less than ten bits: none, a switch, or a number of at most three digits.
+_SMALL = re.compile(r"(?:true|false|yes|no|on|off|[0-9]{1,3})?", re.IGNORECASE).fullmatch
+
+#: Names that say what they hold (contract, section 13).
+_SECRET = re.compile(r"auth|key|token|secret|session|password|signature", re.IGNORECASE).search
+#: The same, of names that the contract does not list: as a part of a name, and as a word of it.
+_ALSO_SECRET = re.compile(
+    r"assertion|bearer|cookie|credential|creds|csrf|dpop|hmac|jwt|passcode|passphrase|passwd|saml|sessid|xsrf"
+    r"|(?:^|[^a-z])(?:cert|cvc|cvv|otp|pass|pin|pwd?|sid|tkn)(?:[^a-z]|$)",
+    re.IGNORECASE,
+).search
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+#: Query parameters that hold a credential under a short name: Azure's.
+_SHORT = frozenset({"sig", "code"})
+
+#: How issuers begin their keys, so that leaks are found: OpenAI, Anthropic, Stripe, GitHub, GitLab, Slack, Amazon,
+#: Google, Hugging Face, SendGrid, npm, DigitalOcean, Shopify, Replicate, Groq, xAI; a JSON Web Token; a scheme.
+_ISSUED = re.compile(
+    r"(?<![A-Za-z0-9])(?:sk[-_]\S|(?:[pr]k|whsec|gsk|hf|r8|npm|gh[opsur]|github_pat|shpat|shpss|dop_v1)_\S"
+    r"|(?:xai|glpat|gldt|xox[a-z])-\S|(?:AKIA|ASIA)[A-Z0-9]{8}|AIza\S{8}|ya29\.|SG\.\S{8}|eyJ[A-Za-z0-9_-]{5}"
+    r"|(?:key|pat|secret|token)[-_][A-Za-z]*[0-9]|Bearer\s+\S|Basic\s+[A-Za-z0-9+/]{8})"
+).search
+#: A value that is a URL, or a query, may itself hold one.
+_INNER = re.compile(r"(?:^|[?&;\s])([^=?&;\s]+)=").findall
+_USER_INFO = re.compile(r"//[^/?#\s]*@").search
+#: RFC 9562, section 8: a UUID is no secret, and nothing is to be granted for its possession.
+_UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE).sub
+#: Letters and digits in a row, as keys have them: sixteen hexadecimal ones are 64 bits.
+_ROW = re.compile(r"[A-Za-z0-9]{16,}").findall
+_LONG_ROW = 32
+#: The same with what base64 has beside, and rows within it that are neither a word nor a number.
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}").findall
+_PART = re.compile(r"[A-Za-z0-9]{8,}").findall
+_REGULAR = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+[A-Za-z]{0,2}|[A-Za-z]+[0-9]{1,8}").fullmatch
+_TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z?").fullmatch
+_WORD = re.compile(r"[A-Za-z]{0,16}").fullmatch
+#: The beginning of a path parameter: a semicolon, which some servers decode before they look for it.
+_SEMICOLON = re.compile(rb"(;|%3[bB])")
+_EQUALS = re.compile(rb"=|%3[dD]").search
+
+
+def is_harmless_field(name: str, values: Iterable[str]) -> bool:
+    """Whether a field of this lower-case name, which came with these values, is known to hold no credential."""
+    if _SECRET(name):
+        return False
+    if name in _HARMLESS or name.startswith(_HARMLESS_BEGINNINGS):
+        return True
+    return not _ALSO_SECRET(name) and all(_SMALL(value.strip()) for value in values)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the name of a parameter says that a credential is in it."""
+    lower = name.lower()
+    return lower in _SHORT or bool(_SECRET(lower) or _ALSO_SECRET(lower) or _ALSO_SECRET(_HUMP.sub("-", name)))
+
+
+def looks_like_key(value: str) -> bool:
+    """Whether a text of a query, decoded or not, may be a key, or hold one: a false alarm costs a parameter that
+    `keep` can name, a miss costs a key.
+    """
+    for _ in range(3):  # as it came, and as it is once or twice decoded
+        if _ISSUED(value) or _USER_INFO(value) or any(is_secret_name(name) for name in _INNER(value)):
+            return True
+        named = _UUID("", value)
+        if any(map(_is_random, _ROW(named))) or any(map(_is_irregular, _BASE64(named))):
+            return True
+        value, before = unquote_plus(value, "latin-1"), value
+        if value == before:
+            break
+    return False
+
+
+def is_harmless_word(text: str) -> bool:
+    """Whether a part of a query without `=` is no more than a flag: one short word, as in `?wsdl`."""
+    return _WORD(text) is not None
+
+
+def without_path_parameters(path: bytes, keep: frozenset[str]) -> bytes:
+    """The path part of a target without `;name=value` in its segments (RFC 3986, section 3.3), but for names in `keep`.
+    A semicolon that is encoded counts where a value comes after it: elsewhere it is a character of a name.
+    """
+    if b";" not in path and b"%3" not in path:
+        return path
+    return b"/".join([_bare(segment, keep) for segment in path.split(b"/")])
+
+
+def _bare(segment: bytes, keep: frozenset[str]) -> bytes:
+    first, *rest = _SEMICOLON.split(segment)
+    kept = [first]
+    for mark, text in zip(rest[::2], rest[1::2], strict=True):
+        equals = _EQUALS(text)
+        name = unquote_plus((text[: equals.start()] if equals else text).decode("latin-1"), "latin-1")
+        if name.strip().lower() in keep or (mark != b";" and equals is None):
+            kept += mark, text
+    return b"".join(kept)
+
+
+def _is_random(row: str) -> bool:
+    """Whether letters and digits in a row may be drawn by chance: both kinds, or so many that no word is as long."""
+    if row.isdigit() or _TIME(row):
+        return False
+    return not row.isalpha() or (len(row) >= _LONG_ROW and row not in (row.lower(), row.upper()))
+
+
+def _is_irregular(text: str) -> bool:
+    return any(not _REGULAR(part) for part in _PART(text))
