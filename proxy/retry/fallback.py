@@ -5,9 +5,9 @@ is less safe than repeating it here: another upstream has never seen the idempot
 carried out goes on only if carrying it out twice does no harm at all, or if the operator or the provider's own client
 accepts that (contract, section 13, "Fallback").
 
-What is meant only for the first upstream, above all its credentials, does not go along. A field goes if it is known to be
-harmless (`proxy.retry.harmless`), a query parameter if neither its name nor its value is a credential's, a path parameter
-never; and whatever the entry keeps goes.
+What is meant only for the first upstream, above all its credentials, does not go along. A field goes if it is known to
+be harmless (`proxy.retry.harmless`), a query parameter if neither its name nor its value is a credential's, a path
+parameter never; and whatever the entry keeps goes.
 """
 
 from __future__ import annotations

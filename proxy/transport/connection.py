@@ -17,7 +17,7 @@ from proxy.transport.direct_write import socket_of, write_at_once
 from proxy.transport.origins import Origin
 from proxy.transport.socket_close import read_last_words
 from proxy.transport.streams import Listener, SharedConnection
-from proxy.transport.tls import ResumingContext
+from proxy.transport.tls import keep_session
 from proxy.transport.unread import has_said
 from proxy.wire.errors import BadAnswer, BadMessage
 from proxy.wire.head import Asked, ResponseHead, Trailers, trailer_fields
@@ -405,9 +405,7 @@ class Connection:
         if transport is None:
             return
         if self._tls and self.exchanges == 1:
-            context = transport.get_extra_info("sslcontext")
-            if isinstance(context, ResumingContext):
-                context.keep(self.origin.endpoint.host, transport.get_extra_info("ssl_object"))
+            keep_session(transport, self.origin.endpoint, self.origin.way.parent)
         if self._paused:
             self.resume()
         if not self._sent_all or rest:

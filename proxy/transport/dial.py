@@ -20,7 +20,7 @@ from proxy.retry.routing import Endpoint, Reach
 from proxy.transport.egress_guard import Guard
 from proxy.transport.faults import DeniedError, ParentRefusedError
 from proxy.transport.resolver import Resolver
-from proxy.transport.tls import Contexts
+from proxy.transport.tls import Contexts, place_of
 
 #: RFC 8305 section 5: Connection Attempt Delay.
 HEAD_START = 0.25
@@ -78,7 +78,7 @@ class Dialer:
             if way.parent is not None and unix is None and (secure or tunnel or way.http2):
                 await self._ask_tunnel(sock, endpoint, parent_credentials(way.parent))
             context = self.contexts.get(way.verify, way.client_cert, way.protocols) if secure else None
-            name = endpoint.host if secure else None
+            name = place_of(endpoint, way.parent) if secure else None
             await self._loop.create_connection(lambda: protocol, sock=sock, ssl=context, server_hostname=name)
         except BaseException:
             sock.close()

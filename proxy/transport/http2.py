@@ -20,6 +20,7 @@ from proxy.transport.flusher import Flusher
 from proxy.transport.http2_protocol import Http2Protocol
 from proxy.transport.origins import Origin
 from proxy.transport.streams import Listener
+from proxy.transport.tls import keep_session
 from proxy.wire.head import Asked, Trailers
 from proxy.wire.http2.frames import CANCEL, HTTP1_ANSWER, NO_ERROR
 from proxy.wire.http2.heads import Request2, Response2, Trailers2, request_block, trailers_block
@@ -147,7 +148,10 @@ class UpstreamConnection(Http2Protocol):
         raise NotImplementedError
 
     def opened(self) -> None:
-        """The upstream's SETTINGS have come."""
+        """The upstream's SETTINGS have come: after the sessions that it hands out, as TLS libraries do it."""
+        transport = self.transport
+        if transport is not None and transport.get_extra_info("ssl_object") is not None:
+            keep_session(transport, self.origin.endpoint, self.origin.way.parent)
         if not self._settled.done():
             self._settled.set_result(None)
 

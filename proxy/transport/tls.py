@@ -2,15 +2,19 @@
 
 A context is made once and shared; what differs from connection to connection (the name) is given when it wraps. asyncio
 offers no way to pass a session, so the context itself does it when a connection is wrapped: a session may only be
-reused with the same context, and for the same name, that it was made under.
+reused with the same context, and for the same place, that it was made under. The place is more than the name that TLS
+asks for: another port of a host is another server, which knows nothing of the first one's sessions.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ssl
 from collections import OrderedDict
 from pathlib import Path
+
+from proxy.retry.routing import Endpoint
 
 #: Sessions kept for each context; a session is a few KiB.
 KEPT = 256
@@ -38,8 +42,16 @@ class _File:
         return self._digest != before
 
 
+def place_of(endpoint: Endpoint, parent: str | None) -> str:
+    """What a `ResumingContext` takes as the server's name: the name of the endpoint, a space, and what else tells apart
+    the servers that are dialled by it. An event loop passes one text to where a connection is wrapped, exactly a `str`.
+    """
+    return f"{endpoint.host} {endpoint.port} {endpoint.unix or ''} {parent or ''}"
+
+
 class ResumingContext(ssl.SSLContext):
-    """A client context that offers the last session of a name.
+    """A client context that offers the last session of a place. What else decides whether a session fits (which roots
+    are trusted, the client certificate, ALPN) is the same for all connections of a context.
 
     `files` are those that it was made from, and what they held then; it is `stale` once they were found to hold
     something else, and connections that were made with it are no longer what the configuration says.
@@ -57,19 +69,27 @@ class ResumingContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """Wrap, with the session that is kept for this name."""
-        if session is None and isinstance(server_hostname, str):
-            session = self.sessions.get(server_hostname)
+        """Wrap, with the session that is kept for this place (see `place_of`): TLS is given the name alone."""
+        if isinstance(server_hostname, str):
+            session = session or self.sessions.get(server_hostname)
+            server_hostname = server_hostname.partition(" ")[0]
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
-    def keep(self, name: str, wrapped: ssl.SSLObject) -> None:
+    def keep(self, place: str, wrapped: ssl.SSLObject) -> None:
         """Keep the session of a connection. With TLS 1.3 it is there only after data came, so ask late."""
         session = wrapped.session
         if session is not None and session.has_ticket:
-            self.sessions.pop(name, None)
-            self.sessions[name] = session
+            self.sessions.pop(place, None)
+            self.sessions[place] = session
             if len(self.sessions) > KEPT:
                 self.sessions.popitem(last=False)
+
+
+def keep_session(transport: asyncio.BaseTransport, endpoint: Endpoint, parent: str | None) -> None:
+    """Keep the session of a TLS connection to this endpoint, after data came by it."""
+    context = transport.get_extra_info("sslcontext")
+    if isinstance(context, ResumingContext):
+        context.keep(place_of(endpoint, parent), transport.get_extra_info("ssl_object"))
 
 
 class Contexts:

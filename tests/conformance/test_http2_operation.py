@@ -251,3 +251,37 @@ class Http2Only(Http2Proxy):
     def __init__(self, folder: Path, config: str) -> None:
         self._listeners, self._free = [], iter(())
         Proxy.__init__(self, folder, config)
+
+
+# -- TLS sessions ------------------------------------------------------------------------------------------------------
+
+TWO_PORTS = """
+listen: 127.0.0.1:0
+admin: off
+defaults: {{strategy: none, protocol: http/2, verify: "{ca}"}}
+upstreams:
+  one: {{url: "https://localhost:{one}", hosts: [one.test]}}
+  other: {{url: "https://localhost:{other}", hosts: [other.test]}}
+"""
+
+
+def test_sessions_of_two_ports_of_a_name_are_used_again(tmp_path: Path) -> None:
+    authority = make(tmp_path)
+    authority.server.set_alpn_protocols(["h2"])
+    (tmp_path / "run").mkdir()
+    with Listener() as one, Listener() as other:
+        config = TWO_PORTS.format(ca=authority.ca, one=one.port, other=other.port)
+        with Http2Only(tmp_path / "run", config) as proxy, proxy.http2().peer as peer:
+            app = Wire(peer)
+            for turn in range(3):
+                for place, (name, listener) in enumerate((("one", one), ("other", other))):
+                    sid = 4 * turn + 2 * place + 1
+                    fields = [(":method", "GET"), (":scheme", "https"), (":authority", f"{name}.test"), (":path", "/a")]
+                    app.send(headers(sid, fields))
+                    upstream = Wire(listener.accept(authority.server))
+                    assert upstream.peer.read(len(PREFACE)) == PREFACE
+                    upstream.send(settings())
+                    upstream.send(headers(upstream.until(HEADERS).stream, OK))
+                    assert app.answer(sid).status == 200
+                    upstream.peer.close()
+            assert authority.server.session_stats()["hits"] == 4

@@ -109,6 +109,31 @@ async def test_a_session_is_used_again(authority: Authority) -> None:
         assert authority.server.session_stats()["hits"] >= 1
 
 
+async def test_sessions_of_two_ports_of_a_name_are_used_again(tmp_path: Path) -> None:
+    """Two servers of one name, called in turn: each gets its own session back, not the other one's."""
+    servers = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        servers.append(make(tmp_path / name))
+    last = answer(200, b"ok", "Connection: close")
+    async with Upstream(last, tls=servers[0].server) as one, Upstream(last, tls=servers[1].server) as other:
+        routes = [
+            to(
+                name,
+                f"https://localhost:{upstream.port}",
+                target={"verify": str(tmp_path / "both.pem")},
+                strategy=NONE,
+            )
+            for name, upstream in (("one", one), ("other", other))
+        ]
+        (tmp_path / "both.pem").write_bytes(b"".join(each.ca.read_bytes() for each in servers))
+        async with Front(*routes) as front, front.app() as app:
+            for _ in range(4):
+                assert (await app.ask("GET", "/one/")).status == 200
+                assert (await app.ask("GET", "/other/")).status == 200
+        assert [each.server.session_stats()["hits"] for each in servers] == [3, 3]
+
+
 @pytest.mark.parametrize("politely", [True, False])
 async def test_a_body_that_only_tls_could_end_is_cut(authority: Authority, politely: bool) -> None:
     async def step(turn: Turn) -> None:
