@@ -25,7 +25,7 @@ from proxy.forward.attempt import DELIVERING, FLYING, Attempt, AttemptOwner
 from proxy.forward.context import Context
 from proxy.forward.fallback import Journey, StaysError
 from proxy.forward.headers import gave_up, handed_on, plain_lines, told, via_line, wants_key
-from proxy.forward.own_answers import answer_of, given_up_answer, own_answer, told_grpc_status
+from proxy.forward.own_answers import OwnAnswer, answer_of, given_up_answer, told_grpc_status
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream, ConnectionStream, Tunnelling
@@ -947,9 +947,8 @@ class Exchange(AttemptOwner):
             self.app.reset(None)
         else:
             detail = "the proxy failed; its log says more"
-            self.status, lines, body = own_answer(
-                500, "Internal Server Error", detail, outcome=Outcome.NOT_RETRYABLE, upstream=self.policy.upstream
-            )
+            outcome, title = Outcome.NOT_RETRYABLE, "Internal Server Error"
+            self.status, lines, body = OwnAnswer(500, title, detail, outcome, self.policy.upstream).render()
             self.app.answer(self.status, lines, body)
             self.detail = detail
         with contextlib.suppress(Exception):

@@ -114,28 +114,31 @@ def format_grpc_timeout(seconds: float) -> str:
 # -- to the app -----------------------------------------------------------------------------------------------------
 
 
-def answer_fields(
-    policy: Policy,
-    fields: Fields | None,
-    *,
-    outcome: Outcome,
-    attempts: int,
-    grpc: bool,
-    status: int | None = None,
-    error: str = "",
-    detail: str = "",
-    held: float = 0.0,
-    cooling: float = 0.0,
-    named: float = 0.0,
-    no_place: bool = False,
-) -> Changes:
-    """What an answer carries beside its own fields; `Via` is not among it.
+@dataclass(slots=True)
+class CallEnd:
+    """How a call ended, as the fields of its answer say it.
 
     `status`: what the upstream said, where its answer is handed on; `error`: the RFC 9209 error type, where the
-    answer is the proxy's own; `detail`: the text of `details=`. `held`: seconds since the answer arrived. `fields`:
-    the answer's own. `cooling`: seconds that are left of the cooldown which ended the call, `named` those that the
-    answer itself asked for when it arrived. `no_place`: see `gave_up`.
+    answer is the proxy's own; `detail`: the text of `details=`. `held`: seconds since the answer arrived. `cooling`:
+    seconds that are left of the cooldown which ended the call, `named` those that the answer itself asked for when it
+    arrived. `no_place`: see `gave_up`.
     """
+
+    outcome: Outcome
+    attempts: int
+    grpc: bool
+    status: int | None = None
+    error: str = ""
+    detail: str = ""
+    held: float = 0.0
+    cooling: float = 0.0
+    named: float = 0.0
+    no_place: bool = False
+
+
+def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Changes:
+    """What an answer carries beside its own `fields`; `Via` is not among it."""
+    attempts = end.attempts
     changes = Changes(drop={"x-attempt-count"})
     changes.add.append(("X-Attempt-Count", str(attempts)))
     _edit(changes, policy.response_headers)
@@ -146,23 +149,29 @@ def answer_fields(
                 changes.add.append((name, str(attempts - 1)))
     if "envoy" in policy.attempt_headers:
         changes.put("x-envoy-attempt-count", str(attempts))
-    if gave_up(policy, outcome, attempts, no_place=no_place):
-        if grpc:
-            changes.put("grpc-retry-pushback-ms", "-1")
-            if fields is not None and fields.get_all("x-should-retry"):
-                changes.put("x-should-retry", "false")
-        else:
-            changes.put("x-should-retry", "false")
-            for name in policy.classify.stop_fields:
-                changes.put(name, "false")
-        said = fields is not None and fields.get_all("stripe-should-retry")
-        if said and "stripe-should-retry" not in changes.drop:  # the same word to another SDK
-            changes.put("Stripe-Should-Retry", "false")
-    if fields is not None and (held >= 1.0 or cooling):
-        _settle_retry_after(changes, fields, status=status, held=held, cooling=cooling, named=named - held)
-    if attempts > 1 or error or outcome is not Outcome.SUCCESS:
-        changes.add.append(("Proxy-Status", proxy_status(outcome, attempts, status=status, error=error, detail=detail)))
+    if gave_up(policy, end.outcome, attempts, no_place=end.no_place):
+        _forbid_retries(changes, policy, fields, grpc=end.grpc)
+    if fields is not None and (end.held >= 1.0 or end.cooling):
+        _settle_retry_after(changes, fields, end)
+    if attempts > 1 or end.error or end.outcome is not Outcome.SUCCESS:
+        said = proxy_status(end.outcome, attempts, status=end.status, error=end.error, detail=end.detail)
+        changes.add.append(("Proxy-Status", said))
     return changes
+
+
+def _forbid_retries(changes: Changes, policy: Policy, fields: Fields | None, *, grpc: bool) -> None:
+    """Tell the app's SDK that the proxy has retried already."""
+    if grpc:
+        changes.put("grpc-retry-pushback-ms", "-1")
+        if fields is not None and fields.get_all("x-should-retry"):
+            changes.put("x-should-retry", "false")
+    else:
+        changes.put("x-should-retry", "false")
+        for name in policy.classify.stop_fields:
+            changes.put(name, "false")
+    said = fields is not None and fields.get_all("stripe-should-retry")
+    if said and "stripe-should-retry" not in changes.drop:  # the same word to another SDK
+        changes.put("Stripe-Should-Retry", "false")
 
 
 def handed_on(
@@ -177,20 +186,10 @@ def handed_on(
             return _NO_NAMES, plain_lines(via, head.version, 1)
         if held < 1.0 and not gave_up(policy, outcome, attempts, outcome is _OVERLOADED and call.found_no_place):
             return _NO_NAMES, _told_lines(via, head.version, attempts, outcome, head.status, told(call.history))
-    cooling, named = call.kept_off if outcome is Outcome.COOLING else (0.0, 0.0)
-    changes = answer_fields(
-        policy,
-        head,
-        outcome=outcome,
-        attempts=attempts,
-        grpc=call.request.is_grpc,
-        status=head.status,
-        detail=told(call.history),
-        held=held,
-        cooling=cooling,
-        named=named,
-        no_place=call.found_no_place,
-    )
+    end = CallEnd(outcome, attempts, call.request.is_grpc, head.status, detail=told(call.history), held=held)
+    end.cooling, end.named = call.kept_off if outcome is Outcome.COOLING else (0.0, 0.0)
+    end.no_place = call.found_no_place
+    changes = answer_fields(policy, head, end)
     return changes.names(), changes.lines() + via_line(via, head.version)
 
 
@@ -260,25 +259,23 @@ def quoted(text: str) -> str:
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _settle_retry_after(
-    changes: Changes, fields: Fields, *, status: int | None, held: float, cooling: float, named: float
-) -> None:
+def _settle_retry_after(changes: Changes, fields: Fields, end: CallEnd) -> None:
     """What is left of the delay that an answer names, once it was held for so many seconds.
 
-    `cooling`: seconds left of the cooldown that ended the call; 0: none did. An app that comes back when the answer
-    says so must not meet it again, so no less is named, in milliseconds either, which SDKs read first. `named`: seconds
-    that are left of what the answer asked for, whichever field said so.
+    An app that comes back when the answer says so must not find the cooldown that ended the call still going on, so no
+    less than what is left of it is named, in milliseconds either, which SDKs read first.
     """
+    cooling, named = end.cooling, end.named - end.held  # what is left of what the answer asked for, in whichever field
     values = fields.get_all("retry-after")
     value = values[0] if len(values) == 1 else ""
     if "retry-after" in changes.drop:
         pass  # the policy says what happens to it
     elif value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS:
         # Whole seconds that have passed: what is left is never sooner than was asked for.
-        left = max(0, int(value) - math.floor(held), math.ceil(cooling))
+        left = max(0, int(value) - math.floor(end.held), math.ceil(cooling))
         if left != int(value):
             changes.put("Retry-After", str(left))
-    elif cooling > named and (values or status in _ASKS_TO_WAIT):
+    elif cooling > named and (values or end.status in _ASKS_TO_WAIT):
         changes.put("Retry-After", str(math.ceil(cooling)))
     for name in MILLISECONDS:
         if cooling > named and fields.get_all(name) and name not in changes.drop:

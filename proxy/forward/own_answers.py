@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 
-from proxy.forward.headers import Changes, answer_fields, told, via_line
+from proxy.forward.headers import CallEnd, Changes, answer_fields, told, via_line
 from proxy.observe import masking
 from proxy.retry.actions import Answer
 from proxy.retry.facts import UNAVAILABLE, Outcome, grpc_status_of_http
@@ -22,44 +23,47 @@ from proxy.wire.head import RequestHead, ResponseHead
 _GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 501: 12, 502: 14, 503: 8, 504: 4}
 
 
-def own_answer(
-    status: int,
-    title: str,
-    detail: str,
-    *,
-    outcome: Outcome,
-    upstream: str = "",
-    attempts: int = 0,
-    grpc: bool = False,
-    changes: Changes | None = None,
-    retry_after: float | None = None,
-    grpc_status: int | None = None,
-) -> tuple[int, bytes, bytes]:
-    """(status, field lines, body): an answer as an app's stream takes it. `grpc_status`: where it is not that of
-    `status`.
+@dataclass(slots=True)
+class OwnAnswer:
+    """An answer of the proxy's own. `retry_after`: seconds for a Retry-After field, which only a 429 or 503 gets;
+    `grpc_status`: that of a gRPC call, where it is not that of `status`; `changes`: what it carries beside its own
+    fields.
     """
-    lines = [] if changes is None else list(changes.add)
-    if retry_after is not None and status in (429, 503):
-        lines.append(("Retry-After", str(max(0, math.ceil(retry_after)))))
-    if grpc:
-        said = f"{title}: {detail}" if detail else title
-        lines[:0] = [
-            ("Content-Type", "application/grpc"),
-            ("grpc-status", str(own_grpc_status(status) if grpc_status is None else grpc_status)),
-            ("grpc-message", percent_encoded(said)),
-        ]
-        return 200, _text(lines), b""
-    members = {
-        "status": status,
-        "title": title,
-        "detail": detail,
-        "upstream": upstream,
-        "attempts": attempts,
-        "outcome": outcome.value,
-    }
-    body = json.dumps(members).encode() + b"\n"
-    lines.insert(0, ("Content-Type", "application/problem+json"))
-    return status, _text(lines), body
+
+    status: int
+    title: str
+    detail: str
+    outcome: Outcome
+    upstream: str = ""
+    attempts: int = 0
+    grpc: bool = False
+    changes: Changes | None = None
+    retry_after: float | None = None
+    grpc_status: int | None = None
+
+    def render(self) -> tuple[int, bytes, bytes]:
+        """(status, field lines, body): the answer as an app's stream takes it."""
+        lines = [] if self.changes is None else list(self.changes.add)
+        if self.retry_after is not None and self.status in (429, 503):
+            lines.append(("Retry-After", str(max(0, math.ceil(self.retry_after)))))
+        if self.grpc:
+            status = own_grpc_status(self.status) if self.grpc_status is None else self.grpc_status
+            lines[:0] = [
+                ("Content-Type", "application/grpc"),
+                ("grpc-status", str(status)),
+                ("grpc-message", percent_encoded(f"{self.title}: {self.detail}" if self.detail else self.title)),
+            ]
+            return 200, _text(lines), b""
+        members = {
+            "status": self.status,
+            "title": self.title,
+            "detail": self.detail,
+            "upstream": self.upstream,
+            "attempts": self.attempts,
+            "outcome": self.outcome.value,
+        }
+        lines.insert(0, ("Content-Type", "application/problem+json"))
+        return self.status, _text(lines), json.dumps(members).encode() + b"\n"
 
 
 def own_grpc_status(status: int) -> int:
@@ -81,28 +85,12 @@ def answer_of(
     came to, where that was at several upstreams. `no_place`: it found no place among the attempts that may be under
     way.
     """
-    changes = answer_fields(
-        policy,
-        None,
-        outcome=action.outcome,
-        attempts=attempts,
-        grpc=grpc,
-        error=action.error,
-        detail=f"{before}; {action.detail}" if before else action.detail,
-        no_place=no_place,
-    )
-    return own_answer(
-        action.status,
-        action.title,
-        action.detail,
-        outcome=action.outcome,
-        upstream=policy.upstream,
-        attempts=attempts,
-        grpc=grpc,
-        changes=changes,
-        retry_after=action.retry_after,
-        grpc_status=told_grpc_status(action),
-    )
+    end = CallEnd(action.outcome, attempts, grpc, error=action.error, no_place=no_place)
+    end.detail = f"{before}; {action.detail}" if before else action.detail
+    answer = OwnAnswer(action.status, action.title, action.detail, action.outcome, policy.upstream, attempts, grpc)
+    answer.changes = answer_fields(policy, None, end)
+    answer.retry_after, answer.grpc_status = action.retry_after, told_grpc_status(action)
+    return answer.render()
 
 
 def given_up_answer(call: Call, head: ResponseHead, via: str, *, outcome: Outcome) -> bytes:
@@ -110,16 +98,8 @@ def given_up_answer(call: Call, head: ResponseHead, via: str, *, outcome: Outcom
     which it ends with: clients heed a pushback only beside a grpc-status (contract, section 12).
     """
     status = head.status
-    changes = answer_fields(
-        call.policy,
-        None,
-        outcome=outcome,
-        attempts=call.attempts,
-        grpc=True,
-        status=status,
-        detail=told(call.history),
-        no_place=call.found_no_place,
-    )
+    end = CallEnd(outcome, call.attempts, True, status, detail=told(call.history), no_place=call.found_no_place)
+    changes = answer_fields(call.policy, None, end)
     lines = [
         ("Content-Type", "application/grpc"),
         ("grpc-status", str(grpc_status_of_http(status))),

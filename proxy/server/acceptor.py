@@ -23,7 +23,7 @@ from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
 from proxy.forward.fallback import Ways
 from proxy.forward.headers import answers_for_nobody
-from proxy.forward.own_answers import last_recipient, own_answer, own_grpc_status
+from proxy.forward.own_answers import OwnAnswer, last_recipient, own_grpc_status
 from proxy.forward.request_plan import Plan, destination_of
 from proxy.forward.streams import AppStream, Tunnelling
 from proxy.forward.tracing import TracedExchange
@@ -321,16 +321,10 @@ class Acceptor(web.Server):
         self, connection: Asker | Seat, head: RequestHead | None, why: Rejection, *, close: bool = False
     ) -> None:
         grpc = head is not None and is_grpc(head)
-        status, lines, body = own_answer(
-            why.status,
-            why.title or HTTPStatus(why.status).phrase,
-            why.detail,
-            outcome=why.outcome,
-            grpc=grpc,
-            changes=answers_for_nobody(why.outcome, why.error, why.detail),
-            retry_after=1.0,
-            grpc_status=why.grpc_status,
-        )
+        answer = OwnAnswer(why.status, why.title or HTTPStatus(why.status).phrase, why.detail, why.outcome, grpc=grpc)
+        answer.changes = answers_for_nobody(why.outcome, why.error, why.detail)
+        answer.retry_after, answer.grpc_status = 1.0, why.grpc_status
+        status, lines, body = answer.render()
         headless = head is not None and head.method == "HEAD"
         told = own_grpc_status(why.status) if grpc and why.grpc_status is None else why.grpc_status
         self._tell_refused(connection, head, status, 0 if headless else len(body), why, told if grpc else None)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from proxy.config.settings import Settings
-from proxy.forward.headers import answer_fields, told
+from proxy.forward.headers import CallEnd, answer_fields, told
 from proxy.lab.clock import Clock
 from proxy.lab.driver import FixedDraws, Fresh, Recorder
 from proxy.lab.explain import wording
@@ -241,17 +241,13 @@ class End:
         """The fields that the proxy adds, by the code that adds them."""
         call, answer, reply = one.call, one.answer, self._sent.reply
         assert one.outcome is not None
-        changes = answer_fields(
-            call.policy,
-            reply.fields if reply is not None else None,
-            outcome=one.outcome,
-            attempts=call.attempts,
-            grpc=call.request.is_grpc,
-            status=reply.status if answer is None and reply is not None else None,
-            error=answer.error if answer is not None else "",
-            detail=answer.detail if answer is not None else told(call.history),
-            no_place=call.found_no_place,
-        )
+        end = CallEnd(one.outcome, call.attempts, call.request.is_grpc, no_place=call.found_no_place)
+        end.detail = answer.detail if answer is not None else told(call.history)
+        if answer is not None:
+            end.error = answer.error
+        elif reply is not None:
+            end.status = reply.status
+        changes = answer_fields(call.policy, reply.fields if reply is not None else None, end)
         hidden = {name.lower() for name, _ in call.policy.response_headers.set}
         return [(name, masking.MASK if name.lower() in hidden else value) for name, value in changes.add]
 
