@@ -212,8 +212,9 @@ class Policies:
         """Lists, rules and packs; the same ones are compiled once."""
         typed, names = self._typed(tree, "classify"), self._typed(tree, "dialects")
         codes, retried = (None, False) if method is None else (method.codes, method.retried)
+        timed = method is not None and method.timed
         inherited = self.defaults is None or tree.keys_at["dialects"] == self.defaults.keys_at["dialects"]
-        key = id(typed), id(names), codes, retried, method is None, inherited, idempotency_key, credentials
+        key = id(typed), id(names), codes, (retried, timed), method is None, inherited, idempotency_key, credentials
         known = self._classified.get(key)
         if known is None:
             named = tree["dialects"]
@@ -223,9 +224,10 @@ class Policies:
             packs = self._packs.get(names) if not any(name.endswith(("yaml", "yml")) for name in names) else None
             if packs is None:
                 packs = self._packs[names] = dialects(names, marks, (*path, "dialects"), self._problems)
-            known = self._classified[key] = classify(
-                typed, packs, codes, retried, not inherited, idempotency_key, credentials=credentials
-            )
+            known = classify(typed, packs, codes, retried, not inherited, idempotency_key, credentials=credentials)
+            if timed:
+                known = replace(known, service_timeout=True)
+            self._classified[key] = known
         return known
 
     def _target(self, tree: Map, typed: dict[str, Any], endpoints: tuple[Endpoint, ...], path: KeyPath) -> Target:

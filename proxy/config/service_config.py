@@ -44,7 +44,8 @@ class MethodPolicy:
 
     `codes` take the place of the lists; None where there is neither policy, so that nothing is named again and the one
     attempt of `none` is judged as it would be elsewhere. `retried`: there is a retryPolicy, under which an attempt that
-    timed out is retried whatever the codes are. `hedged`: the config says that these methods are safe to hedge.
+    timed out is retried whatever the codes are; `timed`: it sets perAttemptRecvTimeout, and so says that for every
+    method. `hedged`: the config says that these methods are safe to hedge.
     """
 
     glob: str | None
@@ -52,6 +53,7 @@ class MethodPolicy:
     codes: frozenset[int] | None
     retried: bool = False
     hedged: bool = False
+    timed: bool = False
 
 
 def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[MethodPolicy] | None:
@@ -202,19 +204,21 @@ def _method(section: _Object, throttling: Map | None, found: dict[str | None, Me
         section.error("hedgingPolicy", "retryPolicy and hedgingPolicy exclude each other")
     strategy = Map()
     codes: frozenset[int] | None = None
+    timed = False
     if retried or hedged:
         name, read_policy = ("retryPolicy", _retry) if retried else ("hedgingPolicy", _hedging)
         strategy, codes = Map(section.at(name)), frozenset()
         if inner := section.inner(name):
             codes = read_policy(inner, strategy)
             inner.positive("perAttemptRecvTimeout", _as_duration, timeouts, "attempt")
+            timed = "attempt" in timeouts
     layer = _layer(strategy, throttling)
     if timeouts:
         layer.put("timeouts", timeouts, section.tree.mark)
     for glob, at, path in _names(section):
         if glob in found:
             section.problems.add(at, path, "is named by two methodConfig entries")
-        found[glob] = MethodPolicy(glob, layer, codes, retried, hedged and not retried)
+        found[glob] = MethodPolicy(glob, layer, codes, retried, hedged and not retried, timed=retried and timed)
 
 
 def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:

@@ -18,7 +18,8 @@ that is all of its answer, count as what a gRPC client makes of them, and a stre
 code's status alone: the lists' `reset` does not name it. 429 is named as itself. A service config's codes take the
 place of the lists and of the dialect's own class: what they name is transient, an HTTP 429 (UNAVAILABLE to a gRPC
 client) is throttling where UNAVAILABLE is named, and under a retryPolicy an attempt timeout is a timeout, as grpc-core
-retries one whatever the codes are. Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md.
+retries one whatever the codes are: of every method where perAttemptRecvTimeout is set (contract, section 15). Sources:
+gRPC A6; grpc/doc/http-grpc-status-mapping.md; OnPerAttemptRecvTimerLocked and ShouldRetry in grpc-core's retry filter.
 
 `unprocessed` (section 4, safety 2): throttling; 425 to a request without Early-Data; a grpc-status that the upstream
 itself sent and that something here names; a made-up one where a service config names it.
@@ -59,6 +60,7 @@ from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, SingleRule, 
 __all__ = [
     "KNOWN_BY_KEY",
     "NEEDS_BODY",
+    "SERVICE_CONFIG",
     "NeedsBody",
     "classify",
     "classify_fault",
@@ -70,6 +72,9 @@ __all__ = [
 ]
 
 OK: Final = 0
+
+#: What repeats an attempt that perAttemptRecvTimeout ended, in the place of a dialect's name (`Verdict.repeated_by`).
+SERVICE_CONFIG: Final = "service config"
 
 #: HTTP statuses and faults that count as UNAVAILABLE, with a service config on any call.
 _UNAVAILABLE_STATUSES = frozenset({502, 503, 504})
@@ -145,6 +150,9 @@ def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
     verdict = _by_rules_of_fault(rules, fault, grpc) or _by_lists_of_fault(rules, request, fault, grpc)
     if rules.repeats:
         verdict = _with_repeats(rules, request, fault, verdict)
+    unanswered = fault.kind is FaultKind.ATTEMPT_TIMEOUT and fault.progress is Progress.UNKNOWN
+    if rules.service_timeout and unanswered and verdict.cls.retryable:
+        verdict = replace(verdict, repeated_by=SERVICE_CONFIG)
     refused = fault.progress in (Progress.NEVER_SENT, Progress.REFUSED) or fault.kind is FaultKind.REFUSED_STREAM
     if refused or (verdict.cls is Class.THROTTLING and not verdict.unprocessed):
         return replace(verdict, unprocessed=True)

@@ -307,10 +307,10 @@ class Verdict:
 
     `because` is for people: "rule 2", "dialect aws: SlowDown", "transient: 503". `unprocessed`: the answer itself
     proves that the upstream did not carry the request out (contract, section 4, safety 2). `dialect`: whose rule it
-    was, "" where it was none's. `repeated_by`: the dialect
-    whose provider's own client repeats this call after such an end, "" where none does (section 4, "Repeats"), and
-    `repeated_within`: for so many seconds after its first attempt alone (None: no such limit).
-    `counts_as`: see `Reply`.
+    was, "" where it was none's. `repeated_by`: the dialect whose provider's own client repeats this call after such an
+    end, or the service config whose perAttemptRecvTimeout ended the attempt, "" where none does (sections 4, "Repeats",
+    and 15), and `repeated_within`: for so many seconds after its first attempt alone (None: no limit). `counts_as`: see
+    `Reply`.
     """
 
     cls: Class

@@ -267,6 +267,7 @@ class Classify:
     key_header: str = "idempotency-key"  # the policy's, in lower case
     keys_injected: bool = False
     credentials: bool = False  # the policy has some, so that it counts what a dialect calls out of quota
+    service_timeout: bool = False  # a service config's perAttemptRecvTimeout, which retries whatever the method
     # Worked out from the above: whether nothing but a grpc-status or a look at its body could name an answer below 400,
     # and whether a rule takes such a look; the events that count as none; whether one of the dialects is gRPC's, names
     # reset fields or delays, and of these some for which a body must be looked at; the fields that tell the dialects'

@@ -115,9 +115,9 @@ def _not_retryable(failure: Failure, call: Standing, *, goes_on: bool) -> str:
         return "non_fatal does not name it"
     if not goes_on:
         return "it is named as fatal" if failure.verdict.cls is Class.FATAL else "nothing names it as retryable"
-    if failure.verdict.repeated_by:
+    if failure.verdict.repeated_within is not None:
         return NO_LONGER_SAFE
-    if failure.verdict.unprocessed:
+    if failure.verdict.unprocessed or failure.verdict.repeated_by:
         return f"{call.request.method} is not idempotent, and unsafe_methods is never"
     return f"{call.request.method} may have been carried out, and is not idempotent"
 

@@ -150,6 +150,33 @@ async def test_a_deadline_ends_waiting_and_shrinks(app: App, server: GrpcServer)
     assert len(server.seen("a")) == 3
 
 
+RECV_TIMEOUT = """
+upstreams:
+  greeter:
+    url: "http://127.0.0.1:{port}"
+    hosts: [greeter.test]
+    service_config:
+      methodConfig:
+        - name: [{{service: acme.Echo, method: echo}}]
+          retryPolicy:
+            {{maxAttempts: 2, initialBackoff: 0.02s, maxBackoff: 1s, backoffMultiplier: 1, perAttemptRecvTimeout: 0.5s}}
+"""
+
+
+async def test_an_attempt_that_its_recv_timeout_ended_is_retried(server: GrpcServer, tmp_path: Path) -> None:
+    async with Redrive(tmp_path, RECV_TIMEOUT.format(port=server.port)) as redrive:
+        app = App(redrive)
+        error = await failure(lambda: app.echo(key="last", silent=2, timeout=60))
+        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        line = await redrive.call()
+        ends = [(each["fault"], each["decision"]) for each in line["history"]]
+        assert ends == [("attempt_timeout", "retried"), ("attempt_timeout", "attempts_exhausted")]
+        assert len(server.seen("last")) == 2
+        assert (await blocking(lambda: app.echo(key="one", silent=1, timeout=60)))[0] == b"hello"
+        assert len(server.seen("one")) == 2
+        await blocking(app.channel.close)
+
+
 async def test_a_cancelled_call_is_cancelled_upstream(app: App, server: GrpcServer) -> None:
     call = app.channel.unary_unary("/acme.Echo/wait").future(b"", metadata=(("key", "a"),), timeout=20)
     await blocking(lambda: server.wait_for("a"))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.retry.classification import (
     NEEDS_BODY,
+    SERVICE_CONFIG,
     SUCCESS,
     classify,
     classify_fault,
@@ -441,7 +442,19 @@ def test_service_codes_reach_http_and_faults_by_unavailable(dialects: tuple[Dial
     timeout = Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN)
     assert classify_fault(codes, RPC, timeout).cls is Class.UNNAMED
     retried = classify_fault(rules(service_codes=frozenset(), service_retries=True), RPC, timeout)
-    assert (retried.cls, retried.unprocessed) == (Class.TIMEOUT, False)
+    assert (retried.cls, retried.unprocessed, retried.repeated_by) == (Class.TIMEOUT, False, "")
+
+
+def test_the_service_config_speaks_for_the_attempts_that_its_own_time_ended() -> None:
+    timed = rules(service_codes=frozenset(), service_retries=True, service_timeout=True)
+    silent = classify_fault(timed, RPC, Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN))
+    assert (silent.cls, silent.unprocessed, silent.repeated_by) == (Class.TIMEOUT, False, SERVICE_CONFIG)
+    begun = classify_fault(timed, RPC, Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.ANSWERED))
+    assert begun.repeated_by == ""  # grpc-core's timer ends with the first thing that is received
+    reset = classify_fault(timed, RPC, Fault(FaultKind.RESET, Progress.UNKNOWN))
+    assert (reset.cls, reset.repeated_by) == (Class.UNNAMED, "")
+    fatal = rules(rules=(Rule(Class.FATAL, "1"),), service_codes=frozenset(), service_timeout=True)
+    assert classify_fault(fatal, RPC, Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN)).repeated_by == ""
 
 
 def test_rules_come_before_service_codes() -> None:

@@ -27,8 +27,8 @@ OPTIONS = [
 
 class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Methods of the service acme.Echo. Metadata steers them: `fail` (so many calls of `key` fail first, with the
-    status `with`), `late` (it fails behind the answer's head), `pushback` (of a failure). `certificate`: key and chain
-    in PEM, to speak TLS with.
+    status `with`), `late` (it fails behind the answer's head), `pushback` (of a failure), `silent` (so many get
+    no answer at all). `certificate`: key and chain in PEM, to speak TLS with.
     """
 
     def __init__(self, *, options: list[tuple[str, Any]] | None = None, certificate: bytes | None = None) -> None:
@@ -83,7 +83,11 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]
             self._seen[key].append(metadata)
             number = len(self._seen[key])
             self._lock.notify_all()
-        if number <= int(metadata.get("fail", 0)):
+        if number <= int(metadata.get("silent", 0)):
+            gone = threading.Event()
+            if context.add_callback(gone.set):
+                gone.wait(30)
+        elif number <= int(metadata.get("fail", 0)):
             if "pushback" in metadata:
                 context.set_trailing_metadata((("grpc-retry-pushback-ms", metadata["pushback"]),))
             if "late" in metadata:

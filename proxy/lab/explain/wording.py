@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from proxy.config.advice import draining_share
 from proxy.lab.policy_tests.playing import duration
-from proxy.retry.classification import KNOWN_BY_KEY
+from proxy.retry.classification import KNOWN_BY_KEY, SERVICE_CONFIG
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, forwarded
 from proxy.retry.fallback import SAFE_METHODS, stays
 from proxy.retry.hedges import FEWEST
@@ -250,11 +250,13 @@ def safety(call: Call, verdict: Verdict, fault: Fault | None, *, safe: bool) -> 
     rule = call.policy.classify.unsafe_methods
     if rule == "always":
         return "repeated because unsafe_methods is always"
+    if safe and verdict.repeated_by == SERVICE_CONFIG:
+        return "repeated because the service config sets perAttemptRecvTimeout"
     if safe and verdict.repeated_by and not verdict.unprocessed:
         return f"repeated because {verdict.repeated_by}'s own client repeats it (unsafe_methods: {rule})"
     if safe:
         return "safe to repeat: the upstream did not carry the request out"
-    if verdict.unprocessed:
+    if verdict.unprocessed or verdict.repeated_by == SERVICE_CONFIG:
         return f"not repeated: {call.request.method} is not idempotent, and unsafe_methods is {rule}"
     return f"not safe to repeat: {call.request.method} is not idempotent, and the upstream may have carried it out"
 
