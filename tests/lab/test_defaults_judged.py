@@ -11,7 +11,7 @@ from proxy.config.yaml_tree import Map
 from proxy.lab.simulate import Figures, Scenario
 from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import figures
-from proxy.lab.simulate.playing import play
+from proxy.lab.simulate.simulation import play
 from proxy.lab.simulate.scenario import read_scenario
 
 EXAMPLES = sorted((Path(__file__).parent.parent.parent / "config/examples/scenarios").glob("*.yaml"))

@@ -15,7 +15,7 @@ from proxy.config.schema_language import Section
 from proxy.lab.simulate import Figures, Scenario, run_scenario
 from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import figures
-from proxy.lab.simulate.playing import play
+from proxy.lab.simulate.simulation import play
 from proxy.lab.simulate.scenario import OUTAGE, SCENARIO, UPSTREAM, read_scenario
 
 ROOT = Path(__file__).parent.parent.parent

@@ -179,7 +179,7 @@ def test_calls_that_take_no_end_are_bounded(file: str, monkeypatch: pytest.Monke
     assert after["attempts"] < 1000  # the rest would have gone in later turns
     many = "fallback: []\nstrategy: {kind: standard, max_attempts: 1000000000, backoff: {base: 0s}}\n"
     assert rows(ask(file, many, RETRIED))[1]["after"]["outcome"] == "success"
-    monkeypatch.setattr("proxy.lab.what_if.playing.MOST_STEPS", 3)
+    monkeypatch.setattr("proxy.lab.what_if.replay.MOST_STEPS", 3)
     made = ask(file, "", RETRIED, PLAIN, PLAIN)
     assert made["played"] is None
     assert made["errors"] == ["edit:1:1: playing the calls takes too many steps; try fewer of them"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from proxy.config.advice import draining_share
-from proxy.lab.policy_tests.playing import duration
+from proxy.lab.policy_tests.runner import duration
 from proxy.retry.classification import KNOWN_BY_KEY, SERVICE_CONFIG
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, forwarded
 from proxy.retry.fallback import SAFE_METHODS, stays

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from proxy.lab.policy_tests.playing import COMPARE, CallResult, PlayedCall, TestResult, as_data, duration, shown
+from proxy.lab.policy_tests.runner import COMPARE, CallResult, PlayedCall, TestResult, as_data, duration, shown
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import GRPC_STATUS_NAMES
 

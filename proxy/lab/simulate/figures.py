@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.lab.simulate.playing import Played
+from proxy.lab.simulate.simulation import Played
 from proxy.lab.simulate.scenario import Outage, Scenario
 
 #: Seconds over which the load is looked at.

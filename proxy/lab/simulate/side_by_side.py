@@ -16,7 +16,7 @@ from typing import Any
 
 from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.figures import Figures, figures
-from proxy.lab.simulate.playing import play
+from proxy.lab.simulate.simulation import play
 from proxy.lab.simulate.scenario import Scenario
 from proxy.resources import processes
 

@@ -13,7 +13,7 @@ from typing import Any
 from proxy.config.settings import Settings
 from proxy.lab.kept_calls import Kept
 from proxy.lab.what_if.draft import Checked, check, find_written
-from proxy.lab.what_if.playing import Ending, TooMuchError, play_kept
+from proxy.lab.what_if.replay import Ending, TooMuchError, play_kept
 from proxy.retry.facts import Outcome
 
 __all__ = ["shown", "tried"]
