@@ -11,8 +11,8 @@ from proxy.config.yaml_tree import Map
 from proxy.lab.simulate import Figures, Scenario
 from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import figures
-from proxy.lab.simulate.simulation import play
 from proxy.lab.simulate.scenario import read_scenario
+from proxy.lab.simulate.simulation import play
 
 EXAMPLES = sorted((Path(__file__).parent.parent.parent / "config/examples/scenarios").glob("*.yaml"))
 #: By how much large ones are made smaller, sidecars, calls and capacities alike.

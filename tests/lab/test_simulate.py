@@ -15,8 +15,8 @@ from proxy.config.schema_language import Section
 from proxy.lab.simulate import Figures, Scenario, run_scenario
 from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import figures
-from proxy.lab.simulate.simulation import play
 from proxy.lab.simulate.scenario import OUTAGE, SCENARIO, UPSTREAM, read_scenario
+from proxy.lab.simulate.simulation import play
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "config/examples/scenarios").glob("*.yaml"))

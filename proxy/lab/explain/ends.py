@@ -15,13 +15,13 @@ from typing import Any
 from proxy.config.settings import Settings
 from proxy.forward.headers import CallEnd, answer_fields, told
 from proxy.lab.clock import Clock
-from proxy.lab.driver import FixedDraws, Fresh, Recorder
+from proxy.lab.driver import FixedDraws, Recorder
 from proxy.lab.explain import wording
 from proxy.lab.explain.layout import Row, columns
 from proxy.lab.explain.question import Fate, fate_of_fault, fate_of_status
 from proxy.lab.explain.wording import between, span
-from proxy.lab.fallback import ConfiguredUpstreams
 from proxy.lab.routing import AppRequest, Chosen
+from proxy.lab.stage import Stage
 from proxy.lab.upstream import UpstreamStep
 from proxy.observe import masking
 from proxy.retry import attempt_record
@@ -30,11 +30,8 @@ from proxy.retry.buckets import Bucket
 from proxy.retry.classification import NeedsBody, classify, classify_fault
 from proxy.retry.event_stream import MESSAGE
 from proxy.retry.facts import Class, FaultKind, Outcome, Verdict
-from proxy.retry.machine import Env
 from proxy.retry.plans import is_safe
 from proxy.retry.pushback import read_pushback
-from proxy.retry.registry import Registry
-from proxy.retry.waiting_room import WaitingRoom
 
 #: The ends of [0, 1): a draw comes as near to 1 as one likes.
 LEAST, GREATEST = 0.0, 1.0
@@ -46,8 +43,8 @@ _GRPC = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED", "I
 class Play(Recorder):
     """A call whose every sending meets `fate`."""
 
-    def __init__(self, fate: Fate) -> None:
-        super().__init__(Clock(), lambda attempt, now: fate.step.sending(self.longest))
+    def __init__(self, clock: Clock, fate: Fate) -> None:
+        super().__init__(clock, lambda attempt, now: fate.step.sending(self.longest))
 
     @property
     def bucket(self) -> Bucket | None:
@@ -57,15 +54,10 @@ class Play(Recorder):
 
 def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: float) -> Play:
     """Play a call to its end. `draw` is every jitter's, `wall` in seconds since the epoch."""
-    fresh = Fresh()
-    play, policy = Play(fate), fresh.policy(chosen.policy)
-    env = Env(FixedDraws(draw), wall, WaitingRoom(settings.limits.waiting))
-    registry, others = Registry(), None
-    if policy.fallback:
-        has_body = chosen.request.method in ("POST", "PUT", "PATCH")  # the question does not say what is in it
-        others = ConfiguredUpstreams(settings, registry, fresh, AppRequest(), chosen, has_body=has_body)
-    play.enter(chosen.request, policy, registry.scope(policy, chosen.request), env, others)
-    play.clock.run()
+    stage = Stage(settings, FixedDraws(draw), wall)
+    play = Play(stage.clock, fate)
+    stage.enter(play, chosen, AppRequest())  # the question does not say what is in a body
+    stage.clock.run()
     return play
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 from proxy.config.problems import Problem
-from proxy.lab.policy_tests.runner import run_suite
 from proxy.lab.policy_tests.report import as_json, print_table
+from proxy.lab.policy_tests.runner import run_suite
 from proxy.lab.policy_tests.script import Suite, load_suite
 
 __all__ = ["Suite", "load_suite", "run_files", "run_suite"]

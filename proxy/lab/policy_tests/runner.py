@@ -18,19 +18,17 @@ from operator import eq
 from typing import Any
 
 from proxy.forward.headers import attempt_fields
-from proxy.lab.clock import BEGIN, Clock
-from proxy.lab.driver import BufferBudget, FixedDraws, Fresh, Recorder
-from proxy.lab.fallback import ConfiguredUpstreams
+from proxy.lab.clock import BEGIN
+from proxy.lab.driver import BufferBudget, FixedDraws, Recorder
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, ScriptFile, Suite
 from proxy.lab.routing import RefusedCall, choose
+from proxy.lab.stage import Stage
 from proxy.lab.upstream import Sending, UpstreamStep
 from proxy.observe.masking import MASK
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.facts import MappingFields
-from proxy.retry.machine import Call, Env
-from proxy.retry.registry import Registry
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.machine import Call
 from proxy.wire.field_names import REQUEST_CUT
 from proxy.wire.http1.slow_path import NEVER_NOMINATED
 
@@ -57,35 +55,24 @@ class PlayedCall:
 
 def play(test: PolicyTest, suite: Suite) -> list[PlayedCall]:
     """Play one test against fresh buckets. One result for each call, in order."""
-    stage = _Stage(suite)
-    players = [_Player(stage, script, number) for number, script in enumerate(test.calls, start=1)]
+    script, settings = suite.script, suite.settings
+    chance: Chance = FixedDraws(script.draw)
+    if script.seed is not None:
+        chance = random.Random(script.seed)  # noqa: TID251, S311 - a driver makes its source; jitter is no secret
+    stage = Stage(settings, chance, script.wall)
+    buffers = BufferBudget(settings.buffers.per_request, settings.buffers.total)
+    players = [_ScriptedCall(stage, buffers, script, number) for number, script in enumerate(test.calls, start=1)]
     for player in players:
         stage.clock.at(player.script.at, BEGIN, player.ask)
     stage.clock.run()
     return [player.played for player in players]
 
 
-class _Stage:
-    """What the calls of one test share."""
-
-    def __init__(self, suite: Suite) -> None:
-        script, settings = suite.script, suite.settings
-        self.settings = settings
-        self.clock = Clock()
-        self.registry = Registry()
-        chance: Chance = FixedDraws(script.draw)
-        if script.seed is not None:
-            chance = random.Random(script.seed)  # noqa: TID251, S311 - a driver makes its source; jitter is no secret
-        self.env = Env(chance, script.wall, WaitingRoom(settings.limits.waiting))
-        self.buffers = BufferBudget(settings.buffers.per_request, settings.buffers.total)
-        self.fresh = Fresh()
-
-
-class _Player(Recorder):
+class _ScriptedCall(Recorder):
     """One call of a test, and what is written down of it."""
 
-    def __init__(self, stage: _Stage, script: CallScript, number: int) -> None:
-        super().__init__(stage.clock, self._next_sending, body_size=script.ask.body_size, buffers=stage.buffers)
+    def __init__(self, stage: Stage, buffers: BufferBudget, script: CallScript, number: int) -> None:
+        super().__init__(stage.clock, self._next_sending, body_size=script.ask.body_size, buffers=buffers)
         self.script = script
         self.asked = script.body_or_guess
         self.played = PlayedCall()
@@ -99,11 +86,7 @@ class _Player(Recorder):
         if isinstance(chosen, RefusedCall):
             self.played.outcome, self.played.status, self.played.elapsed = chosen.outcome.value, chosen.status, 0.0
             return
-        policy = stage.fresh.policy(chosen.policy)
-        others = None
-        if policy.fallback:
-            others = ConfiguredUpstreams(stage.settings, stage.registry, stage.fresh, self.script.ask, chosen)
-        self.enter(chosen.request, policy, stage.registry.scope(policy, chosen.request), stage.env, others)
+        stage.enter(self, chosen, self.script.ask, has_body=False)
         self.played.starts, self.played.tokens_after_each = self.starts, self.levels
 
     def _next_sending(self, attempt: int, now: float) -> Sending:

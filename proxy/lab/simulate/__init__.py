@@ -17,10 +17,10 @@ from rich.console import Console
 from proxy.config.load import taken
 from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import Figures, figures
-from proxy.lab.simulate.simulation import play
 from proxy.lab.simulate.report import as_json, picture, print_table, shown
 from proxy.lab.simulate.scenario import Scenario, read_scenario
 from proxy.lab.simulate.side_by_side import play_all
+from proxy.lab.simulate.simulation import play
 
 __all__ = ["Figures", "Scenario", "run_scenario", "simulate"]
 

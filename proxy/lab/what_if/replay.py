@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.config.settings import Settings
-from proxy.lab.clock import BEGIN, DEADLINE, UPSTREAM, Clock
-from proxy.lab.driver import FixedDraws, Fresh, Recorder
-from proxy.lab.fallback import ConfiguredUpstreams
+from proxy.lab.clock import BEGIN, DEADLINE, UPSTREAM
+from proxy.lab.driver import FixedDraws, Recorder
 from proxy.lab.kept_calls import Kept, KeptCall, gave_up, kept_call, result_of
 from proxy.lab.routing import AppRequest, Chosen
+from proxy.lab.stage import Stage
 from proxy.lab.upstream import Sending
 from proxy.retry.buckets import Bucket
-from proxy.retry.facts import Class, Outcome
-from proxy.retry.machine import Env
-from proxy.retry.registry import Registry
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.facts import Class, Outcome, Request
+from proxy.retry.policy import Policy
+from proxy.retry.registry import ScopeState
 
 #: Alarms and sendings of one run at most: some hundred calls of a few attempts take some thousands.
 MOST_STEPS = 50_000
@@ -67,8 +66,8 @@ def play_kept(settings: Settings, calls: Sequence[Kept], *, empty: bool = False)
     """Play calls, in order of their beginning. What can't be played is told in a clause. `empty`: buckets begin empty.
     Raises TooMuchError.
     """
-    stage = _Stage(settings, empty)
-    players: list[_Player | str] = []
+    stage = _CountedStage(settings, empty)
+    players: list[_KeptPlayer | str] = []
     first: float | None = None
     for kept in calls:
         try:
@@ -80,28 +79,29 @@ def play_kept(settings: Settings, calls: Sequence[Kept], *, empty: bool = False)
             players.append("no policy takes it")
             continue
         first = call.began if first is None else min(first, call.began)
-        players.append(_Player(stage, call))
+        players.append(_KeptPlayer(stage, call))
     for player in players:
-        if isinstance(player, _Player):
+        if isinstance(player, _KeptPlayer):
             player.come(player.kept_call.began - (first or 0.0))
     stage.clock.run()
-    return [player.ending if isinstance(player, _Player) else player for player in players]
+    return [player.ending if isinstance(player, _KeptPlayer) else player for player in players]
 
 
-class _Stage:
-    """What the calls of one run share."""
+class _CountedStage(Stage):
+    """What the calls of one run share: a stage whose buckets may begin empty, and whose steps are counted."""
 
     def __init__(self, settings: Settings, empty: bool) -> None:
-        self.settings = settings
+        super().__init__(settings, FixedDraws(0.5))
         self._empty, self._emptied = empty, list[Bucket]()
-        self.clock = Clock()
-        self.registry = Registry()
-        self.fresh = Fresh()
-        self.env = Env(FixedDraws(0.5), 0.0, WaitingRoom(settings.limits.waiting))
         self._steps = 0
 
-    def empty(self, bucket: Bucket | None) -> None:
-        """Take what is in a quota or a throttle that is met for the first time, where buckets begin empty."""
+    def scope(self, policy: Policy, request: Request) -> ScopeState:
+        scope = self.registry.scope(policy, request, self.clock.now)
+        self._take_all(scope.bucket)
+        return scope
+
+    def _take_all(self, bucket: Bucket | None) -> None:
+        """Take the tokens of a quota or a throttle that no call has used before, where buckets begin empty."""
         if not self._empty or bucket is None or any(bucket is each for each in self._emptied):
             return
         self._emptied.append(bucket)
@@ -119,10 +119,10 @@ class _Stage:
             raise TooMuchError
 
 
-class _Player(Recorder):
+class _KeptPlayer(Recorder):
     """One kept call."""
 
-    def __init__(self, stage: _Stage, call: KeptCall) -> None:
+    def __init__(self, stage: _CountedStage, call: KeptCall) -> None:
         super().__init__(stage.clock, self._next)
         assert isinstance(call.chosen, Chosen)
         self.kept_call, self._chosen, self._stage = call, call.chosen, stage
@@ -137,17 +137,7 @@ class _Player(Recorder):
             self.clock.at(at + kept.get("duration", 0.0), DEADLINE, self._leave)
 
     def _ask(self) -> None:
-        stage, chosen = self._stage, self._chosen
-        policy, others = stage.fresh.policy(chosen.policy), None
-        if policy.fallback:
-            has_body = chosen.request.method in ("POST", "PUT", "PATCH")  # the record does not say what is in it
-            nothing = AppRequest()
-            others = ConfiguredUpstreams(
-                stage.settings, stage.registry, stage.fresh, nothing, chosen, has_body=has_body
-            )
-        scope = stage.registry.scope(policy, chosen.request, self.clock.now)
-        stage.empty(scope.bucket)
-        self.enter(chosen.request, policy, scope, stage.env, others)
+        self._stage.enter(self, self._chosen, AppRequest())  # the record does not say what is in a body
 
     def _leave(self) -> None:
         if self.call is not None:

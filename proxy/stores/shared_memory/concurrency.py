@@ -14,11 +14,8 @@ up no other worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
 from proxy.retry.concurrency import NOBODY, UNLIMITED, Elsewhere, Places
-from proxy.stores.shared_memory.records import PROBES, SLOT, SLOTS, Memory
+from proxy.stores.shared_memory.records import PROBES, SLOT, SLOTS, Memory, exclusive
 
 #: Seconds between two looks at places that other workers may have given back.
 POLL = 0.005
@@ -27,43 +24,52 @@ STALE = 0.25
 
 _IN_USE, _WAITING, _CAME, _LOOKED = range(SLOT)
 
-M = TypeVar("M", bound=Callable[..., Any])
 
+class _Pages:
+    """All workers' pages, as a record for `exclusive`: opened by the one lock that they have. Places write a change to
+    their page at once, so there is nothing to publish.
+    """
 
-def _locked(method: M) -> M:
-    """Decorate a method of Places to run under the lock. A method that another one calls is a part of that one."""
+    __slots__ = ("_lock", "is_open")
 
-    def run(self: Any, *arguments: Any) -> Any:
-        if self.is_open:
-            return method(self, *arguments)
-        with self.memory.under_way_lock:
-            self.is_open = True
-            try:
-                self.find_slot()
-                return method(self, *arguments)
-            finally:
-                self.is_open = False
+    def __init__(self, memory: Memory) -> None:
+        self._lock = memory.under_way_lock
+        self.is_open = False
 
-    return cast(M, run)
+    def open(self) -> None:
+        """Take the lock."""
+        self._lock.__enter__()
+        self.is_open = True
+
+    def free(self) -> None:
+        """Release the lock."""
+        self._lock.__exit__()
+
+    def load(self, places: SharedPlaces) -> None:
+        """Find where in the pages these places are now."""
+        places.find_slot()
+
+    def save(self, places: SharedPlaces) -> None:
+        """Everything is written already."""
 
 
 class SharedPlaces(Places):
     """One worker's door to the places of a key; `row` is the worker's row of the memory. Row 0 only looks."""
 
-    __slots__ = ("_key", "_row", "_slot", "is_open", "memory")
+    __slots__ = ("_key", "_row", "_slot", "memory", "record")
 
     def __init__(self, memory: Memory, row: int, key: int, most: int) -> None:
         super().__init__(most)
         self.memory = memory
-        self.is_open = False
+        self.record = _Pages(memory)
         self._row = row
         self._key = key
         self._slot = -1
 
-    ask = _locked(Places.ask)
-    leave = _locked(Places.leave)
-    give_back = _locked(Places.give_back)
-    total = _locked(Places.total)
+    ask = exclusive(Places.ask)
+    leave = exclusive(Places.leave)
+    give_back = exclusive(Places.give_back)
+    total = exclusive(Places.total)
 
     def find_slot(self) -> None:
         """Look up this key's slot, where it is not the one that it had; -1 where all are in use by others, or where

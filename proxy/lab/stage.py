@@ -1,0 +1,43 @@
+"""The stage that calls of the lab are played on: a virtual clock, fresh buckets, and the configuration's upstreams."""
+
+from __future__ import annotations
+
+from proxy.config.settings import Settings
+from proxy.lab.clock import Clock
+from proxy.lab.driver import Fresh, Recorder
+from proxy.lab.fallback import ConfiguredUpstreams
+from proxy.lab.routing import AppRequest, Chosen
+from proxy.retry.backoff import Chance
+from proxy.retry.facts import Request
+from proxy.retry.machine import Env
+from proxy.retry.policy import Policy
+from proxy.retry.registry import Registry, ScopeState
+from proxy.retry.waiting_room import WaitingRoom
+
+
+class Stage:
+    """What the calls of one play share. `chance` is the source of jitter, `wall` the time of day at which the play
+    begins, in seconds since the epoch.
+    """
+
+    def __init__(self, settings: Settings, chance: Chance, wall: float = 0.0) -> None:
+        self.settings = settings
+        self.clock = Clock()
+        self.registry = Registry()
+        self.fresh = Fresh()
+        self.env = Env(chance, wall, WaitingRoom(settings.limits.waiting))
+
+    def scope(self, policy: Policy, request: Request) -> ScopeState:
+        """What calls of this policy share, for a new call."""
+        return self.registry.scope(policy, request)
+
+    def enter(self, player: Recorder, chosen: Chosen, asked: AppRequest, *, has_body: bool | None = None) -> None:
+        """Begin a player's call, at the upstream that was chosen for what the app asked. `has_body` says whether the
+        request has a body where `asked` does not describe one; None: by the method, POST, PUT and PATCH have one.
+        """
+        policy, request, others = self.fresh.policy(chosen.policy), chosen.request, None
+        if policy.fallback:
+            if has_body is None:
+                has_body = request.method in ("POST", "PUT", "PATCH")
+            others = ConfiguredUpstreams(self.settings, self.registry, self.fresh, asked, chosen, has_body=has_body)
+        player.enter(request, policy, self.scope(policy, request), self.env, others)
