@@ -209,6 +209,16 @@ def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, 
     return figures
 
 
+def cannot_run() -> str:
+    """What this machine lacks for the bench; "" if nothing."""
+    missing = [name for name in ("wrk", "nginx", "taskset", "curl", "openssl") if not shutil.which(name)]
+    if missing:
+        return f"missing on this machine: {', '.join(missing)} (make bench installs them where it may)"
+    if (os.cpu_count() or 1) < 2:
+        return "two cores are needed, one for the proxy and one for the load"
+    return ""
+
+
 def main() -> int:
     """Run it."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -217,12 +227,8 @@ def main() -> int:
     options.add_argument("--only", default="", help="peers, separated by commas")
     options.add_argument("--works", default="", help="only workloads whose name contains this")
     chosen = options.parse_args()
-    missing = [name for name in ("wrk", "nginx", "taskset", "curl", "openssl") if not shutil.which(name)]
-    if missing:
-        print(f"bench: missing on this machine: {', '.join(missing)} (make bench installs them where it may)")
-        return 2
-    if (os.cpu_count() or 1) < 2:
-        print("bench: two cores are needed, one for the proxy and one for the load")
+    if why := cannot_run():
+        print(f"bench: {why}")
         return 2
     # An installed package and the image have byte code, and so do the peers: the first start of a checkout writes it.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -232,6 +238,10 @@ def main() -> int:
         peers.remove(peer)
     works = [work for work in WORKLOADS if chosen.works in work.name]
     results: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+
+    def keep(name: str, work: str, figures: dict[str, float]) -> None:
+        for key, value in figures.items():
+            results[name][work][key].append(value)
 
     def say(name: str, work: str, figures: dict[str, float]) -> None:
         shown = "  ".join(f"{key} {value:,.1f}" for key, value in figures.items())
@@ -248,8 +258,7 @@ def main() -> int:
                     if work.via == "reverse" and work.upstream == "plain":
                         alone = run_wrk(place.folder, work, place.upstream, f"/{work.path}", 1, LOAD_CORE)
                         record = {"calls/s": alone.requests / alone.seconds, "p50 us": alone.p50 * 1e6}
-                        for key, value in record.items():
-                            results["upstream alone"][work.name][key].append(value)
+                        keep("upstream alone", work.name, record)
                 if any(not work.http2 for work in works):
                     direct = download(f"http://127.0.0.1:{place.upstream}/big", LOAD_CORE)
                     results[DIRECT][TUNNEL]["MiB/s"].append(direct / 2**20)
@@ -258,8 +267,7 @@ def main() -> int:
                     results[DIRECT][INTERCEPTED]["MiB/s"].append(direct / 2**20)
                     intercepted = fetch_intercepted(place)
                     say("redrive", INTERCEPTED, intercepted)
-                    for key, value in intercepted.items():
-                        results["redrive"][INTERCEPTED][key].append(value)
+                    keep("redrive", INTERCEPTED, intercepted)
                 for peer in peers:
                     try:
                         figures = measure_peer(peer, place, works, chosen.seconds, say)
@@ -267,8 +275,7 @@ def main() -> int:
                         print(f"  {peer.name:12} failed: {error}", flush=True)
                         continue
                     for work, values in figures.items():
-                        for key, value in values.items():
-                            results[peer.name][work][key].append(value)
+                        keep(peer.name, work, values)
         finally:
             for each in (running, *others):
                 each.stop()

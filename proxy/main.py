@@ -36,7 +36,6 @@ from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink, Turn
 from proxy.process import SIGNALS, Background, Given, WorkerFailedError, leave, telling, within
 from proxy.resources import enough_for, limit, processes
-from proxy.retry.registry import Factory
 from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
@@ -116,7 +115,7 @@ class House:
     def _alone(self) -> tuple[DataPath | Workers, RecentCalls]:
         """This very process carries the calls."""
         self._begin_log(None)
-        path = data_path(self.settings, self._sink, self._notices.tell, self._metrics, Factory())
+        path = data_path(self.settings, self._sink, self._notices.tell, self._metrics)
         return path, path.recent
 
     def _workers(self) -> tuple[DataPath | Workers, RecentCalls]:

@@ -15,7 +15,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -96,10 +96,23 @@ def draw_via() -> str:
     return f"redrive-{secrets.token_hex(4)}"
 
 
+class WorkerShare(NamedTuple):
+    """What the data path of a worker has in common with those of the other workers. `factory` makes what their calls
+    share, where it is not kept in Redis (`met`: see `Fleet`). `via` is the name in Via lines, `others` are the other
+    processes, which share the limits, and `room` is where all their calls wait.
+    """
+
+    factory: Factory
+    met: Met
+    via: str
+    others: Others
+    room: WaitingRoom
+
+
 def data_path(
-    settings: Settings, sink: LineSink, tell: Tell, metrics: Metrics, factory: Factory, **of_worker: Any
+    settings: Settings, sink: LineSink, tell: Tell, metrics: Metrics, share: WorkerShare | None = None
 ) -> DataPath:
-    """The data path of a process and what watches it: its log goes to `sink`. `of_worker`: see `DataPath`."""
+    """The data path of a process and what watches it: its log goes to `sink`. `share` is a worker's."""
     loop, recent = asyncio.get_running_loop(), RecentCalls()
     console = is_for_people(settings.log.format, OUT)
     log = AccessLog(sink, console=console, level=settings.log.level, later=loop.call_later)
@@ -109,10 +122,9 @@ def data_path(
         settings,
         observers,
         tell=tell,
-        factory=factory,
         descriptors=limit(),
         tracer=tracer(os.environ, tell),
-        **of_worker,
+        share=share,
     )
     made.recent, made.log = recent, log
     return made
@@ -122,11 +134,9 @@ class DataPath:
     """What carries the calls of a process: its proxy port, and what is behind it.
 
     aiohttp's runner opens and closes its listeners, and ends it. `registry` and `env` are what its calls share. `tell`
-    takes what it has to say to who runs it: an event, lines for people, facts for machines. `factory` makes what calls
-    share, where it is not kept in Redis (`met`: see `Fleet`); `descriptors` are the file descriptors that the process
-    may have, and a part of them is kept for the admin port. `tracer` makes spans of attempts, where there is one. Of a
-    worker, `via` is the name in Via lines, `others` are the processes beside it that share the limits, and `room` is
-    where all their calls wait.
+    takes what it has to say to who runs it: an event, lines for people, facts for machines. `descriptors` are the file
+    descriptors that the process may have, and a part of them is kept for the admin port. `tracer` makes spans of
+    attempts, where there is one. `share` is what a worker shares with the others; without it the process is alone.
     """
 
     recent: RecentCalls
@@ -141,22 +151,20 @@ class DataPath:
         settings: Settings,
         observer: Observer,
         *,
-        via: str | None = None,
         tell: Tell = lambda *_, **facts: None,
-        factory: Factory | None = None,
         descriptors: int = sys.maxsize,
         tracer: Tracer | None = None,
-        others: Others | None = None,
-        room: WaitingRoom | None = None,
-        met: Met | None = None,
+        share: WorkerShare | None = None,
     ) -> None:
         self._tell, self._tracer = tell, tracer
         self.cooldowns = CooldownLog()
-        self.fleet = Fleet(factory or Factory(), settings, tell, met=met, heard=self.cooldowns.note)
+        factory = Factory() if share is None else share.factory
+        met = None if share is None else share.met
+        self.fleet = Fleet(factory, settings, tell, met=met, heard=self.cooldowns.note)
         self.registry = Registry(self.fleet)
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
-        self.room = room or WaitingRoom(settings.limits.waiting)
+        self.room = WaitingRoom(settings.limits.waiting) if share is None else share.room
         self.env = Env(rng, wall() - monotonic(), self.room, self._tell_of_circuit, self._tell_of_credential)
         self.env.cooldown_began = self.cooldowns.note
         self._clock: asyncio.TimerHandle | None = None
@@ -167,10 +175,11 @@ class DataPath:
         pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
         _limit(pool, settings)
         store = ReplayStore(settings.buffers.per_request, settings.buffers.total)
-        self.means = Context(loop, pool, store, self.registry, self.env, observer, via or draw_via(), Watch(loop))
+        via = draw_via() if share is None else share.via
+        self.means = Context(loop, pool, store, self.registry, self.env, observer, via, Watch(loop))
         self.acceptor = Acceptor(self.means, settings, tell, AppConnection, enough_for(descriptors))
         self.acceptor.tracer = tracer
-        self.acceptor.connection_limit.others = others
+        self.acceptor.connection_limit.others = None if share is None else share.others
         pool.most = max(
             1, descriptors - RESERVED - self.acceptor.connection_limit.most - self.acceptor.connection_limit.told
         )

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy.admin.turns import gradually, in_turns
 from proxy.config.provenance import Provenance
@@ -204,13 +204,14 @@ async def upstreams(
     counted = await _counted({}, metrics)
     held, limited = await cooldowns(router, registry, now), await under_way(router, registry, now)
     broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
+    holding = _Holding(held, limited, broken, keys)
     chosen = [upstream for upstream in router.upstreams if only in (None, upstream.name)]
     fallback = router.fallback
     if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
         chosen.append(fallback)
     return await in_turns(
         {
-            **_upstream(each, counted.get(each.label, []), registry, held, room, broken, keys, limited.get(each.label)),
+            **_upstream(each, counted.get(each.label, []), registry, room, holding),
             "cooldown": _in_force(log.in_force(each.label, now)) if held.get(each.label) else None,
         }
         for each in chosen
@@ -324,17 +325,23 @@ def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, 
     ]
 
 
+class _Holding(NamedTuple):
+    """What holds calls at present, by upstream: cooldowns, limits of attempts under way, circuit breakers, and
+    credentials that are not used.
+    """
+
+    cooldowns: Mapping[str, float]
+    limits: Mapping[str, tuple[int, int]]
+    circuits: Mapping[str, Sequence[Circuit]]
+    credentials: Mapping[str, Sequence[Credential]]
+
+
 def _upstream(
-    upstream: Upstream,
-    counted: list[Series],
-    registry: Registry,
-    held: dict[str, float],
-    room: WaitingRoom,
-    broken: Mapping[str, Sequence[Circuit]],
-    keys: Mapping[str, Sequence[Credential]],
-    limit: tuple[int, int] | None,
+    upstream: Upstream, counted: list[Series], registry: Registry, room: WaitingRoom, holding: _Holding
 ) -> dict[str, Any]:
-    seen = _live(upstream.label, counted, held.get(upstream.label, 0.0), room, limited=limit)
+    left, limit = holding.cooldowns.get(upstream.label, 0.0), holding.limits.get(upstream.label)
+    broken, keys = holding.circuits, holding.credentials
+    seen = _live(upstream.label, counted, left, room, limited=limit)
     outcomes: Counter[str] = Counter(success=seen.at_once)
     fallbacks: Counter[str] = Counter()
     for series in counted:
@@ -588,7 +595,7 @@ async def copied(metrics: Metrics) -> Metrics:
     return copy
 
 
-async def gauges(
+async def gauges(  # noqa: PLR0913  a record of all gauges is built
     settings: Settings,
     registry: Registry,
     usage: Usage,

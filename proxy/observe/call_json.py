@@ -164,7 +164,7 @@ def attempt_json(record: AttemptRecord, started: float) -> str:
 
 
 @lru_cache(maxsize=256, typed=True)  # a price of 5 is not written as the 5.0 that another bucket takes
-def _usual(
+def _usual(  # noqa: PLR0913  the fields of a record, by which its text is kept
     endpoint: str,
     status: int | None,
     grpc_status: int | None,
@@ -182,6 +182,12 @@ def _usual(
 
 
 def _middle(record: AttemptRecord) -> str:
+    """The fields between an attempt's times: how it ended, and what was decided on that."""
+    return _end(record) + _judgement(record)
+
+
+def _end(record: AttemptRecord) -> str:
+    """Where an attempt went, and what came back."""
     line = ""
     if record.upstream:
         line += f',"upstream":{quote(record.upstream)}'
@@ -203,6 +209,12 @@ def _middle(record: AttemptRecord) -> str:
         line += f',"rst_code":"{code_name(record.rst_code)}"'
     if record.detail:
         line += f',"detail":{quote(record.detail)}'
+    return line
+
+
+def _judgement(record: AttemptRecord) -> str:
+    """What an attempt's end was taken for, and what was decided."""
+    line = ""
     if record.cls is not None:
         line += f',"class":"{record.cls.value}"'
     if record.because:

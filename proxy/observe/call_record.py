@@ -40,7 +40,7 @@ class CallRecord:
         *("sent_by", "started", "status", "wall_started", "was_sent_once"),
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  a record
         self,
         wall_started: float,
         started: float,
@@ -101,7 +101,7 @@ def was_sent_once(attempts: int, outcome: Outcome, history: Sequence[AttemptReco
     return attempts == 1 and outcome is SUCCESS and len(history) < 2
 
 
-def refused(
+def refused(  # noqa: PLR0913  a record is built
     wall: float,
     client: str,
     status: int,

@@ -48,6 +48,7 @@ cdef class AppConnection(ConnectionStream):
     cdef public object place
 
     cpdef respond(self, Answer head, frozenset drop, bytes add, bytes data, bint end, trailers)
+    cdef bytes _render_framed(self, Answer head, frozenset drop, bytes add, bint end)
     cpdef write(self, bytes data)
     cpdef done(self)
     @cython.locals(done=bint, size="long long")

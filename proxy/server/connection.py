@@ -475,6 +475,20 @@ class AppConnection(ConnectionStream):
             else:
                 write_at_once(transport, self._socket, whole)
             return
+        whole = self._render_framed(head, drop, add, end)
+        if not self._chunked:
+            transport.write(whole + data if data else whole)
+            return
+        if data:
+            whole += chunk(data)
+        if end:
+            whole += end_chunked(trailers.lines if trailers is not None else b"")
+        transport.write(whole)
+
+    def _render_framed(self, head: ResponseHead, drop: frozenset[bytes], add: bytes, end: bool) -> bytes:
+        """The head of an answer that `respond` does not write at once, with the lines that frame its body on this
+        connection. Decides whether the body goes in chunks, and whether the connection closes after it.
+        """
         size = head.body_size(self.head.method)
         minor = self.head.minor
         if self.head.method == "HEAD" and head.version == "2.0" and b"content-length" not in head.specials:
@@ -496,15 +510,7 @@ class AppConnection(ConnectionStream):
                 add += _CLOSE
             elif minor == 0:
                 add += _KEEP
-        whole = head.render(drop=drop, add=add)
-        if self._chunked:
-            if data:
-                whole += chunk(data)
-            if end:
-                whole += end_chunked(trailers.lines if trailers is not None else b"")
-        elif data:
-            whole += data
-        transport.write(whole)
+        return head.render(drop=drop, add=add)
 
     def _is_a_last_word(self, head: ResponseHead) -> bool:
         """Whether an answer that comes before its request is whole says that the rest of it is not wanted. RFC 9110

@@ -27,7 +27,7 @@ from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.process import Background, leave
 from proxy.resources import open_files
-from proxy.runtime import OUT, DataPath, data_path, settle_in
+from proxy.runtime import OUT, DataPath, WorkerShare, data_path, settle_in
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.mutex import beat_while_waiting
 from proxy.stores.shared_memory.records import LogTurn, Memory
@@ -154,11 +154,13 @@ class Worker:
             self._sink,
             self._tell,
             self._metrics,
-            self._factory,
-            met=lambda *made: self._factory.made.append(made),
-            via=begin.via,
-            others=Neighbours(self._memory, begin.row),
-            room=SharedWaitingRoom(self._memory, begin.row, settings.limits.waiting),
+            WorkerShare(
+                factory=self._factory,
+                met=lambda *made: self._factory.made.append(made),
+                via=begin.via,
+                others=Neighbours(self._memory, begin.row),
+                room=SharedWaitingRoom(self._memory, begin.row, settings.limits.waiting),
+            ),
         )
         self._recent, self._has_begun = self._path.recent, True
         await self._path.start()

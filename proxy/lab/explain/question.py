@@ -40,7 +40,7 @@ class Question(NamedTuple):
     fate: Fate | None = None
 
 
-def read_question(
+def read_question(  # noqa: PLR0913  the options of a command line become a record
     method: str,
     url: str,
     fields: Sequence[str] = (),

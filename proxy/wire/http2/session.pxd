@@ -62,6 +62,8 @@ cdef class Session(StreamSession):
     cpdef feed(self, bytes data, double now, long long turn=*)
     @cython.locals(heads=HeadReader, at=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, behind=Py_ssize_t, kind=int, flags=int, payload=bytes, high=int, low=int, number=cython.longlong)
     cdef Py_ssize_t _read(self, bytes data, double now, long long turn) except -1
+    cdef Py_ssize_t _read_preface(self, bytes data) except -1
+    cdef _check_order(self, int kind, int flags, number)
     cdef _spend(self, double now)
     cdef _check_known(self, number)
     cdef _tell_begun(self)
@@ -69,6 +71,8 @@ cdef class Session(StreamSession):
     cdef _tell_head(self, Stream stream, trailers)
     @cython.locals(size=Py_ssize_t, stream=Stream, end=bint)
     cdef _data(self, int flags, number, bytes payload, double now)
+    cdef _stray_data(self, number, Py_ssize_t size, double now)
+    cdef _break_for_data(self, Stream stream, Py_ssize_t size, double now)
     cdef _hold(self, Stream stream, bytes payload, Py_ssize_t size, bint end)
     @cython.locals(start=int)
     cdef _headers(self, int flags, number, bytes payload, double now)

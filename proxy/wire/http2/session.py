@@ -381,12 +381,9 @@ class Session(StreamSession):
         at, size, heads = 0, len(data), self._heads
         length: int
         if self._preface:
-            if not PREFACE.startswith(data[: len(PREFACE)]):
-                raise Broken(PROTOCOL_ERROR, "the preface is malformed")
-            if size < len(PREFACE):
+            at = self._read_preface(data)
+            if not at:
                 return 0
-            at = len(PREFACE)
-            self._preface = False
         while size - at >= HEADER_SIZE:
             high, low, kind, flags, number = HEADER.unpack_from(data, at)
             length = high << 8 | low
@@ -395,10 +392,8 @@ class Session(StreamSession):
                 wrong = flaw(kind, flags, number, length)
                 if wrong is not None:
                     raise Broken(*wrong)
-            if not self._coming and (kind != SETTINGS or flags & ACK):
-                raise Broken(PROTOCOL_ERROR, "the first frame is not SETTINGS")
-            if heads.number and (kind != CONTINUATION or number != heads.number):
-                raise Broken(PROTOCOL_ERROR, "a head is interrupted")
+            if not self._coming or heads.number:
+                self._check_order(kind, flags, number)
             behind = at + HEADER_SIZE + length
             if behind > size:
                 self._need = HEADER_SIZE + length
@@ -426,6 +421,22 @@ class Session(StreamSession):
                 return at
         self._need = HEADER_SIZE
         return at
+
+    def _read_preface(self, data: bytes) -> int:
+        """Where the first frame begins, after the client's preface; 0 where that is not whole yet."""
+        if not PREFACE.startswith(data[: len(PREFACE)]):
+            raise Broken(PROTOCOL_ERROR, "the preface is malformed")
+        if len(data) < len(PREFACE):
+            return 0
+        self._preface = False
+        return len(PREFACE)
+
+    def _check_order(self, kind: int, flags: int, number: int) -> None:
+        """Raise Broken for a frame that may not come before SETTINGS, or amid the frames of a head."""
+        if not self._coming and (kind != SETTINGS or flags & ACK):
+            raise Broken(PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        if self._heads.number and (kind != CONTINUATION or number != self._heads.number):
+            raise Broken(PROTOCOL_ERROR, "a head is interrupted")
 
     def _spend(self, now: float) -> None:
         """A frame that carries nothing came."""
@@ -469,43 +480,56 @@ class Session(StreamSession):
         if not payload and not end:
             self._spend(now)
         if stream is None:
-            self._credit_connection(size)
-            self._check_known(number)
-            if not self._was_reset(number):
-                self._spend(now)
-                self._refuse(number, STREAM_CLOSED)
+            self._stray_data(number, size, now)
             return
+        if (
+            stream.received_all
+            or size > stream.left
+            or (not stream.told and stream.begun is None)
+            or (stream.expected >= 0 and not _fits(stream, len(payload), end))
+        ):
+            self._break_for_data(stream, size, now)
+            return
+        stream.left -= size
+        if end:
+            self._received(stream)
+        if stream.begun is None and payload and stream.holds:
+            self._hold(stream, payload, size, end)
+            return
+        self._owed += size
+        if self._owed >= _LEAST_CREDIT:
+            self._credit_connection(0)
+        if not end:
+            self._credit_stream(stream, size)
+        if stream.begun is not None:
+            if payload:
+                stream.begun.append(payload)
+            if end:
+                self._tell_head(stream, None)
+            return
+        if payload:
+            stream.tell_data(payload)
+        if end:
+            stream.tell_end(None)
+
+    def _stray_data(self, number: int, size: int, now: float) -> None:
+        """DATA of a stream that is closed, or that was never opened."""
+        self._credit_connection(size)
+        self._check_known(number)
+        if not self._was_reset(number):
+            self._spend(now)
+            self._refuse(number, STREAM_CLOSED)
+
+    def _break_for_data(self, stream: Stream, size: int, now: float) -> None:
+        """End a stream whose peer sent `size` bytes of DATA that it may not send, for the first reason that holds."""
         if stream.received_all:
             code, detail = STREAM_CLOSED, "DATA after the end of the stream"
         elif size > stream.left:
             code, detail = FLOW_CONTROL_ERROR, "more DATA than the stream's window"
         elif not stream.told and stream.begun is None:
             code, detail = PROTOCOL_ERROR, "DATA before a head"
-        elif stream.expected >= 0 and not _fits(stream, len(payload), end):
-            code, detail = PROTOCOL_ERROR, "DATA that does not match content-length"
         else:
-            stream.left -= size
-            if end:
-                self._received(stream)
-            if stream.begun is None and payload and stream.holds:
-                self._hold(stream, payload, size, end)
-                return
-            self._owed += size
-            if self._owed >= _LEAST_CREDIT:
-                self._credit_connection(0)
-            if not end:
-                self._credit_stream(stream, size)
-            if stream.begun is not None:
-                if payload:
-                    stream.begun.append(payload)
-                if end:
-                    self._tell_head(stream, None)
-                return
-            if payload:
-                stream.tell_data(payload)
-            if end:
-                stream.tell_end(None)
-            return
+            code, detail = PROTOCOL_ERROR, "DATA that does not match content-length"
         self._credit_connection(size)
         self._break(stream, code, detail, now)
 
