@@ -52,8 +52,15 @@ STRATEGY_KEYS: dict[str, tuple[str, ...]] = {
 }
 BUCKET_KEYS: dict[str, tuple[str, ...]] = {
     "quota": (
-        *("capacity", "retry_cost", "timeout_cost", "throttling_cost", "success_refund", "refund"),
-        *("refill", "initial", "store"),
+        "capacity",
+        "retry_cost",
+        "timeout_cost",
+        "throttling_cost",
+        "success_refund",
+        "refund",
+        "refill",
+        "initial",
+        "store",
     ),
     "throttle": ("max_tokens", "token_ratio", "initial", "store"),
     "budget": ("percent", "min_per_second", "window", "store"),

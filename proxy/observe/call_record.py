@@ -12,7 +12,7 @@ from proxy.retry.policy import Backoff, Policy, Strategy
 
 #: The policy of a request that was answered before any policy applied to it.
 NO_POLICY = Policy("", "", Strategy("standard", "", 1, Backoff(0.0, 0.0)), None)
-#: To be asked for by this name: of the enumeration it takes ten times as long.
+#: Names for members of enumerations: see `proxy.retry.facts`.
 SUCCESS = Outcome.SUCCESS
 
 
@@ -35,10 +35,10 @@ class CallRecord:
     """
 
     __slots__ = (
-        *("app_retry", "attempts", "authority", "bytes_in", "bytes_out", "client", "detail", "ended", "endpoint"),
-        *("fallbacks", "grpc_status", "history", "method", "number", "outcome", "path", "policy", "protocol"),
-        *("sent_by", "started", "status", "wall_started", "was_sent_once"),
-    )
+        "app_retry", "attempts", "authority", "bytes_in", "bytes_out", "client", "detail", "ended", "endpoint",
+        "fallbacks", "grpc_status", "history", "method", "number", "outcome", "path", "policy", "protocol", "sent_by",
+        "started", "status", "wall_started", "was_sent_once",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a record
         self,

@@ -26,7 +26,7 @@ from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, Thro
 from proxy.retry.sliding_window import SlidingCount
 from proxy.retry.token_bucket import TokenBucket, TokenGate
 
-#: To be asked for by these names: of the enumeration it takes ten times as long.
+#: Names for members of enumerations: see `proxy.retry.facts`.
 _TIMEOUT, _THROTTLING = Class.TIMEOUT, Class.THROTTLING
 #: A bucket kept elsewhere may say that it has to be asked first. It is true, as "yes" is: `take` decides.
 ASK: Final = "ask"

@@ -57,7 +57,8 @@ class Class(StrEnum):
 
 for _each in Class:  # it is asked several times of each failure, and a property takes four times as long
     _each.retryable = _each in (Class.TRANSIENT, Class.THROTTLING, Class.TIMEOUT)
-#: To be asked for by this name: of the enumeration it takes ten times as long.
+#: A name of its own for a member of an enumeration, as hot code in other modules has them too: with Python 3.11
+#: `Class.TRANSIENT` takes 258 ns and the name 44 (3.13: 58 and 24). Such names go when 3.11 is no longer supported.
 _TRANSIENT = Class.TRANSIENT
 
 

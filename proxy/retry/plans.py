@@ -42,7 +42,7 @@ HAIR = 1e-9
 
 NEVER = float("inf")
 
-#: To be asked for by these names: of the enumeration it takes ten times as long.
+#: Names for members of enumerations: see `proxy.retry.facts`.
 _THROTTLING, _ATTEMPTS_EXHAUSTED, _NEVER_SENT = Class.THROTTLING, Outcome.ATTEMPTS_EXHAUSTED, Progress.NEVER_SENT
 
 

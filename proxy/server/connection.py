@@ -77,11 +77,11 @@ class AppConnection(ConnectionStream):
     speaks = HTTP1
 
     __slots__ = (
-        *("_body", "_broken", "_buffer", "_chunked", "_close", "_dropped", "_fd", "_generation", "_half_closed"),
-        *("_held", "_informed", "_kept", "_lingered", "_means", "_parser", "_plans", "_running", "_secure", "_socket"),
-        *("_timer", "_tunnel", "_undecided", "acceptor", "client", "exchange", "head", "inside", "own", "place"),
-        *("plan", "since", "surplus", "transport", "wire"),
-    )
+        "_body", "_broken", "_buffer", "_chunked", "_close", "_dropped", "_fd", "_generation", "_half_closed",
+        "_held", "_informed", "_kept", "_lingered", "_means", "_parser", "_plans", "_running", "_secure", "_socket",
+        "_timer", "_tunnel", "_undecided", "acceptor", "client", "exchange", "head", "inside", "own", "place", "plan",
+        "since", "surplus", "transport", "wire",
+    )  # fmt: skip
 
     head: RequestHead
     place: Exposure

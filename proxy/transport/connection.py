@@ -61,10 +61,10 @@ class Connection:
     """
 
     __slots__ = (
-        *("_answered", "_body", "_chunked", "_early", "_fd", "_interim", "_keep_alive", "_keeper", "_listener"),
-        *("_method", "_paused", "_reader", "_sent_all", "_socket", "_tls", "_tunnel", "_upgrade", "_usual"),
-        *("_usual_size", "blocked", "exchanges", "generation", "origin", "pinned", "since", "transport"),
-    )
+        "_answered", "_body", "_chunked", "_early", "_fd", "_interim", "_keep_alive", "_keeper", "_listener",
+        "_method", "_paused", "_reader", "_sent_all", "_socket", "_tls", "_tunnel", "_upgrade", "_usual",
+        "_usual_size", "blocked", "exchanges", "generation", "origin", "pinned", "since", "transport",
+    )  # fmt: skip
 
     _usual: ResponseHead
 

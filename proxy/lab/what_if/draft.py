@@ -26,9 +26,9 @@ NAME = "edit"
 LONGEST, MOST_VALUES = 64 * 1024, 2000
 #: The keys that may be tried. The others name places, files, secrets or header values.
 TRIED = (
-    *("strategy", "bucket", "rate", "timeouts", "concurrency", "classify", "dialects", "attempt_headers"),
-    *("idempotency_key", "pushback", "mode", "fallback", "scope", "circuit_breaker", "routes"),
-)
+    "strategy", "bucket", "rate", "timeouts", "concurrency", "classify", "dialects", "attempt_headers",
+    "idempotency_key", "pushback", "mode", "fallback", "scope", "circuit_breaker", "routes",
+)  # fmt: skip
 #: What the same is for a route, beside what it matches.
 _OF_ROUTE = (*(key for key in TRIED if key not in ("scope", "circuit_breaker", "routes")), "match")
 #: Keys whose value may name code of the user's own, as `module:Class`.

@@ -53,8 +53,14 @@ SCHEMA = 1
 #: later is in it only where it is not the default, so that two releases find the same bucket.
 _DEFINED = {
     "quota": (
-        *("capacity", "retry_cost", "timeout_cost", "throttling_cost", "success_refund", "flat_refund"),
-        *("initial", "refill"),
+        "capacity",
+        "retry_cost",
+        "timeout_cost",
+        "throttling_cost",
+        "success_refund",
+        "flat_refund",
+        "initial",
+        "refill",
     ),
     "throttle": ("max_tokens", "token_ratio", "initial"),
     "budget": ("percent", "min_per_second", "window"),

@@ -260,9 +260,9 @@ class Record:
     """
 
     __slots__ = (
-        *("_before", "_begin", "_copies", "_definition", "_form", "_map", "_mutex", "_sequence", "_stamp", "_stamp_at"),
-        *("_table", "_take", "at", "doubles", "free", "is_open", "value", "words"),
-    )
+        "_before", "_begin", "_copies", "_definition", "_form", "_map", "_mutex", "_sequence", "_stamp", "_stamp_at",
+        "_table", "_take", "at", "doubles", "free", "is_open", "value", "words",
+    )  # fmt: skip
 
     def __init__(self, table: Table, definition: Definition, begin: Begin, size: int = 1) -> None:
         self._table = table

@@ -24,9 +24,9 @@ class HeadReader:
     """
 
     __slots__ = (
-        *("_ended", "_ending", "_fragments", "_frames", "_head", "_last", "_last_end", "_most", "_size", "_table"),
-        *("acknowledged", "end", "number", "since"),
-    )
+        "_ended", "_ending", "_fragments", "_frames", "_head", "_last", "_last_end", "_most", "_size", "_table",
+        "acknowledged", "end", "number", "since",
+    )  # fmt: skip
 
     def __init__(self, header_bytes: int) -> None:
         self._most = 2 * header_bytes

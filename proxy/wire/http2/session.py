@@ -141,11 +141,11 @@ class Session(StreamSession):
     """
 
     __slots__ = (
-        *("_begun", "_budget", "_budget_at", "_coming", "_drain_due", "_errors", "_has_changed", "_heads"),
-        *("_highest", "_last_named", "_left", "_need", "_next", "_over_before", "_over_ids", "_owed", "_partial_since"),
-        *("_most_streams", "_outbox", "_peer_window", "_preface", "_reading", "_rest", "_started", "_withheld"),
-        *("behind", "draining", "ended", "held", "limits", "owner", "streams"),
-    )
+        "_begun", "_budget", "_budget_at", "_coming", "_drain_due", "_errors", "_has_changed", "_heads", "_highest",
+        "_last_named", "_left", "_most_streams", "_need", "_next", "_outbox", "_over_before", "_over_ids", "_owed",
+        "_partial_since", "_peer_window", "_preface", "_reading", "_rest", "_started", "_withheld", "behind",
+        "draining", "ended", "held", "limits", "owner", "streams",
+    )  # fmt: skip
 
     outbox: Outbox
 

@@ -68,11 +68,10 @@ class Stream:
     """
 
     __slots__ = (
-        *("answered", "begun", "blocked", "bodiless", "ending", "expected", "id", "interim", "lane", "left", "over"),
-        *("owed", "received", "received_all", "sent_all", "session", "told", "trailers_behind", "trailers_queued"),
-        *("unwanted", "window"),
-        *("_held", "_left", "_paused", "_whole_held"),
-    )
+        "_held", "_left", "_paused", "_whole_held", "answered", "begun", "blocked", "bodiless", "ending", "expected",
+        "id", "interim", "lane", "left", "over", "owed", "received", "received_all", "sent_all", "session", "told",
+        "trailers_behind", "trailers_queued", "unwanted", "window",
+    )  # fmt: skip
 
     session: StreamSession
 
